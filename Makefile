@@ -1,0 +1,59 @@
+# Two commands: `make quickstart` and `make test`. Each sets up what it needs in .venv by itself.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+TORCH  := torch==2.13.0
+# Two workers with one thread each: parallel tests that share the cores must not fight for them.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test test-all lint types test-source test-wheel bench clean
+
+help:  ## list the commands
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.ready  ## install the project and its tools in .venv
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -c constraints.txt $(TORCH) -e '.[dev]'
+	touch $@
+
+quickstart: setup  ## build, train and look at a network
+	$(BIN)/python examples/quickstart.py
+
+test: lint types test-source test-wheel  ## everything a change must pass
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+test-source: setup
+	$(PYTEST) -m 'not slow'
+
+test-all: lint types  ## all tests, the slow ones too
+	$(PYTEST)
+
+# The core (torch and numpy only), as a user installs it: a wheel in an environment without our source tree.
+test-wheel: setup build/wheel-venv/.ready
+	rm -rf build/wheel
+	$(BIN)/python -m build --wheel --outdir build/wheel . > /dev/null
+	build/wheel-venv/bin/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+	OMP_NUM_THREADS=1 build/wheel-venv/bin/pytest -q -n 2 -m 'not slow' -o testpaths= tests/nn
+
+build/wheel-venv/.ready: constraints.txt
+	$(PYTHON) -m venv build/wheel-venv
+	build/wheel-venv/bin/pip install --quiet --upgrade pip
+	build/wheel-venv/bin/pip install --quiet -c constraints.txt $(TORCH) numpy pytest pytest-xdist hypothesis
+	touch $@
+
+bench: setup  ## measure against the published formulations
+	$(BIN)/python benchmarks/units.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Building blocks of ReLU networks: drop-in modules that need torch only."""
