@@ -1,0 +1,60 @@
+"""Data sets: toy functions, tables and images.
+
+Every loader returns `Data`, a training and a test part. Files are looked for in the directory `RELUCID_DATA`.
+"""
+
+from relucid.data.augment import augment, color, crop, flip, ten_crops
+from relucid.data.images import cifar10, cifar100, digits, imagenet32
+from relucid.data.part import Data, Examples, Moments, Part, fold, holdout, moments
+from relucid.data.photos import imagenet
+from relucid.data.place import DamagedDataError, MissingDataError, directory
+from relucid.data.tables import UCI, banana, levy, levy_function, uci
+
+FILES = {
+    "levy": None,
+    "digits": None,
+    "banana": "banana.csv",
+    **{f"uci/{name}": f"uci/{name}.txt" for name in UCI},
+    "cifar10": "cifar10",
+    "cifar100": "cifar100",
+    "imagenet32": "imagenet32",
+    "imagenet": "imagenet",
+}
+
+
+def present() -> dict[str, bool]:
+    """Every data set by name, and whether its files are in the data directory.
+
+    >>> present()["digits"]
+    True
+    """
+    return {name: file is None or (directory() / file).exists() for name, file in FILES.items()}
+
+
+__all__ = [
+    "DamagedDataError",
+    "Data",
+    "Examples",
+    "MissingDataError",
+    "Moments",
+    "Part",
+    "augment",
+    "banana",
+    "cifar10",
+    "cifar100",
+    "color",
+    "crop",
+    "digits",
+    "directory",
+    "flip",
+    "fold",
+    "holdout",
+    "imagenet",
+    "imagenet32",
+    "levy",
+    "levy_function",
+    "moments",
+    "present",
+    "ten_crops",
+    "uci",
+]

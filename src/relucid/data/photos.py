@@ -1,0 +1,92 @@
+"""Photographs of any size, decoded as they are needed: ImageNet, from parquet files or folders of images."""
+
+import random
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from relucid.data.images import SOURCES, advice
+from relucid.data.part import Data
+from relucid.data.place import DamagedDataError, locate
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+class Photos:
+    """Photographs as squares of `size` pixels, uint8, decoded when a batch of them is asked for.
+
+    Args:
+        rows: images, not decoded, and labels.
+        size: pixels of a side.
+        scales: the shorter side is resized to a length drawn from this range.
+        jitter: the square is cut out at random instead of from the centre.
+    """
+
+    def __init__(self, rows: "Dataset", size: int, scales: tuple[int, int], jitter: bool) -> None:
+        self.rows, self.size, self.scales, self.jitter = rows, size, scales, jitter
+        self.targets = torch.tensor(rows["label"][:])
+        classes = SOURCES["imagenet"].classes
+        wrong = ((self.targets < 0) | (self.targets >= classes)).nonzero()
+        if len(wrong):
+            row = int(wrong[0])
+            label = int(self.targets[row])
+            raise DamagedDataError(f"{self._name(row)}: label {label} is not within 0 to {classes - 1}.")
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def batch(self, indices: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """The photographs (B, 3, size, size) and labels (B,); scales and windows follow from `seed`."""
+        rng = random.Random(seed)
+        return torch.stack([self._photo(index, rng) for index in indices.tolist()]), self.targets[indices]
+
+    def _photo(self, index: int, rng: random.Random) -> Tensor:
+        from PIL import Image
+
+        raw = self.rows[index]["image"]
+        try:
+            image = Image.open(raw["path"] if raw["bytes"] is None else BytesIO(raw["bytes"])).convert("RGB")
+        except (OSError, SyntaxError):
+            raise DamagedDataError(f"{self._name(index)}: the image does not decode.") from None
+        scale = rng.randint(*self.scales) / min(image.size)
+        width, height = (max(self.size, round(side * scale)) for side in image.size)
+        left, top = (
+            rng.randint(0, side - self.size) if self.jitter else (side - self.size) // 2
+            for side in (width, height)
+        )
+        square = image.resize((width, height), Image.Resampling.BILINEAR).crop(
+            (left, top, left + self.size, top + self.size)
+        )
+        return torch.from_numpy(np.array(square)).permute(2, 0, 1)
+
+    def _name(self, index: int) -> str:
+        path = self.rows[index]["image"]["path"]
+        return f"{self.rows.split} part of ImageNet, row {index}" + (f" ({path})" if path else "")
+
+
+def imagenet(scales: tuple[int, int] = (256, 256), size: int = 224, test_size: int = 224) -> Data[Photos]:
+    """ImageNet (ILSVRC 2012): 1,281,167 and 50,000 photographs of 1000 classes.
+
+    Training: the shorter side is resized to a length from `scales` (gmp: 256 to 480; AlexNet's scheme, which
+    crelu follows: 256) and a random square of `size` is cut out. Testing: 256, the centre square of
+    `test_size` (256 where ten crops of 224 are taken from it).
+    """
+    from datasets import Image, load_dataset
+
+    folder = locate("imagenet", f"{advice('imagenet')} or put folders train/CLASS and validation/CLASS there")
+    parts = []
+    for part in ("train", SOURCES["imagenet"].test):
+        files = [str(file) for file in sorted(folder.rglob(f"{part}*.parquet"))]
+        if files:
+            rows = load_dataset("parquet", data_files={part: files}, split=part)
+        elif (folder / part).is_dir():
+            rows = load_dataset("imagefolder", data_dir=str(folder), split=part)
+        else:
+            raise DamagedDataError(f"{folder} has neither {part}*.parquet nor a folder {part}.")
+        parts.append(rows.cast_column("image", Image(decode=False)))
+    train, test = parts
+    return Data(Photos(train, size, scales, True), Photos(test, test_size, (256, 256), False), classes=1000)

@@ -1,0 +1,32 @@
+"""Where data sets live, and what is said when one is missing or damaged."""
+
+import os
+from pathlib import Path
+
+
+class MissingDataError(FileNotFoundError):
+    """A data set is not there; the message says what to run or which file to put where."""
+
+
+class DamagedDataError(ValueError):
+    """A data file cannot be used; the message names the file and, where there is one, the row."""
+
+
+def directory() -> Path:
+    """The directory of all data sets: `RELUCID_DATA`, or `relucid` in the user's cache.
+
+    >>> os.environ["RELUCID_DATA"] = "~/sets"
+    >>> directory() == Path.home() / "sets"
+    True
+    """
+    # The same cache directory on every platform, as torch.hub and the Hugging Face libraries have it.
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("RELUCID_DATA") or f"{cache}/relucid").expanduser()
+
+
+def locate(path: str, advice: str) -> Path:
+    """The file or folder `path` of the data directory; where it is missing, `advice` says how to get it."""
+    found = directory() / path
+    if not found.exists():
+        raise MissingDataError(f"{found} does not exist: {advice}. RELUCID_DATA names the data directory.")
+    return found

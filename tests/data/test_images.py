@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import torch
+
+from relucid.data import (
+    DamagedDataError,
+    MissingDataError,
+    cifar10,
+    cifar100,
+    digits,
+    imagenet32,
+    moments,
+    present,
+)
+
+from .conftest import encoded, noise, write_parquet
+
+
+def write_cifar(place, images=None, labels=(3, 9, 0)):
+    images = [encoded(pixels) for pixels in noise(3)] if images is None else images
+    write_parquet(place / "cifar10" / "train.parquet", images, labels)
+    write_parquet(place / "cifar10" / "test.parquet", [encoded(noise(1)[0])], [1])
+
+
+def test_images_are_the_pixels_of_the_file_channels_first(place):
+    write_cifar(place)
+    data = cifar10()
+    assert np.array_equal(data.train.inputs.permute(0, 2, 3, 1).numpy(), noise(3))
+    assert data.train.targets.tolist() == [3, 9, 0]
+    assert (len(data.test), data.classes) == (1, 10)
+    assert data.train.inputs.dtype == torch.uint8
+
+
+def test_the_layout_of_the_hub_is_understood(place):
+    first, second = (encoded(pixels) for pixels in noise(2))
+    folder = place / "cifar100" / "cifar100"
+    write_parquet(folder / "train-00000-of-00002.parquet", [first], [99], label="fine_label")
+    write_parquet(folder / "train-00001-of-00002.parquet", [second], [0], label="fine_label")
+    write_parquet(folder / "test-00000-of-00001.parquet", [first], [5], label="fine_label")
+    assert cifar100().train.targets.tolist() == [99, 0]
+    folder = place / "imagenet32" / "data"
+    write_parquet(folder / "train-00000-of-00001.parquet", [first], [999], image="image")
+    write_parquet(folder / "validation-00000-of-00001.parquet", [second], [1], image="image")
+    assert np.array_equal(imagenet32().test.inputs[0].permute(1, 2, 0).numpy(), noise(2)[1])
+
+
+def test_a_missing_set_says_what_to_run(place):
+    with pytest.raises(MissingDataError, match=r"cifar10 does not exist: run `hf download uoft-cs/cifar10 "):
+        cifar10()
+    (place / "cifar10").mkdir()
+    with pytest.raises(DamagedDataError, match=r"cifar10 has no train\*\.parquet: run `hf download"):
+        cifar10()
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        ([b"no image at all"], [1], "train.parquet, row 0: the image does not decode"),
+        ([encoded(noise(1)[0])[:-200]], [1], "train.parquet, row 0: the image does not decode"),
+        ([None], [1], "train.parquet, row 0: the image does not decode"),
+        ([encoded(noise(1, 32, 31)[0])], [1], "train.parquet, row 0: the image has 31x32 pixels, not 32x32"),
+        ([encoded(noise(1)[0])] * 2, [1, 10], "train.parquet, row 1: label 10 is not within 0 to 9"),
+        ([encoded(noise(1)[0])] * 2, [1, None], "train.parquet, row 1: label None is not within 0 to 9"),
+    ],
+)
+def test_a_damaged_row_is_named(place, images, labels, message):
+    write_cifar(place, images, labels)
+    with pytest.raises(DamagedDataError, match=message):
+        cifar10()
+
+
+def test_a_file_that_ends_early_or_has_other_columns_is_named(place):
+    write_cifar(place)
+    train = place / "cifar10" / "train.parquet"
+    train.write_bytes(train.read_bytes()[:-20])
+    with pytest.raises(DamagedDataError, match=r"train.parquet cannot be read as parquet"):
+        cifar10()
+    write_parquet(train, [encoded(noise(1)[0])], [1], label="klass")
+    with pytest.raises(DamagedDataError, match=r"train.parquet has no column `label`, only img, klass"):
+        cifar10()
+
+
+def test_digits_need_no_files_and_their_division_follows_from_the_seed(place):
+    data = digits(seed=1)
+    assert data.train.inputs.shape == (1437, 1, 8, 8)
+    assert data.train.inputs.max() == 16
+    counts = data.test.targets.bincount()
+    assert counts.min() >= 34
+    assert counts.max() <= 37
+    assert digits(seed=1).test.inputs.equal(data.test.inputs)
+    assert not digits(seed=2).test.inputs.equal(data.test.inputs)
+
+
+def test_present_tells_which_sets_are_there(place):
+    write_cifar(place)
+    found = present()
+    assert found["digits"]
+    assert found["cifar10"]
+    assert not found["cifar100"]
+    assert not found["uci/yacht"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("real")
+def test_real_cifar10_is_whole_and_has_the_known_moments():
+    data = cifar10()
+    assert data.train.targets.bincount().tolist() == [5000] * 10
+    assert data.test.targets.bincount().tolist() == [1000] * 10
+    found = moments(data.train)
+    # published moments 0.4914, 0.4822, 0.4465 and 0.2470, 0.2435, 0.2616; JPEG takes a little of the contrast
+    assert (found.mean / 255).tolist() == pytest.approx([0.4914, 0.4822, 0.4465], abs=5e-4)
+    assert (found.std / 255).tolist() == pytest.approx([0.2470, 0.2435, 0.2616], abs=3e-3)

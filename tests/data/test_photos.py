@@ -1,0 +1,68 @@
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from relucid.data import DamagedDataError, MissingDataError, imagenet
+
+from .conftest import encoded, noise, write_parquet
+
+
+@pytest.fixture(autouse=True)
+def _quiet_and_private_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("cache")))
+    datasets.disable_progress_bars()
+
+
+def write_photos(place, images, labels):
+    write_parquet(place / "imagenet" / "data" / "train-00000-of-00001.parquet", images, labels, image="image")
+    name = "validation-00000-of-00001.parquet"
+    write_parquet(place / "imagenet" / "data" / name, images[:1], labels[:1], image="image")
+
+
+def test_a_test_photograph_is_the_centre_of_its_shorter_side_at_256(place):
+    pixels = noise(1, 300, 400)[0]
+    write_photos(place, [encoded(pixels)], [7])
+    inputs, targets = imagenet().test.batch(torch.tensor([0]))
+    resized = np.asarray(Image.fromarray(pixels).resize((341, 256), Image.Resampling.BILINEAR))
+    assert np.array_equal(inputs[0].permute(1, 2, 0).numpy(), resized[16:240, 58:282])
+    assert targets.tolist() == [7]
+
+
+def test_what_is_random_about_training_photographs_follows_from_the_seed(place):
+    write_photos(place, [encoded(pixels) for pixels in noise(2, 300, 290)], [0, 999])
+    train = imagenet(scales=(256, 480)).train
+    both = torch.tensor([0, 1])
+    first, targets = train.batch(both, seed=1)
+    assert first.shape == (2, 3, 224, 224)
+    assert targets.tolist() == [0, 999]
+    assert train.batch(both, seed=1)[0].equal(first)
+    assert not train.batch(both, seed=2)[0].equal(first)
+
+
+def test_folders_of_images_are_read_by_class(place):
+    for part, classes in (("train", "ab"), ("validation", "ab")):
+        for number, name in enumerate(classes):
+            path = place / "imagenet" / part / name / "photo.png"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(encoded(np.full((256, 256, 3), number * 9, np.uint8)))
+    data = imagenet()
+    inputs, targets = data.train.batch(torch.tensor([1, 0]))
+    assert targets.tolist() == [1, 0]
+    assert inputs.float().mean((1, 2, 3)).tolist() == [9, 0]
+    assert len(data.test) == 2
+
+
+def test_damage_is_named(place):
+    with pytest.raises(MissingDataError, match=r"run `hf download ILSVRC/.* or put folders train/CLASS"):
+        imagenet()
+    (place / "imagenet").mkdir()
+    with pytest.raises(DamagedDataError, match=r"has neither train.*parquet nor a folder train"):
+        imagenet()
+    write_photos(place, [b"nothing"], [3])
+    with pytest.raises(DamagedDataError, match="train part of ImageNet, row 0: the image does not decode"):
+        imagenet().train.batch(torch.tensor([0]))
+    write_photos(place, [encoded(noise(1)[0])] * 2, [3, 1000])
+    with pytest.raises(DamagedDataError, match="row 1: label 1000 is not within 0 to 999"):
+        imagenet()
