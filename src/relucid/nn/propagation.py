@@ -1,0 +1,151 @@
+"""A stage of a network: layers joined by a rule."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from relucid.nn.reversible import reversible, to_state, transformed
+from relucid.nn.rules import HeavyBall, Rule, rule_of
+
+
+class Propagation(nn.Module):
+    r"""A stage: transforms T_1, ..., T_K, which keep the shape of their input, joined by a rule.
+
+    >>> stage = Propagation([nn.Linear(4, 4) for _ in range(3)], rule="heavy_ball")
+    >>> stage(torch.zeros(2, 4)).shape
+    torch.Size([2, 4])
+    >>> stage = Propagation([nn.Linear(4, 4)], HeavyBall(beta1=1.0, beta2=-0.9, learnable=True))
+    >>> list(stage.state_dict())
+    ['beta1', 'beta2', '0.weight', '0.bias']
+
+    Args:
+        transforms: modules; for a rule with two paths (ADMM) pairs of them, (T', T).
+        rule: a name in ``RULES``, or an object such as ``HeavyBall(beta=0.3)``.
+        first: a block ahead of the rule's first step that may change the shape: a downsampling block. It is
+            child "0" and the transforms come after it; without it they are "0", "1", ....
+        after: applied to each x_{k+1} before the next layer sees it. He's ResNet: "residual", ``nn.ReLU()``.
+        start: x_{-1} is x_0 ("same", as in the algorithms) or 0 ("zero", as in a residual network's stage).
+        reversible: same output and gradients in a memory that does not grow with depth; for heavy ball with
+            beta2 other than 0. Backward computes the transforms anew, and raises if it misses the input.
+        state_dtype: of the x_k, if not that of the input, in which the transforms compute. Float64, the
+            default if reversible, is rounded to multiples of 2^-36, so that sums are exact.
+        store_every: a reversible stage stores its state every so many layers. If beta2 is not -1, rounding
+            errors in recovered states grow by 1 / \|beta2\| a layer.
+    """
+
+    def __init__(
+        self,
+        transforms: Iterable[nn.Module | Sequence[nn.Module]],
+        rule: str | Rule = "heavy_ball",
+        *,
+        first: nn.Module | None = None,
+        after: Callable[[Tensor], Tensor] | None = None,
+        start: Literal["same", "zero"] = "same",
+        reversible: bool = False,
+        state_dtype: torch.dtype | None = None,
+        store_every: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.rule, self.after, self.start = rule_of(rule), after, start
+        self.reversible, self.store_every = reversible, store_every
+        self.state_dtype = torch.float64 if reversible and state_dtype is None else state_dtype
+        layers = [_layer(transform, self.rule.paths) for transform in transforms]
+        self.depth, self.has_first = len(layers), first is not None
+        for k, module in enumerate(layers if first is None else [first, *layers]):
+            self.add_module(str(k), module)
+        coefficients = self.rule.coefficients(self.depth)
+        self._check(coefficients)
+        self._constants: dict[str, list[Any]] = {}
+        for name, value in coefficients.items():
+            if self.rule.learnable:
+                self.register_parameter(name, nn.Parameter(value.to(torch.get_default_dtype())))
+            else:
+                self._constants[name] = self._each(value).tolist()
+
+    def _check(self, coefficients: dict[str, Tensor]) -> None:
+        for name, value in coefficients.items():
+            if value.dim() > 0 and len(value) != self.depth:
+                raise ValueError(
+                    f"{name} has {len(value)} values for {self.depth} layers: give 1 or {self.depth}"
+                )
+        if self.start not in ("same", "zero"):
+            raise ValueError(f"start is 'same' (x_-1 = x_0) or 'zero' (x_-1 = 0), not {self.start!r}")
+        if self.store_every is not None and (self.store_every < 1 or not self.reversible):
+            raise ValueError("store_every is a number of layers, 1 or more, for a stage with reversible=True")
+        if not self.reversible:
+            return
+        if not isinstance(self.rule, HeavyBall) or (coefficients["beta2"] == 0).any():
+            raise ValueError(
+                "reversible=True needs heavy ball with beta2 other than 0: only the term beta2 x_{k-1} lets "
+                "x_{k-1} be recovered from x_k and x_{k+1}"
+            )
+        if self.after is not None:
+            raise ValueError("reversible=True allows no `after`: what follows the sum could not be undone")
+        if self.state_dtype != torch.float64:
+            raise ValueError(f"reversible=True needs state_dtype=torch.float64: {self.state_dtype} drifts")
+
+    @property
+    def transforms(self) -> list[nn.Module]:
+        """T_1, ..., T_K; for a rule with two paths an ``nn.ModuleList`` (T', T) each."""
+        return [self.get_submodule(str(k + self.has_first)) for k in range(self.depth)]
+
+    def extra_repr(self) -> str:
+        """What its children do not show."""
+        return f"rule={self.rule}, start={self.start!r}, reversible={self.reversible}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x_K, of the shape and dtype of x_0."""
+        if self.has_first:
+            x = self.get_submodule("0")(x)
+        state = to_state(x, self.state_dtype)
+        previous = state if self.start == "same" else state.new_zeros(1).expand_as(state)
+        # Without gradients nothing is kept anyway, and the ordinary loop can be compiled and exported.
+        run = self._run_reversible if self.reversible and torch.is_grad_enabled() else self._run
+        last = run(state, previous, x.dtype)
+        return last if self.state_dtype is None else last.to(x.dtype)
+
+    def _run(self, x: Tensor, previous: Tensor, dtype: torch.dtype) -> Tensor:
+        variables, coefficients = self.rule.begin(x, previous), self._coefficients()
+        for k, layer in enumerate(self.transforms):
+            paths = layer if isinstance(layer, _Pair) else [layer]
+            T = [partial(transformed, path, dtype=dtype, state_dtype=self.state_dtype) for path in paths]
+            variables = self.rule.step(
+                *T, *variables, **{name: each[k] for name, each in coefficients.items()}
+            )
+            if self.after is not None:
+                variables = (self.after(variables[0]), *variables[1:])
+        last: Tensor = variables[0]
+        return last
+
+    def _run_reversible(self, x: Tensor, previous: Tensor, dtype: torch.dtype) -> Tensor:
+        coefficients, transforms = self._coefficients(), self.transforms
+        beta1, beta2 = (torch.as_tensor(coefficients[name], dtype=x.dtype) for name in ("beta1", "beta2"))
+        length = self.store_every or max(1, self.depth)
+        for begin in range(0, self.depth, length):
+            part = slice(begin, begin + length)
+            previous, x = reversible(transforms[part], previous, x, beta1[part], beta2[part], dtype)
+        return x
+
+    def _coefficients(self) -> dict[str, Any]:
+        """By name, those of all layers."""
+        learned = {name: self._each(value) for name, value in self.named_parameters(recurse=False)}
+        return self._constants | learned
+
+    def _each(self, value: Tensor) -> Tensor:
+        return value.expand(self.depth) if value.dim() == 0 else value
+
+
+class _Pair(nn.ModuleList):
+    """The transforms (T', T) of a layer with two paths."""
+
+
+def _layer(transform: nn.Module | Sequence[nn.Module], paths: int) -> nn.Module:
+    if paths == 1 and isinstance(transform, nn.Module):
+        return transform
+    if paths == 2 and isinstance(transform, Sequence | nn.ModuleList) and len(transform) == 2:
+        return _Pair(transform)
+    wanted = "a module" if paths == 1 else "a pair of modules (T', T), one for each path"
+    raise ValueError(f"a layer of this rule is {wanted}, not {type(transform).__name__}")
