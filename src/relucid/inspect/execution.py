@@ -1,0 +1,276 @@
+"""What a network executes: its operations in order, and which depends on which.
+
+A dispatch mode sits below modules, functional calls, in-place calls, custom autograd functions and TorchScript:
+every operation passes through it, however the network is written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.weak import WeakTensorKeyDictionary
+
+Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+Visit = Callable[[str, str, Tensor], None]
+
+# The two factors of a product among its arguments, by ATen's name.
+FACTORS = {"convolution": (0, 1), "mm": (0, 1), "bmm": (0, 1), "linear": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
+
+DATA = object()  # stands for the value that depends on the network's input in the arguments of a `Node`
+
+
+@dataclass(eq=False)
+class Node:
+    """One executed operation, or a parameter or an input of the network."""
+
+    op: str  #: ATen's name, without the underscore of the in-place form
+    order: int = -1
+    module: str = ""  #: the path of the innermost module that was running
+    inputs: tuple[Node, ...] = ()
+    parameters: frozenset[str] = frozenset()  #: those that the value is made of, if the input is not
+    data: bool = False  #: does the value depend on the network's input?
+    name: str = ""  #: of a parameter, of a layer (an operation with a weight), of a rectification
+    kind: str = ""  #: of a rectification: "relu", "clipped" (ReLU6 and the like), "avr", "crelu"
+    phases: tuple[int, ...] = ()  #: of a CReLU: the shape of the negative phases
+    call: tuple[Any, ...] = ()  #: (function, arguments, keyword arguments), `DATA` in place of the data
+    shape: tuple[int, ...] = ()  #: of the value
+
+    @property
+    def upstream(self) -> list[Node]:
+        """The inputs that depend on the network's input."""
+        return [n for n in self.inputs if n.data]
+
+    @property
+    def rectified(self) -> Node:
+        """What a rectification rectifies; of a CReLU that is what comes before it is negated."""
+        value = self.upstream[0]
+        return _both_phases(value) or value
+
+    @property
+    def has_weight(self) -> bool:
+        """Is it the product of a value and a weight?"""
+        return self.op in FACTORS and bool(self.name)
+
+
+def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[Node]:
+    """Return the operations that ``model`` executes on ``batch``, in order.
+
+    The network runs in eval mode, without gradients; its modes, buffers, hooks and the random state are as
+    before when this returns. ``visit(what, name, value)`` is called before an operation runs, and so before it
+    overwrites anything: with ("rectification", its name, what it rectifies) and ("layer", its name, its input).
+
+    >>> nodes = execute(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.zeros(1, 2))
+    >>> [(n.op, n.name) for n in nodes]
+    [('t', ''), ('addmm', '0'), ('relu', '1')]
+    """
+    recorder = _Recorder(model, batch, visit)
+    with ExitStack() as stack:
+        stack.enter_context(_undisturbed(model))
+        for name, module in model.named_modules():
+            if not isinstance(module, torch.jit.ScriptModule):
+                stack.enter_context(_hook(module, name, recorder.path))
+        with recorder:
+            if isinstance(batch, Mapping):
+                model(**batch)
+            else:
+                model(*(batch if isinstance(batch, tuple | list) else (batch,)))
+    return recorder.executed
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes every operation; values are looked at as they pass and not kept."""
+
+    def __init__(self, model: nn.Module, batch: Batch, visit: Visit | None) -> None:
+        super().__init__()
+        self.visit = visit
+        self.executed: list[Node] = []
+        self.path = [""]  # of the modules that are running, the innermost last
+        self.leaves = {name for name, m in model.named_modules() if not list(m.parameters()) and not list(m.children())}
+        self.used: Counter[str] = Counter()  # names
+        self.nodes = WeakTensorKeyDictionary()
+        self.written: dict[int, Node] = {}  # storage -> the operations that wrote into it
+        self.rectifications: dict[tuple[Node, bool], Node] = {}  # (value, is it negated?) -> its rectification
+        tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        for name, tensor in tensors.items():
+            self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
+        self.weights = {name for name, tensor in tensors.items() if tensor.dim() > 1}
+        for tensor in _tensors(batch):
+            self.nodes[tensor] = Node("input", data=True, name="the input")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        node = self._node(func, args, kwargs or {})
+        if self.visit and node.name:
+            values = args if node.kind else [args[i] for i in FACTORS[node.op]]
+            data = next(a for a in values if isinstance(a, Tensor) and self._of(a).data)
+            self.visit("rectification" if node.kind else "layer", node.name, data)
+        out = func(*args, **(kwargs or {}))
+        known = {_storage(t) for t in _tensors([args, kwargs])}
+        for tensor in reversed(_tensors(out)):
+            self.nodes[tensor] = node
+            node.shape = tuple(tensor.shape)
+            if func._schema.is_mutable:
+                self.written[_storage(tensor)] = _overwritten(self.written.get(_storage(tensor)), node)
+            elif _storage(tensor) not in known:
+                self.written.pop(_storage(tensor), None)  # new memory, perhaps at an old address
+        self.executed.append(node)
+        return out
+
+    def _node(self, func: Any, args: Any, kwargs: Any) -> Node:
+        outputs = {a.name for a in func._schema.arguments if a.is_out}
+        read = [args, {k: v for k, v in kwargs.items() if k not in outputs}]
+        inputs = tuple(self._of(t) for t in _tensors(read))
+        op = func._schema.name.partition("::")[2].rstrip("_")
+        node = Node(op, len(self.executed), self.path[-1], inputs, data=any(n.data for n in inputs))
+        if not node.data:
+            node.parameters = frozenset().union(*(n.parameters for n in inputs))
+        elif len(node.upstream) == 1:
+            node.call = (func, *tree_map(lambda a: DATA if isinstance(a, Tensor) and self._of(a).data else a, read))
+            node.kind = self._rectification(node)
+        if node.kind:
+            leaf = node.module in self.leaves
+            node.name = self._unique(node.module if leaf else ":".join(filter(None, (node.module, op))))
+        elif op in FACTORS and [self._of(args[i]).data for i in FACTORS[op]].count(True) == 1:
+            weight = next(n for i in FACTORS[op] if not (n := self._of(args[i])).data)
+            node.name = self._unique(self._layer(weight.parameters) or f"{node.module}:constant")
+        return node
+
+    def _of(self, tensor: Tensor) -> Node:
+        """Return the operation that made a tensor's present value."""
+        made: Node = self.nodes.get(tensor) or Node("constant")
+        written = self.written.get(_storage(tensor))
+        return made if written is None or written.order <= made.order else _overwritten(made, written)
+
+    def _rectification(self, node: Node) -> str:
+        """Return the kind of rectification that an operation is, or ""; the second phase of a CReLU is none."""
+        kind, value = _rectification(node), node.upstream[0]
+        if kind != "relu":
+            return kind
+        if both := _both_phases(value):
+            node.phases = value.inputs[1].shape
+            self.rectifications[both, False] = node
+            return "crelu"
+        source, negated = _negated(value)
+        first = self.rectifications.get((source, not negated))
+        if first is None or first.kind != "relu":
+            self.rectifications[source, negated] = node
+            return "relu"
+        first.kind, first.phases = "crelu", value.shape
+        node.phases = value.shape
+        return ""
+
+    def _layer(self, parameters: frozenset[str]) -> str:
+        """Return the module that a weight belongs to, or the parameter if its module has several weights."""
+        owners = {_owner(p) for p in parameters}
+        if len(owners) == 1 and {w for w in self.weights if _owner(w) in owners} <= parameters and max(owners):
+            return owners.pop()
+        return ", ".join(sorted(parameters))
+
+    def _unique(self, name: str) -> str:
+        self.used[name] += 1
+        return name if self.used[name] == 1 else f"{name}#{self.used[name]}"
+
+
+def _owner(parameter: str) -> str:
+    """Return the path of the module that a parameter belongs to, parametrized or not."""
+    module, parametrized, _ = parameter.partition(".parametrizations.")
+    return module if parametrized else parameter.rpartition(".")[0]
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _overwritten(before: Node | None, after: Node) -> Node:
+    """Return the value of memory that was written through another view of it: both, as far as we know."""
+    if before is None:
+        return after
+    return Node("overwritten", after.order, after.module, (before, after), data=before.data or after.data)
+
+
+def _negated(value: Node) -> tuple[Node, bool]:
+    """Return (x, True) if ``value`` is -x or minus the first channels of x, else (value, False)."""
+    if value.op != "neg":
+        return value, False
+    source = value.upstream[0]
+    return (source.upstream[0] if source.op == "slice" else source), True
+
+
+def _both_phases(value: Node) -> Node | None:
+    """Return x if ``value`` is the concatenation of x and -x."""
+    if value.op == "cat" and len(value.upstream) == 2 and _negated(value.inputs[1]) == (value.inputs[0], True):
+        return value.inputs[0]
+    return None
+
+
+def _rectification(node: Node) -> str:
+    """Return "relu", "clipped" or "avr" for an operation that is one, else ""."""
+    _, args, kwargs = node.call
+    low, high = (*args[1:], None, None)[:2]
+    low, high = kwargs.get("min", low), kwargs.get("max", high)
+    match node.op:
+        case "relu":
+            return "relu"
+        case "abs":
+            return "avr"
+        case "hardtanh":
+            return "clipped" if low == 0 else ""
+        case "clamp" | "clamp_min":
+            is_zero = isinstance(low, int | float) and low == 0
+            return ("relu" if high is None else "clipped") if is_zero else ""
+        case "threshold":
+            return "relu" if low == 0 and high == 0 else ""
+        case "maximum":
+            other = next((a for a in args if isinstance(a, Tensor)), None)
+            return "relu" if other is not None and not bool(other.any()) else ""
+    return ""
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+@contextmanager
+def _undisturbed(model: nn.Module) -> Iterator[None]:
+    """Put ``model`` into eval mode for a run that leaves no trace in it or in the random state."""
+    modes = {module: module.training for module in model.modules()}
+    buffers = {buffer: buffer.clone() for buffer in model.buffers()}
+    devices = {p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"}
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    try:
+        model.eval()
+        # The fast path of transformer layers is one opaque operation, a compiled model another.
+        torch.backends.mha.set_fastpath_enabled(False)
+        with torch.random.fork_rng(devices), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+        with torch.no_grad():
+            for buffer, before in buffers.items():
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextmanager
+def _hook(module: nn.Module, name: str, path: list[str]) -> Iterator[None]:
+    """Keep ``path`` up to date while ``module`` runs."""
+
+    def leave(*_: object) -> None:
+        path.pop()
+
+    before = module.register_forward_pre_hook(lambda *_: path.append(name))
+    after = module.register_forward_hook(leave)
+    try:
+        yield
+    finally:
+        before.remove()
+        after.remove()

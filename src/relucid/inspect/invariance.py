@@ -1,0 +1,238 @@
+"""How often a unit that fires on an image also fires, at the same place, on a changed image (crelu Appendix D)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from relucid.inspect.execution import execute
+from relucid.inspect.trace import Rectified, trace
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+Transform = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class LayerInvariance:
+    """Firing of the units of one layer. Vectors have one entry a unit."""
+
+    threshold: Tensor  #: a unit fires above it
+    firing_rate: Tensor  #: G, how often it fires: the chosen rate, or less where fewer responses are positive
+    local_rate: Tensor  #: L, how often it still fires when the image is changed; nan if it never fires
+
+    @property
+    def score(self) -> float:
+        """The mean of L / G over the units that fire (Goodfellow et al. 2009)."""
+        return float((self.local_rate / self.firing_rate).nanmean())
+
+
+@dataclass(frozen=True)
+class Invariance:
+    """Invariance of every layer, in order of execution."""
+
+    layers: Mapping[str, LayerInvariance]
+    transforms: tuple[str, ...]
+
+    def summary(self) -> str:
+        """One line a layer."""
+        return "\n".join(
+            f"{name}: score {layer.score:.1f}, fires again {float(layer.local_rate.nanmean()):.0%}"
+            for name, layer in self.layers.items()
+        )
+
+    def figure(self) -> Figure:
+        """The score against the layer (crelu Fig. 4)."""
+        import plotly.graph_objects as go
+
+        line = go.Scatter(x=list(self.layers), y=[layer.score for layer in self.layers.values()])
+        return go.Figure(line, {"xaxis_title": "layer", "yaxis_title": "invariance score"})
+
+
+def invariance(
+    model: nn.Module,
+    images: Tensor | Iterable[Any],
+    layers: Sequence[str] | None = None,
+    *,
+    rate: float = 0.01,
+    crop: int | None = None,
+    transforms: Mapping[str, Transform] | None = None,
+) -> Invariance:
+    """Return how invariant each layer's units are to flips, rotation and translation.
+
+    Each unit gets the threshold above which a share ``rate`` of its responses lie: exactly, by selection on
+    their bits in three passes over the data, so memory does not grow with it. ReLU units respond with their
+    positive part, CReLU and AVR units with the absolute value. A unit must fire at the same place.
+
+    Args:
+        model: A network that takes images.
+        images: (n, channels, height, width), or batches of it that can be iterated over more than once, alone
+            or with labels.
+        layers: Names of layers or rectifications (see `trace`); all by default.
+        rate: The global firing rate.
+        crop: If given, images are cropped to this size from the centre, and translation means from the four
+            corners (ImageNet); else shifts by 3 pixels in four directions (CIFAR).
+        transforms: Other changes, by name, in place of the standard ones.
+
+    >>> net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU())
+    >>> found = invariance(net, torch.randn(8, 1, 8, 8), transforms={"none": lambda x: x})
+    >>> found.layers["0"].local_rate        # what does not change fires again
+    tensor([1., 1., 1., 1.], dtype=torch.float64)
+    """
+    batches = _Batches(images)
+    changes = dict(transforms or _standard(crop))
+    origin = (lambda x: _crop(x, crop, "centre")) if crop else lambda x: x
+    chosen = _chosen(model, origin(next(iter(batches))), layers)
+    thresholds = _thresholds(lambda: (_responses(model, origin(x), chosen) for x in batches), rate)
+    total = dict.fromkeys(thresholds, 0)
+    fired = {name: torch.zeros(len(t), dtype=torch.float64) for name, t in thresholds.items()}
+    again = {name: torch.zeros_like(f) for name, f in fired.items()}
+    for x in batches:
+        fires = {n: r > thresholds[n].unsqueeze(1) for n, r in _responses(model, origin(x), chosen).items()}
+        for name, mask in fires.items():
+            total[name] += mask.shape[1]
+            fired[name] += mask.sum(1).cpu()
+        for change in changes.values():
+            for name, response in _responses(model, change(x), chosen).items():
+                again[name] += ((response > thresholds[name].unsqueeze(1)) & fires[name]).sum(1).cpu()
+    results = {
+        name: LayerInvariance(thresholds[name].cpu(), fired[name] / total[name], again[name] / len(changes) / fired[name])
+        for name in thresholds
+    }
+    return Invariance(results, tuple(changes))
+
+
+def _thresholds(passes: Callable[[], Iterator[dict[str, Tensor]]], rate: float) -> dict[str, Tensor]:
+    """Return for every unit the least value that at most a share ``rate`` of its responses exceed.
+
+    Non-negative floats are ordered as their bits read as integers: the wanted response is found by its first
+    11 bits, then the next 10, then the last 10, from a histogram of those that begin like it.
+    """
+    found: dict[str, _Selection] = {}
+    for width in (11, 10, 10):
+        for responses in passes():
+            for name, response in responses.items():
+                found.setdefault(name, _Selection(len(response))).count(response, width)
+        if not found:
+            raise ValueError("there are no images, or no layer, to measure")
+        for selection in found.values():
+            selection.narrow(rate, width)
+    return {name: selection.bits.int().view(torch.float32) for name, selection in found.items()}
+
+
+class _Selection:
+    """The leading bits of one response a unit: the first that at most a share of the responses exceed."""
+
+    def __init__(self, units: int) -> None:
+        self.bits = torch.zeros(units, dtype=torch.int64)
+        self.known = 0  # how many bits of 31
+        self.total = 0
+        self.rank: Tensor | None = None  # of the wanted response from the top, among those that begin with `bits`
+        self.histogram = torch.zeros(0, dtype=torch.int64)
+
+    def count(self, response: Tensor, width: int) -> None:
+        """Add a batch of non-negative responses (units, places) to the histogram of their next bits."""
+        if not len(self.histogram):
+            self.histogram = torch.zeros(len(self.bits) << width, dtype=torch.int64)
+        self.total += response.shape[1] if self.rank is None else 0
+        codes = response.float().contiguous().cpu().view(torch.int32).long()
+        rest = 31 - self.known
+        rows, columns = ((codes >> rest == self.bits.unsqueeze(1)) & (codes > 0)).nonzero(as_tuple=True)
+        buckets = (codes[rows, columns] >> (rest - width)) & ((1 << width) - 1)
+        self.histogram += torch.bincount((rows << width) + buckets, minlength=len(self.histogram))
+
+    def narrow(self, rate: float, width: int) -> None:
+        """Fix the next bits."""
+        if self.rank is None:
+            self.rank = torch.full_like(self.bits, math.floor(rate * self.total) + 1)
+        from_top = self.histogram.view(-1, 1 << width).flip(1).cumsum(1)
+        bucket = (from_top < self.rank.unsqueeze(1)).sum(1)  # as many as there are: the wanted response is 0
+        is_zero = bucket == 1 << width
+        exceeding = from_top.gather(1, (bucket - 1).clamp_min(0).unsqueeze(1)).squeeze(1)
+        self.rank = self.rank - torch.where((bucket > 0) & ~is_zero, exceeding, 0)
+        self.bits = (self.bits << width) + torch.where(is_zero, 0, (1 << width) - 1 - bucket)
+        self.known += width
+        self.histogram = self.histogram[:0]
+
+
+def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> dict[str, Tensor]:
+    """Return the non-negative responses (units, places) of the chosen rectifications."""
+    found: dict[str, Tensor] = {}
+
+    def visit(what: str, name: str, value: Tensor) -> None:
+        if what == "rectification" and name in chosen:
+            units = chosen[name].by_unit(value)
+            found[chosen[name].layer] = units.relu() if chosen[name].kind in ("relu", "clipped") else units.abs()
+
+    execute(model, x, visit)
+    return found
+
+
+def _chosen(model: nn.Module, example: Tensor, layers: Sequence[str] | None) -> dict[str, Rectified]:
+    """Return the rectifications with these names."""
+    rectified = trace(model, example).rectified
+    known = {name for r in rectified for name in (r.name, r.layer)}
+    if layers is not None and (unknown := set(layers) - known):
+        raise ValueError(f"no rectified layer is named {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
+    return {r.name: r for r in rectified if layers is None or r.name in layers or r.layer in layers}
+
+
+class _Batches:
+    """Batches of images, over which one can go more than once."""
+
+    def __init__(self, images: Tensor | Iterable[Any]) -> None:
+        if not isinstance(images, Tensor) and iter(images) is images:
+            raise ValueError("images are gone over several times: give a tensor, a list or a loader, no iterator")
+        self.images = images.split(64) if isinstance(images, Tensor) else images
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (batch[0] if isinstance(batch, tuple | list) else batch for batch in self.images)
+
+
+def _standard(crop: int | None) -> dict[str, Transform]:
+    """Return the changes of crelu Appendix D."""
+    if crop:
+        places = ("top left", "top right", "bottom left", "bottom right")
+        moves = {place: lambda x, place=place: _crop(x, crop, place) for place in places}
+        return {
+            "flip": lambda x: _crop(x, crop, "centre").flip(-1),
+            "rotate 15°": lambda x: _rotate(_crop(x, crop, "centre"), 15),
+            **moves,
+        }
+    steps = {"right": (3, 0), "left": (-3, 0), "down": (0, 3), "up": (0, -3)}
+    return {
+        "flip": lambda x: x.flip(-1),
+        "rotate 15°": lambda x: _rotate(x, 15),
+        **{f"3 pixels {way}": lambda x, step=step: _shift(x, *step) for way, step in steps.items()},
+    }
+
+
+def _rotate(x: Tensor, degrees: float) -> Tensor:
+    """Return images turned about their centre, zeros where nothing is known."""
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    height, width = x.shape[-2:]
+    matrix = x.new_tensor([[cos, -sin * height / width, 0], [sin * width / height, cos, 0]])
+    grid = F.affine_grid(matrix.expand(len(x), 2, 3), list(x.shape), align_corners=False)
+    return F.grid_sample(x, grid, align_corners=False)
+
+
+def _shift(x: Tensor, right: int, down: int) -> Tensor:
+    """Return images moved by whole pixels, zeros where they came from."""
+    return F.pad(x, (right, -right, down, -down))
+
+
+def _crop(x: Tensor, size: int, place: str) -> Tensor:
+    """Return the square of a size at a place: "centre", "top left", ..."""
+    height, width = x.shape[-2:]
+    if min(height, width) < size:
+        raise ValueError(f"images of {height} x {width} cannot be cropped to {size}")
+    top = 0 if "top" in place else height - size if "bottom" in place else (height - size) // 2
+    left = 0 if "left" in place else width - size if "right" in place else (width - size) // 2
+    return x[..., top : top + size, left : left + size]

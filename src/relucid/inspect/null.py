@@ -1,0 +1,71 @@
+"""How the cosines of random filters are distributed: what a measured pair is held against."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def cosine_cdf(cosine: Tensor, dimension: int) -> Tensor:
+    r"""Return P(c <= ``cosine``) for the cosine c of two random directions in R^n, accurate in the far tail.
+
+    (1 + c)/2 follows Beta(a, a) with a = (n - 1)/2. For c <= 0 its distribution function is the series
+    x^a (1 - x)^a / (a B(a, a)) * sum_k x^k (2a)_k / (a + 1)_k at x = (1 + c)/2, whose terms are all positive:
+    nothing cancels, however small the result. For c > 0 it follows by symmetry.
+
+    Args:
+        cosine: Values in [-1, 1], of any shape.
+        dimension: n >= 1, the number of weights of a filter.
+
+    >>> cosine_cdf(torch.tensor([-1.0, -0.5, 0.0, 1.0]), 3)     # in R^3 a cosine is uniform
+    tensor([0.0000, 0.2500, 0.5000, 1.0000], dtype=torch.float64)
+    """
+    if dimension < 1:
+        raise ValueError(f"dimension is the number of weights of a filter, at least 1; got {dimension}")
+    c = cosine.double().clamp(-1, 1)
+    if dimension == 1:  # two directions only: c is -1 or 1 with equal chance
+        return torch.where(c < 1, 0.5, 1.0).double()
+    a = (dimension - 1) / 2
+    log_front = a * torch.log1p(-c.square()) - a * math.log(4) - _log_beta(a) - math.log(a)
+    lower = (log_front.exp() * _series(a, (1 - c.abs()) / 2)).clamp(0, 0.5)
+    return torch.where(c <= 0, lower, 1 - lower)
+
+
+def extreme_p_value(cosine: Tensor, dimension: int, others: int) -> Tensor:
+    """Return P(min_j <phi_i, phi_j> <= ``cosine``) for a random filter among ``others`` other random filters.
+
+    1 - (1 - F)^others with F of `cosine_cdf`: conditional on phi_i its cosines with the others are independent.
+
+    >>> extreme_p_value(torch.tensor([-0.5]), dimension=3, others=2)    # 1 - 0.75^2
+    tensor([0.4375], dtype=torch.float64)
+    """
+    return -torch.expm1(others * torch.log1p(-cosine_cdf(cosine, dimension)))
+
+
+def discoveries(p_values: Tensor, level: float) -> Tensor:
+    """Return which hypotheses are rejected at a false discovery rate of ``level`` (Benjamini and Hochberg).
+
+    >>> discoveries(torch.tensor([0.001, 0.2, 0.011, 0.9]), level=0.05)
+    tensor([ True, False,  True, False])
+    """
+    ordered, order = p_values.sort()
+    ranks = torch.arange(1, len(ordered) + 1, dtype=ordered.dtype)
+    passing = (ordered <= level * ranks / max(len(ordered), 1)).nonzero()
+    found = torch.zeros(len(ordered), dtype=torch.bool)
+    found[order[: int(passing.max()) + 1 if len(passing) else 0]] = True
+    return found
+
+
+def _log_beta(a: float) -> float:
+    return 2 * math.lgamma(a) - math.lgamma(2 * a)
+
+
+def _series(a: float, x: Tensor) -> Tensor:
+    """Return sum_k x^k (2a)_k / (a + 1)_k for 0 <= x <= 1/2."""
+    total = term = torch.ones_like(x)
+    k = 0
+    while bool((term > 1e-17 * total).any()):
+        term = term * x * ((2 * a + k) / (a + 1 + k))
+        total = total + term
+        k += 1
+    return total

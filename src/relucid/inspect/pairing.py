@@ -1,0 +1,180 @@
+"""Pairs of filters with opposite phase: the observation that led to CReLU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from relucid.inspect.null import discoveries, extreme_p_value
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+BLOCK = 2048  # filters; a block of cosines is 16 MB in float32 whatever the size of the layer
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Each filter's most opposite and most aligned partner. Vectors have one entry a filter."""
+
+    opposite: Tensor  #: mu_i, the cosine with the most opposite filter; nan where a filter has no partner
+    opposite_index: Tensor  #: that filter, or -1
+    aligned: Tensor  #: the cosine with the most aligned filter; nan where a filter has no partner
+    aligned_index: Tensor  #: that filter, or -1
+    p_value: Tensor  #: how likely a random filter has a partner as opposite as this one
+    paired: Tensor  #: True where the filter has an opposite partner that chance does not explain
+    dimension: int  #: the number of weights of a filter
+    others: int  #: how many filters each one is compared with
+
+    @property
+    def share(self) -> float:
+        """The share of filters that have an opposite partner."""
+        return float(self.paired.double().mean())
+
+    @property
+    def random_share(self) -> float:
+        """The share that would have a partner as opposite as the least opposite found pair, were all random."""
+        return float(self.p_value[self.paired].max()) if bool(self.paired.any()) else 0.0
+
+    @property
+    def mutual(self) -> list[tuple[int, int]]:
+        """Pairs (i, j), i < j, of filters that are each other's most opposite one, both `paired`."""
+        partner = self.opposite_index.tolist()
+        return [
+            (i, j)
+            for i, j in enumerate(partner)
+            if i < j and partner[j] == i and bool(self.paired[i]) and bool(self.paired[j])
+        ]
+
+    def summary(self) -> str:
+        """One sentence."""
+        if self.others < 1:
+            return "no filter has another one to be paired with"
+        return (
+            f"{self.share:.0%} of {len(self.paired)} filters have an opposite partner "
+            f"(random: {self.random_share:.2g}); mean mu {float(self.opposite.nanmean()):.2f}"
+        )
+
+    def figure(self, title: str = "") -> Figure:
+        """A histogram of mu against its density for random filters (crelu Fig. 2, 3)."""
+        import plotly.graph_objects as go
+
+        edges = torch.linspace(-1, 1, 201, dtype=torch.float64)
+        below = extreme_p_value(edges, self.dimension, self.others)
+        density = below.diff() / edges.diff()
+        centres = (edges[1:] + edges[:-1]) / 2
+        mu = self.opposite[~self.opposite.isnan()]
+        bars = go.Histogram(x=mu.tolist(), xbins={"size": 0.02}, histnorm="probability density", name="filters")
+        line = go.Scatter(x=centres.tolist(), y=density.tolist(), name="random filters", mode="lines")
+        layout = {"xaxis_title": "cosine with the most opposite filter", "yaxis_title": "density"}
+        return go.Figure([bars, line], {"title": title, **layout})
+
+
+def pairing(weight: Tensor, groups: int = 1, *, level: float = 0.01, threshold: float = -0.5) -> Pairing:
+    r"""Return the cosine of every filter with its most opposite and most aligned one, against random filters.
+
+    mu_i = min_j <phi_i, phi_j> over unit-length filters (crelu Section 2.1). Were the N filters random,
+    P(mu_i <= t) = 1 - (1 - F(t))^(N - 1) with F of `relucid.inspect.null.cosine_cdf`. A filter counts as
+    paired if that chance is ruled out at a false discovery rate of ``level``, mu_i <= ``threshold``, and it
+    has no partner more aligned than the opposite one (filters that only share an axis have both).
+
+    Args:
+        weight: (filters, ...), of a linear or convolution layer.
+        groups: Of the convolution; filters of different groups see different inputs and make no pairs.
+        level: The share of false pairs that is tolerated among those found.
+        threshold: The largest cosine of a pair.
+
+    >>> found = pairing(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-2.0, 0.0, 0.0]]))
+    >>> found.opposite.tolist(), found.opposite_index.tolist(), found.mutual
+    ([-1.0, 0.0, -1.0], [2, 0, 0], [(0, 2)])
+    """
+    filters = weight.detach().flatten(1)
+    if weight.dim() < 2 or len(filters) % groups or not len(filters):
+        raise ValueError(
+            f"pairing takes weights of shape (filters, ...) with filters a multiple of groups={groups}; "
+            f"got {tuple(weight.shape)}"
+        )
+    if not filters.is_floating_point() or not bool(filters.isfinite().all()):
+        raise ValueError("pairing takes finite floating-point weights; these hold integers, nan or inf")
+    size = len(filters) // groups
+    extremes = [_extremes(block, offset=size * g) for g, block in enumerate(filters.split(size))]
+    opposite, opposite_index, aligned, aligned_index = (torch.cat(part).cpu() for part in zip(*extremes, strict=True))
+    dimension = filters.shape[1]
+    p_value = extreme_p_value(opposite.nan_to_num(1.0), dimension, size - 1)
+    mostly_opposite = (opposite <= threshold) & (aligned <= 1e-6 - opposite)  # equal up to rounding counts
+    paired = mostly_opposite & discoveries(p_value, level)
+    return Pairing(opposite, opposite_index, aligned, aligned_index, p_value, paired, dimension, size - 1)
+
+
+def _extremes(filters: Tensor, offset: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return (least cosine, its index, largest cosine, its index) of each filter with the others.
+
+    Cosines are made block by block and never kept; each block above the diagonal serves its rows and columns.
+    """
+    filters = filters if filters.dtype == torch.float64 else filters.float()
+    norms = filters.norm(dim=1, keepdim=True)
+    alive = (norms.squeeze(1) > 0).nonzero().squeeze(1)  # a filter of zeros has no direction
+    unit = filters[alive] / norms[alive]
+    low, high = _Extreme(unit, torch.min), _Extreme(unit, torch.max)
+    for i in range(0, len(unit), BLOCK):
+        for j in range(i, len(unit), BLOCK):
+            cosines = unit[i : i + BLOCK] @ unit[j : j + BLOCK].T
+            for extreme, itself in (low, torch.inf), (high, -torch.inf):
+                if i == j:
+                    cosines.fill_diagonal_(itself)
+                else:
+                    extreme.update(cosines, 0, rows=j, columns=i)
+                extreme.update(cosines, 1, rows=i, columns=j)
+    return *low.scattered(alive, len(filters), offset), *high.scattered(alive, len(filters), offset)
+
+
+class _Extreme:
+    """The running least (or largest) cosine of each filter and where it is."""
+
+    def __init__(self, unit: Tensor, pick: Callable[..., tuple[Tensor, Tensor]]) -> None:
+        self.pick = pick
+        self.value = unit.new_full((len(unit),), torch.inf if pick is torch.min else -torch.inf)
+        self.index = torch.full((len(unit),), -1, device=unit.device)
+
+    def update(self, cosines: Tensor, dim: int, rows: int, columns: int) -> None:
+        value, index = self.pick(cosines, dim)
+        known = self.value[rows : rows + len(value)], self.index[rows : rows + len(value)]
+        better = value < known[0] if self.pick is torch.min else value > known[0]
+        known[0][better], known[1][better] = value[better], index[better] + columns
+
+    def scattered(self, alive: Tensor, filters: int, offset: int) -> tuple[Tensor, Tensor]:
+        """Return the cosines and indices of all filters, nan and -1 where there is no partner."""
+        value = self.value.new_full((filters,), torch.nan)
+        index = torch.full((filters,), -1, device=value.device)
+        if len(alive) > 1:
+            value[alive] = self.value.clamp(-1, 1)
+            index[alive] = alive[self.index] + offset
+        return value, index
+
+
+def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8) -> Figure:
+    """Return the filters of a layer, each beside its most opposite one (crelu Fig. 1).
+
+    Filters of one or three input channels with two spatial dimensions are drawn as images; of others the mean
+    over the input channels is.
+    """
+    import plotly.graph_objects as go
+
+    if weight.dim() != 4:
+        raise ValueError(f"only filters with two spatial dimensions can be drawn; got {tuple(weight.shape)}")
+    images = weight.detach().float().cpu()
+    images = images if images.shape[1] == 3 else images.mean(1, keepdim=True).expand(-1, 3, -1, -1)
+    images = images / images.abs().amax((1, 2, 3), keepdim=True).clamp_min(1e-30) * 0.5 + 0.5
+    order = found.opposite.nan_to_num(2.0).argsort()
+    pairs = torch.cat([images[order], images[found.opposite_index[order]]], 3)
+    pairs = torch.nn.functional.pad(pairs, (0, 1, 0, 1), value=1.0)
+    missing = -len(pairs) % columns
+    pairs = torch.cat([pairs, pairs.new_ones(missing, *pairs.shape[1:])])
+    height, width = pairs.shape[2:]
+    grid = pairs.unflatten(0, (-1, columns)).permute(0, 3, 1, 4, 2).reshape(-1, columns * width, 3)
+    picture = go.Image(z=(grid * 255).round().to(torch.uint8).numpy())
+    return go.Figure(picture, {"xaxis_visible": False, "yaxis_visible": False})

@@ -1,0 +1,57 @@
+"""Whether the layer after a CReLU treats the two phases of a unit differently."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PhaseCorrelation:
+    """Absolute cosines between outgoing weights of positive and negative phases (crelu Table 6)."""
+
+    pair: tuple[float, float]  #: mean and standard deviation over the units' own two phases
+    non_pair: tuple[float, float]  #: the same over phases of different units; nan with one unit only
+    cosines: Tensor  #: (units, units), signed: positive phase of unit i, negative phase of unit j
+
+    def summary(self) -> str:
+        """One sentence, as a row of Table 6."""
+        return "pair {:.3f} ± {:.3f}, non-pair {:.3f} ± {:.3f}".format(*self.pair, *self.non_pair)
+
+
+def phase_correlation(weight: Tensor, channels: int | None = None) -> PhaseCorrelation:
+    """Return how alike the weights are that leave the positive and the negative phase of the same unit.
+
+    1 means that the next layer undoes the split: it sees only x or only |x| of each unit. Absolute values are
+    averaged: crelu Table 6 does so, since a signed mean could not equal its own deviation.
+
+    Args:
+        weight: (out, 2 x units, ...), of the layer after CReLU: positive phases first.
+        channels: 2 x units, where the layer is linear and follows a flattened map: (out, channels x places).
+
+    >>> import torch
+    >>> weight = torch.tensor([[1.0, 0.0, -1.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    >>> print(phase_correlation(weight).summary())
+    pair 0.500 ± 0.707, non-pair 0.000 ± 0.000
+    """
+    channels = weight.shape[1] if channels is None else channels
+    if weight.dim() < 2 or channels % 2 or weight.shape[1] % channels:
+        raise ValueError(
+            f"phase_correlation takes weights (out, 2 x units, ...) of a layer after CReLU; "
+            f"got {tuple(weight.shape)} with channels={channels}"
+        )
+    outgoing = weight.detach().float().unflatten(1, (channels, -1)).transpose(0, 1).flatten(1)
+    positive, negative = F.normalize(outgoing, dim=1).chunk(2)
+    cosines = positive @ negative.T
+    size = cosines.abs()
+    own = size.diagonal()
+    others = size.flatten()[:-1].view(len(size) - 1, len(size) + 1)[:, 1:].flatten()  # all off the diagonal
+    return PhaseCorrelation(_mean_and_deviation(own), _mean_and_deviation(others), cosines)
+
+
+def _mean_and_deviation(values: Tensor) -> tuple[float, float]:
+    if not len(values):
+        return float("nan"), float("nan")
+    return float(values.mean()), float(values.std(correction=min(1, len(values) - 1)))

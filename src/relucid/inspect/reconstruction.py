@@ -1,0 +1,315 @@
+"""How much of a layer's input its features still hold: reconstruction by least squares (crelu Section 2.2)."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from relucid.nn.activation import crelu, crelu_inverse
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """The part of an input that a layer's features determine."""
+
+    input: Tensor  #: x', of the input's shape
+    iterations: int
+    residual: float  #: largest |A^T (A x' - z)| / |A^T z| over the batch: how well the equations are solved
+
+    def summary(self) -> str:
+        """One sentence."""
+        shape = "x".join(map(str, self.input.shape))
+        return f"{shape} reconstructed in {self.iterations} iterations, residual {self.residual:.1e}"
+
+
+def reconstruct(
+    layer: nn.Module | Sequence[nn.Module],
+    features: Tensor,
+    input_shape: Sequence[int],
+    *,
+    indices: Tensor | None = None,
+    tolerance: float = 1e-6,
+    iterations: int = 1000,
+) -> Reconstruction:
+    r"""Return the minimum-norm least-squares input x' of a layer with these features (crelu Algorithms 1 and 2).
+
+    Of x -> W^T x + b only the part of x in range(W) is determined: x' = (W^T)^+ (z - b), where z = the positive
+    minus the negative phase of the features. It is found by conjugate gradients on the layer and its transpose;
+    the operator is never formed. After max-pooling each positive feature is one equation for each phase, at
+    the place that ``indices`` names.
+
+    Args:
+        layer: Affine: a linear or convolution layer of any stride, padding, dilation and groups, with a batch
+            norm in eval mode or without. Several layers with CReLU between them are inverted one by one.
+        features: (batch, 2 x filters, ...) after CReLU, or (batch, filters, ...) before it.
+        input_shape: Of one input, without the batch.
+        indices: Of max-pooling (``return_indices=True``); then ``features`` are those after pooling.
+        tolerance: Stop when the residual is below.
+        iterations: Stop after so many.
+
+    >>> layer = nn.Linear(3, 8)
+    >>> x = torch.tensor([[1.0, -2.0, 3.0]])
+    >>> reconstruct(layer, crelu(layer(x)), (3,)).input.round(decimals=3)
+    tensor([[ 1., -2.,  3.]])
+    """
+    if isinstance(layer, Sequence):
+        return _stacked(layer, features, input_shape, tolerance, iterations)
+    start = features.new_zeros(len(features), *input_shape)
+    if indices is None:
+        operator = _Affine(layer, start)
+        target = _responses(features, operator.offset.shape)
+    else:
+        if indices.shape != features.shape:
+            raise ValueError(f"indices {tuple(indices.shape)} are not those of features {tuple(features.shape)}")
+        operator = _Affine(lambda x: _pooled(layer(x), indices) * (features > 0), start)
+        target = features.clamp_min(0)
+    return Reconstruction(*_least_squares(operator, target - operator.offset, start, tolerance, iterations))
+
+
+def reconstruction_ratio(original: Tensor, reconstructed: Tensor) -> Tensor:
+    """Return |x - x'| / |x| of every input of a batch, shape (batch,).
+
+    >>> reconstruction_ratio(torch.tensor([[3.0, 4.0]]), torch.tensor([[3.0, 0.0]]))
+    tensor([0.8000])
+    """
+    return (original - reconstructed).flatten(1).norm(dim=1) / original.flatten(1).norm(dim=1)
+
+
+def ratio_of_layer(layer: nn.Module, inputs: Tensor, pool: nn.MaxPool2d | None = None) -> Tensor:
+    """Return the reconstruction ratio of every input from its features after CReLU and ``pool`` (crelu Table S1).
+
+    >>> ratio_of_layer(nn.Linear(4, 8), torch.randn(5, 4)).max() < 1e-4
+    tensor(True)
+    """
+    with torch.no_grad():
+        features, indices = crelu(layer(inputs)), None
+        if pool is not None:
+            features, indices = F.max_pool2d(
+                *(features, pool.kernel_size, pool.stride, pool.padding, pool.dilation),
+                ceil_mode=pool.ceil_mode,
+                return_indices=True,
+            )
+    return reconstruction_ratio(inputs, reconstruct(layer, features, inputs.shape[1:], indices=indices).input)
+
+
+def random_layer(layer: nn.Module) -> nn.Module:
+    """Return a copy of a layer with standard normal filters and no bias: the baseline of crelu Table S1.
+
+    `ratio_of_layer` of it is the simulated baseline. `random_ratio` is not: max-pooling selects.
+    """
+    if not isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        raise TypeError(f"random filters replace those of a linear or convolution layer, not of {type(layer).__name__}")
+    layer = copy.deepcopy(layer)
+    with torch.no_grad():
+        layer.weight.normal_()
+        if layer.bias is not None:
+            layer.bias.zero_()
+    return layer
+
+
+def random_ratio(dimension: int, subspace: int) -> float:
+    """Return sqrt(1 - K/D), the reconstruction ratio after projection on a random K-dimensional subspace of R^D.
+
+    crelu Theorem C.1 states it for the mean; it holds for the root of the mean square, the mean is smaller.
+
+    >>> random_ratio(dimension=100, subspace=36)
+    0.8
+    """
+    if not 0 <= subspace <= dimension:
+        raise ValueError(f"a subspace of dimension {subspace} does not fit into dimension {dimension}")
+    return math.sqrt(1 - subspace / dimension)
+
+
+def frame_bounds(layer: nn.Module, input_shape: Sequence[int]) -> tuple[float, float]:
+    """Return the least non-zero and the largest singular value of a layer's linear part (crelu Lemma A.4).
+
+    For x in range(W): least * |x| <= |W^T x| <= largest * |x|. Needs the dense operator, so a small input.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> _ = layer.weight.data.copy_(torch.tensor([[3.0, 0.0], [0.0, 2.0]]))
+    >>> [round(bound, 6) for bound in frame_bounds(layer, (2,))]
+    [2.0, 3.0]
+    """
+    inputs = math.prod(input_shape)
+    weight = next(layer.parameters())
+    start = torch.zeros(1, *input_shape, dtype=weight.dtype, device=weight.device)
+    operator = _Affine(layer, start)
+    if inputs * operator.offset.numel() > DENSE:
+        raise ValueError(
+            f"frame bounds need the dense operator, here {inputs} x {operator.offset.numel()}; "
+            f"take a smaller input_shape: filters are local"
+        )
+    dense = operator(torch.eye(inputs, dtype=weight.dtype, device=weight.device).view(-1, *input_shape)).flatten(1)
+    values = torch.linalg.svdvals(dense.double())
+    values = values[values > values[0] * max(dense.shape) * torch.finfo(weight.dtype).eps]
+    return float(values[-1]), float(values[0])
+
+
+@dataclass(frozen=True)
+class PoolingBound:
+    """crelu Theorem A.5 for one input: the reconstruction ratio and what bounds it."""
+
+    ratio: float
+    printed: float  #: sqrt((l~max - lmin) / lmin), often above 1 and then empty
+    tightened: float  #: sqrt(1 - lmin / l~max), never above 1
+
+
+def pooling_bound(filters: Tensor, coefficients: Tensor, stride: int = 1) -> PoolingBound:
+    r"""Return the ratio and both bounds of crelu Theorem A.5 for x = sum_ij c_i^j w_i^j over one pooling region.
+
+    W_x holds the shifts with c != 0; W~_x for each of them the shift that pooling selects, in the phase of
+    *its response* <w, x>. (crelu chooses by the sign of c, which breaks the proof's inequality.) From
+    lmin |x|^2 <= |W_x^T x|^2 <= |W~_x^T x|^2 <= l~max |x~|^2 follows the tightened bound, and the printed one.
+
+    Args:
+        filters: (K, length), one-dimensional.
+        coefficients: (K, shifts), at most one non-zero a filter (crelu S1; it prints c > 0 for c != 0).
+        stride: Between shifts.
+    """
+    chosen = coefficients != 0
+    if filters.dim() != 2 or coefficients.dim() != 2 or len(filters) != len(coefficients):
+        raise ValueError("pooling_bound takes filters (K, length) and coefficients (K, shifts)")
+    if bool((chosen.sum(1) > 1).any()) or not bool(chosen.any()):
+        raise ValueError("crelu S1: each filter takes part with at most one shift, and some filter does")
+    shifts, length = coefficients.shape[1], filters.shape[1]
+    shifted = filters.new_zeros(len(filters), shifts, (shifts - 1) * stride + length)
+    for j in range(shifts):
+        shifted[:, j, j * stride : j * stride + length] = filters
+    x = torch.einsum("ij,ijd->d", coefficients, shifted)
+    responses = shifted @ x
+    largest, least = responses.argmax(1), responses.argmin(1)
+    rows, participating = chosen.nonzero().unbind(1)
+    selected = torch.where(responses[rows, participating] >= 0, largest[rows], least[rows])
+    lmin = _squared_singular_values(shifted[rows, participating])[-1]
+    lmax = _squared_singular_values(shifted[rows, selected])[0]
+    every = torch.arange(len(filters))
+    equations = torch.cat([
+        shifted[every, largest][responses[every, largest] > 0],
+        shifted[every, least][responses[every, least] < 0],
+    ])
+    reconstructed = torch.linalg.pinv(equations) @ (equations @ x)
+    printed, tightened = ((lmax - lmin).clamp_min(0) / lmin).sqrt(), (1 - lmin / lmax).clamp_min(0).sqrt()
+    return PoolingBound(float((x - reconstructed).norm() / x.norm()), float(printed), float(tightened))
+
+
+def figure_of_images(images: Sequence[Tensor], titles: Sequence[str]) -> Figure:
+    """Return images (3, height, width) beside each other: an original and its reconstructions (crelu Fig. 5)."""
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(1, len(images), subplot_titles=list(titles))
+    low, high = images[0].min(), images[0].max()
+    for column, image in enumerate(images, 1):
+        scaled = ((image - low) / (high - low)).clamp(0, 1).movedim(0, -1)
+        figure.add_trace(go.Image(z=(scaled * 255).round().to(torch.uint8).cpu().numpy()), 1, column)
+    return figure.update_xaxes(visible=False).update_yaxes(visible=False)
+
+
+DENSE = 2**25  # entries of an operator that is still formed
+
+
+class _Affine:
+    """The linear part A of an affine function, and its transpose; ``offset`` is what the function adds."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], start: Tensor) -> None:
+        self.function = function
+        self.start = start.detach().requires_grad_()
+        with torch.enable_grad():
+            self.value = function(self.start)
+        self.offset = self.value.detach()
+        probe = torch.linspace(-1, 1, start.numel(), dtype=start.dtype, device=start.device).view_as(start)
+        once = self(probe)
+        if not torch.allclose(self(-2 * probe), -2 * once, rtol=1e-2, atol=1e-3 * float(once.abs().max())):
+            raise ValueError(
+                "reconstruction takes an affine layer; this one is not: take its activation off, call .eval()"
+            )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.function(x) - self.offset
+
+    def transpose(self, z: Tensor) -> Tensor:
+        return torch.autograd.grad(self.value, self.start, z, retain_graph=True)[0]
+
+
+def _least_squares(
+    operator: _Affine, target: Tensor, start: Tensor, tolerance: float, iterations: int
+) -> tuple[Tensor, int, float]:
+    """Return (x, iterations, residual): conjugate gradients on the normal equations, each input on its own.
+
+    Started from 0, x stays in the range of the transpose: of all least-squares solutions it is the shortest.
+    """
+    x, residual = start.clone(), target.clone()
+    gradient = operator.transpose(residual)
+    direction, size = gradient, _squares(gradient)
+    first = size.clamp_min(torch.finfo(x.dtype).tiny)
+    step = 0
+    while step < iterations and bool((size > tolerance**2 * first).any()):
+        image = operator(direction)
+        length = size / _squares(image).clamp_min(torch.finfo(x.dtype).tiny)
+        x += _like(length, x) * direction
+        residual -= _like(length, image) * image
+        gradient = operator.transpose(residual)
+        size, before = _squares(gradient), size
+        ratio = size / before.clamp_min(torch.finfo(x.dtype).tiny)
+        direction = gradient + _like(ratio, x) * direction
+        step += 1
+    return x, step, float((size / first).max().sqrt())
+
+
+def _squares(x: Tensor) -> Tensor:
+    """Return the squared length of every entry of a batch."""
+    return x.flatten(1).square().sum(1)
+
+
+def _like(scalars: Tensor, x: Tensor) -> Tensor:
+    return scalars.view(-1, *[1] * (x.dim() - 1))
+
+
+def _responses(features: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return the linear responses with these features, checked against what the layer makes of its input."""
+    responses = crelu_inverse(features) if features.shape[1] == 2 * shape[1] else features
+    if responses.shape != shape:
+        raise ValueError(
+            f"the layer makes {tuple(shape)} of this input_shape, twice as many channels after CReLU; "
+            f"the features are {tuple(features.shape)}"
+        )
+    return responses
+
+
+def _pooled(responses: Tensor, indices: Tensor) -> Tensor:
+    """Return both phases of the responses at the places that pooling selected."""
+    both = torch.cat([responses, -responses], 1).flatten(2)
+    return both.gather(2, indices.flatten(2)).view(indices.shape)
+
+
+def _stacked(
+    layers: Sequence[nn.Module], features: Tensor, input_shape: Sequence[int], tolerance: float, iterations: int
+) -> Reconstruction:
+    """Return the input of the first of several layers, each reconstructed from the next (crelu Fig. 5)."""
+    shapes, x = [tuple(input_shape)], features.new_zeros(1, *input_shape)
+    with torch.no_grad():
+        for layer in layers[:-1]:
+            x = crelu(layer(x))
+            shapes.append(tuple(x.shape[1:]))
+    steps, residual = 0, 0.0
+    for layer, shape in zip(reversed(layers), reversed(shapes), strict=True):
+        found = reconstruct(layer, features, shape, tolerance=tolerance, iterations=iterations)
+        features, steps, residual = found.input, steps + found.iterations, max(residual, found.residual)
+    return Reconstruction(features, steps, residual)
+
+
+def _squared_singular_values(rows: Tensor) -> Tensor:
+    """Return the squares of the non-zero singular values, largest first."""
+    values = torch.linalg.svdvals(rows)
+    return values[values > values[0] * max(rows.shape) * torch.finfo(rows.dtype).eps].square()

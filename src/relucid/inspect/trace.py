@@ -1,0 +1,307 @@
+"""Which weights feed which rectification, through which norms: found by running a network once."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from relucid.inspect.execution import DATA, Batch, Node, execute
+
+# Operations that a walk from a rectification back to its weights passes through, by ATen's name.
+VIEWS = {
+    *("view", "_unsafe_view", "reshape", "_reshape_alias", "permute", "transpose", "t", "unsqueeze", "squeeze"),
+    *("clone", "contiguous", "_to_copy", "detach", "alias", "expand", "copy", "lift_fresh", "_assert_tensor_metadata"),
+}
+AFFINE = {"add", "sub", "rsub", "mul", "div", "neg"}
+BATCH_NORMS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit_no_training"}
+MAX_POOLS = {"max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"}
+FOLDED = VIEWS | AFFINE | BATCH_NORMS | MAX_POOLS  # may be the same affine map at every place: `_fold` finds out
+PASSED = FOLDED | {
+    *("native_layer_norm", "native_group_norm", "_native_batch_norm_legit"),
+    *("slice", "select", "split", "split_with_sizes", "unbind", "narrow", "index", "cat", "stack", "repeat"),
+    *("constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
+    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle", "roll", "flip"),
+    *("mean", "sum", "avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
+    *("adaptive_max_pool2d", "upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
+    *("overwritten", "as_strided"),
+}
+# Activations that rectify nothing: no input is set to 0, so no unit has a boundary and none can be dead.
+OTHER_ACTIVATIONS = {
+    *("gelu", "silu", "mish", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus", "log_sigmoid_forward"),
+    *("leaky_relu", "rrelu_with_noise", "_prelu_kernel", "elu", "celu", "hardtanh", "threshold"),
+    *("softshrink", "hardshrink", "clamp", "clamp_min", "_softmax", "_log_softmax"),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A weight that feeds a rectification, as it was when the network ran."""
+
+    name: str  #: the layer, or the parameter where a function uses it directly
+    parameters: tuple[str, ...]  #: what the weight is made of: its own name, or those of a parametrization
+    weight: Tensor  #: (filters, inputs of a filter, ...)
+    bias: Tensor | None  #: (filters,)
+    groups: int
+    is_convolution: bool
+    through: tuple[str, ...]  #: what stands between, in order of execution: norms, "add", pooling
+
+
+@dataclass(frozen=True)
+class Rectified:
+    """A rectification and what feeds it."""
+
+    name: str
+    layer: str  #: the name to speak of: that of the weights, or of the rectification if they are many or none
+    kind: str  #: "relu", "clipped" (ReLU6 and the like), "avr" or "crelu"
+    shape: tuple[int, ...]  #: of the rectified value, on the example
+    channel_dim: int  #: the dimension of ``shape`` that holds the units
+    doubled: int  #: the first so many units keep both phases (CReLU)
+    sources: tuple[Source, ...]
+    adds: tuple[str, ...]  #: what else is in the rectified sum: earlier rectifications, the input
+    scale: Tensor | None  #: (units,): the rectified value is scale * (weight . x + bias) + shift of the one source
+    shift: Tensor | None  #: (units,)
+    obstacle: str  #: why ``scale`` and ``shift`` are None, or ""
+
+    @property
+    def units(self) -> int:
+        """How many units are rectified."""
+        return self.shape[self.channel_dim]
+
+    def by_unit(self, value: Tensor) -> Tensor:
+        """Return what is rectified, (units, places), from the ``value`` that `execute` shows."""
+        units = value.narrow(self.channel_dim, 0, self.units)  # CReLU may be shown x and -x
+        return units.movedim(self.channel_dim, 0).flatten(1)
+
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """Return (weight, bias), norms folded: what is rectified is exactly weight . x + bias."""
+        if self.scale is None or self.shift is None:
+            raise ValueError(f"{self.name} rectifies no single affine map: {self.obstacle}")
+        source = self.sources[0]
+        weight = source.weight.double() * self.scale.view(-1, *[1] * (source.weight.dim() - 1))
+        bias = self.shift if source.bias is None else self.shift + self.scale * source.bias.double()
+        return weight.to(source.weight.dtype), bias.to(source.weight.dtype)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Every rectification of a network in order of execution, and all that none could be attributed to."""
+
+    rectified: tuple[Rectified, ...]
+    unattributed: tuple[tuple[str, str], ...]  #: (a weight, an activation or a rectification, the reason)
+
+    def summary(self) -> str:
+        """One line a rectification, then one a thing that is not attributed."""
+        lines = []
+        for r in self.rectified:
+            fed = ", ".join(" -> ".join((s.name, *s.through)) for s in r.sources) or "no weight"
+            lines.append(f"{r.name} ({r.kind}) <- {fed}" + (f" [{r.obstacle}]" if r.obstacle else ""))
+        return "\n".join(lines + [f"{name}: {reason}" for name, reason in self.unattributed])
+
+
+def trace(model: nn.Module, example: Batch) -> Trace:
+    """Return every rectification that ``model`` executes on ``example``, with the weights that feed it.
+
+    The network runs once, in eval mode, and is left as it was.
+
+    Args:
+        model: Any network.
+        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 2))
+    >>> print(trace(net, torch.zeros(1, 3, 8, 8)).summary())
+    2 (relu) <- 0 -> 1
+    4: feeds the output
+    """
+    nodes = execute(model, example)
+    rectified = _distinct([_attribute(node) for node in nodes if node.kind])
+    found = {source.name for r in rectified for source in r.sources}
+    unattributed = [(r.name, r.obstacle) for r in rectified if not r.sources]
+    unattributed += _unrectified(nodes, found)
+    unattributed += _activations(nodes)
+    unattributed += _elsewhere(nodes, [name for name, p in model.named_parameters() if p.dim() > 1])
+    return Trace(rectified, tuple(unattributed))
+
+
+def _distinct(rectified: list[Rectified]) -> tuple[Rectified, ...]:
+    """Return the same with the name of the rectification added where one layer is rectified more than once."""
+    times = Counter(r.layer for r in rectified)
+    return tuple(replace(r, layer=f"{r.layer} ({r.name})") if times[r.layer] > 1 else r for r in rectified)
+
+
+def _attribute(node: Node) -> Rectified:
+    """Return a rectification with the weights that feed it."""
+    paths, ends = _walk(node.rectified)
+    sources = tuple(_source(origin, path) for origin, path in paths)
+    adds = tuple(end.name if end.name else f"{end.op} in {end.module or 'the network'}" for end in ends)
+    shape = node.rectified.shape
+    scale = shift = dim = None
+    if len(paths) == 1 and not ends:
+        scale, shift, dim, obstacle = _fold(*paths[0])
+    elif sources:
+        obstacle = f"a sum of {len(sources) + len(ends)} branches"
+    else:
+        obstacle = f"no weight feeds it, only {', '.join(adds)}"
+    if dim is None:  # convolutions have their units in dimension 1, other layers in the last
+        dim = 1 if (sources[0].is_convolution if sources else len(shape) > 2) else len(shape) - 1
+    doubled = node.phases[dim] if node.kind == "crelu" else 0
+    names = [source.name for source in sources]
+    layer = " + ".join(names) if 0 < len(names) < 4 else node.name
+    return Rectified(node.name, layer, node.kind, shape, dim, doubled, sources, adds, scale, shift, obstacle)
+
+
+Path = tuple[Node, ...]
+
+
+def _walk(start: Node) -> tuple[list[tuple[Node, Path]], list[Node]]:
+    """Return ([(a product with a weight, the operations from it to ``start``)], [what else it comes from])."""
+    paths: list[tuple[Node, Path]] = []
+    ends: list[Node] = []
+    stack: list[tuple[Node, Path]] = [(start, ())]
+    seen: set[Node] = set()
+    while stack:
+        node, path = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.has_weight:
+            paths.append((node, path))
+        elif _passes(node):
+            stack.extend((n, (node, *path)) for n in reversed(node.upstream))
+        else:
+            ends.append(node)
+    return paths, ends
+
+
+def _passes(node: Node) -> bool:
+    """Is it an operation that carries its inputs on, linearly but for norms and pooling?"""
+    product = node.op in {"mul", "div"} and len(node.upstream) > 1
+    return node.op in PASSED and not node.kind and not product
+
+
+def _source(node: Node, path: Path) -> Source:
+    """Return the weight of a product, filters first."""
+    _, args, _ = node.call
+    through = tuple(_label(n) for n in path if n.op not in VIEWS)
+    parameters = tuple(sorted(frozenset().union(*(n.parameters for n in node.inputs if not n.data))))
+    if node.op == "convolution":
+        weight, bias, transposed, groups = args[1], args[2], args[6], args[8]
+        if transposed:
+            weight = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+        return Source(node.name, parameters, weight.detach(), bias, groups, True, through)
+    if node.op == "linear":
+        _, weight, bias = (*args, None)[:3]
+    else:
+        (first, second), bias = (args[1:3], args[0]) if node.op in {"addmm", "baddbmm"} else (args[:2], None)
+        weight = first if second is DATA else second.mT
+        weight = weight.flatten(0, -2)
+    return Source(node.name, parameters, weight.detach(), bias, 1, False, through)
+
+
+def _label(node: Node) -> str:
+    return node.module if "norm" in node.op and node.module else node.op
+
+
+def _fold(origin: Node, path: Path) -> tuple[Tensor | None, Tensor | None, int | None, str]:
+    """Return (scale, shift, channel dimension, why not) of the map from a product to what is rectified.
+
+    The operations between are replayed on three constants (0, 1 and the number of the unit): what comes out
+    must be the same affine map at every place, and tells where the units have gone.
+    """
+    for node in path:
+        if node.op not in FOLDED:
+            return None, None, None, f"{_label(node)} stands between"
+        if node.op in BATCH_NORMS and node.call[1][5] and node.op != "_native_batch_norm_legit_no_training":
+            return None, None, None, f"{_label(node)} has no running statistics: its boundaries move with every batch"
+    dim = 1 if origin.op == "convolution" else len(origin.shape) - (2 if origin.call[1][-1] is DATA else 1)
+    units = origin.shape[dim]
+    numbers = torch.arange(units, dtype=torch.float64).view(-1, *[1] * (len(origin.shape) - dim - 1))
+    zero, one, number = (
+        _replay(path, value.expand(origin.shape)) for value in (0 * numbers, 1 + 0 * numbers, 1 + numbers)
+    )
+    for d in (d for d, size in enumerate(zero.shape) if size == units):
+        shift, scale, counted = (x.movedim(d, 0).flatten(1) for x in (zero, one - zero, number - zero))
+        expected = scale[:, :1] * (1 + torch.arange(units)).unsqueeze(1)
+        if _close(shift, shift[:, :1]) and _close(scale, scale[:, :1]) and _close(counted, expected):
+            return scale[:, 0].clone(), shift[:, 0].clone(), d, ""
+    return None, None, None, f"not the same affine map at every place, because of {', '.join(map(_label, path))}"
+
+
+def _close(x: Tensor, y: Tensor) -> bool:
+    return bool(((x - y).abs() <= 1e-9 * x.abs().max()).all())
+
+
+def _replay(path: Path, value: Tensor) -> Tensor:
+    """Return what ``value`` becomes through the operations of ``path``, in float64."""
+    for node in path:
+        function, args, kwargs = tree_map(_wide, node.call)
+        if node.op in BATCH_NORMS:  # the device's own kernel may not run here
+            value = F.batch_norm(value, args[3], args[4], args[1], args[2], eps=args[-1])
+        else:
+            data = value.contiguous()
+            args, kwargs = tree_map(lambda a, data=data: data if a is DATA else a, (args, kwargs))
+            out = function(*args, **kwargs)
+            value = out[0] if isinstance(out, tuple) else out
+    return value
+
+
+def _wide(argument: object) -> object:
+    if isinstance(argument, Tensor) and argument.is_floating_point():
+        return argument.detach().double().cpu()
+    return {torch.dtype: torch.float64, torch.device: torch.device("cpu")}.get(type(argument), argument)
+
+
+def _unrectified(nodes: list[Node], found: set[str]) -> list[tuple[str, str]]:
+    """Return the weights that feed no rectification, with what they feed."""
+    consumers: dict[Node, list[Node]] = defaultdict(list)
+    for node in nodes:
+        for n in node.inputs:
+            consumers[n].append(node)
+    weighted = [node for node in nodes if node.has_weight and node.name not in found]
+    return [(node.name, "feeds " + ", ".join(_feeds(node, consumers))) for node in weighted]
+
+
+def _feeds(node: Node, consumers: dict[Node, list[Node]]) -> list[str]:
+    """Return the names of what an operation's value reaches before it is changed by more than norms and sums."""
+    reached: dict[str, None] = {}  # a set that keeps its order
+    stack, seen = [node], {node}
+    while stack:
+        following = consumers[stack.pop()]
+        if not following:
+            reached["the output"] = None
+        for n in (n for n in following if n not in seen):
+            seen.add(n)
+            if _passes(n):
+                stack.append(n)
+            else:
+                unknown = "" if n.op in OTHER_ACTIVATIONS else " (not known to rectify)"
+                reached[f"{n.name} without a rectification" if n.has_weight else n.op + unknown] = None
+    return list(reached)
+
+
+def _activations(nodes: list[Node]) -> list[tuple[str, str]]:
+    """Return the activations that are no rectifications."""
+    return [
+        (node.module or "the network", f"{node.op} sets nothing to zero: its units have no boundary to examine")
+        for node in nodes
+        if node.op in OTHER_ACTIVATIONS and not node.kind and not node.phases and node.data
+    ]
+
+
+def _elsewhere(nodes: list[Node], weights: list[str]) -> list[tuple[str, str]]:
+    """Return the weights that are no factor of a product seen here, with where they went."""
+    products: set[str] = set()
+    users: dict[str, str] = {}
+    for node in (node for node in nodes if node.data):
+        used = frozenset().union(*(n.parameters for n in node.inputs if not n.data))
+        products |= used if node.has_weight else set()
+        users |= {name: node.op for name in used}
+    return [
+        (name, f"used by {users[name]}, which is not taken apart" if name in users else "not used on this example")
+        for name in weights
+        if name not in products
+    ]
