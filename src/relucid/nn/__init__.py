@@ -1,1 +1,32 @@
 """Building blocks of ReLU networks: drop-in modules that need torch only."""
+
+from relucid.nn.activation import AVR, CReLU, crelu, crelu_inverse
+from relucid.nn.decay import parameter_groups
+from relucid.nn.geometric import (
+    GeometricConv1d,
+    GeometricConv2d,
+    GeometricConv3d,
+    GeometricLinear,
+    geometric,
+)
+from relucid.nn.meannorm import MeanNorm
+from relucid.nn.sphere import angles_of, direction, latitudes_of, metric, unit_vector
+
+__all__ = [
+    "AVR",
+    "CReLU",
+    "GeometricConv1d",
+    "GeometricConv2d",
+    "GeometricConv3d",
+    "GeometricLinear",
+    "MeanNorm",
+    "angles_of",
+    "crelu",
+    "crelu_inverse",
+    "direction",
+    "geometric",
+    "latitudes_of",
+    "metric",
+    "parameter_groups",
+    "unit_vector",
+]

@@ -1,0 +1,39 @@
+"""Which parameters weight decay may touch."""
+
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils.parametrize import ParametrizationList
+
+_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Two groups for an optimizer: parameters with weight decay, and those that it would destroy.
+
+    Decay pulls latitudes to 0, so all of u into its last coordinate. It has no business with offsets, scales,
+    norms and the coefficients of a propagation rule either. A module says so of its own parameters by an
+    attribute ``weight_decay = False``.
+
+    >>> from relucid.nn import GeometricLinear
+    >>> net = nn.Sequential(GeometricLinear(4, 8, activation=nn.ReLU()), nn.Linear(8, 2))
+    >>> [(len(group["params"]), group["weight_decay"]) for group in parameter_groups(net, 1e-4)]
+    [(2, 0.0001), (3, 0.0)]
+    """
+    exempt = {
+        id(parameter)
+        for module in model.modules()
+        if _is_exempt(module)
+        for parameter in module.parameters(recurse=False)
+    }
+    decayed = [p for p in model.parameters() if id(p) not in exempt]
+    kept = [p for p in model.parameters() if id(p) in exempt]
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def _is_exempt(module: nn.Module) -> bool:
+    if isinstance(module, ParametrizationList):  # holds the parameters of the parametrization in it
+        return any(_is_exempt(parametrization) for parametrization in module)
+    return isinstance(module, _NORMS) or getattr(module, "weight_decay", None) is False

@@ -1,0 +1,434 @@
+r"""Layers whose units are hyperplanes, described by angles and a radius: geometric parameterization (gmp).
+
+A unit is :math:`z = r \, g(u(\theta)^T x + \lambda)` (gmp Eq. 15): the direction u and the radius :math:`\lambda`
+say where its boundary lies, the scale r how strongly it speaks.
+"""
+
+import math
+from typing import Any, ClassVar, Literal, Self, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils import parametrize
+
+from relucid.nn.activation import Activation, is_relu, name_of
+from relucid.nn.sphere import direction, latitudes_of
+
+Standard = nn.Linear | _ConvNd
+Init = Literal["one", "glorot"]
+Module = TypeVar("Module", bound=nn.Module)
+
+
+class _Geometric(nn.Module):
+    """What all geometric layers share."""
+
+    standard: ClassVar[type[Any]]  # the class of the standard layer, and its arguments
+    arguments: ClassVar[tuple[str, ...]]
+    spatial: ClassVar[int]  # number of dimensions after the channels
+    weight_decay: ClassVar[bool] = False
+
+    latitudes: nn.Parameter
+    offset: nn.Parameter | None
+    scale: nn.Parameter
+    sign: Tensor | None
+
+    def _set_up(self, like: Standard, activation: Activation | None, init: Init, device: Any) -> None:
+        """Take over the arguments of a standard layer and create the parameters."""
+        if init not in ("one", "glorot"):
+            raise ValueError(f"init must be 'one' or 'glorot', not {init!r}")
+        if not like.weight.is_floating_point():
+            raise TypeError(f"a geometric layer is of a real floating-point type, not {like.weight.dtype}")
+        for name in self.arguments:
+            setattr(self, name, getattr(like, name))
+        self.init = init
+        self.activation = activation
+        self.weight_shape = like.weight.shape
+        units, inputs = self.weight_shape[0], self.weight_shape[1:].numel()
+        kind = {"device": device, "dtype": like.weight.dtype}
+        self.latitudes = nn.Parameter(torch.empty(units, inputs - 1, **kind))
+        self.scale = nn.Parameter(torch.empty(units, **kind))
+        self.register_parameter(
+            "offset", None if like.bias is None else nn.Parameter(torch.empty(units, **kind))
+        )
+        # In one dimension a direction is a sign, which no gradient changes.
+        self.register_buffer("sign", torch.empty(units, 1, **kind) if inputs == 1 else None)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Directions uniform on the sphere, offsets 0, scales 1 or those of Glorot's weights (gmp 4.3).
+
+        "Uniformly at random" is said of the direction: angles that are each uniform would put all of u into its
+        first few coordinates.
+        """
+        weight = torch.empty(self.weight_shape, device=self.scale.device, dtype=torch.float32)
+        nn.init.xavier_normal_(weight)
+        self._describe(weight, None)
+        if self.init == "one":
+            self.scale.fill_(1.0)
+
+    @property
+    def angles(self) -> Tensor:
+        """The angles of gmp Eq. 10, (units, n - 1): pi/2 minus the latitudes, which are what is stored."""
+        return math.pi / 2 - self.latitudes
+
+    @property
+    def direction(self) -> Tensor:
+        """The unit vectors u, one a unit: (units, n), in float32 or better."""
+        wide = torch.promote_types(self.latitudes.dtype, torch.float32)
+        u = direction(self.latitudes.to(wide))
+        return u if self.sign is None else u * self.sign
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight r u of the standard layer that computes r (u.x + lambda)."""
+        return (self.scale[:, None] * self.direction).to(self.scale.dtype).view(self.weight_shape)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The bias r lambda of the standard layer that computes r (u.x + lambda)."""
+        return None if self.offset is None else self.scale * self.offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output r g(u.x + lambda), of the shape that the standard layer and the activation g give."""
+        if self.activation is None:
+            return self._affine(x, self.weight, self.bias)
+        over_positions = (-1,) + (1,) * self.spatial
+        if is_relu(self.activation):
+            return rectify(self._affine(x, self.weight, self.bias), self.scale.view(over_positions))
+        u = self.direction.to(self.scale.dtype).view(self.weight_shape)
+        y = self.activation(self._affine(x, u, self.offset))
+        # CReLU hands on more channels than there are units: the second phases have the scales of the first.
+        scale = torch.cat((self.scale, self.scale))[: y.shape[-1 - self.spatial]]
+        return y * scale.to(y.dtype).view(over_positions)
+
+    def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+    @classmethod
+    def from_standard(cls, layer: Standard, activation: Activation | None = None) -> Self:
+        """The geometric layer that computes ``layer``, or ``activation(layer(x))`` with the activation inside.
+
+        A filter that is exactly zero has no direction: it gets an arbitrary one, and a scale so small beside
+        its bias that its output stays the constant that it was.
+        """
+        if not isinstance(layer, cls.standard):
+            raise TypeError(
+                f"{cls.__name__}.from_standard takes an nn.{cls.standard.__name__}, not {type(layer).__name__}"
+            )
+        for name, values in (("weight", layer.weight), ("bias", layer.bias)):
+            if values is not None and not values.isfinite().all():
+                raise ValueError(
+                    f"the {name} of the layer holds NaN or infinity; it has no direction to keep"
+                )
+        if activation is not None:
+            _check_homogeneous(activation, layer.weight, cls.spatial)
+        arguments = {name: getattr(layer, name) for name in cls.arguments}
+        new = cls(**arguments, bias=layer.bias is not None, dtype=layer.weight.dtype, device="meta")
+        new.to_empty(device=layer.weight.device)
+        new.activation = activation
+        new._describe(layer.weight, layer.bias)
+        return new.train(layer.training)
+
+    def to_standard(self) -> Standard:
+        """The standard layer with the same output before the activation, if there is one inside."""
+        if self.activation is not None:
+            negative = int((self.scale < 0).sum())
+            if negative:
+                raise ValueError(
+                    f"{negative} of {len(self.scale)} scales are negative, and r g(s) is not g(r s) then; "
+                    "relucid.convert.fuse moves them into the layers that follow"
+                )
+            _check_homogeneous(self.activation, self.scale, self.spatial)
+        arguments = {name: getattr(self, name) for name in self.arguments}
+        kind = {"device": self.scale.device, "dtype": self.scale.dtype}
+        layer: Standard = self.standard(**arguments, bias=self.offset is not None, **kind)
+        with torch.no_grad():
+            # In float64: the layer's own float32 products are off by 1e-6 of the filter's length.
+            u = direction(self.latitudes.double()) * (1 if self.sign is None else self.sign)
+            layer.weight.copy_((self.scale[:, None] * u).view(self.weight_shape))
+            if layer.bias is not None and self.bias is not None:
+                layer.bias.copy_(self.bias)
+        return layer.train(self.training)
+
+    @torch.no_grad()
+    def _describe(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Set direction, offset and scale to those of a standard weight and bias."""
+        rows = weight.flatten(1).double()
+        norms = rows.norm(dim=1)
+        if self.sign is not None:
+            self.sign.copy_(torch.where(rows < 0, -1.0, 1.0))
+        self.latitudes.copy_(latitudes_of(torch.where(norms[:, None] == 0, 1.0, rows)))
+        if bias is not None:
+            limits = torch.finfo(self.scale.dtype)
+            norms = norms.maximum(bias.double().abs() * max(limits.eps**2, 2 / limits.max))
+        self.scale.copy_(norms)
+        if self.offset is not None:
+            zero = torch.zeros_like(norms)
+            self.offset.copy_(zero if bias is None else torch.where(norms == 0, zero, bias / norms))
+
+    def extra_repr(self) -> str:
+        """The arguments of the standard layer, then ours."""
+        parts = [self.standard.extra_repr(self)]
+        if self.activation is not None and not isinstance(self.activation, nn.Module):
+            parts.append(f"activation={name_of(self.activation)}")
+        return ", ".join(parts)
+
+
+class GeometricLinear(_Geometric):
+    r"""A linear layer in geometric parameterization, r g(u.x + lambda) (gmp Eq. 15).
+
+    A drop-in for ``nn.Linear``. Trained are ``latitudes`` (pi/2 minus the angles of gmp Eq. 10), ``offset``
+    (the radius lambda) and ``scale`` (r): as many numbers as the standard layer has.
+
+    Args:
+        in_features: n.
+        out_features: the number of units.
+        bias: whether there is an ``offset``.
+        device: as in ``nn.Linear``.
+        dtype: as in ``nn.Linear``.
+        activation: g, any elementwise callable or CReLU; none by default.
+        init: initial scales: 1 ("one", as in the paper) or the norms of Glorot's weights ("glorot").
+
+    Shape:
+        (..., in_features) -> (..., out_features).
+
+    >>> layer = GeometricLinear(3, 5, activation=nn.ReLU())
+    >>> layer(torch.zeros(2, 3)).shape
+    torch.Size([2, 5])
+    >>> standard = nn.Linear(3, 5)
+    >>> back = GeometricLinear.from_standard(standard).to_standard()
+    >>> torch.allclose(back.weight, standard.weight)
+    True
+    """
+
+    standard = nn.Linear
+    arguments = ("in_features", "out_features")
+    spatial = 0
+
+    in_features: int
+    out_features: int
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        activation: Activation | None = None,
+        init: Init = "one",
+    ) -> None:
+        _check_positive(in_features=in_features, out_features=out_features)
+        super().__init__()
+        like = nn.Linear(in_features, out_features, bias, device="meta", dtype=dtype)
+        self._set_up(like, activation, init, device)
+
+    def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return F.linear(x, weight, bias)
+
+
+class _GeometricConv(_Geometric):
+    arguments = (
+        "in_channels",
+        "out_channels",
+        "kernel_size",
+        "stride",
+        "padding",
+        "dilation",
+        "groups",
+        "padding_mode",
+    )
+
+    in_channels: int
+    out_channels: int
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...] | str
+    dilation: tuple[int, ...]
+    groups: int
+    padding_mode: str
+    output_padding = (0,)  # nn.ConvNd's repr asks for it
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        *,
+        activation: Activation | None = None,
+        init: Init = "one",
+    ) -> None:
+        _check_positive(in_channels=in_channels, out_channels=out_channels)
+        super().__init__()
+        like = self.standard(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+            bias=bias,
+            padding_mode=padding_mode,
+            device="meta",
+            dtype=dtype,
+        )
+        self._set_up(like, activation, init, device)
+        self._reversed_padding_repeated_twice = like._reversed_padding_repeated_twice
+
+    def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        y: Tensor = self.standard._conv_forward(self, x, weight, bias)
+        return y
+
+
+class GeometricConv1d(_GeometricConv):
+    """``nn.Conv1d`` in geometric parameterization; see ``GeometricLinear``.
+
+    >>> GeometricConv1d(4, 6, 3, padding="same", groups=2)(torch.zeros(1, 4, 10)).shape
+    torch.Size([1, 6, 10])
+    """
+
+    standard = nn.Conv1d
+    spatial = 1
+
+
+class GeometricConv2d(_GeometricConv):
+    """``nn.Conv2d`` in geometric parameterization; see ``GeometricLinear``.
+
+    >>> GeometricConv2d(3, 8, 3, stride=2, activation=nn.ReLU())
+    GeometricConv2d(
+      3, 8, kernel_size=(3, 3), stride=(2, 2)
+      (activation): ReLU()
+    )
+    """
+
+    standard = nn.Conv2d
+    spatial = 2
+
+
+class GeometricConv3d(_GeometricConv):
+    """``nn.Conv3d`` in geometric parameterization; see ``GeometricLinear``.
+
+    >>> GeometricConv3d(1, 2, 3, padding_mode="circular", padding=1)(torch.zeros(1, 1, 4, 4, 4)).shape
+    torch.Size([1, 2, 4, 4, 4])
+    """
+
+    standard = nn.Conv3d
+    spatial = 3
+
+
+def rectify(z: Tensor, scale: Tensor) -> Tensor:
+    r"""The output r relu(s), given z = r s: what a scale outside the ReLU does, at the price of a ReLU.
+
+    It is max(z, 0) where r > 0 and min(z, 0) where r < 0, with no gradient where it is 0, as for ReLU.
+
+    Args:
+        z: (..., C, ...).
+        scale: r, broadcast over z.
+
+    >>> rectify(torch.tensor([-2.0, 2.0, -2.0, 2.0]), torch.tensor([1.0, 1.0, -1.0, -1.0]))
+    tensor([ 0.,  2., -2.,  0.])
+    """
+    if torch.compiler.is_compiling():
+        sign = torch.where(scale < 0, -1.0, 1.0).to(z.dtype)
+        return sign * torch.relu(sign * z)
+    y: Tensor = _Rectify.apply(z, scale.detach())
+    return y
+
+
+class _Rectify(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor, scale: Tensor) -> Tensor:
+        zero = torch.zeros_like(scale, dtype=z.dtype)
+        return z.clamp(torch.where(scale < 0, -torch.inf, zero), torch.where(scale < 0, zero, torch.inf))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (y,) = ctx.saved_tensors
+        return torch.ops.aten.hardshrink_backward(grad, y, 0.0), None  # grad where y is not 0, in one pass
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        (y,) = ctx.saved_tensors
+        change: Tensor = torch.ops.aten.hardshrink_backward(tangent, y, 0.0)
+        return change
+
+
+def geometric(module: Module, name: str = "weight") -> Module:
+    """The same module, with ``module.name`` described by latitudes and a scale instead of by its entries.
+
+    A torch parametrization, in place and for any layer: each row of the weight (``weight[i]``, flattened) is
+    scale times a unit vector. The weight keeps its value; the bias stays as it is. Undo it with
+    ``torch.nn.utils.parametrize.remove_parametrizations``.
+
+    >>> layer = geometric(nn.Linear(3, 5))
+    >>> {name: tuple(p.shape) for name, p in layer.named_parameters()}
+    {'bias': (5,), 'parametrizations.weight.original0': (5, 2), 'parametrizations.weight.original1': (5,)}
+    """
+    weight = getattr(module, name, None)
+    if not isinstance(weight, Tensor) or weight.dim() < 1 or not weight.is_floating_point():
+        raise ValueError(f"{type(module).__name__} has no floating-point tensor {name!r} to parameterize")
+    if not weight.isfinite().all():
+        raise ValueError(f"{name!r} holds NaN or infinity; it has no direction to keep")
+    parametrize.register_parametrization(module, name, GeometricParametrization(weight.shape))
+    return module
+
+
+class GeometricParametrization(nn.Module):
+    """Latitudes (units, n - 1) and scales (units,) of a weight of the given shape, for ``geometric``."""
+
+    weight_decay: ClassVar[bool] = False
+
+    def __init__(self, shape: torch.Size) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, latitudes: Tensor, scale: Tensor) -> Tensor:
+        """The weight: each row is its scale times its direction."""
+        wide = torch.promote_types(latitudes.dtype, torch.float32)
+        rows = scale[:, None] * direction(latitudes.to(wide))
+        return rows.to(scale.dtype).view(self.shape)
+
+    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The latitudes and scales of a weight."""
+        rows = weight.reshape(weight.shape[0], -1).double()
+        # In one dimension nothing but the scale is left, and it takes the sign.
+        scale = rows.norm(dim=1) if rows.shape[1] > 1 else rows[:, 0]
+        return latitudes_of(rows).to(weight.dtype), scale.to(weight.dtype)
+
+
+def _check_positive(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, not {size}")
+
+
+def _check_homogeneous(activation: Activation, like: Tensor, spatial: int) -> None:
+    """Refuse an activation for which g(2s) is not 2 g(s): the scale could not leave it."""
+    probe = torch.linspace(-3, 3, like.shape[0], dtype=torch.float64).to(like)
+    probe = torch.stack((probe, -probe)).view(2, -1, *(1,) * spatial)
+    with torch.no_grad():
+        if not torch.allclose(activation(2 * probe), 2 * activation(probe)):
+            raise ValueError(
+                f"{name_of(activation)} is not positively homogeneous, so the scale cannot stand outside it; "
+                "use ReLU, leaky ReLU, AVR or CReLU, or keep the activation outside the layer"
+            )

@@ -1,0 +1,287 @@
+r"""Unit vectors and their angles, each the exact inverse of the other.
+
+A direction in n dimensions is described by n - 1 angles \(\theta_i\) (gmp Eq. 10), or by the latitudes
+\(\pi/2 - \theta_i\). In high dimension all angles of a random direction crowd around \(\pi/2\), where floating
+point is coarse, and all latitudes around 0, where it is fine: what is stored and trained is latitudes.
+
+The derivatives are closed forms too. With the running product \(p_i = \prod_{j \le i} \sin\theta_j\) and
+\(t_i = \cot\theta_i\) every coordinate but the last is \(u_i = t_i p_i\), the last is \(u_n = p_{n-1}\), and
+in latitudes \(\partial u_i / \partial l_i = p_i\), \(\partial u_k / \partial l_i = -t_i u_k\) for \(k > i\):
+a product from the left and a sum from the right, O(n).
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def unit_vector(angles: Tensor) -> Tensor:
+    r"""The unit vector with these hyperspherical angles (gmp Eq. 10).
+
+    .. math:: u_i = \cos\theta_i \prod_{j<i} \sin\theta_j, \qquad u_n = \prod_{j<n} \sin\theta_j
+
+    Args:
+        angles: (..., n - 1), in radians. With no angles at all the vector is (1).
+
+    Returns:
+        (..., n), of length 1.
+
+    >>> unit_vector(torch.tensor([0.0, 1.0, 1.5]))
+    tensor([1., 0., 0., 0.])
+    >>> unit_vector(angles_of(torch.tensor([2.0, -3.0, -6.0])))
+    tensor([ 0.2857, -0.4286, -0.8571])
+    """
+    return _apply(angles, latitude=False)
+
+
+def direction(latitudes: Tensor) -> Tensor:
+    r"""The unit vector with these latitudes, :math:`\pi/2` minus the angles of ``unit_vector``.
+
+    .. math:: u_i = \sin l_i \prod_{j<i} \cos l_j, \qquad u_n = \prod_{j<n} \cos l_j
+
+    Args:
+        latitudes: (..., n - 1), in radians.
+
+    Returns:
+        (..., n), of length 1.
+
+    >>> direction(torch.zeros(2))
+    tensor([0., 0., 1.])
+    """
+    return _apply(latitudes, latitude=True)
+
+
+def angles_of(vector: Tensor) -> Tensor:
+    r"""The angles of a vector: ``unit_vector`` of them is the vector over its length, all signs kept.
+
+    .. math:: \theta_i = \mathrm{atan2}(|x_{i+1..n}|, x_i), \qquad \theta_{n-1} = \mathrm{atan2}(x_n, x_{n-1})
+
+    The last angle is in (-pi, pi], the others are in [0, pi]. Where an angle is arbitrary (a zero vector, or a
+    zero tail below it) it is 0 and has no gradient.
+
+    Args:
+        vector: (..., n).
+
+    Returns:
+        (..., n - 1).
+
+    >>> angles_of(torch.tensor([0.0, -1.0])) / torch.pi
+    tensor([-0.5000])
+    """
+    heads, tails = _heads_and_tails(vector)
+    return _arc(tails, heads, vector.dtype)
+
+
+def latitudes_of(vector: Tensor) -> Tensor:
+    r"""The latitudes of a vector: ``direction`` of them is the vector over its length.
+
+    Computed as such, not as :math:`\pi/2` minus an angle, so that small latitudes keep all their digits.
+
+    >>> direction(latitudes_of(torch.tensor([3.0, -4.0])))
+    tensor([ 0.6000, -0.8000])
+    """
+    heads, tails = _heads_and_tails(vector)
+    return _arc(heads, tails, vector.dtype)
+
+
+def metric(angles: Tensor) -> Tensor:
+    r"""The diagonal of the metric tensor at these angles (gmp Theorem 3).
+
+    .. math:: m_a = \prod_{i<a} \sin^2\theta_i
+
+    A small change e of the angles turns the unit vector by :math:`\sqrt{\sum_a m_a e_a^2}`, and never by more
+    than :math:`|e|`. (gmp Eq. 19 and 20 print sums of squared sines; the product, as in Eq. 13, is right.)
+
+    Args:
+        angles: (..., n - 1).
+
+    Returns:
+        (..., n - 1).
+
+    >>> metric(torch.tensor([torch.pi / 6, 0.3, 0.4]))
+    tensor([1.0000, 0.2500, 0.0218])
+    """
+    _check(angles, "angles")
+    squares = angles[..., :-1].sin().square()
+    return torch.cat((torch.ones_like(angles[..., :1]), squares.cumprod(-1)), -1)
+
+
+def _apply(x: Tensor, latitude: bool) -> Tensor:
+    _check(x, "latitudes" if latitude else "angles")
+    if x.shape[-1] == 0:
+        return x.sum(-1, keepdim=True) + 1
+    # Half precision has too few digits for a product of hundreds of factors.
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    # torch.compile does not trace a function that defines forward mode.
+    function = _Direction if torch.compiler.is_compiling() else _DirectionForwardMode
+    u: Tensor = function.apply(wide, 1 if latitude else -1)[0]
+    return u.to(x.dtype)
+
+
+def _check(x: Tensor, what: str) -> None:
+    if not x.is_floating_point():
+        raise TypeError(f"{what} must be a real floating-point tensor, not {x.dtype}")
+    if x.dim() == 0:
+        raise ValueError(f"{what} must have at least one dimension, the last one; got a single number")
+
+
+def _heads_and_tails(vector: Tensor) -> tuple[Tensor, Tensor]:
+    """x_i and |x_{i+1..n}| for every angle i, in float64; for the last angle the tail is x_n with its sign."""
+    _check(vector, "vector")
+    if vector.shape[-1] == 0:
+        raise ValueError("a vector needs at least one coordinate; the last dimension has size 0")
+    x = vector.double()
+    largest = x.detach().abs().amax(-1, keepdim=True)
+    x = x / torch.where(largest == 0, 1.0, largest)  # squares neither overflow nor vanish
+    heads, rest = x[..., :-1], x[..., 1:]
+    squares = _sum_from_right(rest.square())
+    positive = squares > 0
+    norms = torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)  # no gradient at length 0
+    tails = torch.cat((norms[..., :-1], rest[..., -1:]), -1)
+    return torch.where((heads == 0) & (tails == 0), 1.0, heads), tails
+
+
+def _arc(y: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """atan2(y, x) rounded to ``dtype`` on its own side of the axes: its sine and cosine keep the signs of y and x."""
+    angle = torch.atan2(y, x)
+    eps = torch.finfo(dtype).eps
+    below_quarter, below_half = math.pi / 2 // eps * eps, math.pi // (2 * eps) * (2 * eps)
+    size = angle.detach().abs()
+    size = torch.where(x > 0, size.clamp(max=below_quarter), size.clamp(max=below_half))
+    size = torch.where(x < 0, size.clamp(min=below_quarter + eps), size)
+    angle = angle.to(dtype)
+    return angle + (size.copysign(y).to(dtype) - angle).detach()
+
+
+def _sum_from_right(x: Tensor) -> Tensor:
+    return x.flip(-1).cumsum_(-1).flip(-1)
+
+
+# Shifted, not "sum minus own term": beside a zero sine the terms differ by orders of magnitude.
+def _sum_before(x: Tensor) -> Tensor:
+    return F.pad(x.cumsum(-1)[..., :-1], (1, 0))
+
+
+def _sum_after(x: Tensor) -> Tensor:
+    return F.pad(_sum_from_right(x)[..., 1:], (0, 1))
+
+
+def _unit(x: Tensor, latitude: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """u, and the t and p of its derivatives (see the top of this file)."""
+    along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
+    p = across.cumprod(-1)
+    u = F.pad(p, (1, 0), value=1.0)
+    u[..., :-1] *= along
+    if torch.compiler.is_compiling() or (p[..., -1] == 0).any():
+        # Where a sine is exactly 0, what follows it is 0 but its derivative is not: the derivatives need the
+        # products as they are just beside it.
+        across = torch.where(across == 0, torch.finfo(x.dtype).tiny ** 0.25, across)
+        p = across.cumprod(-1)
+    return u, along.div_(across), p
+
+
+def _pull(t: Tensor, p: Tensor, g: Tensor) -> Tensor:
+    """Gradient in the latitudes for a gradient g in u: (..., n) -> (..., n - 1)."""
+    own, last = g[..., :-1] * p, g[..., -1] * p[..., -1]
+    later = (own * t).flip(-1)  # g_k u_k, from the right
+    later[..., 0] += last
+    later = later.cumsum_(-1).flip(-1)
+    own[..., :-1].addcmul_(later[..., 1:], t[..., :-1], value=-1)
+    own[..., -1].addcmul_(last, t[..., -1], value=-1)
+    return own
+
+
+def _push(t: Tensor, p: Tensor, v: Tensor) -> Tensor:
+    """Change of u for a change v of the latitudes: (..., n - 1) -> (..., n)."""
+    turned = (t * v).cumsum(-1)
+    return torch.cat((p * (v - t * _sum_before(t * v)), -p[..., -1:] * turned[..., -1:]), -1)
+
+
+def _bend(t: Tensor, p: Tensor, g: Tensor, pull: Tensor, v: Tensor) -> Tensor:
+    r"""Change of ``pull = _pull(t, p, g)`` for a change v of the latitudes: the Hessian of <g, u> times v.
+
+    It is :math:`-t_{\min(i,j)} \, \mathrm{pull}_{\max(i,j)}` off the diagonal, :math:`-\sum_{k \ge i} g_k u_k` on it.
+    """
+    terms = torch.cat((g[..., :-1] * t * p, g[..., -1:] * p[..., -1:]), -1)
+    own = _sum_from_right(terms)[..., :-1] * v
+    return -(own + t * _sum_after(pull * v) + pull * _sum_before(t * v))
+
+
+class _Direction(torch.autograd.Function):
+    """x, sign -> u, t, p for latitudes (sign 1) or angles (sign -1); only u has a derivative."""
+
+    @staticmethod
+    def forward(x: Tensor, sign: int) -> tuple[Tensor, Tensor, Tensor]:
+        return _unit(x, latitude=sign == 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        x, ctx.sign = inputs
+        _, t, p = output
+        ctx.mark_non_differentiable(t, p)
+        ctx.set_materialize_grads(False)  # no zeros for t and p
+        ctx.save_for_backward(x, t, p)
+        ctx.save_for_forward(t, p)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor | None, *_: None) -> tuple[Tensor | None, None]:
+        if g is None:
+            return None, None
+        function = _Pull if torch.compiler.is_compiling() else _PullForwardMode
+        return function.apply(*ctx.saved_tensors, g, ctx.sign), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None], x: Tensor, sign: int) -> tuple[Any, int]:
+        return _DirectionForwardMode.apply(x.movedim(in_dims[0], 0), sign), 0
+
+
+class _DirectionForwardMode(_Direction):
+    @staticmethod
+    def jvp(ctx: Any, v: Tensor, _: None) -> tuple[Tensor, None, None]:
+        t, p = ctx.saved_tensors
+        return _push(t, p, ctx.sign * v), None, None
+
+
+class _Pull(torch.autograd.Function):
+    """x, t, p, g, sign -> the gradient of <g, u> in x, which has a derivative in x and g of its own."""
+
+    @staticmethod
+    def forward(x: Tensor, t: Tensor, p: Tensor, g: Tensor, sign: int) -> Tensor:
+        pull = _pull(t, p, g)
+        return pull if sign == 1 else pull.neg_()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int], output: Tensor) -> None:
+        _, t, p, g, ctx.sign = inputs
+        ctx.save_for_backward(t, p, g, output)
+        ctx.save_for_forward(t, p, g, output)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, None, None, Tensor, None]:
+        t, p, g, pull = ctx.saved_tensors
+        return _bend(t, p, g, ctx.sign * pull, v), None, None, _push(t, p, ctx.sign * v), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+        *tensors, sign = inputs
+        moved = [
+            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            for x, dim in zip(tensors, in_dims, strict=False)
+        ]
+        return _PullForwardMode.apply(*moved, sign), 0
+
+
+class _PullForwardMode(_Pull):
+    @staticmethod
+    def jvp(ctx: Any, vx: Tensor | None, vt: None, vp: None, vg: Tensor | None, _: None) -> Tensor:
+        t, p, g, pull = ctx.saved_tensors
+        change = torch.zeros_like(pull)
+        if vx is not None:
+            change = change + _bend(t, p, g, ctx.sign * pull, vx)
+        if vg is not None:
+            change = change + _Pull.apply(t, t, p, vg, ctx.sign)
+        return change
