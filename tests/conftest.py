@@ -1,5 +1,27 @@
+import os
+import subprocess
+import sys
+import textwrap
+
 import pytest
 import torch
+
+PRELUDE = """
+import os, torch
+import torch.distributed as dist
+torch.set_num_threads(1)
+torch.manual_seed(0)
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+dist.init_process_group("gloo", init_method=os.environ["RENDEZVOUS"], rank=rank, world_size=world)
+"""
+EPILOGUE = """
+torch.save(result, os.environ["RESULT"])
+dist.destroy_process_group()
+"""
+
+
+def pytest_configure():
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
@@ -7,5 +29,22 @@ def _seeded():
     torch.manual_seed(0)
 
 
-def pytest_configure():
-    torch.set_num_threads(1)
+@pytest.fixture
+def on_two_processes(tmp_path):
+    """Runs a script in two gloo processes, which see `rank` and `world` and set `result`; both results."""
+
+    def run(script: str) -> list:
+        code = PRELUDE + textwrap.dedent(script) + EPILOGUE
+        ranks = []
+        for rank in range(2):
+            environment = os.environ | {
+                "RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "RENDEZVOUS": f"file://{tmp_path}/rendezvous",
+                "RESULT": str(tmp_path / f"{rank}.pt"),
+            }
+            ranks.append(subprocess.Popen([sys.executable, "-c", code], env=environment))
+        assert [process.wait(timeout=120) for process in ranks] == [0, 0]
+        return [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+
+    return run

@@ -143,8 +143,9 @@ class _Geometric(nn.Module):
                 )
             _check_homogeneous(self.activation, self.scale, self.spatial)
         arguments = {name: getattr(self, name) for name in self.arguments}
-        kind = {"device": self.scale.device, "dtype": self.scale.dtype}
-        layer: Standard = self.standard(**arguments, bias=self.offset is not None, **kind)
+        layer: Standard = self.standard(
+            **arguments, bias=self.offset is not None, dtype=self.scale.dtype, device="meta"
+        ).to_empty(device=self.scale.device)
         with torch.no_grad():
             # In float64: the layer's own float32 products are off by 1e-6 of the filter's length.
             u = direction(self.latitudes.double()) * (1 if self.sign is None else self.sign)
@@ -156,8 +157,8 @@ class _Geometric(nn.Module):
     @torch.no_grad()
     def _describe(self, weight: Tensor, bias: Tensor | None) -> None:
         """Set direction, offset and scale to those of a standard weight and bias."""
-        rows = weight.flatten(1).double()
-        norms = rows.norm(dim=1)
+        rows = weight.flatten(1).to(self.latitudes.dtype)
+        norms = rows.double().norm(dim=1)
         if self.sign is not None:
             self.sign.copy_(torch.where(rows < 0, -1.0, 1.0))
         self.latitudes.copy_(latitudes_of(torch.where(norms[:, None] == 0, 1.0, rows)))

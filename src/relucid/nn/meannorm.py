@@ -71,7 +71,7 @@ class MeanNorm(nn.Module):
         with torch.no_grad():
             self.num_batches_tracked.add_(1)
             share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+            self.running_mean.mul_(1 - share).add_(share * mean)
         return mean
 
     def extra_repr(self) -> str:

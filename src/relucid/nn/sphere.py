@@ -157,7 +157,7 @@ def _arc(y: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _sum_from_right(x: Tensor) -> Tensor:
-    return x.flip(-1).cumsum_(-1).flip(-1)
+    return x.flip(-1).cumsum(-1).flip(-1)
 
 
 # Shifted, not "sum minus own term": beside a zero sine the terms differ by orders of magnitude.

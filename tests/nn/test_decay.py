@@ -1,0 +1,61 @@
+import torch
+from torch import nn
+
+from relucid.nn import GeometricConv2d, GeometricLinear, MeanNorm, direction, geometric, parameter_groups
+
+
+def test_only_standard_weights_and_biases_decay():
+    net = nn.ModuleDict(
+        {
+            "conv": GeometricConv2d(3, 4, 3),
+            "linear": nn.Linear(4, 4),
+            "mean": MeanNorm(4, bias=True),
+            "batch": nn.BatchNorm1d(4),
+            "layer": nn.LayerNorm(4),
+            "parametrized": geometric(nn.Linear(4, 2)),
+        }
+    )
+    decayed, kept = parameter_groups(net, 1e-3)
+    names = {id(p): name for name, p in net.named_parameters()}
+    assert {names[id(p)] for p in decayed["params"]} == {"linear.weight", "linear.bias", "parametrized.bias"}
+    assert len(decayed["params"]) + len(kept["params"]) == len(names)
+    assert (decayed["weight_decay"], kept["weight_decay"]) == (1e-3, 0.0)
+
+
+def test_a_network_without_exempt_parameters_has_one_group():
+    assert len(parameter_groups(nn.Linear(2, 2), 0.1)) == 1
+
+
+def test_a_module_can_exempt_its_own_parameters():
+    class Gain(nn.Module):
+        weight_decay = False
+
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(1))
+
+    (group,) = parameter_groups(Gain(), 0.1)
+    assert group["weight_decay"] == 0.0
+
+
+def test_decay_of_latitudes_would_destroy_directions():
+    layer = GeometricLinear(256, 8)
+    latitudes = nn.Parameter(layer.latitudes.detach().clone())
+    optimizer = torch.optim.SGD([latitudes], lr=1.0, weight_decay=0.01)
+    for _ in range(1000):
+        latitudes.grad = torch.zeros_like(latitudes)
+        optimizer.step()
+    largest = direction(latitudes).abs().amax(1)
+    assert layer.direction.abs().amax() < 0.5
+    assert largest.min() > 0.99
+
+
+def test_parameter_groups_keep_directions():
+    layer = GeometricLinear(256, 8)
+    before = layer.direction.detach().clone()
+    optimizer = torch.optim.SGD(parameter_groups(layer, 0.01), lr=0.1)
+    for parameter in layer.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    for _ in range(100):
+        optimizer.step()
+    assert torch.equal(layer.direction, before)

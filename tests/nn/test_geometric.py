@@ -1,0 +1,371 @@
+import copy
+import io
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.func import functional_call, stack_module_state, vmap
+from torch.nn.utils import parametrize
+
+from relucid.nn import (
+    AVR,
+    CReLU,
+    GeometricConv1d,
+    GeometricConv2d,
+    GeometricConv3d,
+    GeometricLinear,
+    geometric,
+    unit_vector,
+)
+from relucid.nn.geometric import rectify
+
+CONVOLUTIONS = {
+    1: (nn.Conv1d, GeometricConv1d),
+    2: (nn.Conv2d, GeometricConv2d),
+    3: (nn.Conv3d, GeometricConv3d),
+}
+OPTIONS = [
+    {},
+    {"stride": 2, "padding": 1},
+    {"padding": "same", "dilation": 2},
+    {"groups": 2, "bias": False},
+    {"padding": 1, "padding_mode": "circular"},
+    {"padding": 1, "padding_mode": "reflect", "groups": 2},
+    {"padding": "same", "padding_mode": "replicate"},
+]
+
+
+def layers():
+    """Every layer kind with every kind of option: (standard class, geometric class, arguments, input)."""
+    yield nn.Linear, GeometricLinear, (6, 4), {}, torch.randn(5, 6)
+    yield nn.Linear, GeometricLinear, (6, 4), {"bias": False}, torch.randn(2, 3, 6)
+    yield nn.Linear, GeometricLinear, (1, 4), {}, torch.randn(5, 1)
+    yield nn.Linear, GeometricLinear, (2, 1), {}, torch.randn(5, 2)
+    for dims, (standard, ours) in CONVOLUTIONS.items():
+        for options in OPTIONS:
+            yield standard, ours, (4, 6, 3), options, torch.randn(2, 4, *(7,) * dims)
+    yield nn.Conv2d, GeometricConv2d, (4, 4, 1), {"groups": 4}, torch.randn(2, 4, 5, 5)
+    yield nn.Conv2d, GeometricConv2d, (3, 4, (3, 1)), {"stride": (2, 1)}, torch.randn(3, 8, 8)
+
+
+torch.manual_seed(0)
+LAYERS = [
+    pytest.param(
+        *layer, id=f"{layer[1].__name__}-{layer[2]}-{'-'.join(f'{k}={v}' for k, v in layer[3].items())}"
+    )
+    for layer in layers()
+]
+ONE_OF_EACH = [
+    (GeometricLinear, (6, 4), (5, 6)),
+    (GeometricConv1d, (4, 6, 3), (2, 4, 7)),
+    (GeometricConv2d, (4, 6, 3), (2, 4, 7, 7)),
+    (GeometricConv3d, (4, 6, 3), (2, 4, 5, 5, 5)),
+]
+
+
+def scattered(layer):
+    """The layer with scales of both signs and offsets that are not 0."""
+    with torch.no_grad():
+        layer.scale.copy_(torch.randn_like(layer.scale))
+        if layer.offset is not None:
+            layer.offset.copy_(torch.randn_like(layer.offset))
+    return layer
+
+
+def reference(layer, x):
+    """gmp Eq. 15 with the standard operation, u from the angles of Eq. 10."""
+    u = unit_vector(layer.angles) if layer.sign is None else layer.sign
+    u = u.view(layer.weight_shape)
+    s = layer._affine(x, u, layer.offset)
+    y = s if layer.activation is None else layer.activation(s)
+    scale = layer.scale.repeat(2)[: y.shape[-1 - layer.spatial]]
+    return scale.view(-1, *(1,) * layer.spatial) * y
+
+
+@pytest.mark.parametrize("standard, ours, arguments, options, x", LAYERS)
+def test_conversion_keeps_outputs_and_gives_weights_back(standard, ours, arguments, options, x):
+    layer = standard(*arguments, **options)
+    converted = ours.from_standard(layer)
+    back = converted.to_standard()
+    assert torch.allclose(converted(x), layer(x), atol=1e-5, rtol=1e-5)
+    assert type(back) is standard
+    assert repr(back) == repr(layer)
+    assert (back.weight - layer.weight).norm() <= 1e-6 * layer.weight.norm()
+    if layer.bias is not None:
+        assert torch.allclose(back.bias, layer.bias, rtol=1e-5)
+
+
+@pytest.mark.parametrize("activation", [None, F.relu, nn.ReLU(), AVR(), nn.LeakyReLU(0.1), torch.tanh])
+@pytest.mark.parametrize("standard, ours, arguments, options, x", LAYERS)
+def test_output_is_equation_15_for_scales_of_either_sign(standard, ours, arguments, options, x, activation):
+    layer = scattered(ours(*arguments, **options, activation=activation))
+    assert torch.allclose(layer(x), reference(layer, x), atol=1e-5)
+
+
+@pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
+@pytest.mark.parametrize("paired", [None, 3])
+def test_crelu_inside_uses_each_scale_for_both_phases(ours, arguments, shape, paired):
+    layer = scattered(ours(*arguments, activation=CReLU(paired=paired)))
+    x = torch.randn(shape)
+    assert torch.allclose(layer(x), reference(layer, x), atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), AVR(), CReLU(), nn.LeakyReLU(0.1)])
+@pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
+def test_conversion_takes_a_positively_homogeneous_activation_inside(ours, arguments, shape, activation):
+    layer = ours.standard(*arguments)
+    converted = ours.from_standard(layer, activation)
+    x = torch.randn(shape)
+    assert torch.allclose(converted(x), activation(layer(x)), atol=1e-5)
+    assert torch.allclose(converted.to_standard().weight, layer.weight, atol=1e-6)
+
+
+@pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
+def test_gradients_are_those_of_equation_15(ours, arguments, shape):
+    layer = scattered(ours(*arguments, activation=F.relu, dtype=torch.float64))
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    inputs = [x, *layer.parameters()]
+    found = torch.autograd.grad(layer(x).pow(2).sum(), inputs)
+    expected = torch.autograd.grad(reference(layer, x).pow(2).sum(), inputs)
+    for a, b in zip(found, expected, strict=True):
+        assert torch.allclose(a, b)
+
+
+@given(st.lists(st.floats(-4, 4), min_size=1, max_size=6), st.floats(-3, 3).filter(lambda r: abs(r) > 1e-3))
+def test_rectify_is_the_scale_outside_the_relu(values, scale):
+    s = torch.tensor(values, dtype=torch.float64)
+    r = torch.tensor(scale, dtype=torch.float64)
+    assert torch.allclose(rectify(r * s, r), r * F.relu(s))
+
+
+def test_rectify_has_relus_derivatives_of_both_orders_and_none_at_zero():
+    z = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    scale = torch.tensor([1.0, -1.0, 2.0, -2.0], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda z: rectify(z, scale), z, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(lambda z: rectify(z, scale).pow(3), z)
+    zero = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    rectify(zero, scale).sum().backward()
+    assert torch.equal(zero.grad, torch.zeros(4, dtype=torch.float64))
+
+
+def test_initial_directions_are_uniform_on_the_sphere():
+    layer = GeometricLinear(30, 20_000)
+    moments = layer.direction.T @ layer.direction / 20_000
+    assert torch.allclose(moments, torch.eye(30) / 30, atol=2e-3)
+    assert layer.direction.mean(0).abs().max() < 0.01
+    assert torch.equal(layer.scale, torch.ones(20_000))
+    assert torch.equal(layer.offset, torch.zeros(20_000))
+
+
+def test_glorot_scales_are_the_norms_of_glorot_vectors():
+    layer = GeometricConv2d(8, 400, 3, init="glorot")
+    expected = math.sqrt(72 * 2 / (72 + 400 * 9))
+    assert layer.scale.mean().item() == pytest.approx(expected, rel=0.02)
+    assert layer.weight.std().item() == pytest.approx(math.sqrt(2 / (72 + 400 * 9)), rel=0.02)
+
+
+def test_one_input_has_a_sign_for_a_direction_which_is_not_trained():
+    layer = GeometricLinear(1, 100)
+    assert set(layer.direction.flatten().tolist()) == {-1.0, 1.0}
+    assert {name for name, _ in layer.named_parameters() if "sign" in name} == set()
+    layer(torch.randn(3, 1)).sum().backward()
+    assert layer.latitudes.grad.shape == (100, 0)
+
+
+@pytest.mark.parametrize(
+    "dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-12), (torch.bfloat16, 0.02)]
+)
+def test_a_zero_filter_stays_the_constant_that_it_was(dtype, tolerance):
+    layer = nn.Linear(8, 4).to(dtype)
+    with torch.no_grad():
+        layer.weight[:2] = 0
+        layer.bias[1] = 0
+    converted = GeometricLinear.from_standard(layer)
+    x = torch.randn(16, 8).to(dtype)
+    assert all(p.isfinite().all() for p in converted.parameters())
+    assert torch.allclose(converted(x)[:, :2], layer(x)[:, :2], rtol=tolerance)
+    assert torch.equal(converted(x)[:, 1], torch.zeros(16, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.bfloat16, 3e-3), (torch.float16, 5e-4)])
+def test_half_precision_costs_no_more_than_the_rounding_of_the_format(dtype, tolerance):
+    layer = GeometricLinear(4608, 16)
+    half = copy.deepcopy(layer).to(dtype)
+    exact = layer.direction.double()
+    error = (half.weight.double() / half.scale.double()[:, None] - exact).norm(dim=1).max()
+    assert error <= tolerance
+    assert half(torch.randn(2, 4608, dtype=dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("activation", [None, nn.ReLU(), torch.tanh, CReLU()])
+def test_autocast_rounds_weights_and_not_angles(dtype, activation):
+    layer = GeometricLinear(512, 16, activation=activation)
+    x = torch.randn(8, 512)
+    with torch.autocast("cpu", dtype):
+        y = layer(x)
+    assert y.dtype == dtype
+    assert torch.allclose(y.float(), layer(x), atol=32 * torch.finfo(dtype).eps)
+    y.float().sum().backward()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+@pytest.mark.parametrize("activation", [None, nn.ReLU()])
+@pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
+class TestLivesWithTorch:
+    def test_deepcopy_and_state_dict(self, ours, arguments, shape, activation):
+        layer, other = (
+            scattered(ours(*arguments, activation=activation)),
+            ours(*arguments, activation=activation),
+        )
+        x = torch.randn(shape)
+        other.load_state_dict(layer.state_dict())
+        assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+        assert torch.equal(other(x), layer(x))
+        assert list(layer.state_dict()) == ["latitudes", "scale", "offset"]
+
+    def test_saves_as_plain_weights(self, ours, arguments, shape, activation):
+        layer, file = ours(*arguments, activation=activation), io.BytesIO()
+        torch.save(layer.state_dict(), file)
+        file.seek(0)
+        loaded = torch.load(file, weights_only=True)
+        assert all(torch.equal(loaded[name], value) for name, value in layer.state_dict().items())
+
+    def test_exports(self, ours, arguments, shape, activation):
+        layer, x = scattered(ours(*arguments, activation=activation)), torch.randn(shape)
+        assert torch.allclose(torch.export.export(layer, (x,)).module()(x), layer(x), atol=1e-6)
+
+    def test_compiles_without_a_graph_break(self, ours, arguments, shape, activation):
+        layer, x = scattered(ours(*arguments, activation=activation)), torch.randn(shape)
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        parameters = list(layer.parameters())
+        expected = torch.autograd.grad(layer(x).pow(2).sum(), parameters)
+        found = torch.autograd.grad(compiled(x).pow(2).sum(), parameters)
+        for a, b in zip(found, expected, strict=True):
+            assert torch.allclose(a, b, atol=1e-3, rtol=1e-4)
+
+    def test_a_stacked_ensemble_equals_its_members(self, ours, arguments, shape, activation):
+        members = [scattered(ours(*arguments, activation=activation)) for _ in range(3)]
+        parameters, buffers = stack_module_state(members)
+        x = torch.randn(shape)
+
+        def call(parameters, buffers):
+            return functional_call(members[0], (parameters, buffers), (x,))
+
+        together = vmap(call)(parameters, buffers)
+        assert torch.allclose(together, torch.stack([member(x) for member in members]), atol=1e-6)
+
+
+def test_trains_under_ddp_as_in_one_process(on_two_processes):
+    results = on_two_processes(
+        """
+        from torch.nn.parallel import DistributedDataParallel
+        from relucid.nn import GeometricConv2d, GeometricLinear
+        net = torch.nn.Sequential(
+            GeometricConv2d(2, 4, 3, activation=torch.nn.ReLU()), torch.nn.Flatten(),
+            GeometricLinear(16, 3),
+        )
+        x = torch.randn(4, 2, 4, 4)
+        whole = torch.autograd.grad(net(x).pow(2).mean(), list(net.parameters()))
+        parallel = DistributedDataParallel(net)
+        parallel(x[rank * 2 : rank * 2 + 2]).pow(2).mean().backward()
+        result = [float((p.grad - g).abs().max()) for p, g in zip(net.parameters(), whole)]
+        """
+    )
+    assert max(map(max, results)) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "module, name", [(nn.Linear(5, 3), "weight"), (nn.Conv2d(4, 6, 3, groups=2), "weight")]
+)
+def test_parametrization_keeps_the_weight_and_can_be_undone(module, name):
+    before = module.weight.detach().clone()
+    assert geometric(module, name) is module
+    assert torch.allclose(module.weight, before, atol=1e-6)
+    module.weight = 2 * before
+    assert torch.allclose(module.weight, 2 * before, atol=1e-6)
+    parametrize.remove_parametrizations(module, name)
+    assert type(module).__name__ in ("Linear", "Conv2d")
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        (nn.ConvTranspose2d(2, 3, 2), "weight"),
+        (nn.LSTM(3, 4), "weight_ih_l0"),
+        (nn.Embedding(4, 3), "weight"),
+        (nn.Linear(1, 3), "weight"),
+    ],
+)
+def test_parametrization_works_on_any_layer(module, name):
+    before = getattr(module, name).detach().clone()
+    geometric(module, name)
+    assert torch.allclose(getattr(module, name), before, atol=1e-6)
+    getattr(module, name).pow(2).sum().backward()
+    assert all(p.grad is not None for p in module.parametrizations.parameters())
+
+
+@settings(deadline=None)
+@given(st.integers(1, 40), st.integers(1, 6), st.booleans(), st.integers(0, 2**16))
+def test_conversion_is_exact_for_any_size(inputs, units, bias, seed):
+    torch.manual_seed(seed)
+    layer = nn.Linear(inputs, units, bias)
+    back = GeometricLinear.from_standard(layer).to_standard()
+    assert (back.weight - layer.weight).abs().max() <= 1e-6 * layer.weight.norm()
+
+
+def nan(layer):
+    with torch.no_grad():
+        layer.weight[0] = torch.nan
+    return layer
+
+
+def negative(layer):
+    with torch.no_grad():
+        layer.scale[0] = -1
+    return layer
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda: GeometricLinear(0, 3), ValueError, "in_features must be at least 1, not 0"),
+        (lambda: GeometricConv2d(0, 3, 3), ValueError, "in_channels must be at least 1, not 0"),
+        (lambda: GeometricConv2d(3, 4, 3, groups=2), ValueError, "in_channels must be divisible by groups"),
+        (
+            lambda: GeometricLinear(3, 3, init="ones"),
+            ValueError,
+            "init must be 'one' or 'glorot', not 'ones'",
+        ),
+        (lambda: GeometricLinear(3, 3, dtype=torch.complex64), TypeError, "real floating-point type"),
+        (
+            lambda: GeometricLinear.from_standard(nn.Conv2d(1, 1, 1)),
+            TypeError,
+            "takes an nn.Linear, not Conv2d",
+        ),
+        (
+            lambda: GeometricLinear.from_standard(nan(nn.Linear(2, 2))),
+            ValueError,
+            "weight of the layer holds NaN",
+        ),
+        (
+            lambda: GeometricLinear.from_standard(nn.Linear(2, 2), torch.tanh),
+            ValueError,
+            "tanh is not positively homogeneous",
+        ),
+        (
+            lambda: negative(GeometricLinear(2, 3, activation=nn.ReLU())).to_standard(),
+            ValueError,
+            "1 of 3 scales are negative.*convert.fuse",
+        ),
+        (lambda: geometric(nn.ReLU()), ValueError, "ReLU has no floating-point tensor 'weight'"),
+        (lambda: geometric(nan(nn.Linear(2, 2))), ValueError, "'weight' holds NaN or infinity"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(call, error, words):
+    with pytest.raises(error, match=words):
+        call()

@@ -1,0 +1,166 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from relucid.nn import MeanNorm
+from relucid.nn.meannorm import fold
+
+SHAPES = [(8, 4), (8, 4, 5), (8, 4, 5, 5), (8, 4, 3, 3, 3), (1, 4), (1, 4, 5)]
+
+
+def trained(norm):
+    """The norm after a few batches with a mean that is not 0, in evaluation."""
+    for _ in range(3):
+        norm(torch.randn(16, norm.num_features) + torch.arange(norm.num_features))
+    if norm.bias is not None:
+        nn.init.normal_(norm.bias)
+    return norm.eval()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("bias", [False, True])
+def test_training_subtracts_the_mean_of_each_channel(shape, bias):
+    norm, x = MeanNorm(4, bias=bias), torch.randn(shape) + 3
+    if bias:
+        nn.init.normal_(norm.bias)
+    means = norm(x).transpose(0, 1).flatten(1).mean(1)
+    assert torch.allclose(means, norm.bias if bias else torch.zeros(4), atol=1e-6)
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.5, None])
+def test_running_mean_follows_batch_norms(momentum):
+    norm, batch_norm = MeanNorm(4, momentum=momentum), nn.BatchNorm2d(4, momentum=momentum)
+    for _ in range(3):
+        x = torch.randn(8, 4, 5, 5) + 2
+        norm(x)
+        batch_norm(x)
+    assert torch.allclose(norm.running_mean, batch_norm.running_mean, atol=1e-6)
+    assert norm.num_batches_tracked == 3
+
+
+def test_evaluation_subtracts_the_running_mean_and_leaves_it():
+    norm, x = trained(MeanNorm(4)), torch.randn(2, 4, 3)
+    before = norm.running_mean.clone()
+    assert torch.equal(norm(x), x - before[:, None])
+    assert torch.equal(norm.running_mean, before)
+
+
+def test_gradient_passes_through_the_mean():
+    x = torch.randn(3, 2, 2, dtype=torch.float64, requires_grad=True)
+    norm = MeanNorm(2, bias=True).double()
+    assert torch.autograd.gradcheck(lambda x: norm(x).pow(2), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_takes_the_mean_in_float32(dtype):
+    x = torch.full((4096, 2), 0.1, dtype=dtype)
+    assert torch.equal(MeanNorm(2)(x), torch.zeros_like(x))
+
+
+def test_channels_last_stays_channels_last():
+    x = torch.randn(2, 4, 3, 3).to(memory_format=torch.channels_last)
+    assert MeanNorm(4)(x).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_processes_share_one_mean_also_with_unequal_batches(on_two_processes):
+    results = on_two_processes(
+        """
+        from torch.nn.parallel import DistributedDataParallel
+        from relucid.nn import MeanNorm
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), MeanNorm(4, bias=True), torch.nn.Linear(4, 2)).double()
+        x = torch.randn(8, 3, dtype=torch.float64)
+        share = x[:6] if rank == 0 else x[6:]
+        alone = torch.nn.functional.linear(x, net[0].weight, net[0].bias)
+        whole = net[2](alone - alone.mean(0)).pow(2).sum()
+        expected = torch.autograd.grad(whole, [net[0].weight, net[2].weight])
+        parallel = DistributedDataParallel(net)
+        (parallel(share).pow(2).sum() * world).backward()
+        found = [net[0].weight.grad, net[2].weight.grad]
+        result = {
+            "gradient": max(float((a - b).abs().max()) for a, b in zip(found, expected)),
+            "running": float((net[1].running_mean - 0.1 * alone.mean(0)).abs().max()),
+        }
+        """
+    )
+    assert all(result["gradient"] < 1e-12 for result in results)
+    assert all(result["running"] < 1e-12 for result in results)
+
+
+LAYERS = [
+    (nn.Linear(4, 3), (5, 4)),
+    (nn.Linear(4, 3, bias=False), (5, 4)),
+    (nn.Conv1d(4, 6, 3, groups=2), (2, 4, 7)),
+    (nn.Conv2d(4, 6, 3, stride=2, bias=False), (2, 4, 7, 7)),
+    (nn.Conv2d(4, 6, 1, padding="same", groups=2), (2, 4, 7, 7)),
+    (nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect"), (2, 4, 7, 7)),
+    (nn.Conv3d(4, 4, 2, groups=4), (2, 4, 5, 5, 5)),
+]
+
+
+@pytest.mark.parametrize("layer, shape", LAYERS)
+@pytest.mark.parametrize("bias", [False, True])
+def test_folds_exactly_into_a_layer_before_or_after_it(layer, shape, bias):
+    x = torch.randn(shape)
+    before = trained(MeanNorm(4, bias=bias))
+    after = trained(MeanNorm(layer.weight.shape[0], bias=bias))
+    kept = copy.deepcopy(layer.state_dict())
+    assert torch.allclose(fold(before, layer)(x), layer(before(x)), atol=1e-5)
+    assert torch.allclose(fold(layer, after)(x), after(layer(x)), atol=1e-5)
+    assert all(torch.equal(kept[name], value) for name, value in layer.state_dict().items())
+
+
+@pytest.mark.parametrize("padding", [1, "same"])
+def test_does_not_fold_into_a_zero_padded_convolution(padding):
+    norm, layer = trained(MeanNorm(4)), nn.Conv2d(4, 6, 3, padding=padding)
+    with pytest.raises(ValueError, match=r"does not fold into a zero-padded convolution.*pad first"):
+        fold(norm, layer)
+    x = torch.randn(2, 4, 7, 7)
+    unpadded = nn.Conv2d(4, 6, 3)
+    unpadded.load_state_dict(layer.state_dict())
+    wrong = fold(norm, unpadded)(nn.functional.pad(x, (1, 1, 1, 1)))
+    difference = (wrong - layer(norm(x))).abs()
+    assert difference[:, :, 1:-1, 1:-1].max() < 1e-5 < 0.1 < difference.max()
+
+
+def test_a_stacked_ensemble_keeps_a_mean_each():
+    members = [MeanNorm(3) for _ in range(4)]
+    parameters, buffers = stack_module_state(members)
+    x = torch.randn(4, 8, 3)
+
+    def call(parameters, buffers, x):
+        return functional_call(members[0], (parameters, buffers), (x,))
+
+    together = vmap(call)(parameters, buffers, x)
+    assert torch.allclose(together, x - x.mean(1, keepdim=True), atol=1e-6)
+    assert torch.allclose(buffers["running_mean"], 0.1 * x.mean(1))
+
+
+@pytest.mark.parametrize("norm", [MeanNorm(4), MeanNorm(4, bias=True, momentum=None)])
+def test_lives_with_torch(norm):
+    x, other = torch.randn(2, 4, 3), MeanNorm(4, bias=norm.bias is not None)
+    norm(x)
+    other.load_state_dict(norm.state_dict())
+    compiled = torch.compile(norm, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(x), x - x.mean((0, 2), keepdim=True), atol=1e-6)
+    assert torch.equal(other.eval()(x), x - other.running_mean[:, None])
+    norm.eval()
+    assert torch.equal(torch.export.export(norm, (x,)).module()(x), norm(x))
+    assert torch.equal(copy.deepcopy(norm)(x), norm(x))
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda: MeanNorm(0), ValueError, "num_features must be at least 1, not 0"),
+        (lambda: MeanNorm(3)(torch.ones(2, 4)), ValueError, r"MeanNorm\(3\) takes \(N, 3\).*not \(2, 4\)"),
+        (lambda: MeanNorm(3)(torch.ones(3)), ValueError, r"MeanNorm\(3\) takes.*not \(3,\)"),
+        (lambda: MeanNorm(3)(torch.ones(0, 3)), ValueError, "the mean of an empty batch"),
+        (lambda: fold(nn.ReLU(), nn.Linear(1, 1)), TypeError, "not ReLU and Linear"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(call, error, words):
+    with pytest.raises(error, match=words):
+        call()

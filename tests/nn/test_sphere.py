@@ -1,0 +1,212 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import grad, hessian, vmap
+
+from relucid.nn import angles_of, direction, latitudes_of, metric, unit_vector
+
+PI = math.pi
+PAIRS = [(unit_vector, angles_of), (direction, latitudes_of)]
+SPECIAL = [
+    [0.3, 1.2, 2.0, 0.5],
+    [0.0, 0.5, 1.0, 2.0],
+    [0.5, 0.0, 1.0, 2.0],
+    [0.3, PI / 2, PI, 1.0],
+    [0.0, 0.0, 0.3, 0.4],
+    [PI, PI, 0.4, 0.3],
+    [0.1, 0.2, 0.3, 0.0],
+    [0.0, PI / 2, PI, 0.0],
+    [-0.4, 7.0, -3.0, 0.2],
+    [0.7],
+]
+
+
+def reference(angles):
+    """gmp Eq. 10, coordinate by coordinate."""
+    sines, cosines = angles.sin(), angles.cos()
+    coordinates = [cosines[..., i] * sines[..., :i].prod(-1) for i in range(angles.shape[-1])]
+    return torch.stack([*coordinates, sines.prod(-1)], -1)
+
+
+def vectors(dtype):
+    number = st.floats(-1e30, 1e30).filter(lambda x: x == 0 or abs(x) > 1e-30)
+    return st.lists(number, min_size=2, max_size=8).filter(any).map(lambda w: torch.tensor(w, dtype=dtype))
+
+
+def normalized(w):
+    w = w.double() / w.double().abs().amax(-1, keepdim=True)
+    return w / w.norm(dim=-1, keepdim=True)
+
+
+@pytest.mark.parametrize("values", SPECIAL)
+def test_unit_vector_is_equation_10(values):
+    angles = torch.tensor(values, dtype=torch.float64)
+    assert torch.allclose(unit_vector(angles), reference(angles), atol=1e-15, rtol=0)
+    assert torch.allclose(direction(PI / 2 - angles), reference(angles), atol=1e-15, rtol=0)
+
+
+@pytest.mark.parametrize("values", SPECIAL)
+@pytest.mark.parametrize("function", [unit_vector, direction])
+def test_derivatives_are_right_also_where_a_sine_or_cosine_is_zero(function, values):
+    angles = torch.tensor([values, values[::-1]], dtype=torch.float64, requires_grad=True)
+    assert gradcheck(function, angles, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(function, angles)
+
+
+@given(vectors(torch.float32))
+@pytest.mark.parametrize("vector_of, coordinates_of", PAIRS)
+def test_round_trip_gives_the_direction_back(vector_of, coordinates_of, w):
+    assert (vector_of(coordinates_of(w)) - normalized(w)).norm() < 1e-6
+
+
+@given(vectors(torch.float64))
+@pytest.mark.parametrize("vector_of, coordinates_of", PAIRS)
+def test_round_trip_in_float64(vector_of, coordinates_of, w):
+    assert (vector_of(coordinates_of(w)) - normalized(w)).norm() < 1e-14
+
+
+@pytest.mark.parametrize("n, tolerance", [(2, 3e-7), (512, 3e-6), (4608, 1e-5), (25088, 1e-4)])
+@pytest.mark.parametrize("vector_of, coordinates_of", PAIRS)
+def test_round_trip_in_high_dimension_keeps_every_sign(vector_of, coordinates_of, n, tolerance):
+    w = torch.randn(8, n)
+    w[w == 0] = 1.0
+    u = vector_of(coordinates_of(w))
+    assert (u - normalized(w)).norm(dim=-1).max() <= tolerance
+    assert torch.equal(u.sign(), w.sign())
+
+
+@given(st.integers(0, 2**16), st.floats(1e-12, 1))
+@pytest.mark.parametrize("vector_of, coordinates_of", PAIRS)
+def test_signs_are_kept_also_beside_an_axis(vector_of, coordinates_of, seed, small):
+    w = torch.randn(6, generator=torch.Generator().manual_seed(seed))
+    w[::2] *= small
+    w[w == 0] = 1.0
+    assert torch.equal(vector_of(coordinates_of(w)).sign(), w.sign())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.0, 0.0, 0.0],
+        [1e-30, 0.0, 0.0],
+        [0.0, 0.0, 1e30],
+        [0.0, -1e30, 0.0],
+        [-1.0, 0.0, 0.0],
+        [1e30, 1.0, -1e-30],
+        [-1e-30, 2e-30],
+        [0.0, 0.0],
+        [-5.0],
+    ],
+)
+@pytest.mark.parametrize("vector_of, coordinates_of", PAIRS)
+def test_degenerate_vectors_have_finite_angles_and_gradients(vector_of, coordinates_of, values):
+    w = torch.tensor(values, requires_grad=True)
+    angles = coordinates_of(w)
+    (gradient,) = torch.autograd.grad(angles.sum(), w)
+    assert angles.isfinite().all()
+    assert gradient.isfinite().all()
+    assert vector_of(angles).norm().item() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("coordinates_of", [angles_of, latitudes_of])
+def test_angles_have_the_right_derivatives(coordinates_of):
+    w = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(coordinates_of, w)
+    assert gradgradcheck(coordinates_of, w)
+
+
+@pytest.mark.parametrize("vector_of, coordinates_of", PAIRS)
+def test_one_dimension_has_no_angle_and_the_vector_one(vector_of, coordinates_of):
+    assert coordinates_of(torch.randn(4, 1)).shape == (4, 0)
+    assert vector_of(torch.empty(4, 0)).tolist() == [[1.0]] * 4
+
+
+def test_angles_are_in_their_ranges():
+    angles = angles_of(torch.randn(1000, 6))
+    assert ((angles[:, :-1] >= 0) & (angles[:, :-1] <= PI)).all()
+    assert angles[:, -1].min() < 0 < angles[:, -1].max()
+
+
+def test_the_callers_tensors_are_left_alone():
+    angles, w = torch.zeros(3, 4), torch.randn(3, 5)
+    kept = w.clone()
+    unit_vector(angles)
+    angles_of(w)
+    assert torch.equal(angles, torch.zeros(3, 4))
+    assert torch.equal(w, kept)
+
+
+def test_vmap_grad_and_hessian_agree_with_the_reference():
+    angles, weights = torch.randn(6, 4, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+
+    def ours(a):
+        return (unit_vector(a).pow(3) * weights).sum()
+
+    def theirs(a):
+        return (reference(a).pow(3) * weights).sum()
+
+    assert torch.allclose(vmap(unit_vector, in_dims=1)(angles.T), reference(angles))
+    assert torch.allclose(vmap(grad(ours))(angles), vmap(grad(theirs))(angles))
+    assert torch.allclose(vmap(hessian(ours))(angles), vmap(hessian(theirs))(angles))
+
+
+@pytest.mark.parametrize("function", [unit_vector, direction])
+def test_compiles_without_a_graph_break(function):
+    angles = torch.randn(3, 4, requires_grad=True)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    (expected,) = torch.autograd.grad(function(angles).pow(3).sum(), angles)
+    (found,) = torch.autograd.grad(compiled(angles).pow(3).sum(), angles)
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_multiplies_in_float32(dtype):
+    latitudes = latitudes_of(torch.randn(4, 4608)).to(dtype)
+    error = direction(latitudes).double() - direction(latitudes.double())
+    assert error.norm(dim=-1).max() <= torch.finfo(dtype).eps
+
+
+@given(st.integers(2, 12), st.integers(0, 2**16), st.floats(1e-3, 3))
+@settings(deadline=None)
+def test_a_change_of_the_angles_turns_the_vector_by_at_most_as_much(n, seed, size):
+    """gmp Theorem 3: never by more than |e|; in the limit by the metric's norm of e."""
+    generator = torch.Generator().manual_seed(seed)
+    angles, e = torch.randn(2, n - 1, generator=generator, dtype=torch.float64)
+
+    def turned(e):
+        u, v = unit_vector(angles), unit_vector(angles + e)
+        return 2 * torch.atan2((u - v).norm(), (u + v).norm())
+
+    assert turned(size * e) <= size * e.norm() * (1 + 1e-12)
+    tiny = 1e-6 * e / e.norm()
+    assert turned(tiny).item() == pytest.approx(
+        (metric(angles) * tiny**2).sum().sqrt().item(), rel=1e-4, abs=1e-11
+    )
+
+
+def test_metric_is_the_product_of_squared_sines():
+    angles = torch.rand(5, 4, dtype=torch.float64) * PI
+    jacobian = vmap(torch.func.jacrev(reference))(angles)
+    assert torch.allclose(jacobian.mT @ jacobian, torch.diag_embed(metric(angles)))
+
+
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda: unit_vector(torch.tensor(1.0)), ValueError, "angles must have at least one dimension"),
+        (lambda: direction(torch.ones(3, dtype=torch.int64)), TypeError, "latitudes must be a real floating"),
+        (
+            lambda: metric(torch.ones(3, dtype=torch.complex64)),
+            TypeError,
+            "angles must be a real floating-point",
+        ),
+        (lambda: angles_of(torch.empty(3, 0)), ValueError, "a vector needs at least one coordinate"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
