@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
-Visit = Callable[[str, str, Tensor], None]
 
 # The two factors of a product among its arguments, by ATen's name.
 FACTORS = {"convolution": (0, 1), "mm": (0, 1), "bmm": (0, 1), "linear": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
@@ -34,12 +33,14 @@ class Node:
     op: str  #: ATen's name, without the underscore of the in-place form
     order: int = -1
     module: str = ""  #: the path of the innermost module that was running
+    leaf: bool = False  #: has that module no modules inside?
     inputs: tuple[Node, ...] = ()
     parameters: frozenset[str] = frozenset()  #: those that the value is made of, if the input is not
     data: bool = False  #: does the value depend on the network's input?
     name: str = ""  #: of a parameter, of a layer (an operation with a weight), of a rectification
     kind: str = ""  #: of a rectification: "relu", "clipped" (ReLU6 and the like), "avr", "crelu"
     phases: tuple[int, ...] = ()  #: of a CReLU: the shape of the negative phases
+    twin: Node | None = None  #: of the negative phases of a CReLU: the positive ones, which stand for both
     call: tuple[Any, ...] = ()  #: (function, arguments, keyword arguments), `DATA` in place of the data
     shape: tuple[int, ...] = ()  #: of the value
 
@@ -55,17 +56,27 @@ class Node:
         return _both_phases(value) or value
 
     @property
+    def sign(self) -> Tensor | None:
+        """Of a rectification with a bound for each unit: -1 where it keeps negative values, else 1."""
+        _, args, kwargs = self.call
+        high = kwargs.get("max", args[2] if len(args) > 2 else None)
+        return torch.where(high == 0, -1.0, 1.0).double().flatten().cpu() if isinstance(high, Tensor) else None
+
+    @property
     def has_weight(self) -> bool:
         """Is it the product of a value and a weight?"""
         return self.op in FACTORS and bool(self.name)
+
+
+Visit = Callable[[Node, Tensor], None]
 
 
 def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[Node]:
     """Return the operations that ``model`` executes on ``batch``, in order.
 
     The network runs in eval mode, without gradients; its modes, buffers, hooks and the random state are as
-    before when this returns. ``visit(what, name, value)`` is called before an operation runs, and so before it
-    overwrites anything: with ("rectification", its name, what it rectifies) and ("layer", its name, its input).
+    before when this returns. ``visit(node, value)`` is called for every rectification with what it rectifies, and
+    for every product with a weight with its input, before the operation runs: before it overwrites anything.
 
     >>> nodes = execute(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.zeros(1, 2))
     >>> [(n.op, n.name) for n in nodes]
@@ -93,7 +104,7 @@ class _Recorder(TorchDispatchMode):
         self.visit = visit
         self.executed: list[Node] = []
         self.path = [""]  # of the modules that are running, the innermost last
-        self.leaves = {name for name, m in model.named_modules() if not list(m.parameters()) and not list(m.children())}
+        self.leaves = {name for name, m in model.named_modules() if name and not list(m.children())}
         self.used: Counter[str] = Counter()  # names
         self.nodes = WeakTensorKeyDictionary()
         self.written: dict[int, Node] = {}  # storage -> the operations that wrote into it
@@ -109,8 +120,7 @@ class _Recorder(TorchDispatchMode):
         node = self._node(func, args, kwargs or {})
         if self.visit and node.name:
             values = args if node.kind else [args[i] for i in FACTORS[node.op]]
-            data = next(a for a in values if isinstance(a, Tensor) and self._of(a).data)
-            self.visit("rectification" if node.kind else "layer", node.name, data)
+            self.visit(node, next(a for a in values if isinstance(a, Tensor) and self._of(a).data))
         out = func(*args, **(kwargs or {}))
         known = {_storage(t) for t in _tensors([args, kwargs])}
         for tensor in reversed(_tensors(out)):
@@ -128,15 +138,14 @@ class _Recorder(TorchDispatchMode):
         read = [args, {k: v for k, v in kwargs.items() if k not in outputs}]
         inputs = tuple(self._of(t) for t in _tensors(read))
         op = func._schema.name.partition("::")[2].rstrip("_")
-        node = Node(op, len(self.executed), self.path[-1], inputs, data=any(n.data for n in inputs))
-        if not node.data:
-            node.parameters = frozenset().union(*(n.parameters for n in inputs))
-        elif len(node.upstream) == 1:
+        node = _made_of(inputs, op, len(self.executed), self.path[-1])
+        node.leaf = node.module in self.leaves
+        if len(node.upstream) == 1:
             node.call = (func, *tree_map(lambda a: DATA if isinstance(a, Tensor) and self._of(a).data else a, read))
             node.kind = self._rectification(node)
         if node.kind:
-            leaf = node.module in self.leaves
-            node.name = self._unique(node.module if leaf else ":".join(filter(None, (node.module, op))))
+            inside = not node.leaf or any(_owner(w) == node.module for w in self.weights)
+            node.name = self._unique(":".join(filter(None, (node.module, op))) if inside else node.module)
         elif op in FACTORS and [self._of(args[i]).data for i in FACTORS[op]].count(True) == 1:
             weight = next(n for i in FACTORS[op] if not (n := self._of(args[i])).data)
             node.name = self._unique(self._layer(weight.parameters) or f"{node.module}:constant")
@@ -162,8 +171,7 @@ class _Recorder(TorchDispatchMode):
         if first is None or first.kind != "relu":
             self.rectifications[source, negated] = node
             return "relu"
-        first.kind, first.phases = "crelu", value.shape
-        node.phases = value.shape
+        first.kind, first.phases, node.twin = "crelu", value.shape, first
         return ""
 
     def _layer(self, parameters: frozenset[str]) -> str:
@@ -185,14 +193,21 @@ def _owner(parameter: str) -> str:
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _overwritten(before: Node | None, after: Node) -> Node:
     """Return the value of memory that was written through another view of it: both, as far as we know."""
     if before is None:
         return after
-    return Node("overwritten", after.order, after.module, (before, after), data=before.data or after.data)
+    return _made_of((before, after), "overwritten", after.order, after.module)
+
+
+def _made_of(inputs: tuple[Node, ...], op: str, order: int, module: str) -> Node:
+    """Return an operation on ``inputs``."""
+    data = any(n.data for n in inputs)
+    parameters = frozenset[str]() if data else frozenset[str]().union(*(n.parameters for n in inputs))
+    return Node(op, order, module, inputs=inputs, parameters=parameters, data=data)
 
 
 def _negated(value: Node) -> tuple[Node, bool]:
@@ -222,6 +237,9 @@ def _rectification(node: Node) -> str:
             return "avr"
         case "hardtanh":
             return "clipped" if low == 0 else ""
+        case "clamp" if isinstance(low, Tensor) and isinstance(high, Tensor):  # a sign for each unit
+            positive, negative = (low == 0) & (high == torch.inf), (low == -torch.inf) & (high == 0)
+            return "relu" if bool((positive | negative).all()) else ""
         case "clamp" | "clamp_min":
             is_zero = isinstance(low, int | float) and low == 0
             return ("relu" if high is None else "clipped") if is_zero else ""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relucid.inspect.execution import execute
+from relucid.inspect.execution import Node, execute
 from relucid.inspect.trace import Rectified, trace
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def invariance(
     """
     batches = _Batches(images)
     changes = dict(transforms or _standard(crop))
-    origin = (lambda x: _crop(x, crop, "centre")) if crop else lambda x: x
+    origin: Transform = partial(_crop, size=crop, place="centre") if crop else lambda x: x
     chosen = _chosen(model, origin(next(iter(batches))), layers)
     thresholds = _thresholds(lambda: (_responses(model, origin(x), chosen) for x in batches), rate)
     total = dict.fromkeys(thresholds, 0)
@@ -166,10 +167,11 @@ def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> 
     """Return the non-negative responses (units, places) of the chosen rectifications."""
     found: dict[str, Tensor] = {}
 
-    def visit(what: str, name: str, value: Tensor) -> None:
-        if what == "rectification" and name in chosen:
-            units = chosen[name].by_unit(value)
-            found[chosen[name].layer] = units.relu() if chosen[name].kind in ("relu", "clipped") else units.abs()
+    def visit(node: Node, value: Tensor) -> None:
+        if node.kind and node.name in chosen:
+            units = chosen[node.name].by_unit(value)
+            one_sided = chosen[node.name].kind in ("relu", "clipped")
+            found[chosen[node.name].layer] = units.relu() if one_sided else units.abs()
 
     execute(model, x, visit)
     return found
@@ -198,20 +200,15 @@ class _Batches:
 
 def _standard(crop: int | None) -> dict[str, Transform]:
     """Return the changes of crelu Appendix D."""
-    if crop:
-        places = ("top left", "top right", "bottom left", "bottom right")
-        moves = {place: lambda x, place=place: _crop(x, crop, place) for place in places}
-        return {
-            "flip": lambda x: _crop(x, crop, "centre").flip(-1),
-            "rotate 15°": lambda x: _rotate(_crop(x, crop, "centre"), 15),
-            **moves,
-        }
+    origin: Transform = partial(_crop, size=crop, place="centre") if crop else lambda x: x
+    places = ("top left", "top right", "bottom left", "bottom right")
     steps = {"right": (3, 0), "left": (-3, 0), "down": (0, 3), "up": (0, -3)}
-    return {
-        "flip": lambda x: x.flip(-1),
-        "rotate 15°": lambda x: _rotate(x, 15),
-        **{f"3 pixels {way}": lambda x, step=step: _shift(x, *step) for way, step in steps.items()},
-    }
+    moves: dict[str, Transform] = (
+        {place: partial(_crop, size=crop, place=place) for place in places}
+        if crop
+        else {f"3 pixels {way}": partial(_shift, right=right, down=down) for way, (right, down) in steps.items()}
+    )
+    return {"flip": lambda x: origin(x).flip(-1), "rotate 15°": lambda x: _rotate(origin(x), 15), **moves}
 
 
 def _rotate(x: Tensor, degrees: float) -> Tensor:

@@ -14,6 +14,7 @@ from relucid.inspect.null import discoveries, extreme_p_value
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+TWINS = 0.99  # filters with at least this cosine do the same
 BLOCK = 2048  # filters; a block of cosines is 16 MB in float32 whatever the size of the layer
 
 
@@ -27,6 +28,7 @@ class Pairing:
     aligned_index: Tensor  #: that filter, or -1
     p_value: Tensor  #: how likely a random filter has a partner as opposite as this one
     paired: Tensor  #: True where the filter has an opposite partner that chance does not explain
+    twins: Tensor  #: True where it has a nearly identical one that chance does not explain
     dimension: int  #: the number of weights of a filter
     others: int  #: how many filters each one is compared with
 
@@ -107,7 +109,9 @@ def pairing(weight: Tensor, groups: int = 1, *, level: float = 0.01, threshold: 
     p_value = extreme_p_value(opposite.nan_to_num(1.0), dimension, size - 1)
     mostly_opposite = (opposite <= threshold) & (aligned <= 1e-6 - opposite)  # equal up to rounding counts
     paired = mostly_opposite & discoveries(p_value, level)
-    return Pairing(opposite, opposite_index, aligned, aligned_index, p_value, paired, dimension, size - 1)
+    aligned_p_value = extreme_p_value(-aligned.nan_to_num(-1.0), dimension, size - 1)  # by symmetry
+    twins = (aligned >= TWINS) & discoveries(aligned_p_value, level)
+    return Pairing(opposite, opposite_index, aligned, aligned_index, p_value, paired, twins, dimension, size - 1)
 
 
 def _extremes(filters: Tensor, offset: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
+Layer = Callable[[Tensor], Tensor]
+
+
 @dataclass(frozen=True)
 class Reconstruction:
     """The part of an input that a layer's features determine."""
@@ -33,7 +36,7 @@ class Reconstruction:
 
 
 def reconstruct(
-    layer: nn.Module | Sequence[nn.Module],
+    layer: Layer | Sequence[Layer],
     features: Tensor,
     input_shape: Sequence[int],
     *,
@@ -62,7 +65,7 @@ def reconstruct(
     >>> reconstruct(layer, crelu(layer(x)), (3,)).input.round(decimals=3)
     tensor([[ 1., -2.,  3.]])
     """
-    if isinstance(layer, Sequence):
+    if isinstance(layer, Sequence):  # not nn.Sequential, which is a layer
         return _stacked(layer, features, input_shape, tolerance, iterations)
     start = features.new_zeros(len(features), *input_shape)
     if indices is None:
@@ -82,10 +85,11 @@ def reconstruction_ratio(original: Tensor, reconstructed: Tensor) -> Tensor:
     >>> reconstruction_ratio(torch.tensor([[3.0, 4.0]]), torch.tensor([[3.0, 0.0]]))
     tensor([0.8000])
     """
-    return (original - reconstructed).flatten(1).norm(dim=1) / original.flatten(1).norm(dim=1)
+    lost: Tensor = (original - reconstructed).flatten(1).norm(dim=1)
+    return lost / original.flatten(1).norm(dim=1)
 
 
-def ratio_of_layer(layer: nn.Module, inputs: Tensor, pool: nn.MaxPool2d | None = None) -> Tensor:
+def ratio_of_layer(layer: Layer, inputs: Tensor, pool: nn.MaxPool2d | None = None) -> Tensor:
     """Return the reconstruction ratio of every input from its features after CReLU and ``pool`` (crelu Table S1).
 
     >>> ratio_of_layer(nn.Linear(4, 8), torch.randn(5, 4)).max() < 1e-4
@@ -221,7 +225,7 @@ DENSE = 2**25  # entries of an operator that is still formed
 class _Affine:
     """The linear part A of an affine function, and its transpose; ``offset`` is what the function adds."""
 
-    def __init__(self, function: Callable[[Tensor], Tensor], start: Tensor) -> None:
+    def __init__(self, function: Layer, start: Tensor) -> None:
         self.function = function
         self.start = start.detach().requires_grad_()
         with torch.enable_grad():
@@ -269,7 +273,8 @@ def _least_squares(
 
 def _squares(x: Tensor) -> Tensor:
     """Return the squared length of every entry of a batch."""
-    return x.flatten(1).square().sum(1)
+    squared: Tensor = x.flatten(1).square()
+    return squared.sum(1)
 
 
 def _like(scalars: Tensor, x: Tensor) -> Tensor:
@@ -294,7 +299,7 @@ def _pooled(responses: Tensor, indices: Tensor) -> Tensor:
 
 
 def _stacked(
-    layers: Sequence[nn.Module], features: Tensor, input_shape: Sequence[int], tolerance: float, iterations: int
+    layers: Sequence[Layer], features: Tensor, input_shape: Sequence[int], tolerance: float, iterations: int
 ) -> Reconstruction:
     """Return the input of the first of several layers, each reconstructed from the next (crelu Fig. 5)."""
     shapes, x = [tuple(input_shape)], features.new_zeros(1, *input_shape)

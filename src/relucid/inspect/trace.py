@@ -63,7 +63,9 @@ class Rectified:
     doubled: int  #: the first so many units keep both phases (CReLU)
     sources: tuple[Source, ...]
     adds: tuple[str, ...]  #: what else is in the rectified sum: earlier rectifications, the input
-    scale: Tensor | None  #: (units,): the rectified value is scale * (weight . x + bias) + shift of the one source
+    readers: tuple[Source, ...]  #: the weights that take the rectified value, through norms and pooling at most
+    sign: Tensor | None  #: (units,): -1 where negative values are kept (r max(s, 0) with r < 0), or none are
+    scale: Tensor | None  #: (units,): sign times the rectified value is scale * (weight . x + bias) + shift of the one source
     shift: Tensor | None  #: (units,)
     obstacle: str  #: why ``scale`` and ``shift`` are None, or ""
 
@@ -73,9 +75,10 @@ class Rectified:
         return self.shape[self.channel_dim]
 
     def by_unit(self, value: Tensor) -> Tensor:
-        """Return what is rectified, (units, places), from the ``value`` that `execute` shows."""
+        """Return what is rectified, (units, places), from the ``value`` that `execute` shows; positive is active."""
         units = value.narrow(self.channel_dim, 0, self.units)  # CReLU may be shown x and -x
-        return units.movedim(self.channel_dim, 0).flatten(1)
+        units = units.movedim(self.channel_dim, 0).flatten(1)
+        return units if self.sign is None else units * self.sign.to(units).unsqueeze(1)
 
     def folded(self) -> tuple[Tensor, Tensor]:
         """Return (weight, bias), norms folded: what is rectified is exactly weight . x + bias."""
@@ -118,7 +121,8 @@ def trace(model: nn.Module, example: Batch) -> Trace:
     4: feeds the output
     """
     nodes = execute(model, example)
-    rectified = _distinct([_attribute(node) for node in nodes if node.kind])
+    readers = _readers(nodes)
+    rectified = _distinct([_attribute(node, readers[node]) for node in nodes if node.kind])
     found = {source.name for r in rectified for source in r.sources}
     unattributed = [(r.name, r.obstacle) for r in rectified if not r.sources]
     unattributed += _unrectified(nodes, found)
@@ -133,7 +137,16 @@ def _distinct(rectified: list[Rectified]) -> tuple[Rectified, ...]:
     return tuple(replace(r, layer=f"{r.layer} ({r.name})") if times[r.layer] > 1 else r for r in rectified)
 
 
-def _attribute(node: Node) -> Rectified:
+def _readers(nodes: list[Node]) -> dict[Node, list[Source]]:
+    """Return for every rectification the weights that take its value."""
+    readers: dict[Node, list[Source]] = defaultdict(list)
+    for node in (node for node in nodes if node.has_weight):
+        for end in _walk(node.upstream[0])[1]:
+            readers[end].append(_source(node, ()))
+    return readers
+
+
+def _attribute(node: Node, readers: list[Source]) -> Rectified:
     """Return a rectification with the weights that feed it."""
     paths, ends = _walk(node.rectified)
     sources = tuple(_source(origin, path) for origin, path in paths)
@@ -148,10 +161,15 @@ def _attribute(node: Node) -> Rectified:
         obstacle = f"no weight feeds it, only {', '.join(adds)}"
     if dim is None:  # convolutions have their units in dimension 1, other layers in the last
         dim = 1 if (sources[0].is_convolution if sources else len(shape) > 2) else len(shape) - 1
-    doubled = node.phases[dim] if node.kind == "crelu" else 0
+    sign, doubled = node.sign, node.phases[dim] if node.kind == "crelu" else 0
+    if sign is not None and scale is not None and shift is not None:
+        scale, shift = sign * scale, sign * shift
     names = [source.name for source in sources]
     layer = " + ".join(names) if 0 < len(names) < 4 else node.name
-    return Rectified(node.name, layer, node.kind, shape, dim, doubled, sources, adds, scale, shift, obstacle)
+    return Rectified(
+        *(node.name, layer, node.kind, shape, dim, doubled, sources, adds, tuple(readers)),
+        *(sign, scale, shift, obstacle),
+    )
 
 
 Path = tuple[Node, ...]
@@ -172,8 +190,8 @@ def _walk(start: Node) -> tuple[list[tuple[Node, Path]], list[Node]]:
             paths.append((node, path))
         elif _passes(node):
             stack.extend((n, (node, *path)) for n in reversed(node.upstream))
-        else:
-            ends.append(node)
+        elif (node.twin or node) not in ends:
+            ends.append(node.twin or node)
     return paths, ends
 
 
@@ -186,7 +204,8 @@ def _passes(node: Node) -> bool:
 def _source(node: Node, path: Path) -> Source:
     """Return the weight of a product, filters first."""
     _, args, _ = node.call
-    through = tuple(_label(n) for n in path if n.op not in VIEWS)
+    between = (n for n in path if n.op not in VIEWS and not (n.leaf and n.module == node.module))
+    through = tuple(dict.fromkeys(_label(n) for n in between))
     parameters = tuple(sorted(frozenset().union(*(n.parameters for n in node.inputs if not n.data))))
     if node.op == "convolution":
         weight, bias, transposed, groups = args[1], args[2], args[6], args[8]
@@ -203,7 +222,7 @@ def _source(node: Node, path: Path) -> Source:
 
 
 def _label(node: Node) -> str:
-    return node.module if "norm" in node.op and node.module else node.op
+    return node.module if node.leaf else node.op
 
 
 def _fold(origin: Node, path: Path) -> tuple[Tensor | None, Tensor | None, int | None, str]:
@@ -288,7 +307,7 @@ def _activations(nodes: list[Node]) -> list[tuple[str, str]]:
     return [
         (node.module or "the network", f"{node.op} sets nothing to zero: its units have no boundary to examine")
         for node in nodes
-        if node.op in OTHER_ACTIVATIONS and not node.kind and not node.phases and node.data
+        if node.op in OTHER_ACTIVATIONS and not node.kind and not node.twin and node.data
     ]
 
 

@@ -1,0 +1,93 @@
+"""How far a perturbation of a unit's parameters turns its boundary (gmp Section 3.4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from relucid.inspect.boundary import Boundary, hyperplanes
+from relucid.inspect.tracker import change
+from relucid.nn.sphere import angles_of, metric, unit_vector
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """Boundaries before and after every parameter is changed by epsilon, for three ways to describe a unit."""
+
+    epsilon: tuple[float, ...]
+    before: Boundary
+    after: dict[str, tuple[Boundary, ...]]  #: by parameterization, one for each epsilon
+    turned: dict[str, Tensor]  #: by parameterization: the angle between u and u', (epsilons, N)
+    moved: dict[str, Tensor]  #: by parameterization: |phi' - phi|, (epsilons, N)
+    first_order: Tensor  #: (epsilons, N): |epsilon|_M of gmp Theorem 3, what "geometric" turns by as epsilon -> 0
+    bound: Tensor  #: (epsilons,): |epsilon|_2, which "geometric" never exceeds
+
+    def summary(self) -> str:
+        """One line a parameterization."""
+        return "\n".join(
+            f"{name}: turns by at most {float(turned[-1].nan_to_num(0).max().rad2deg()):.3g}° for epsilon = {self.epsilon[-1]:g}"
+            for name, turned in self.turned.items()
+        )
+
+    def figure(self) -> Figure:
+        """The largest angle against epsilon, with Theorem 3's bound (gmp Fig. 1b-e in any dimension)."""
+        import plotly.graph_objects as go
+
+        lines = {name: turned.nan_to_num(0).amax(1) for name, turned in self.turned.items()} | {"bound": self.bound}
+        traces = [go.Scatter(x=self.epsilon, y=y.tolist(), name=name) for name, y in lines.items()]
+        axes = {"xaxis_title": "ε", "yaxis_title": "largest angle", "xaxis_type": "log", "yaxis_type": "log"}
+        return go.Figure(traces, axes)
+
+
+def perturbation(weight: Tensor, bias: Tensor | None, epsilon: Sequence[float]) -> Perturbation:
+    r"""Return how far units turn and move when each of their parameters grows by epsilon.
+
+    - "standard": w and b (gmp Eq. 12);
+    - "weightnorm": v = w, l = |w| and b (Eq. 14): it turns as far as "standard";
+    - "geometric": the angles and lambda. Theorem 3: the angle is at most |epsilon|_2, and equals |epsilon|_M to
+      first order (the theorem prints an equality).
+
+    Args:
+        weight: (N, ...), as for a standard layer.
+        bias: (N,), or none.
+        epsilon: Sizes of the perturbation of every parameter.
+
+    >>> found = perturbation(torch.tensor([[1e-3, 0.0]]), torch.tensor([1e-3]), [1e-3, 1e-2])
+    >>> found.turned["standard"].rad2deg()[:, 0], found.turned["geometric"].rad2deg()[:, 0]
+    (tensor([26.5651, 42.2737], dtype=torch.float64), tensor([0.0573, 0.5730], dtype=torch.float64))
+    """
+    if not len(epsilon):
+        raise ValueError("perturbation needs at least one epsilon")
+    w = weight.detach().flatten(1).double()
+    b = w.new_zeros(len(w)) if bias is None else bias.detach().double()
+    before = hyperplanes(w, b)
+    if not bool(before.defined.all()):
+        raise ValueError("a unit whose weights are all zero has no boundary to perturb")
+    angles = angles_of(w)
+    sign = w.sign() if w.shape[1] == 1 else 1  # in one dimension there is no angle, only a sign
+    norms = w.norm(dim=1)
+    after: dict[str, list[Boundary]] = {"standard": [], "weightnorm": [], "geometric": []}
+    for e in epsilon:
+        direction = hyperplanes(w + e, None).direction
+        after["standard"].append(hyperplanes(w + e, b + e))
+        after["weightnorm"].append(hyperplanes((norms + e).unsqueeze(1) * direction, b + e))
+        after["geometric"].append(Boundary(unit_vector(angles + e) * sign, before.radius + e))
+    changes = {name: [change(before, a) for a in boundaries] for name, boundaries in after.items()}
+    sizes = torch.tensor(list(epsilon), dtype=torch.float64).abs()
+    return Perturbation(
+        epsilon=tuple(epsilon),
+        before=before,
+        after={name: tuple(boundaries) for name, boundaries in after.items()},
+        turned={name: torch.stack([turned for _, turned in c]) for name, c in changes.items()},
+        moved={name: torch.stack([moved for moved, _ in c]) for name, c in changes.items()},
+        first_order=sizes.unsqueeze(1) * metric(angles).sum(1).sqrt() if angles.shape[1] else torch.zeros(len(sizes), len(w)),
+        bound=sizes * math.sqrt(angles.shape[1]),
+    )

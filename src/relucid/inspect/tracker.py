@@ -1,0 +1,174 @@
+"""How far boundaries move and turn at each step of training (gmp Fig. 2c, 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from relucid.inspect.boundary import Boundary, Geometric, boundary
+from relucid.inspect.execution import Batch
+from relucid.inspect.trace import trace
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+Layer = tuple[nn.Module, nn.Module | None]
+POOLS = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d  # a boundary is the same before and after
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """What a `BoundaryTracker` saw. One entry a sampled step."""
+
+    steps: tuple[int, ...]
+    moved: dict[str, Tensor]  #: by layer: max_i |phi_i(t) - phi_i(t - 1)|
+    turned: dict[str, Tensor]  #: by layer: the largest angle between u_i(t) and u_i(t - 1), 0 to pi
+    locations: dict[str, Tensor]  #: by layer of one or two inputs: phi, (steps, N, n)
+    skipped: dict[str, str]  #: layers that are not tracked, and why
+
+    def summary(self) -> str:
+        """One line a layer."""
+        return "\n".join(
+            f"{name}: moves by at most {float(moved.max()):.3g} a step, "
+            f"turns by at most {float(self.turned[name].max().rad2deg()):.3g}°"
+            for name, moved in self.moved.items()
+            if len(moved)
+        )
+
+    def figure(self) -> Figure:
+        """Largest movement a step (gmp Fig. 2c)."""
+        import plotly.graph_objects as go
+
+        lines = [go.Scatter(x=self.steps, y=moved.tolist(), name=name) for name, moved in self.moved.items()]
+        axes = {"xaxis_title": "step", "yaxis_title": "largest |Δφ|", "yaxis_type": "log"}
+        return go.Figure(lines, axes)
+
+    def figure_of_paths(self, layer: str) -> Figure:
+        """The paths of the boundaries' locations through training (gmp Fig. 2d-g, 3a-h)."""
+        import plotly.graph_objects as go
+
+        if layer not in self.locations:
+            raise ValueError(f"paths are kept for layers of one or two inputs: {', '.join(self.locations) or 'none'}")
+        paths = self.locations[layer].transpose(0, 1).tolist()
+        plane = self.locations[layer].shape[2] == 2
+        steps = list(self.steps)
+        lines = [
+            go.Scatter(x=[p[0] for p in path], y=[p[1] for p in path] if plane else steps, name=f"unit {i}")
+            for i, path in enumerate(paths)
+        ]
+        return go.Figure(lines, {"xaxis_title": "φ1" if plane else "φ", "yaxis_title": "φ2" if plane else "step"})
+
+
+class BoundaryTracker:
+    """Watches the boundaries of a network in any training loop.
+
+    Call `step` after every optimizer step, or `attach` it to the optimizer. Changes are those of single steps,
+    also when only every tenth is looked at.
+
+    Args:
+        model: The network.
+        example: An input. With it, rectified layers are tracked, through the norm that follows them; without
+            it all linear and convolution layers are, as they stand.
+        every: Look at every so many steps.
+
+    >>> net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    >>> tracker = BoundaryTracker(net, torch.zeros(1, 2)).attach(optimizer)
+    >>> for _ in range(3):
+    ...     net(torch.ones(4, 2)).sum().backward()
+    ...     optimizer.step()
+    >>> evolution = tracker.result()
+    >>> evolution.steps, evolution.locations["0"].shape
+    ((1, 2, 3), torch.Size([3, 8, 2]))
+    """
+
+    def __init__(self, model: nn.Module, example: Batch | None = None, *, every: int = 1) -> None:
+        if every < 1:
+            raise ValueError(f"every is a number of steps, at least 1; got {every}")
+        self.every = every
+        self.layers, self.skipped = _all_layers(model) if example is None else _rectified_layers(model, example)
+        self.time = 0
+        self.steps: list[int] = []
+        self.moved: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+        self.turned: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+        self.locations: dict[str, list[Tensor]] = {}
+        self.before = self._look() if every == 1 else {}
+
+    def attach(self, optimizer: Optimizer) -> BoundaryTracker:
+        """Have the optimizer call `step` after each of its own; `detach` ends it."""
+        self.handle: RemovableHandle = optimizer.register_step_post_hook(lambda *_: self.step())
+        return self
+
+    def detach(self) -> None:
+        """Undo `attach`."""
+        self.handle.remove()
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Note what the optimizer's step changed, if it is one to be looked at."""
+        self.time += 1
+        if self.time % self.every == 0:
+            after = self._look()
+            self.steps.append(self.time)
+            for name, now in after.items():
+                self._note(name, self.before[name], now)
+            self.before = after
+        elif (self.time + 1) % self.every == 0:
+            self.before = self._look()
+
+    def result(self) -> Evolution:
+        """Return what was seen so far."""
+        moved = {name: torch.stack(values) if values else torch.empty(0) for name, values in self.moved.items()}
+        turned = {name: torch.stack(values) if values else torch.empty(0) for name, values in self.turned.items()}
+        locations = {name: torch.stack(values) for name, values in self.locations.items()}
+        return Evolution(tuple(self.steps), moved, turned, locations, dict(self.skipped))
+
+    def _look(self) -> dict[str, Boundary]:
+        return {name: boundary(*layer) for name, layer in self.layers.items()}
+
+    def _note(self, name: str, before: Boundary, after: Boundary) -> None:
+        moved, turned = change(before, after)
+        self.moved[name].append(moved.nan_to_num(0).max().cpu())
+        self.turned[name].append(turned.nan_to_num(0).max().cpu())
+        if after.direction.shape[1] <= 2:
+            self.locations.setdefault(name, []).append(after.location.cpu())
+
+
+def change(before: Boundary, after: Boundary) -> tuple[Tensor, Tensor]:
+    """Return (|phi' - phi|, the angle between u and u') of every unit; nan where there was or is no boundary.
+
+    With d = |u' - u|: the angle is 2 asin(d/2), and |phi' - phi|^2 = (lambda' - lambda)^2 + lambda lambda' d^2;
+    nothing is lost for small changes.
+    """
+    chord = (after.direction - before.direction).norm(dim=1)
+    squared = (after.radius - before.radius).square() + before.radius * after.radius * chord.square()
+    turned = 2 * (chord / 2).clamp(max=1).asin()
+    return squared.clamp_min(0).sqrt(), turned.masked_fill(~(before.defined & after.defined), torch.nan)
+
+
+def _all_layers(model: nn.Module) -> tuple[dict[str, Layer], dict[str, str]]:
+    kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | Geometric
+    return {name: (m, None) for name, m in model.named_modules() if isinstance(m, kinds)}, {}
+
+
+def _rectified_layers(model: nn.Module, example: Batch) -> tuple[dict[str, Layer], dict[str, str]]:
+    """Return ({name: (layer, the norm after it)}, {name: why it cannot be tracked})."""
+    modules = dict(model.named_modules())
+    layers: dict[str, Layer] = {}
+    skipped: dict[str, str] = {}
+    for r in trace(model, example).rectified:
+        if r.scale is None:
+            skipped[r.layer] = r.obstacle
+            continue
+        path = [r.sources[0].name, *(t for t in r.sources[0].through if "max_pool" not in t)]
+        path = [name for name in path if not isinstance(modules.get(name), POOLS)]
+        if len(path) > 2 or not set(path) <= set(modules):
+            skipped[r.layer] = f"not one module and at most one norm: {' -> '.join(path)}"
+        else:
+            layers[r.layer] = modules[path[0]], modules[path[1]] if len(path) > 1 else None
+    return layers, skipped
