@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid.nn.reversible import reversible, to_state, transformed
-from relucid.nn.rules import HeavyBall, Rule, rule_of
+from relucid.nn.rules import HeavyBall, Rule, per_layer, rule_of
 
 
 class Propagation(nn.Module):
@@ -60,17 +60,13 @@ class Propagation(nn.Module):
         self._check(coefficients)
         self._constants: dict[str, list[Any]] = {}
         for name, value in coefficients.items():
+            each = per_layer(name, value, self.depth)
             if self.rule.learnable:
                 self.register_parameter(name, nn.Parameter(value.to(torch.get_default_dtype())))
             else:
-                self._constants[name] = self._each(value).tolist()
+                self._constants[name] = each.tolist()
 
     def _check(self, coefficients: dict[str, Tensor]) -> None:
-        for name, value in coefficients.items():
-            if value.dim() > 0 and len(value) != self.depth:
-                raise ValueError(
-                    f"{name} has {len(value)} values for {self.depth} layers: give 1 or {self.depth}"
-                )
         if self.start not in ("same", "zero"):
             raise ValueError(f"start is 'same' (x_-1 = x_0) or 'zero' (x_-1 = 0), not {self.start!r}")
         if self.store_every is not None and (self.store_every < 1 or not self.reversible):
@@ -131,11 +127,8 @@ class Propagation(nn.Module):
 
     def _coefficients(self) -> dict[str, Any]:
         """By name, those of all layers."""
-        learned = {name: self._each(value) for name, value in self.named_parameters(recurse=False)}
-        return self._constants | learned
-
-    def _each(self, value: Tensor) -> Tensor:
-        return value.expand(self.depth) if value.dim() == 0 else value
+        learned = self.named_parameters(recurse=False)
+        return self._constants | {name: per_layer(name, value, self.depth) for name, value in learned}
 
 
 class _Pair(nn.ModuleList):

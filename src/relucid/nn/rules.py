@@ -283,6 +283,17 @@ def rule_of(rule: str | Rule) -> Rule:
     return RULES[rule]()
 
 
+def per_layer(name: str, value: Tensor, depth: int) -> Tensor:
+    """A rule's coefficient for each of ``depth`` layers, (depth, ...), where one number serves all.
+
+    >>> per_layer("beta", torch.tensor(0.3), depth=2)
+    tensor([0.3000, 0.3000])
+    """
+    if value.dim() > 0 and len(value) != depth:
+        raise ValueError(f"{name} has {len(value)} values for {depth} layers: give 1 or {depth}")
+    return value.expand(depth) if value.dim() == 0 else value
+
+
 def _tensor(value: Coefficient) -> Tensor:
     return torch.as_tensor(value, dtype=torch.float64)
 
