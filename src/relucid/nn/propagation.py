@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from relucid.nn.reversible import reversible, to_state, transformed
+from relucid.nn.reversible import reversible_heavy_ball, to_state, transformed
 from relucid.nn.rules import HeavyBall, Rule, per_layer, rule_of
 
 
@@ -122,7 +122,9 @@ class Propagation(nn.Module):
         length = self.store_every or max(1, self.depth)
         for begin in range(0, self.depth, length):
             part = slice(begin, begin + length)
-            previous, x = reversible(transforms[part], previous, x, beta1[part], beta2[part], dtype)
+            previous, x = reversible_heavy_ball(
+                transforms[part], previous, x, beta1[part], beta2[part], dtype
+            )
         return x
 
     def _coefficients(self) -> dict[str, Any]:

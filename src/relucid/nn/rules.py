@@ -311,10 +311,14 @@ def _triangle(value: Triangle | None, default: Tensor) -> Tensor:
     lengths, depth = [len(row) for row in value], len(default)
     if lengths != list(range(1, depth + 1)):
         raise ValueError(f"coefficients of {depth} layers are rows of 1 to {depth} numbers, not of {lengths}")
-    return torch.stack([_tensor([*row, *[0.0] * (depth - len(row))]) for row in value])
+    rows = [[*row, *[0.0] * (depth - len(row))] for row in value]
+    return torch.tensor(rows, dtype=torch.float64).reshape(depth, depth)
 
 
-def _weighted(weights: Any, tensors: Sequence[Tensor]) -> Any:
+def _weighted(weights: Any, tensors: Sequence[Tensor]) -> Tensor:
     """The sum of weight times tensor; a constant 0 costs nothing. Weights beyond the tensors are not used."""
-    terms = zip(weights, tensors, strict=False)
-    return sum(weight * tensor for weight, tensor in terms if isinstance(weight, Tensor) or weight != 0)
+    total = torch.zeros_like(tensors[0])
+    for weight, tensor in zip(weights, tensors, strict=False):
+        if isinstance(weight, Tensor) or weight != 0:
+            total = total + weight * tensor
+    return total

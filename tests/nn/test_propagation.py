@@ -1,0 +1,207 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import relu
+
+from relucid.nn.propagation import Propagation
+from relucid.nn.rules import HeavyBall, RelaxedADMM, RelaxedNesterov2
+
+ONE_PATH = ["plain", "residual", "heavy_ball", "nesterov", "nesterov2", RelaxedNesterov2(learnable=True)]
+TWO_PATHS = ["admm", RelaxedADMM()]
+
+
+def layer(size=4):
+    return nn.Sequential(nn.Linear(size, size), nn.Tanh())
+
+
+def stage(rule, depth=3, **options):
+    paired = rule in TWO_PATHS
+    return Propagation([(layer(), layer()) if paired else layer() for _ in range(depth)], rule, **options)
+
+
+class Downsample(nn.Module):
+    """A residual block that halves the image: relu(T(x) + shortcut(x))."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.shortcut = nn.Conv2d(2, 4, 3, 2, 1), nn.Conv2d(2, 4, 1, 2)
+
+    def forward(self, x):
+        return relu(self.conv(x) + self.shortcut(x))
+
+
+@pytest.mark.parametrize("rule", ["plain", "residual", "heavy_ball", "nesterov", "nesterov2"])
+def test_weights_of_one_rule_load_into_any_other(rule):
+    other = stage("residual")
+    this = stage(rule)
+    this.load_state_dict(other.state_dict())
+    assert list(this.state_dict()) == [
+        "0.0.weight",
+        "0.0.bias",
+        "1.0.weight",
+        "1.0.bias",
+        "2.0.weight",
+        "2.0.bias",
+    ]
+
+
+def test_the_downsampling_block_is_child_0_and_the_rule_begins_behind_it():
+    first, T = Downsample(), [nn.Conv2d(4, 4, 3, padding=1) for _ in range(2)]
+    whole = Propagation(T, "heavy_ball", first=first, start="zero")
+    assert [name for name, _ in whole.named_children()] == ["0", "1", "2"]
+    assert whole.transforms == T
+    x = torch.randn(2, 2, 8, 8)
+    y = first(x)
+    expected = T[1](T[0](y) + y) + (T[0](y) + y) - y
+    torch.testing.assert_close(whole(x), expected)
+
+
+def test_a_stage_may_be_its_downsampling_block_alone():
+    first, x = Downsample(), torch.randn(2, 2, 8, 8)
+    torch.testing.assert_close(Propagation([], "heavy_ball", first=first)(x), first(x))
+
+
+def test_residual_with_relu_after_the_sum_is_he_s_resnet():
+    he, x = stage("residual", after=nn.ReLU()), torch.randn(5, 4)
+    expected = x
+    for T in he.transforms:
+        expected = relu(T(expected) + expected)
+    torch.testing.assert_close(he(x), expected)
+    assert list(he.state_dict()) == list(stage("residual").state_dict())
+
+
+def test_the_state_is_kept_in_its_own_dtype_and_the_transforms_compute_in_the_inputs():
+    seen = []
+
+    class Seeing(nn.Linear):
+        def forward(self, x):
+            seen.append(x.dtype)
+            return super().forward(x)
+
+    x = torch.randn(5, 4)
+    T = [Seeing(4, 4) for _ in range(3)]
+    mixed = Propagation(T, "heavy_ball", state_dtype=torch.float64)
+    state = before = x.double()
+    for transform in T:
+        state, before = transform(state.float()).double() + state - before, state
+    y = mixed(x)
+    assert set(seen) == {torch.float32}
+    assert y.dtype == torch.float32
+    torch.testing.assert_close(y, state.float(), rtol=1e-7, atol=2**-35)  # three states rounded to 2^-36
+
+
+def test_rounding_the_state_leaves_gradients_alone():
+    T, x = [layer() for _ in range(4)], torch.randn(5, 4, requires_grad=True)
+    weights = [p for transform in T for p in transform.parameters()]
+    exact = torch.autograd.grad(Propagation(T)(x).square().sum(), [x, *weights])
+    rounded = torch.autograd.grad(Propagation(T, state_dtype=torch.float64)(x).square().sum(), [x, *weights])
+    torch.testing.assert_close(rounded, exact, rtol=1e-4, atol=1e-5)
+
+
+def test_a_transform_that_works_in_place_does_not_touch_a_state_of_its_own_dtype():
+    x = torch.randn(5, 4, dtype=torch.float64)
+    safe = Propagation([nn.ReLU(inplace=True)] * 3, "heavy_ball", state_dtype=torch.float64)
+    torch.testing.assert_close(safe(x), Propagation([nn.ReLU()] * 3)(x), rtol=0, atol=2**-34)
+
+
+@pytest.mark.parametrize("rule", ONE_PATH + TWO_PATHS, ids=str)
+def test_compiles_without_a_break(rule):
+    torch.compiler.reset()
+    net, x = stage(rule), torch.randn(5, 4)
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), net(x))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, inside its compiler
+def test_rounding_survives_the_compiler():
+    torch.compiler.reset()
+    net = stage("heavy_ball", state_dtype=torch.float64).double()
+    y = torch.compile(net, fullgraph=True)(torch.randn(5, 4, dtype=torch.float64))
+    assert torch.equal(y * 2**36, (y * 2**36).round())
+
+
+@pytest.mark.parametrize("rule", ONE_PATH + TWO_PATHS, ids=str)
+def test_exports_for_any_batch_size(rule):
+    net = stage(rule)
+    program = torch.export.export(net, (torch.randn(5, 4),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    x = torch.randn(7, 4)
+    torch.testing.assert_close(program.module()(x), net(x))
+
+
+def test_a_reversible_stage_exports_for_inference():
+    net = stage("heavy_ball", reversible=True)
+    with torch.no_grad():
+        program = torch.export.export(net, (torch.randn(5, 4),))
+    x = torch.randn(5, 4)
+    assert torch.equal(program.module()(x), net(x))
+
+
+@pytest.mark.parametrize("rule", ONE_PATH, ids=str)
+def test_traces_symbolically(rule):
+    net, x = stage(rule, start="zero"), torch.randn(5, 4)
+    torch.testing.assert_close(torch.fx.symbolic_trace(net)(x), net(x))
+
+
+@pytest.mark.parametrize("rule", ONE_PATH + TWO_PATHS, ids=str)
+def test_a_copy_computes_the_same_and_shares_nothing(rule):
+    net, x = stage(rule, after=nn.ReLU()), torch.randn(5, 4)
+    other = copy.deepcopy(net)
+    assert torch.equal(other(x), net(x))
+    assert not {p.data_ptr() for p in other.parameters()} & {p.data_ptr() for p in net.parameters()}
+
+
+def test_two_processes_get_the_gradients_of_one(on_two_processes):
+    script = """
+        from torch import nn
+        from relucid.nn.propagation import Propagation
+        from relucid.nn.rules import HeavyBall
+
+        rule = HeavyBall(0.9, learnable=True)
+        net = Propagation([nn.Linear(4, 4) for _ in range(3)], rule)
+        x = torch.randn(6, 4)
+        parallel = nn.parallel.DistributedDataParallel(net)
+        parallel(x[rank::world]).square().mean().backward()
+        result = {"spread": [p.grad for p in net.parameters()]}
+        net.zero_grad()
+        net(x).square().mean().backward()
+        result["whole"] = [p.grad for p in net.parameters()]
+    """
+    for result in on_two_processes(script):
+        torch.testing.assert_close(result["spread"], result["whole"])
+
+
+@pytest.mark.parametrize("options", [{}, {"state_dtype": torch.float64}, {"reversible": True}], ids=str)
+@pytest.mark.parametrize("transform", [nn.Linear(4, 3), nn.Linear(4, 1)], ids=["narrower", "broadcastable"])
+def test_a_transform_that_changes_the_shape_is_refused(transform, options):
+    net = Propagation([layer(), transform], "heavy_ball", **options)
+    with pytest.raises(
+        ValueError, match=r"turns shape \(5, 4\) into \(5, [13]\); .* give a block .* as `first`"
+    ):
+        net(torch.randn(5, 4))
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"start": "one"}, "start is 'same' .* or 'zero' .*, not 'one'"),
+        (
+            {"store_every": 2},
+            "store_every is a number of layers, 1 or more, for a stage with reversible=True",
+        ),
+        ({"store_every": 0, "reversible": True}, "store_every is a number of layers, 1 or more"),
+        ({"rule": "residual", "reversible": True}, "needs heavy ball with beta2 other than 0: only the term"),
+        ({"rule": HeavyBall(beta2=0.0), "reversible": True}, "needs heavy ball with beta2 other than 0"),
+        ({"rule": HeavyBall([1.0, 0.0]), "reversible": True}, "needs heavy ball with beta2 other than 0"),
+        ({"after": relu, "reversible": True}, "allows no `after`: what follows the sum could not be undone"),
+        (
+            {"state_dtype": torch.float32, "reversible": True},
+            "needs state_dtype=torch.float64: torch.float32",
+        ),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        Propagation([layer(), layer()], **options)
