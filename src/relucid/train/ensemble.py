@@ -1,0 +1,230 @@
+"""Train many small networks of one architecture at once, as one vectorised computation."""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from relucid.data import Part
+from relucid.train.plateau import Plateau, PlateauState
+
+Tensors = dict[str, Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
+Observer = Callable[[int, Tensor, Tensors], None]
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # as torch.optim.Adam has them
+LARGEST = 4_000_000  # numbers in a layer of all networks that are trained at once: 32 MB in float64
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """What came of M networks.
+
+    Best value, number of epochs and whether the loss ceased to be finite, each (M,); loss and value of each
+    epoch, (epochs, M), NaN once a network has stopped.
+    """
+
+    best: Tensor
+    epochs: Tensor
+    diverged: Tensor
+    losses: Tensor
+    values: Tensor
+
+
+def ensemble(
+    networks: Sequence[nn.Module],
+    train: Sequence[Part],
+    monitor: Sequence[Part] | None = None,
+    *,
+    rates: Sequence[float],
+    epochs: int,
+    loss: Loss,
+    measure: Loss | None = None,
+    plateau: Plateau | None = None,
+    batch_size: int | None = None,
+    seeds: Sequence[int] | None = None,
+    observe: Observer | None = None,
+) -> Ensemble:
+    """Train networks of one architecture with Adam, each on its own data at its own rate.
+
+    The same as a loop over them, but for rounding: nothing of one network depends on the others.
+
+    Args:
+        networks: M of them; left with their best weights, or with their last where there is no plateau.
+        train: M parts of one size.
+        monitor: M parts whose `measure` decides what is best; by default the training loss does.
+        rates: M learning rates.
+        epochs: at most so many.
+        loss: of the outputs (B, ...) and targets (B, ...) of one network, a mean over the examples.
+        measure: likewise, for `monitor`; lower is better. The loss, by default.
+        plateau: schedule of the rate and early stopping, for each network by itself.
+        batch_size: by default the whole part; otherwise each network shuffles its part in every epoch.
+        seeds: M seeds of that order, 0 to M - 1 by default.
+        observe: called after every epoch with its number, the networks in training (m,) and their
+            parameters (m, ...).
+
+    >>> from torch.nn.functional import mse_loss
+    >>> part = Part(torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]]))
+    >>> lines = [nn.Linear(1, 1) for _ in range(3)]
+    >>> result = ensemble(lines, [part] * 3, rates=[0.1, 0.2, 0.3], epochs=300, loss=mse_loss)
+    >>> [round(line.weight.item(), 3) for line in lines], result.epochs.tolist()
+    ([2.0, 2.0, 2.0], [300, 300, 300])
+    """
+    count = len(networks)
+    seeds = range(count) if seeds is None else seeds
+    for name, given in {"train": train, "monitor": monitor, "rates": rates, "seeds": seeds}.items():
+        if given is not None and len(given) != count:
+            raise ValueError(f"{count} networks need {count} {name}, not {len(given)}")
+    result = Ensemble(
+        best=torch.full((count,), torch.inf, dtype=torch.float64),
+        epochs=torch.zeros(count, dtype=torch.long),
+        diverged=torch.zeros(count, dtype=torch.bool),
+        losses=torch.full((epochs, count), torch.nan, dtype=torch.float64),
+        values=torch.full((epochs, count), torch.nan, dtype=torch.float64),
+    )
+    _keep_freed_memory()
+    width = max(parameter.shape[0] for parameter in networks[0].parameters())
+    for members in torch.arange(count).split(max(1, LARGEST // (len(train[0]) * width))):
+        stack = _Stack(members.tolist(), networks, train, monitor, rates, seeds)
+        for epoch in range(epochs):
+            losses = stack.learn(loss, batch_size)
+            values = losses if monitor is None else stack.evaluate(measure or loss)
+            stack.note(result, epoch, losses, values, plateau)
+            if observe is not None:
+                observe(epoch, stack.members, stack.params)
+            if 4 * int(stack.stopped.sum()) >= len(stack.stopped):  # to drop them costs a copy of the others
+                stack.drop(stack.stopped)
+            if not len(stack.members):
+                break
+        stack.drop(torch.ones_like(stack.stopped))
+    return result
+
+
+class _Stack:
+    """Networks in training; the first dimension of every tensor is their number."""
+
+    def __init__(
+        self,
+        members: list[int],
+        networks: Sequence[nn.Module],
+        train: Sequence[Part],
+        monitor: Sequence[Part] | None,
+        rates: Sequence[float],
+        seeds: Sequence[int],
+    ) -> None:
+        self.members = torch.tensor(members)
+        self.networks = networks
+        self.template = deepcopy(networks[members[0]])
+        self.params, self.buffers = stack_module_state([networks[i] for i in members])
+        self.best = {name: values.detach().clone() for name, values in self._state().items()}
+        self.first, self.second = ({k: torch.zeros_like(p) for k, p in self.params.items()} for _ in range(2))
+        self.steps = 0
+        self.rates = torch.tensor([rates[i] for i in members], dtype=torch.float64)
+        self.orders = [torch.Generator().manual_seed(seeds[i]) for i in members]
+        self.train = _stacked([train[i] for i in members])
+        self.monitor = None if monitor is None else _stacked([monitor[i] for i in members])
+        self.plateau = PlateauState.start(len(members))
+        self.stopped = torch.zeros(len(members), dtype=torch.bool)
+
+    def learn(self, loss: Loss, batch_size: int | None) -> Tensor:
+        """Train for one epoch and return the mean loss of each network, (m,)."""
+        self.template.train()
+        total = torch.zeros(len(self.members), dtype=torch.float64)
+        for inputs, targets in self._batches(batch_size):
+            losses = self._losses(loss, inputs, targets)
+            # A network's loss depends on its own parameters alone: the gradient of the sum is all gradients.
+            gradients = torch.autograd.grad(
+                losses.sum(), list(self.params.values()), allow_unused=True, materialize_grads=True
+            )
+            self._step(list(gradients))
+            total += losses.detach() * (inputs.shape[1] / self.train.inputs.shape[1])
+        return total
+
+    @torch.no_grad()
+    def evaluate(self, measure: Loss) -> Tensor:
+        """The measure of each network on its monitored part, (m,)."""
+        self.template.eval()
+        assert self.monitor is not None
+        return self._losses(measure, self.monitor.inputs, self.monitor.targets).double()
+
+    def note(
+        self, result: Ensemble, epoch: int, losses: Tensor, values: Tensor, plateau: Plateau | None
+    ) -> None:
+        """Keep the figures of an epoch and the weights that are the best so far; see who stops."""
+        running, finite = ~self.stopped, losses.isfinite()
+        better = running & finite
+        if plateau is not None:
+            better &= self.plateau.update(values, plateau)
+            self.stopped = self.stopped | (self.plateau.waited >= plateau.stop)
+        self.stopped = self.stopped | ~finite
+        if better.any():
+            for name, state in self._state().items():
+                self.best[name][better] = state.detach()[better]
+        members = self.members[running]
+        result.losses[epoch, members], result.values[epoch, members] = losses[running], values[running]
+        result.epochs[members], result.diverged[members] = epoch + 1, ~finite[running]
+        result.best[self.members[better]] = values[better]
+
+    def drop(self, which: Tensor) -> None:
+        """Hand the best weights of these networks back and go on without them."""
+        for place in which.nonzero().flatten().tolist():
+            network = self.networks[int(self.members[place])]
+            own = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+            with torch.no_grad():
+                for name, tensor in own.items():
+                    tensor.copy_(self.best[name][place])
+        keep = ~which
+        for group in (self.params, self.buffers, self.best, self.first, self.second):
+            for name, tensor in group.items():
+                group[name] = tensor.detach()[keep].requires_grad_(tensor.requires_grad)
+        self.members, self.rates, self.stopped = self.members[keep], self.rates[keep], self.stopped[keep]
+        self.orders = [order for order, kept in zip(self.orders, keep, strict=True) if kept]
+        self.plateau, self.train = self.plateau.take(keep), self.train.take(keep)
+        self.monitor = None if self.monitor is None else self.monitor.take(keep)
+
+    def _state(self) -> Tensors:
+        return {**self.params, **self.buffers}
+
+    def _losses(self, loss: Loss, inputs: Tensor, targets: Tensor) -> Tensor:
+        def one(params: Tensors, buffers: Tensors, x: Tensor, y: Tensor) -> Tensor:
+            return loss(functional_call(self.template, (params, buffers), (x,)), y)
+
+        losses: Tensor = vmap(one)(self.params, self.buffers, inputs, targets)
+        return losses
+
+    def _batches(self, batch_size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+        inputs, targets = self.train.inputs, self.train.targets
+        if batch_size is None:
+            yield inputs, targets
+            return
+        order = torch.stack([torch.randperm(inputs.shape[1], generator=own) for own in self.orders])
+        networks = torch.arange(len(order)).unsqueeze(1)
+        for batch in order.split(batch_size, 1):
+            yield inputs[networks, batch], targets[networks, batch]
+
+    @torch.no_grad()
+    def _step(self, gradients: list[Tensor]) -> None:
+        """One step of Adam: the operations of torch.optim.Adam in their order, with a rate for each network."""
+        self.steps += 1
+        first, second = list(self.first.values()), list(self.second.values())
+        torch._foreach_lerp_(first, gradients, 1 - BETA1)
+        torch._foreach_mul_(second, BETA2)
+        torch._foreach_addcmul_(second, gradients, gradients, 1 - BETA2)
+        size = self.rates * self.plateau.factor / (1 - BETA1**self.steps)
+        correction = (1 - BETA2**self.steps) ** 0.5
+        for parameter, m, v in zip(self.params.values(), first, second, strict=True):
+            step = m * -size.to(m.dtype).view(-1, *[1] * (m.dim() - 1))
+            parameter.addcdiv_(step, v.sqrt().div_(correction).add_(EPSILON))
+
+
+def _stacked(parts: Sequence[Part]) -> Part:
+    """Parts of one size as one, with their number as the first dimension."""
+    return Part(torch.stack([part.inputs for part in parts]), torch.stack([part.targets for part in parts]))
+
+
+def _keep_freed_memory() -> None:
+    # glibc hands freed blocks back to the system, and to get zeroed pages again costs as much as the arithmetic.
+    # It keeps blocks up to the size of the largest one (at most 32 MB) it has seen freed: show it one.
+    torch.empty(31 << 20, dtype=torch.uint8)
