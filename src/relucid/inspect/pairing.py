@@ -94,12 +94,12 @@ def pairing(weight: Tensor, groups: int = 1, *, level: float = 0.01, threshold: 
     >>> found.opposite.tolist(), found.opposite_index.tolist(), found.mutual
     ([-1.0, 0.0, -1.0], [2, 0, 0], [(0, 2)])
     """
-    filters = weight.detach().flatten(1)
-    if weight.dim() < 2 or len(filters) % groups or not len(filters):
+    if weight.dim() < 2 or not len(weight) or len(weight) % groups:
         raise ValueError(
             f"pairing takes weights of shape (filters, ...) with filters a multiple of groups={groups}; "
             f"got {tuple(weight.shape)}"
         )
+    filters = weight.detach().flatten(1)
     if not filters.is_floating_point() or not bool(filters.isfinite().all()):
         raise ValueError("pairing takes finite floating-point weights; these hold integers, nan or inf")
     size = len(filters) // groups

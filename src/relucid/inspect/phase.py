@@ -36,8 +36,9 @@ def phase_correlation(weight: Tensor, channels: int | None = None) -> PhaseCorre
     >>> print(phase_correlation(weight).summary())
     pair 0.500 ± 0.707, non-pair 0.000 ± 0.000
     """
-    channels = weight.shape[1] if channels is None else channels
-    if weight.dim() < 2 or channels % 2 or weight.shape[1] % channels:
+    inputs = weight.shape[1] if weight.dim() > 1 else 0
+    channels = inputs if channels is None else channels
+    if not inputs or channels % 2 or inputs % channels:
         raise ValueError(
             f"phase_correlation takes weights (out, 2 x units, ...) of a layer after CReLU; "
             f"got {tuple(weight.shape)} with channels={channels}"

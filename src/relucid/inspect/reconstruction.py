@@ -147,13 +147,14 @@ def frame_bounds(layer: nn.Module, input_shape: Sequence[int]) -> tuple[float, f
     inputs = math.prod(input_shape)
     weight = next(layer.parameters())
     start = torch.zeros(1, *input_shape, dtype=weight.dtype, device=weight.device)
-    operator = _Affine(layer, start)
-    if inputs * operator.offset.numel() > DENSE:
+    responses = _Affine(layer, start).offset.numel()
+    if inputs * responses > DENSE:
         raise ValueError(
-            f"frame bounds need the dense operator, here {inputs} x {operator.offset.numel()}; "
+            f"frame bounds need the dense operator, here {inputs} x {responses}; "
             f"take a smaller input_shape: filters are local"
         )
-    dense = operator(torch.eye(inputs, dtype=weight.dtype, device=weight.device).view(-1, *input_shape)).flatten(1)
+    basis = torch.eye(inputs, dtype=weight.dtype, device=weight.device).view(-1, *input_shape)
+    dense = _Affine(layer, torch.zeros_like(basis))(basis).flatten(1)
     values = torch.linalg.svdvals(dense.double())
     values = values[values > values[0] * max(dense.shape) * torch.finfo(weight.dtype).eps]
     return float(values[-1]), float(values[0])
@@ -226,24 +227,26 @@ class _Affine:
     """The linear part A of an affine function, and its transpose; ``offset`` is what the function adds."""
 
     def __init__(self, function: Layer, start: Tensor) -> None:
-        self.function = function
-        self.start = start.detach().requires_grad_()
+        self.x = start.detach().requires_grad_()
         with torch.enable_grad():
-            self.value = function(self.start)
-        self.offset = self.value.detach()
+            self.y = function(self.x)
+            # A^T v as a function of v: its own transpose is A, free of the rounding of f(x) - f(0).
+            self.v = torch.zeros_like(self.y).requires_grad_()
+            (self.transposed,) = torch.autograd.grad(self.y, self.x, self.v, create_graph=True)
+        self.offset = self.y.detach()
         probe = torch.linspace(-1, 1, start.numel(), dtype=start.dtype, device=start.device).view_as(start)
-        once = self(probe)
-        if not torch.allclose(self(-2 * probe), -2 * once, rtol=1e-2, atol=1e-3 * float(once.abs().max())):
+        with torch.no_grad():
+            expected, once = function(-2 * probe) - self.offset, self(probe)
+        if not torch.allclose(-2 * once, expected, rtol=1e-2, atol=1e-3 * float(once.abs().max())):
             raise ValueError(
                 "reconstruction takes an affine layer; this one is not: take its activation off, call .eval()"
             )
 
     def __call__(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            return self.function(x) - self.offset
+        return torch.autograd.grad(self.transposed, self.v, x, retain_graph=True)[0]
 
     def transpose(self, z: Tensor) -> Tensor:
-        return torch.autograd.grad(self.value, self.start, z, retain_graph=True)[0]
+        return torch.autograd.grad(self.y, self.x, z, retain_graph=True)[0]
 
 
 def _least_squares(
@@ -256,19 +259,19 @@ def _least_squares(
     x, residual = start.clone(), target.clone()
     gradient = operator.transpose(residual)
     direction, size = gradient, _squares(gradient)
-    first = size.clamp_min(torch.finfo(x.dtype).tiny)
+    first = size
     step = 0
-    while step < iterations and bool((size > tolerance**2 * first).any()):
+    while step < iterations and bool((open_ := size > tolerance**2 * first).any()):
         image = operator(direction)
-        length = size / _squares(image).clamp_min(torch.finfo(x.dtype).tiny)
+        # What is solved stays as it is: its next steps would be made of rounding errors.
+        length = torch.where(open_, size / _squares(image), 0)
         x += _like(length, x) * direction
         residual -= _like(length, image) * image
         gradient = operator.transpose(residual)
-        size, before = _squares(gradient), size
-        ratio = size / before.clamp_min(torch.finfo(x.dtype).tiny)
-        direction = gradient + _like(ratio, x) * direction
+        size, before = torch.where(open_, _squares(gradient), size), size
+        direction = gradient + _like(torch.where(open_, size / before, 0), x) * direction
         step += 1
-    return x, step, float((size / first).max().sqrt())
+    return x, step, float((size / first).nan_to_num(0).max().sqrt())
 
 
 def _squares(x: Tensor) -> Tensor:
