@@ -31,10 +31,12 @@ class _Geometric(nn.Module):
 
     latitudes: nn.Parameter
     offset: nn.Parameter | None
-    scale: nn.Parameter
+    scale: nn.Parameter | None
     sign: Tensor | None
 
-    def _set_up(self, like: Standard, activation: Activation | None, init: Init, device: Any) -> None:
+    def _set_up(
+        self, like: Standard, activation: Activation | None, init: Init, scale: bool, device: Any
+    ) -> None:
         """Take over the arguments of a standard layer and create the parameters."""
         if init not in ("one", "glorot"):
             raise ValueError(f"init must be 'one' or 'glorot', not {init!r}")
@@ -48,10 +50,9 @@ class _Geometric(nn.Module):
         units, inputs = self.weight_shape[0], self.weight_shape[1:].numel()
         kind = {"device": device, "dtype": like.weight.dtype}
         self.latitudes = nn.Parameter(torch.empty(units, inputs - 1, **kind))
-        self.scale = nn.Parameter(torch.empty(units, **kind))
-        self.register_parameter(
-            "offset", None if like.bias is None else nn.Parameter(torch.empty(units, **kind))
-        )
+        self.register_parameter("scale", nn.Parameter(torch.empty(units, **kind)) if scale else None)
+        bias = like.bias is not None
+        self.register_parameter("offset", nn.Parameter(torch.empty(units, **kind)) if bias else None)
         # In one dimension a direction is a sign, which no gradient changes.
         self.register_buffer("sign", torch.empty(units, 1, **kind) if inputs == 1 else None)
         self.reset_parameters()
@@ -63,10 +64,10 @@ class _Geometric(nn.Module):
         "Uniformly at random" is said of the direction: angles that are each uniform would put all of u into its
         first few coordinates.
         """
-        weight = torch.empty(self.weight_shape, device=self.scale.device, dtype=torch.float32)
+        weight = torch.empty(self.weight_shape, device=self.latitudes.device, dtype=torch.float32)
         nn.init.xavier_normal_(weight)
         self._describe(weight, None)
-        if self.init == "one":
+        if self.scale is not None and self.init == "one":
             self.scale.fill_(1.0)
 
     @property
@@ -84,21 +85,24 @@ class _Geometric(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The weight r u of the standard layer that computes r (u.x + lambda)."""
-        return (self.scale[:, None] * self.direction).to(self.scale.dtype).view(self.weight_shape)
+        rows = self.direction if self.scale is None else self.scale[:, None] * self.direction
+        return rows.to(self.latitudes.dtype).view(self.weight_shape)
 
     @property
     def bias(self) -> Tensor | None:
         """The bias r lambda of the standard layer that computes r (u.x + lambda)."""
-        return None if self.offset is None else self.scale * self.offset
+        return self.offset if self.offset is None or self.scale is None else self.scale * self.offset
 
     def forward(self, x: Tensor) -> Tensor:
         """The output r g(u.x + lambda), of the shape that the standard layer and the activation g give."""
         if self.activation is None:
             return self._affine(x, self.weight, self.bias)
+        if self.scale is None:
+            return self.activation(self._affine(x, self.weight, self.bias))
         over_positions = (-1,) + (1,) * self.spatial
         if is_relu(self.activation):
             return rectify(self._affine(x, self.weight, self.bias), self.scale.view(over_positions))
-        u = self.direction.to(self.scale.dtype).view(self.weight_shape)
+        u = self.direction.to(self.latitudes.dtype).view(self.weight_shape)
         y = self.activation(self._affine(x, u, self.offset))
         # CReLU hands on more channels than there are units: the second phases have the scales of the first.
         scale = torch.cat((self.scale, self.scale))[: y.shape[-1 - self.spatial]]
@@ -134,7 +138,7 @@ class _Geometric(nn.Module):
 
     def to_standard(self) -> Standard:
         """The standard layer with the same output before the activation, if there is one inside."""
-        if self.activation is not None:
+        if self.activation is not None and self.scale is not None:
             negative = int((self.scale < 0).sum())
             if negative:
                 raise ValueError(
@@ -144,12 +148,14 @@ class _Geometric(nn.Module):
             _check_homogeneous(self.activation, self.scale, self.spatial)
         arguments = {name: getattr(self, name) for name in self.arguments}
         layer: Standard = self.standard(
-            **arguments, bias=self.offset is not None, dtype=self.scale.dtype, device="meta"
-        ).to_empty(device=self.scale.device)
+            **arguments, bias=self.offset is not None, dtype=self.latitudes.dtype, device="meta"
+        ).to_empty(device=self.latitudes.device)
         with torch.no_grad():
             # In float64: the layer's own float32 products are off by 1e-6 of the filter's length.
-            u = direction(self.latitudes.double()) * (1 if self.sign is None else self.sign)
-            layer.weight.copy_((self.scale[:, None] * u).view(self.weight_shape))
+            rows = direction(self.latitudes.double())
+            for factor in (self.sign, self.scale):
+                rows = rows if factor is None else rows * factor.view(-1, 1)
+            layer.weight.copy_(rows.view(self.weight_shape))
             if layer.bias is not None and self.bias is not None:
                 layer.bias.copy_(self.bias)
         return layer.train(self.training)
@@ -163,9 +169,10 @@ class _Geometric(nn.Module):
             self.sign.copy_(torch.where(rows < 0, -1.0, 1.0))
         self.latitudes.copy_(latitudes_of(torch.where(norms[:, None] == 0, 1.0, rows)))
         if bias is not None:
-            limits = torch.finfo(self.scale.dtype)
+            limits = torch.finfo(self.latitudes.dtype)
             norms = norms.maximum(bias.double().abs() * max(limits.eps**2, 2 / limits.max))
-        self.scale.copy_(norms)
+        if self.scale is not None:
+            self.scale.copy_(norms)
         if self.offset is not None:
             zero = torch.zeros_like(norms)
             self.offset.copy_(zero if bias is None else torch.where(norms == 0, zero, bias / norms))
@@ -192,6 +199,7 @@ class GeometricLinear(_Geometric):
         dtype: as in ``nn.Linear``.
         activation: g, any elementwise callable or CReLU; none by default.
         init: initial scales: 1 ("one", as in the paper) or the norms of Glorot's weights ("glorot").
+        scale: whether there is a ``scale``; a norm that follows the layer would cancel it.
 
     Shape:
         (..., in_features) -> (..., out_features).
@@ -222,11 +230,12 @@ class GeometricLinear(_Geometric):
         *,
         activation: Activation | None = None,
         init: Init = "one",
+        scale: bool = True,
     ) -> None:
         _check_positive(in_features=in_features, out_features=out_features)
         super().__init__()
         like = nn.Linear(in_features, out_features, bias, device="meta", dtype=dtype)
-        self._set_up(like, activation, init, device)
+        self._set_up(like, activation, init, scale, device)
 
     def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, weight, bias)
@@ -270,6 +279,7 @@ class _GeometricConv(_Geometric):
         *,
         activation: Activation | None = None,
         init: Init = "one",
+        scale: bool = True,
     ) -> None:
         _check_positive(in_channels=in_channels, out_channels=out_channels)
         super().__init__()
@@ -286,7 +296,7 @@ class _GeometricConv(_Geometric):
             device="meta",
             dtype=dtype,
         )
-        self._set_up(like, activation, init, device)
+        self._set_up(like, activation, init, scale, device)
         self._reversed_padding_repeated_twice = like._reversed_padding_repeated_twice
 
     def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

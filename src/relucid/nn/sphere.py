@@ -171,16 +171,28 @@ def _sum_after(x: Tensor) -> Tensor:
 
 def _unit(x: Tensor, latitude: bool) -> tuple[Tensor, Tensor, Tensor]:
     """u, and the t and p of its derivatives (see the top of this file)."""
+    if torch.compiler.is_compiling():
+        return _unit_at_zeros(x, latitude)
     along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
-    p = across.cumprod(-1)
-    u = F.pad(p, (1, 0), value=1.0)
-    u[..., :-1] *= along
-    if torch.compiler.is_compiling() or (p[..., -1] == 0).any():
-        # Where a sine is exactly 0, what follows it is 0 but its derivative is not: the derivatives need the
-        # products as they are just beside it.
-        across = torch.where(across == 0, torch.finfo(x.dtype).tiny ** 0.25, across)
-        p = across.cumprod(-1)
-    return u, along.div_(across), p
+    t, p = along.div_(across), across.cumprod_(-1)
+    if (p[..., -1] == 0).any():
+        return _unit_at_zeros(x, latitude)
+    u = x.new_empty(*x.shape[:-1], x.shape[-1] + 1)
+    torch.mul(t, p, out=u[..., :-1])
+    u[..., -1] = p[..., -1]
+    return u, t, p
+
+
+def _unit_at_zeros(x: Tensor, latitude: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The same where a sine may be exactly 0.
+
+    What follows it in u is 0 but its derivative is not: t and p are those just beside it.
+    """
+    along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
+    products = F.pad(across.cumprod(-1), (1, 0), value=1.0)
+    u = products * F.pad(along, (0, 1), value=1.0)
+    across = torch.where(across == 0, torch.finfo(x.dtype).tiny ** 0.25, across)
+    return u, along / across, across.cumprod(-1)
 
 
 def _pull(t: Tensor, p: Tensor, g: Tensor) -> Tensor:

@@ -1,0 +1,106 @@
+"""The units against their published formulations: weights from angles, CReLU, a training step of VGG-6.
+
+Run it with nothing else on the machine: ``python benchmarks/units.py``.
+"""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from measure import Row, interleaved, report, saved_bytes
+from torch import Tensor, nn
+
+from relucid.nn import GeometricConv2d, crelu, direction, unit_vector
+
+
+def published_unit_vector(angles: Tensor) -> Tensor:
+    """gmp Eq. 10 as it is usually written, differentiated by autograd."""
+    ones = torch.ones_like(angles[..., :1])
+    products = torch.cat((ones, torch.cumprod(angles.sin(), -1)), -1)
+    return products * torch.cat((angles.cos(), ones), -1)
+
+
+def published_crelu(x: Tensor) -> Tensor:
+    return torch.cat((F.relu(x), F.relu(-x)), 1)
+
+
+def forward_backward(function, x: Tensor, grad: Tensor) -> None:
+    x.grad = None
+    function(x).backward(grad)
+
+
+def weights_from_angles() -> list[Row]:
+    rows = []
+    for units, inputs in [(256, 2304), (1024, 1024), (512, 4608)]:
+        latitudes = 0.02 * torch.randn(units, inputs - 1)
+        angles, grad = (torch.pi / 2 - latitudes).requires_grad_(), torch.randn(units, inputs)
+        latitudes.requires_grad_()
+        sides = {
+            "published": (published_unit_vector, angles),
+            "unit_vector": (unit_vector, angles),
+            "direction": (direction, latitudes),
+        }
+        seconds = interleaved(
+            {name: partial(forward_backward, f, x, grad) for name, (f, x) in sides.items()}, 80
+        )
+        kept = {name: saved_bytes(partial(f, x)) for name, (f, x) in sides.items()}
+        for name in ("unit_vector", "direction"):
+            case = f"{name} {units}x{inputs}"
+            rows.append(Row(case, "time", seconds[name], seconds["published"], 0.6))
+            rows.append(Row(case, "bytes", kept[name], kept["published"], 0.6))
+    return rows
+
+
+def crelu_against_two_relus() -> list[Row]:
+    rows = []
+    for channels in (96, 48):
+        for layout in (torch.contiguous_format, torch.channels_last):
+            x = torch.randn(64, channels, 32, 32).to(memory_format=layout).requires_grad_()
+            grad = torch.randn(64, 2 * channels, 32, 32).to(memory_format=layout)
+            conv = nn.Conv2d(2 * channels, 8, 3)
+            sides = {"ours": crelu, "published": published_crelu}
+            seconds = interleaved({k: partial(forward_backward, f, x, grad) for k, f in sides.items()}, 40)
+            kept = {
+                k: saved_bytes(lambda f=f, x=x, conv=conv: conv(f(x)), exclude=conv.parameters())
+                for k, f in sides.items()
+            }
+            name = "channels last" if layout is torch.channels_last else "contiguous"
+            case = f"crelu {channels} channels, {name}"
+            rows.append(Row(case, "time", seconds["ours"], seconds["published"], 1.0))
+            rows.append(Row(case, "bytes", kept["ours"], kept["published"], 0.5))
+    return rows
+
+
+def vgg6(geometric: bool) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    channels = 3
+    for width in (128, 256, 512):
+        for _ in range(2):
+            if geometric:
+                layers.append(GeometricConv2d(channels, width, 3, padding=1, activation=nn.ReLU()))
+            else:
+                layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+            channels = width
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+def training_step_of_vgg6() -> list[Row]:
+    images, labels = torch.randn(64, 3, 32, 32), torch.randint(10, (64,))
+
+    def step(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(net(images), labels).backward()
+        optimizer.step()
+
+    sides = {}
+    for name in ("standard", "geometric"):
+        net = vgg6(name == "geometric")
+        sides[name] = partial(step, net, torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9))
+    seconds = interleaved(sides, 15)
+    return [Row("training step of VGG-6, geometric", "time", seconds["geometric"], seconds["standard"], 1.02)]
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    report("units", weights_from_angles() + crelu_against_two_relus() + training_step_of_vgg6())
