@@ -129,8 +129,8 @@ class Propagation(nn.Module):
 
     def _coefficients(self) -> dict[str, Any]:
         """By name, those of all layers."""
-        learned = self.named_parameters(recurse=False)
-        return self._constants | {name: per_layer(name, value, self.depth) for name, value in learned}
+        learned = [name for name, _ in self.named_parameters(recurse=False)]
+        return self._constants | {name: per_layer(name, getattr(self, name), self.depth) for name in learned}
 
 
 class _Pair(nn.ModuleList):

@@ -163,7 +163,7 @@ def _check_recovered(recovered: Sequence[Tensor], first: Sequence[Tensor], *, ex
 
 
 def _autocast_now(device_type: str) -> torch.autocast:
-    """The autocast in force; without its cache, which would pass weights cast under no_grad on to others."""
+    """The autocast in force; not its cache, which in older torch hands on weights cast without gradients."""
     return torch.autocast(
         device_type,
         dtype=torch.get_autocast_dtype(device_type),

@@ -1,0 +1,287 @@
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from relucid.nn.propagation import Propagation
+from relucid.nn.reversible import to_state
+from relucid.nn.rules import HeavyBall
+
+
+def block(channels=4):
+    """The transform of HB-Net: two convolutions with batch norm, a ReLU between them."""
+    return nn.Sequential(
+        nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(),
+        nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+        nn.BatchNorm2d(channels),
+    )
+
+
+def dense(size=4):
+    return nn.Sequential(nn.Linear(size, size), nn.Tanh())
+
+
+def pair(transforms, rule="heavy_ball", **options):
+    """The same stage twice: reversible, and ordinary with the same state_dtype."""
+    store_every = options.pop("store_every", None)
+    reversible = Propagation(transforms, rule, reversible=True, store_every=store_every, **options)
+    ordinary = Propagation(copy.deepcopy(transforms), rule, state_dtype=torch.float64, **options)
+    return reversible, ordinary
+
+
+def output_and_gradients(stage, x):
+    """What a training step of the stage leaves behind: output, and the gradients of input and parameters."""
+    x = x.clone().requires_grad_()
+    torch.manual_seed(1)
+    y = stage(x)
+    torch.manual_seed(2)
+    weight = torch.randn_like(y)
+    (y * weight).sum().backward()
+    return y, [x.grad, *[p.grad for p in stage.parameters()]]
+
+
+def relative_error(found, expected):
+    found, expected = (
+        torch.cat([g.flatten() for g in gradients]).double() for gradients in (found, expected)
+    )
+    return float((found - expected).norm() / expected.norm())
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(0, 8),
+    st.sampled_from(["same", "zero"]),
+    st.sampled_from([None, 1, 3]),
+    st.sampled_from([block, dense]),
+)
+def test_output_and_gradients_are_those_of_an_ordinary_stage(depth, start, store_every, make):
+    x = torch.randn(2, 4, 5, 5) if make is block else torch.randn(3, 4)
+    reversible, ordinary = pair([make() for _ in range(depth)], start=start, store_every=store_every)
+    (y, found), (expected_y, expected) = (
+        output_and_gradients(reversible, x),
+        output_and_gradients(ordinary, x),
+    )
+    assert torch.equal(y, expected_y)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_gradients_agree_in_float64_at_depth_50():
+    x = torch.randn(4, 4, 6, 6, dtype=torch.float64)
+    reversible, ordinary = pair([block().double() for _ in range(50)])
+    (_, found), (_, expected) = output_and_gradients(reversible, x), output_and_gradients(ordinary, x)
+    assert relative_error(found, expected) <= 1e-10
+
+
+@pytest.mark.parametrize(
+    "depth, channels, size, batch",
+    [(300, 4, 6, 4), pytest.param(1000, 16, 16, 16, marks=pytest.mark.slow)],
+)
+def test_gradients_agree_in_float32_at_any_depth(depth, channels, size, batch):
+    x = torch.randn(batch, channels, size, size)
+    reversible, ordinary = pair([block(channels) for _ in range(depth)])
+    (y, found), (expected_y, expected) = (
+        output_and_gradients(reversible, x),
+        output_and_gradients(ordinary, x),
+    )
+    assert torch.equal(y, expected_y)
+    assert relative_error(found, expected) <= 1e-5
+
+
+def bytes_kept(stage, x):
+    parameters = {p.data_ptr() for p in stage.parameters()}
+    kept = {}
+
+    def pack(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        stage(x)
+    return sum(storage.nbytes() for address, storage in kept.items() if address not in parameters)
+
+
+def test_what_is_kept_for_backward_does_not_grow_with_depth():
+    x = torch.randn(8, 4, 16, 16)
+    at = {depth: bytes_kept(Propagation([block()] * depth, reversible=True), x) for depth in (10, 200)}
+    assert at[200] <= 1.15 * at[10]
+    ordinary = {depth: bytes_kept(Propagation([block()] * depth), x) for depth in (10, 200)}
+    assert ordinary[200] >= 15 * ordinary[10]
+
+
+def test_running_statistics_are_those_of_one_forward_pass():
+    x = torch.randn(4, 4, 6, 6)
+    reversible, ordinary = pair([block() for _ in range(4)])
+    output_and_gradients(reversible, x)
+    output_and_gradients(ordinary, x)
+    assert int(reversible.get_buffer("0.1.num_batches_tracked")) == 1
+    for found, expected in zip(reversible.buffers(), ordinary.buffers(), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_dropout_is_recomputed_with_its_mask_and_draws_as_often_as_one_forward_pass():
+    x = torch.randn(16, 4)
+    reversible, ordinary = pair([nn.Sequential(dense(), nn.Dropout(0.5)) for _ in range(6)])
+    (_, found), (_, expected) = output_and_gradients(reversible, x), output_and_gradients(ordinary, x)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+    for stage in (reversible, ordinary):
+        torch.manual_seed(3)
+        stage(x).sum().backward()
+        stage.after_pass = torch.rand(())
+    assert reversible.after_pass == ordinary.after_pass
+
+
+def test_backward_recomputes_under_the_autocast_of_forward():
+    x = torch.randn(16, 4)
+    reversible, ordinary = pair([dense() for _ in range(6)])
+    for stage in (reversible, ordinary):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = stage(x).square().sum()
+        loss.backward()
+    found, expected = ([p.grad for p in stage.parameters()] for stage in (reversible, ordinary))
+    assert relative_error(found, expected) <= 1e-6
+    full = copy.deepcopy(ordinary)
+    full.zero_grad()
+    full(x).square().sum().backward()
+    assert relative_error([p.grad for p in full.parameters()], expected) > 1e-4  # bfloat16 was really used
+
+
+def test_weights_shared_with_a_later_layer_get_both_gradients_under_autocast():
+    shared = nn.Linear(4, 4)
+    x = torch.randn(16, 4)
+    reversible, ordinary = pair([shared] * 3)
+    ordinary_shared = ordinary.transforms[0]
+    for stage, last in ((reversible, shared), (ordinary, ordinary_shared)):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = last(stage(x)).float().square().sum()
+        loss.backward()
+    assert relative_error([shared.weight.grad], [ordinary_shared.weight.grad]) <= 2**-8  # bfloat16 sums
+
+
+@pytest.mark.parametrize(
+    "rule", [HeavyBall(learnable=True), HeavyBall([0.9, 1.0, 1.1], learnable=True)], ids=str
+)
+def test_learned_coefficients_get_their_gradients(rule):
+    x = torch.randn(16, 4)
+    reversible, ordinary = pair([dense() for _ in range(3)], rule)
+    (_, found), (_, expected) = output_and_gradients(reversible, x), output_and_gradients(ordinary, x)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert reversible.beta1.grad.abs().sum() > 0
+    assert reversible.beta2.grad.abs().sum() > 0
+
+
+def test_frozen_and_unused_parameters_do_not_disturb_the_others():
+    x = torch.randn(16, 4)
+    reversible, ordinary = pair([dense() for _ in range(3)])
+    for stage in (reversible, ordinary):
+        stage.get_parameter("1.0.weight").requires_grad_(False)
+        stage(x).sum().backward()
+    for found, expected in zip(reversible.parameters(), ordinary.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, expected.grad, rtol=1e-6, atol=1e-7)
+
+
+def test_a_parameter_s_hook_runs_once():
+    stage, calls = Propagation([dense()], reversible=True), []
+    stage.get_parameter("0.0.weight").register_hook(calls.append)
+    stage(torch.randn(3, 4)).sum().backward()
+    assert len(calls) == 1
+
+
+def test_without_gradients_the_output_is_the_same():
+    stage, x = Propagation([dense() for _ in range(5)], reversible=True), torch.randn(3, 4)
+    with torch.no_grad():
+        quiet = stage(x)
+    assert torch.equal(quiet, stage(x))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own, where its graph breaks
+def test_a_compiled_stage_trains_on():
+    torch.compiler.reset()
+    reversible, ordinary = pair([dense() for _ in range(3)])
+    x = torch.randn(3, 4)
+    _, found = output_and_gradients(torch.compile(reversible, backend="eager"), x)
+    _, expected = output_and_gradients(ordinary, x)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_two_processes_get_the_gradients_of_one(on_two_processes):
+    script = """
+        from torch import nn
+        from relucid.nn.propagation import Propagation
+
+        net = Propagation([nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(5)], reversible=True)
+        x = torch.randn(6, 4)
+        parallel = nn.parallel.DistributedDataParallel(net)
+        parallel(x[rank::world]).square().mean().backward()
+        result = {"spread": [p.grad for p in net.parameters()]}
+        net.zero_grad()
+        net(x).square().mean().backward()
+        result["whole"] = [p.grad for p in net.parameters()]
+    """
+    for result in on_two_processes(script):
+        torch.testing.assert_close(result["spread"], result["whole"])
+
+
+class Noisy(nn.Module):
+    """Never twice the same, and not by torch's random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x + 1e-3 * self.calls
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_transform_that_does_not_repeat_itself_is_found_out(place):
+    T = [dense() for _ in range(3)]
+    T[place] = Noisy()
+    y = Propagation(T, reversible=True)(torch.randn(3, 4, requires_grad=True))
+    with pytest.raises(RuntimeError, match=r"missed its input.*does not repeat its own result"):
+        y.sum().backward()
+
+
+def test_a_state_too_large_for_exact_sums_is_found_out():
+    x = torch.randn(3, 4, requires_grad=True, dtype=torch.float64)
+    y = Propagation([nn.LayerNorm(4).double() for _ in range(4)], reversible=True)(2**20 * x)
+    with pytest.raises(RuntimeError, match=r"missed its input.*or the state exceeds 2\^17"):
+        y.sum().backward()
+
+
+def test_weights_changed_before_backward_are_found_out():
+    stage = Propagation([dense()], reversible=True)
+    y = stage(torch.randn(3, 4)).sum()
+    with torch.no_grad():
+        stage.get_parameter("0.0.weight").add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+def test_drift_where_beta2_is_not_minus_one_is_found_out_and_cured_by_storing_states():
+    x, T = torch.randn(4, 4, 6, 6), [block() for _ in range(60)]
+    rule = HeavyBall(0.5)  # an error doubles in every layer
+    y = Propagation(T, rule, reversible=True)(x)
+    with pytest.raises(RuntimeError, match=r"rounding errors grow where beta2 is not -1: .*\(store_every\)"):
+        y.sum().backward()
+    reversible, ordinary = pair(T, rule, store_every=10)
+    (_, found), (_, expected) = output_and_gradients(reversible, x), output_and_gradients(ordinary, x)
+    assert relative_error(found, expected) <= 1e-5
+
+
+@given(st.floats(-(2.0**15), 2.0**15))
+def test_a_float64_state_is_the_nearest_multiple_of_2_to_the_minus_36(value):
+    state = to_state(torch.tensor(value, dtype=torch.float64), torch.float64)
+    assert float(state * 2**36).is_integer()
+    assert abs(float(state) - value) <= 2**-37
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.bfloat16])
+def test_other_states_are_not_rounded(dtype):
+    x = torch.randn(100)
+    assert torch.equal(to_state(x, dtype), x if dtype is None else x.to(dtype))
