@@ -57,6 +57,17 @@ def test_derivatives_are_right_also_where_a_sine_or_cosine_is_zero(function, val
     assert gradgradcheck(function, angles)
 
 
+@pytest.mark.parametrize("scale", [2.0, -0.5, 0.0])
+@pytest.mark.parametrize("values", SPECIAL)
+def test_a_scale_is_a_factor_with_derivatives_of_its_own(values, scale):
+    latitudes = torch.tensor([values, values[::-1]], dtype=torch.float64, requires_grad=True)
+    scales = torch.tensor([scale, 1.5], dtype=torch.float64, requires_grad=True)
+    expected = scales[:, None] * direction(latitudes)
+    assert torch.allclose(direction(latitudes, scales), expected, atol=1e-15)
+    assert gradcheck(direction, (latitudes, scales), check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(direction, (latitudes, scales))
+
+
 @given(vectors(torch.float32))
 @pytest.mark.parametrize("vector_of, coordinates_of", PAIRS)
 def test_round_trip_gives_the_direction_back(vector_of, coordinates_of, w):
@@ -149,7 +160,9 @@ def test_vmap_grad_and_hessian_agree_with_the_reference():
     def theirs(a):
         return (reference(a).pow(3) * weights).sum()
 
+    scales = torch.randn(6, dtype=torch.float64)
     assert torch.allclose(vmap(unit_vector, in_dims=1)(angles.T), reference(angles))
+    assert torch.allclose(vmap(direction)(PI / 2 - angles, scales), scales[:, None] * reference(angles))
     assert torch.allclose(vmap(grad(ours))(angles), vmap(grad(theirs))(angles))
     assert torch.allclose(vmap(hessian(ours))(angles), vmap(hessian(theirs))(angles))
 
@@ -203,6 +216,11 @@ def test_metric_is_the_product_of_squared_sines():
             lambda: metric(torch.ones(3, dtype=torch.complex64)),
             TypeError,
             "angles must be a real floating-point",
+        ),
+        (
+            lambda: direction(torch.ones(3, 2), torch.ones(2)),
+            ValueError,
+            r"need a scale of shape \(3,\), not \(2,\)",
         ),
         (lambda: angles_of(torch.empty(3, 0)), ValueError, "a vector needs at least one coordinate"),
     ],

@@ -78,14 +78,19 @@ class _Geometric(nn.Module):
     @property
     def direction(self) -> Tensor:
         """The unit vectors u, one a unit: (units, n), in float32 or better."""
-        wide = torch.promote_types(self.latitudes.dtype, torch.float32)
-        u = direction(self.latitudes.to(wide))
-        return u if self.sign is None else u * self.sign
+        return self._rows(None)
 
     @property
     def weight(self) -> Tensor:
         """The weight r u of the standard layer that computes r (u.x + lambda)."""
-        rows = self.direction if self.scale is None else self.scale[:, None] * self.direction
+        return self._shaped(self._rows(self.scale))
+
+    def _rows(self, scale: Tensor | None) -> Tensor:
+        wide = torch.promote_types(self.latitudes.dtype, torch.float32)
+        rows = direction(self.latitudes.to(wide), None if scale is None else scale.to(wide))
+        return rows if self.sign is None else rows * self.sign
+
+    def _shaped(self, rows: Tensor) -> Tensor:
         return rows.to(self.latitudes.dtype).view(self.weight_shape)
 
     @property
@@ -102,8 +107,7 @@ class _Geometric(nn.Module):
         over_positions = (-1,) + (1,) * self.spatial
         if is_relu(self.activation):
             return rectify(self._affine(x, self.weight, self.bias), self.scale.view(over_positions))
-        u = self.direction.to(self.latitudes.dtype).view(self.weight_shape)
-        y = self.activation(self._affine(x, u, self.offset))
+        y = self.activation(self._affine(x, self._shaped(self.direction), self.offset))
         # CReLU hands on more channels than there are units: the second phases have the scales of the first.
         scale = torch.cat((self.scale, self.scale))[: y.shape[-1 - self.spatial]]
         return y * scale.to(y.dtype).view(over_positions)
@@ -152,10 +156,8 @@ class _Geometric(nn.Module):
         ).to_empty(device=self.latitudes.device)
         with torch.no_grad():
             # In float64: the layer's own float32 products are off by 1e-6 of the filter's length.
-            rows = direction(self.latitudes.double())
-            for factor in (self.sign, self.scale):
-                rows = rows if factor is None else rows * factor.view(-1, 1)
-            layer.weight.copy_(rows.view(self.weight_shape))
+            rows = direction(self.latitudes.double(), None if self.scale is None else self.scale.double())
+            layer.weight.copy_((rows if self.sign is None else rows * self.sign).view(self.weight_shape))
             if layer.bias is not None and self.bias is not None:
                 layer.bias.copy_(self.bias)
         return layer.train(self.training)
@@ -416,8 +418,7 @@ class GeometricParametrization(nn.Module):
     def forward(self, latitudes: Tensor, scale: Tensor) -> Tensor:
         """The weight: each row is its scale times its direction."""
         wide = torch.promote_types(latitudes.dtype, torch.float32)
-        rows = scale[:, None] * direction(latitudes.to(wide))
-        return rows.to(scale.dtype).view(self.shape)
+        return direction(latitudes.to(wide), scale.to(wide)).to(scale.dtype).view(self.shape)
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The latitudes and scales of a weight."""

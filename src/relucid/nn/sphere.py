@@ -4,10 +4,10 @@ A direction in n dimensions is described by n - 1 angles \(\theta_i\) (gmp Eq. 1
 \(\pi/2 - \theta_i\). In high dimension all angles of a random direction crowd around \(\pi/2\), where floating
 point is coarse, and all latitudes around 0, where it is fine: what is stored and trained is latitudes.
 
-The derivatives are closed forms too. With the running product \(p_i = \prod_{j \le i} \sin\theta_j\) and
-\(t_i = \cot\theta_i\) every coordinate but the last is \(u_i = t_i p_i\), the last is \(u_n = p_{n-1}\), and
-in latitudes \(\partial u_i / \partial l_i = p_i\), \(\partial u_k / \partial l_i = -t_i u_k\) for \(k > i\):
-a product from the left and a sum from the right, O(n).
+The derivatives are closed forms too. Of a vector w of length r, with the running product
+\(p_i = r \prod_{j \le i} \sin\theta_j\) and \(t_i = \cot\theta_i\), every coordinate but the last is
+\(w_i = t_i p_i\), the last is \(w_n = p_{n-1}\), and in latitudes \(\partial w_i / \partial l_i = p_i\),
+\(\partial w_k / \partial l_i = -t_i w_k\) for \(k > i\): a product from the left and a sum from the right, O(n).
 """
 
 import math
@@ -34,24 +34,27 @@ def unit_vector(angles: Tensor) -> Tensor:
     >>> unit_vector(angles_of(torch.tensor([2.0, -3.0, -6.0])))
     tensor([ 0.2857, -0.4286, -0.8571])
     """
-    return _apply(angles, latitude=False)
+    return _apply(angles, None, latitude=False)
 
 
-def direction(latitudes: Tensor) -> Tensor:
-    r"""The unit vector with these latitudes, :math:`\pi/2` minus the angles of ``unit_vector``.
+def direction(latitudes: Tensor, scale: Tensor | None = None) -> Tensor:
+    r"""The unit vector with these latitudes, :math:`\pi/2` minus the angles of ``unit_vector``, times ``scale``.
 
     .. math:: u_i = \sin l_i \prod_{j<i} \cos l_j, \qquad u_n = \prod_{j<n} \cos l_j
 
     Args:
         latitudes: (..., n - 1), in radians.
+        scale: (...), of either sign; 1 by default. It costs nothing here: it starts the product.
 
     Returns:
-        (..., n), of length 1.
+        (..., n).
 
     >>> direction(torch.zeros(2))
     tensor([0., 0., 1.])
+    >>> direction(torch.zeros(2), torch.tensor(-3.0))
+    tensor([-0., -0., -3.])
     """
-    return _apply(latitudes, latitude=True)
+    return _apply(latitudes, scale, latitude=True)
 
 
 def angles_of(vector: Tensor) -> Tensor:
@@ -109,16 +112,22 @@ def metric(angles: Tensor) -> Tensor:
     return torch.cat((torch.ones_like(angles[..., :1]), squares.cumprod(-1)), -1)
 
 
-def _apply(x: Tensor, latitude: bool) -> Tensor:
+def _apply(x: Tensor, scale: Tensor | None, latitude: bool) -> Tensor:
     _check(x, "latitudes" if latitude else "angles")
-    if x.shape[-1] == 0:
-        return x.sum(-1, keepdim=True) + 1
+    if scale is None:
+        scale = x.new_ones(x.shape[:-1])
+    elif scale.shape != x.shape[:-1]:
+        raise ValueError(
+            f"{tuple(x.shape)} latitudes need a scale of shape {tuple(x.shape[:-1])}, not {tuple(scale.shape)}"
+        )
     # Half precision has too few digits for a product of hundreds of factors.
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    wide = torch.promote_types(x.dtype, torch.float32)
+    if x.shape[-1] == 0:
+        return (x.sum(-1, keepdim=True) + 1) * scale.unsqueeze(-1)
     # torch.compile does not trace a function that defines forward mode.
     function = _Direction if torch.compiler.is_compiling() else _DirectionForwardMode
-    u: Tensor = function.apply(wide, 1 if latitude else -1)[0]
-    return u.to(x.dtype)
+    vector: Tensor = function.apply(x.to(wide), scale.to(wide), 1 if latitude else -1)[0]
+    return vector.to(x.dtype)
 
 
 def _check(x: Tensor, what: str) -> None:
@@ -169,131 +178,159 @@ def _sum_after(x: Tensor) -> Tensor:
     return F.pad(_sum_from_right(x)[..., 1:], (0, 1))
 
 
-def _unit(x: Tensor, latitude: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """u, and the t and p of its derivatives (see the top of this file)."""
+def _vector(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The vector w, and the t and p of its derivatives (see the top of this file)."""
     if torch.compiler.is_compiling():
-        return _unit_at_zeros(x, latitude)
+        return _vector_at_zeros(x, scale, latitude)
     along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
-    t, p = along.div_(across), across.cumprod_(-1)
+    t = along.div_(across)
+    across[..., 0] *= scale
+    p = across.cumprod_(-1)
     if (p[..., -1] == 0).any():
-        return _unit_at_zeros(x, latitude)
-    u = x.new_empty(*x.shape[:-1], x.shape[-1] + 1)
-    torch.mul(t, p, out=u[..., :-1])
-    u[..., -1] = p[..., -1]
-    return u, t, p
+        return _vector_at_zeros(x, scale, latitude)
+    w = x.new_empty(*x.shape[:-1], x.shape[-1] + 1)
+    torch.mul(t, p, out=w[..., :-1])
+    w[..., -1] = p[..., -1]
+    return w, t, p
 
 
-def _unit_at_zeros(x: Tensor, latitude: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The same where a sine may be exactly 0.
+def _vector_at_zeros(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The same where a sine or the scale may be exactly 0.
 
-    What follows it in u is 0 but its derivative is not: t and p are those just beside it.
+    What follows it in w is 0 but its derivative is not: t and p are those just beside it.
     """
     along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
-    products = F.pad(across.cumprod(-1), (1, 0), value=1.0)
-    u = products * F.pad(along, (0, 1), value=1.0)
-    across = torch.where(across == 0, torch.finfo(x.dtype).tiny ** 0.25, across)
-    return u, along / across, across.cumprod(-1)
+    factors = torch.cat((scale.unsqueeze(-1), across), -1)
+    w = factors.cumprod(-1) * F.pad(along, (0, 1), value=1.0)
+    factors = _beside_zero(factors)
+    return w, along / factors[..., 1:], factors.cumprod(-1)[..., 1:]
 
 
-def _pull(t: Tensor, p: Tensor, g: Tensor) -> Tensor:
-    """Gradient in the latitudes for a gradient g in u: (..., n) -> (..., n - 1)."""
+def _beside_zero(factor: Tensor) -> Tensor:
+    return torch.where(factor == 0, torch.finfo(factor.dtype).tiny ** 0.25, factor)
+
+
+def _pull(t: Tensor, p: Tensor, scale: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients in the latitudes (..., n - 1) and in the scale (...) for a gradient g in w, (..., n)."""
     own, last = g[..., :-1] * p, g[..., -1] * p[..., -1]
-    later = (own * t).flip(-1)  # g_k u_k, from the right
+    later = (own * t).flip(-1)  # g_k w_k, from the right
     later[..., 0] += last
     later = later.cumsum_(-1).flip(-1)
     own[..., :-1].addcmul_(later[..., 1:], t[..., :-1], value=-1)
     own[..., -1].addcmul_(last, t[..., -1], value=-1)
-    return own
+    return own, later[..., 0] / _beside_zero(scale)
 
 
-def _push(t: Tensor, p: Tensor, v: Tensor) -> Tensor:
-    """Change of u for a change v of the latitudes: (..., n - 1) -> (..., n)."""
-    turned = (t * v).cumsum(-1)
-    return torch.cat((p * (v - t * _sum_before(t * v)), -p[..., -1:] * turned[..., -1:]), -1)
+def _push(t: Tensor, p: Tensor, scale: Tensor, v: Tensor, r: Tensor) -> Tensor:
+    """Change of w for a change v of the latitudes and r of the scale: (..., n - 1), (...) -> (..., n)."""
+    grown = (r / _beside_zero(scale)).unsqueeze(-1)
+    turned = (t * v).cumsum(-1)[..., -1:]
+    return torch.cat((p * (v - t * (_sum_before(t * v) - grown)), -p[..., -1:] * (turned - grown)), -1)
 
 
-def _bend(t: Tensor, p: Tensor, g: Tensor, pull: Tensor, v: Tensor) -> Tensor:
-    r"""Change of ``pull = _pull(t, p, g)`` for a change v of the latitudes: the Hessian of <g, u> times v.
+def _bend(
+    t: Tensor, p: Tensor, scale: Tensor, g: Tensor, pull: Tensor, v: Tensor, r: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""Change of ``_pull(t, p, scale, g)`` for a change v of the latitudes and r of the scale.
 
-    It is :math:`-t_{\min(i,j)} \, \mathrm{pull}_{\max(i,j)}` off the diagonal, :math:`-\sum_{k \ge i} g_k u_k` on it.
+    The Hessian of <g, w> in the latitudes is :math:`-t_{\min(i,j)} \, \mathrm{pull}_{\max(i,j)}` off the diagonal
+    and :math:`-\sum_{k \ge i} g_k w_k` on it.
     """
+    inverse = 1 / _beside_zero(scale)
     terms = torch.cat((g[..., :-1] * t * p, g[..., -1:] * p[..., -1:]), -1)
     own = _sum_from_right(terms)[..., :-1] * v
-    return -(own + t * _sum_after(pull * v) + pull * _sum_before(t * v))
+    turned = own + t * _sum_after(pull * v) + pull * _sum_before(t * v)
+    return pull * (r * inverse).unsqueeze(-1) - turned, (pull * v).sum(-1) * inverse
 
 
 class _Direction(torch.autograd.Function):
-    """x, sign -> u, t, p for latitudes (sign 1) or angles (sign -1); only u has a derivative."""
+    """x, scale, sign -> w, t, p for latitudes (sign 1) or angles (sign -1); only w has a derivative."""
 
     @staticmethod
-    def forward(x: Tensor, sign: int) -> tuple[Tensor, Tensor, Tensor]:
-        return _unit(x, latitude=sign == 1)
+    def forward(x: Tensor, scale: Tensor, sign: int) -> tuple[Tensor, Tensor, Tensor]:
+        return _vector(x, scale, latitude=sign == 1)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        x, ctx.sign = inputs
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: tuple[Tensor, ...]) -> None:
+        x, scale, ctx.sign = inputs
         _, t, p = output
         ctx.mark_non_differentiable(t, p)
         ctx.set_materialize_grads(False)  # no zeros for t and p
-        ctx.save_for_backward(x, t, p)
-        ctx.save_for_forward(t, p)
+        ctx.save_for_backward(x, t, p, scale)
+        ctx.save_for_forward(t, p, scale)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, *_: None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, g: Tensor | None, *_: None) -> tuple[Tensor | None, Tensor | None, None]:
         if g is None:
-            return None, None
+            return None, None, None
         function = _Pull if torch.compiler.is_compiling() else _PullForwardMode
-        return function.apply(*ctx.saved_tensors, g, ctx.sign), None
+        return *function.apply(*ctx.saved_tensors, g, ctx.sign), None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int, None], x: Tensor, sign: int) -> tuple[Any, int]:
-        return _DirectionForwardMode.apply(x.movedim(in_dims[0], 0), sign), 0
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
+        return _DirectionForwardMode.apply(*_batched(info, in_dims, inputs)), 0
 
 
 class _DirectionForwardMode(_Direction):
     @staticmethod
-    def jvp(ctx: Any, v: Tensor, _: None) -> tuple[Tensor, None, None]:
-        t, p = ctx.saved_tensors
-        return _push(t, p, ctx.sign * v), None, None
+    def jvp(ctx: Any, v: Tensor | None, r: Tensor | None, _: None) -> tuple[Tensor, None, None]:
+        t, p, scale = ctx.saved_tensors
+        v = torch.zeros_like(t) if v is None else ctx.sign * v
+        return _push(t, p, scale, v, torch.zeros_like(scale) if r is None else r), None, None
 
 
 class _Pull(torch.autograd.Function):
-    """x, t, p, g, sign -> the gradient of <g, u> in x, which has a derivative in x and g of its own."""
+    """x, t, p, scale, g, sign -> the gradients of <g, w> in x and scale, with derivatives in x, scale and g."""
 
     @staticmethod
-    def forward(x: Tensor, t: Tensor, p: Tensor, g: Tensor, sign: int) -> Tensor:
-        pull = _pull(t, p, g)
-        return pull if sign == 1 else pull.neg_()
+    def forward(
+        x: Tensor, t: Tensor, p: Tensor, scale: Tensor, g: Tensor, sign: int
+    ) -> tuple[Tensor, Tensor]:
+        pull, in_scale = _pull(t, p, scale, g)
+        return pull if sign == 1 else pull.neg_(), in_scale
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int], output: Tensor) -> None:
-        _, t, p, g, ctx.sign = inputs
-        ctx.save_for_backward(t, p, g, output)
-        ctx.save_for_forward(t, p, g, output)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        _, t, p, scale, g, ctx.sign = inputs
+        ctx.save_for_backward(t, p, scale, g, output[0])
+        ctx.save_for_forward(t, p, scale, g, output[0])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, None, None, Tensor, None]:
-        t, p, g, pull = ctx.saved_tensors
-        return _bend(t, p, g, ctx.sign * pull, v), None, None, _push(t, p, ctx.sign * v), None
+    def backward(ctx: Any, v: Tensor, r: Tensor) -> tuple[Tensor | None, ...]:
+        t, p, scale, g, pull = ctx.saved_tensors
+        in_x, in_scale = _bend(t, p, scale, g, ctx.sign * pull, ctx.sign * v, r)
+        return ctx.sign * in_x, None, None, in_scale, _push(t, p, scale, ctx.sign * v, r), None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
-        *tensors, sign = inputs
-        moved = [
-            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            for x, dim in zip(tensors, in_dims, strict=False)
-        ]
-        return _PullForwardMode.apply(*moved, sign), 0
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
+        return _PullForwardMode.apply(*_batched(info, in_dims, inputs)), 0
 
 
 class _PullForwardMode(_Pull):
     @staticmethod
-    def jvp(ctx: Any, vx: Tensor | None, vt: None, vp: None, vg: Tensor | None, _: None) -> Tensor:
-        t, p, g, pull = ctx.saved_tensors
-        change = torch.zeros_like(pull)
-        if vx is not None:
-            change = change + _bend(t, p, g, ctx.sign * pull, vx)
-        if vg is not None:
-            change = change + _Pull.apply(t, t, p, vg, ctx.sign)
-        return change
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
+        t, p, scale, g, pull = ctx.saved_tensors
+        x, _, _, r, dg, _ = tangents
+        in_x, in_scale = _bend(
+            *(t, p, scale, g, ctx.sign * pull),
+            torch.zeros_like(t) if x is None else ctx.sign * x,
+            torch.zeros_like(scale) if r is None else r,
+        )
+        in_x = ctx.sign * in_x
+        if dg is None:
+            return in_x, in_scale
+        of_x, of_scale = _Pull.apply(t, t, p, scale, dg, ctx.sign)
+        return in_x + of_x, in_scale + of_scale
+
+
+def _batched(info: Any, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
+    """The inputs of a function with the dimension that is mapped over in front, in all tensors."""
+    *tensors, sign = inputs
+    return [
+        *(
+            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            for x, dim in zip(tensors, in_dims, strict=False)
+        ),
+        sign,
+    ]
