@@ -1,0 +1,8 @@
+"""Every network of the three papers, and all that their choices allow: a backbone and a design."""
+
+from relucid.models.describe import Description, describe
+from relucid.models.design import Design
+from relucid.models.plain import Layer
+from relucid.models.registry import Network, create, names
+
+__all__ = ["Description", "Design", "Layer", "Network", "create", "describe", "names"]

@@ -1,0 +1,157 @@
+"""Networks under construction: units appended to a chain that knows how many channels flow."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from torch import nn
+
+from relucid.models.design import Design
+from relucid.models.unit import End, Init, Kind, activation_of, norm_of, output_of, weights_of
+from relucid.nn import MeanNorm
+
+
+class Chain:
+    """A chain of layers of one design, and the number of channels at its end.
+
+    Each method appends named layers. After a CReLU there are twice as many channels, and the next unit takes them.
+
+    >>> chain = Chain(Design("crelu", "standard", "none", "plain"), channels=3)
+    >>> chain.conv(1, 8, 3, padding=1)
+    >>> chain.conv(2, 8, 3, padding=1)
+    >>> [(name, tuple(p.shape)) for name, p in chain.sequential().named_parameters() if p.dim() > 1]
+    [('conv1.weight', (8, 3, 3, 3)), ('conv2.weight', (8, 16, 3, 3))]
+
+    Args:
+        design: of the units to come; no field of it is None.
+        channels: of the input.
+        width: the factor of ``scaled``.
+        init: as in ``weights_of``.
+        centred: whether IMN, if the design has it, stands before the first unit: not at the network's input.
+    """
+
+    def __init__(
+        self, design: Design, channels: int, *, width: float = 1.0, init: Init | None = None, centred: bool = False
+    ) -> None:
+        self.design, self.channels, self.width, self.init, self.centred = design, channels, width, init, centred
+        self.layers: OrderedDict[str, nn.Module] = OrderedDict()
+
+    def scaled(self, filters: int) -> int:
+        """``filters`` times the network's width, at least 1."""
+        return max(1, round(filters * self.width))
+
+    def branch(self, channels: int | None = None, *, centred: bool | None = None) -> "Chain":
+        """A new chain that goes on from here, or from another number of channels."""
+        return Chain(
+            self.design,
+            self.channels if channels is None else channels,
+            width=self.width,
+            init=self.init,
+            centred=self.centred if centred is None else centred,
+        )
+
+    def add(self, name: str, layer: nn.Module) -> None:
+        """Append a layer that keeps the number of channels."""
+        self.layers[name] = layer
+
+    def sequential(self) -> nn.Sequential:
+        """All layers."""
+        return nn.Sequential(self.layers)
+
+    def conv(
+        self,
+        number: int,
+        filters: int,
+        kernel_size: int,
+        stride: int = 1,
+        padding: int = 0,
+        *,
+        end: End | None = "activation",
+        shift: bool = True,
+    ) -> None:
+        """Append a convolution, its norm and its activation: "conv1", "bn1", "act1".
+
+        Args:
+            number: ends the names.
+            filters: the number of channels before the activation, or after it if that is to keep them.
+            kernel_size: as in ``nn.Conv2d``.
+            stride: as in ``nn.Conv2d``.
+            padding: as in ``nn.Conv2d``.
+            end: the activation; None before an addition.
+            shift: False if input means cancel a constant in all that reads the output.
+        """
+        self._unit("conv", number, filters, (kernel_size, stride, padding), end, shift)
+
+    def linear(self, number: int, units: int, *, end: End = "activation") -> None:
+        """Append a linear layer, its norm and its activation: "fc1", "bn1", "act1"."""
+        self._unit("fc", number, units, (), end)
+
+    def norm_and_activation(self, name: str, *, end: End = "activation") -> None:
+        """Append what comes first in a unit of DenseNet's order: "norm", "act" + ``name``."""
+        norm = norm_of(self.design, "conv", self.channels)
+        if norm is not None:
+            self.add(f"norm{name}", norm)
+        activation, _, self.channels = activation_of(self.design, end, self.channels)
+        self.add(f"act{name}", activation)
+
+    def bare_conv(
+        self, name: str, filters: int, kernel_size: int, stride: int = 1, *, added: bool = False
+    ) -> None:
+        """Append what comes last in a unit of DenseNet's order: "conv" + ``name``.
+
+        The norms of all that reads the output cancel what a norm right behind it would: but not the scale, if the
+        output is ``added`` to others before.
+        """
+        norm = self.design.norm
+        if norm == "input_mean" and self.centred:
+            self.add(f"norm{name}", MeanNorm(self.channels))
+        layer = weights_of(
+            self.design,
+            "conv",
+            (self.channels, filters, kernel_size, stride, kernel_size // 2),
+            scale=added or norm != "batch",
+            shift=norm not in ("batch", "mean"),
+            init=self.init,
+        )
+        self.add(f"conv{name}", layer)
+        self.channels, self.centred = filters, True
+
+    def output(self, name: str, num_classes: int) -> None:
+        """Append the output layer."""
+        self.add(name, output_of(self.design, nn.Linear(self.channels, num_classes)))
+
+    def output_conv(self, number: int, num_classes: int) -> None:
+        """Append an output layer that is a rectified 1x1 convolution: conv8, conv12 of crelu Tables S2 to S13."""
+        self.add(f"conv{number}", output_of(self.design, nn.Conv2d(self.channels, num_classes, 1)))
+        self.add(f"act{number}", activation_of(self.design, "one_phase", num_classes)[0])
+
+    def pool_and_flatten(self) -> None:
+        """Append the mean over all positions."""
+        self.add("avgpool", nn.AdaptiveAvgPool2d(1))
+        self.add("flatten", nn.Flatten())
+
+    def _unit(
+        self, kind: Kind, number: int, filters: int, arguments: Iterable[int], end: End | None, shift: bool = True
+    ) -> None:
+        design, activation, handed_on = self.design, None, filters
+        if end is not None:
+            activation, filters, handed_on = activation_of(design, end, filters)
+        if design.norm == "input_mean" and self.centred:
+            self.add(f"imn{number}", MeanNorm(self.channels))
+        norm = norm_of(design, kind, filters)
+        # r stands outside the activation if that is the unit's own and no norm is between (gmp Eq. 15).
+        inside = activation if design.weights == "geometric" and norm is None else None
+        layer = weights_of(
+            design,
+            kind,
+            (self.channels, filters, *arguments),
+            scale=design.norm != "batch",
+            shift=norm is None and (shift or design.norm != "input_mean"),
+            activation=inside,
+            init=self.init,
+        )
+        self.add(f"{kind}{number}", layer)
+        if norm is not None:
+            self.add(f"bn{number}" if design.norm == "batch" else f"mbn{number}", norm)
+        if activation is not None and inside is None:
+            self.add(f"act{number}", activation)
+        self.channels, self.centred = handed_on, True

@@ -1,0 +1,114 @@
+"""Densely connected networks: DenseNet, and AGD-Net, whose layers are joined by Nesterov's method (structure 6.2)."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from relucid.models.chain import Chain
+from relucid.nn.pairwise import Pairwise
+
+
+def densenet_cifar(
+    chain: Chain, num_classes: int, *, growth: int = 12, depth: int = 40, dropout: float = 0.0, beta: float = 0.1
+) -> None:
+    """DenseNet for 32x32 images, 3n + 4 layers deep: three blocks, no bottlenecks, no compression."""
+    if depth < 7 or (depth - 4) % 3:
+        raise ValueError(f"densenet_cifar has a depth of 3n + 4: 7, 10, ..., 40, ..., not {depth}")
+    chain.bare_conv("0", chain.scaled(16), 3)
+    for k in (1, 2, 3):
+        _block(chain, k, (depth - 4) // 3, chain.scaled(growth), dropout, beta, bottleneck=False)
+        if k < 3:
+            _transition(chain, k, chain.channels)
+    _head(chain, "4", num_classes)
+
+
+def densenet(
+    chain: Chain,
+    num_classes: int,
+    *,
+    growth: int,
+    blocks: Sequence[int],
+    dropout: float = 0.0,
+    beta: float = 0.1,
+) -> None:
+    """DenseNet for 224x224 images: bottlenecks, and half the channels after each block."""
+    chain.bare_conv("0", chain.scaled(64), 7, stride=2)
+    chain.norm_and_activation("0", end="one_phase")
+    chain.add("pool0", nn.MaxPool2d(3, 2, padding=1))
+    for k, count in enumerate(blocks, start=1):
+        _block(chain, k, count, chain.scaled(growth), dropout, beta, bottleneck=True)
+        if k < len(blocks):
+            _transition(chain, k, chain.channels // 2)
+    _head(chain, str(len(blocks) + 1), num_classes)
+
+
+class PairwiseConv2d(nn.Module):
+    """sum_j alpha_j conv_j(z_j) over the inputs z_j that come concatenated, as one convolution (structure Eq. 21).
+
+    ``alpha`` (1 at first) scales the weight's input channels: before the batch norm it would be cancelled, and on the
+    images it would cost more. After a CReLU both phases of z_j have the same alpha_j.
+
+    >>> layer = PairwiseConv2d(nn.Conv2d(40, 12, 3, padding=1), [16, 12, 12])
+    >>> layer(torch.zeros(2, 40, 8, 8)).shape, layer.alpha.shape
+    (torch.Size([2, 12, 8, 8]), torch.Size([3]))
+
+    Args:
+        conv: of one group and zero padding: standard, weight-normalized or geometric.
+        channels: of each input.
+    """
+
+    weight_decay = False
+
+    def __init__(self, conv: nn.Module, channels: Sequence[int]) -> None:
+        super().__init__()
+        self.conv = conv
+        self.alpha = nn.Parameter(torch.ones(len(channels)))
+        pairs = [j for j, size in enumerate(channels) for _ in range(size)]
+        self.register_buffer("pair", torch.tensor(pairs * (conv.in_channels // len(pairs))), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, sum(channels), H, W) -> (N, out_channels, H', W')."""
+        conv, alpha = self.conv, self.alpha[self.get_buffer("pair")]
+        return F.conv2d(x, conv.weight * alpha.view(1, -1, 1, 1), conv.bias, conv.stride, conv.padding)
+
+
+def _block(
+    chain: Chain, number: int, count: int, growth: int, dropout: float, beta: float, *, bottleneck: bool
+) -> None:
+    """Append "denseblock" + number: each layer reads all before it."""
+    nesterov = chain.design.propagation == "nesterov2"
+    channels, layers = [chain.channels], []
+    for _ in range(count):
+        layer = chain.branch(sum(channels))
+        if bottleneck:
+            layer.norm_and_activation("1")
+            layer.bare_conv("1", 4 * growth, 1)
+        layer.norm_and_activation("2" if bottleneck else "1")
+        layer.bare_conv("2" if bottleneck else "1", growth, 3, added=nesterov)
+        # A single alpha is a scale, which a bottleneck's batch norm cancels.
+        if nesterov and not (bottleneck and len(channels) == 1 and chain.design.norm == "batch"):
+            layer.layers["conv1"] = PairwiseConv2d(layer.layers["conv1"], channels)
+        if dropout:
+            layer.add("dropout", nn.Dropout(dropout))
+        layers.append(layer.sequential())
+        channels.append(growth)
+    chain.add(f"denseblock{number}", Pairwise(layers, beta if nesterov else 0.0))
+    chain.channels = sum(channels)
+
+
+def _transition(chain: Chain, number: int, channels: int) -> None:
+    """Append "transition" + number: half the size."""
+    transition = chain.branch()
+    transition.norm_and_activation("")
+    transition.bare_conv("", channels, 1)
+    transition.add("pool", nn.AvgPool2d(2))
+    chain.add(f"transition{number}", transition.sequential())
+    chain.channels = transition.channels
+
+
+def _head(chain: Chain, number: str, num_classes: int) -> None:
+    chain.norm_and_activation(number)
+    chain.pool_and_flatten()
+    chain.output("classifier", num_classes)

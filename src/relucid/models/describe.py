@@ -1,0 +1,97 @@
+"""What a network is made of: layers, parameters, multiply-adds, shapes."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+from torch.utils.flop_counter import FlopCounterMode
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer: its name and kind, the shape of its output for one input (None if it is not called), its cost."""
+
+    name: str
+    kind: str
+    output_shape: tuple[int, ...] | None
+    parameters: int
+    multiply_adds: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """The layers of a network, and their sums."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Of all layers."""
+        return sum(row.parameters for row in self.rows)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Of all layers, for one input: those of convolutions and matrix products."""
+        return sum(row.multiply_adds for row in self.rows)
+
+    def __str__(self) -> str:
+        lines = [("layer", "kind", "output", "parameters", "multiply-adds")]
+        for row in self.rows:
+            shape = " x ".join(map(str, row.output_shape or ()))
+            lines.append((row.name, row.kind, shape, f"{row.parameters:,}", f"{row.multiply_adds:,}"))
+        lines.append(("total", "", "", f"{self.parameters:,}", f"{self.multiply_adds:,}"))
+        a, b, c, d, e = (max(map(len, column)) for column in zip(*lines, strict=True))
+        return "\n".join(f"{l:{a}}  {k:{b}}  {s:{c}}  {p:>{d}}  {m:>{e}}" for l, k, s, p, m in lines)
+
+
+def describe(net: nn.Module, example: Tensor | None = None) -> Description:
+    """The layers of a network with output shapes, parameters and multiply-adds, without running it on data.
+
+    >>> from relucid.models import create
+    >>> print(describe(create("mlp", in_channels=8, num_classes=1)))
+    layer   kind    output  parameters  multiply-adds
+    fc1     Linear  100            900            800
+    act1    ReLU    100              0              0
+    output  Linear  1              101            100
+    total                        1,001            900
+
+    Args:
+        net: from ``create``; any other needs an ``example``.
+        example: a batch of inputs, of which only the shape counts.
+    """
+    shape = getattr(net, "input_shape", ()) if example is None else tuple(example.shape[1:])
+    if not shape:
+        raise ValueError("describe needs an example input for a network that `create` has not built")
+    replica = deepcopy(net).to("meta").eval()
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, module in replica.named_modules():
+        module.register_forward_hook(_record(shapes, name))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        replica(torch.zeros(1, *shape, device="meta"))
+    counts, root = counter.get_flop_counts(), type(replica).__name__
+
+    def flops(name: str) -> int:
+        return sum(counts.get(f"{root}.{name}", {}).values())
+
+    rows = []
+    for name, module in replica.named_modules():
+        if not name or "parametrizations" in name.split("."):
+            continue
+        own = flops(name) - sum(flops(f"{name}.{child}") for child, _ in module.named_children())
+        parameters = sum(p.numel() for p in module.parameters(recurse=is_parametrized(module)))
+        is_called_leaf = name in shapes and not any(True for _ in module.children())
+        if parameters or own or is_called_leaf:
+            kind = type(module).__name__.removeprefix("Parametrized")
+            rows.append(Row(name, kind, shapes.get(name), parameters, own // 2))
+    return Description(tuple(rows))
+
+
+def _record(shapes: dict[str, tuple[int, ...]], name: str) -> Callable[[nn.Module, Any, Any], None]:
+    def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+        shapes[name] = tuple(output.shape[1:])
+
+    return hook

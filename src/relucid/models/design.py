@@ -1,0 +1,96 @@
+"""The choices that make a network out of a backbone: activation, weights, norm and propagation."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from relucid.models.suggest import suggest
+from relucid.nn.rules import RULES, Rule
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "activation": ("relu", "avr", "crelu", "sigmoid"),
+    "weights": ("standard", "weightnorm", "geometric"),
+    "norm": ("none", "batch", "mean", "input_mean"),
+    "propagation": (*RULES, "dense"),
+}
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a unit lets through, how its hyperplane is described, and how the layers follow each other.
+
+    A field that is None is the backbone's own choice.
+
+    Args:
+        activation: "relu", "avr", "crelu" (crelu), or "sigmoid" (structure 5.3).
+        weights: "standard", "weightnorm" or "geometric" (gmp).
+        norm: "none", "batch", "mean" (MBN, on the pre-activation) or "input_mean" (IMN, on a layer's input).
+        propagation: a name in ``relucid.nn.RULES``, "dense", or a rule such as ``HeavyBall(beta=0.3)``.
+
+    >>> Design(activation="crelu", norm="batch")
+    Design(activation='crelu', weights=None, norm='batch', propagation=None)
+    >>> print(Design(weights="geometric").over(Design("relu", "standard", "none", "plain")))
+    relu, geometric weights, norm none, plain
+    """
+
+    activation: str | None = None
+    weights: str | None = None
+    norm: str | None = None
+    propagation: str | Rule | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name)
+            if value is None or value in allowed or (name == "propagation" and isinstance(value, Rule)):
+                continue
+            raise ValueError(
+                f"{name} {value!r} is unknown{suggest(value, allowed)}: give one of {', '.join(allowed)}"
+            )
+        if self.weights == "weightnorm" and self.norm == "batch":
+            raise ValueError(
+                "batch norm cancels the length that weightnorm learns, and what is left are standard weights: "
+                "give norm='mean' (as in gmp), 'input_mean' or 'none' with weights='weightnorm'"
+            )
+
+    def over(self, other: "Design") -> "Design":
+        """This design, with the choices of ``other`` where it has none."""
+        return Design(**{f.name: _first(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON.
+
+        >>> Design(norm="batch").to_dict()
+        {'activation': None, 'weights': None, 'norm': 'batch', 'propagation': None}
+        """
+        rule = self.propagation
+        plain = {"rule": type(rule).__name__, **asdict(rule)} if isinstance(rule, Rule) else rule  # type: ignore
+        return {**{f.name: getattr(self, f.name) for f in fields(self)}, "propagation": plain}
+
+    @classmethod
+    def from_dict(cls, choices: Mapping[str, Any]) -> "Design":
+        """The design that ``to_dict`` has written."""
+        unknown = [name for name in choices if name not in CHOICES]
+        if unknown:
+            raise ValueError(f"a design has no {unknown[0]!r}, only {', '.join(CHOICES)}")
+        rule = choices.get("propagation")
+        if isinstance(rule, Mapping):
+            kinds = {kind.__name__: kind for kind in Rule.__subclasses__()}
+            coefficients = {name: _hashable(value) for name, value in rule.items() if name != "rule"}
+            rule = kinds[rule["rule"]](**coefficients)
+        return cls(**{**choices, "propagation": rule})
+
+    def __str__(self) -> str:
+        unsaid = "backbone's own"
+        return (
+            f"{self.activation or unsaid}, {self.weights or unsaid} weights, norm {self.norm or unsaid}, "
+            f"{self.propagation or unsaid}"
+        )
+
+
+def _first(value: Any, otherwise: Any) -> Any:
+    return otherwise if value is None else value
+
+
+def _hashable(value: Any) -> Any:
+    """Lists, as JSON has them, as tuples."""
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value

@@ -1,0 +1,116 @@
+"""Plain convolutional networks: ConvPool-CNN-C, VGG-16 for CIFAR, All-CNN-B (crelu) and VGG-6 (gmp)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from relucid.models.chain import Chain
+from relucid.models.design import Design
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one layer of a published variant has for itself: a design, a share of the filters, dropout after it."""
+
+    design: Design = field(default_factory=Design)
+    filters: float = 1.0
+    dropout: float | None = None
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A row of the papers' tables."""
+
+    filters: int
+    kernel_size: int = 3
+    stride: int = 1
+    padding: int = 1
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """A pooling row, of stride 2."""
+
+    kernel_size: int = 2
+    ceil_mode: bool = False
+
+
+# crelu Table S2. Its 10x10 average pool comes out of 32x32 images only if sizes are rounded up: 32 -> 16 -> 8, and
+# conv7's padding gives 10.
+_POOL = MaxPool(3, ceil_mode=True)
+CONVPOOL = (Conv(96), Conv(96), _POOL, Conv(192), Conv(192), Conv(192), _POOL, Conv(192), Conv(192, 1))
+
+# crelu Table S8.
+ALL_CNN_B = (
+    *(Conv(96, 11, 4, 0), Conv(96, 1, 1, 0), Conv(96, 3, 2, 0)),
+    *(Conv(256, 5, 1, 2), Conv(256, 1, 1, 0), Conv(256, 3, 2, 0)),
+    *(Conv(384, 3, 1, 1), Conv(384, 1, 1, 0), Conv(384, 3, 2, 1)),
+    *(Conv(1024, 3, 1, 1), Conv(1024, 1, 1, 0)),
+)
+
+# crelu Table S4.
+_HALVE = MaxPool()
+VGG16 = (
+    *(Conv(64, dropout=0.3), Conv(64), _HALVE),
+    *(Conv(128, dropout=0.4), Conv(128), _HALVE),
+    *(Conv(256, dropout=0.4), Conv(256, dropout=0.4), Conv(256), _HALVE),
+    *(Conv(512, dropout=0.4), Conv(512, dropout=0.4), Conv(512), _HALVE),
+    *(Conv(512, dropout=0.4), Conv(512, dropout=0.4), Conv(512), _HALVE),
+)
+
+# gmp C.2 and the authors' runs.
+VGG6 = (*(Conv(128), Conv(128), _HALVE), *(Conv(256), Conv(256), _HALVE), *(Conv(512), Conv(512), _HALVE))
+
+
+def convpool(chain: Chain, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+    """ConvPool-CNN-C."""
+    _features(chain, CONVPOOL, layers)
+    chain.output_conv(8, num_classes)
+    chain.pool_and_flatten()
+
+
+def all_cnn_b(chain: Chain, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+    """All-CNN-B: convolutions only, so it takes images of any size."""
+    _features(chain, ALL_CNN_B, layers)
+    chain.output_conv(12, num_classes)
+    chain.pool_and_flatten()
+
+
+def vgg16(chain: Chain, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+    """VGG-16 for CIFAR, with batch norm and dropout."""
+    _features(chain, VGG16, layers)
+    chain.pool_and_flatten()
+    chain.add("dropout13", nn.Dropout(0.5))
+    chain.linear(14, chain.scaled(512))
+    chain.add("dropout14", nn.Dropout(0.5))
+    chain.output("fc15", num_classes)
+
+
+def vgg6(chain: Chain, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+    """VGG-6."""
+    _features(chain, VGG6, layers)
+    chain.pool_and_flatten()
+    chain.output("fc7", num_classes)
+
+
+def _features(chain: Chain, rows: Iterable[Conv | MaxPool], layers: Mapping[str, Layer] | None) -> None:
+    """Append the rows, "conv1", "conv2", ... and "pool1", ...; those that ``layers`` names have their own choices."""
+    design, convs, pools, own = chain.design, 0, 0, dict(layers or {})
+    for row in rows:
+        if isinstance(row, MaxPool):
+            pools += 1
+            chain.add(f"pool{pools}", nn.MaxPool2d(row.kernel_size, 2, ceil_mode=row.ceil_mode))
+            continue
+        convs += 1
+        layer = own.pop(f"conv{convs}", Layer())
+        chain.design = layer.design.over(design)
+        filters = max(1, round(row.filters * layer.filters * chain.width))
+        chain.conv(convs, filters, row.kernel_size, row.stride, row.padding)
+        dropout = row.dropout if layer.dropout is None else layer.dropout
+        if dropout:
+            chain.add(f"dropout{convs}", nn.Dropout(dropout))
+    chain.design = design
+    if own:
+        raise ValueError(f"there is no layer {next(iter(own))!r} to change: give names from 'conv1' to 'conv{convs}'")

@@ -1,0 +1,114 @@
+"""The networks of the three papers: only a backbone, a design, and what single layers have for themselves."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from relucid.models.design import Design
+from relucid.models.plain import Layer
+from relucid.nn.rules import HeavyBall, RelaxedADMM
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A backbone with a design, a width, layers that differ, and options."""
+
+    backbone: str
+    design: Design = field(default_factory=Design)
+    width: float = 1.0
+    layers: dict[str, Layer] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+CRELU, AVR = Design("crelu"), Design("avr")
+
+# crelu Tables S2, S3. S3 prints 48 filters in conv3 of "half": 96 is half of 192, and fits Table 1's 0.7M.
+CONVPOOL = {
+    "crelu/convpool-baseline": Variant("convpool"),
+    "crelu/convpool-double": Variant("convpool", width=2.0),
+    "crelu/convpool-avr": Variant("convpool", AVR),
+    "crelu/convpool-crelu": Variant("convpool", CRELU),
+    "crelu/convpool-half": Variant("convpool", CRELU, width=0.5),
+}
+
+# crelu Tables S4 to S7. They print "CReLU" where others have "BN+ReLU": no batch norm there, unless norm="batch" is
+# asked for.
+_HALVED = Layer(Design("crelu", norm="none"), filters=0.5)
+_VGG1 = {"conv1": Layer(_HALVED.design, 0.5, dropout=0.1)}
+_VGG13 = {**_VGG1, "conv3": Layer(_HALVED.design, 0.5, dropout=0.2)}
+_VGG135 = {**_VGG13, "conv5": Layer(_HALVED.design, 0.5, dropout=0.2), "conv6": Layer(dropout=0.2)}
+VGG = {
+    "crelu/vgg16-baseline": Variant("vgg16"),
+    "crelu/vgg16-conv1": Variant("vgg16", layers=_VGG1),
+    "crelu/vgg16-conv1,3": Variant("vgg16", layers=_VGG13),
+    "crelu/vgg16-conv1,3,5": Variant("vgg16", layers=_VGG135),
+}
+
+
+def _all_cnn(design: Design, numbers: Iterable[int], filters: float = 1.0, dropout: float = 0.25) -> Variant:
+    """All-CNN-B with a design in some layers; dropout, where there is any, comes before conv10."""
+    layers = {f"conv{k}": Layer(design, filters) for k in numbers}
+    last = layers.get("conv9", Layer())
+    return Variant("all_cnn_b", layers={**layers, "conv9": Layer(last.design, last.filters, dropout)})
+
+
+# crelu Tables S8 to S13. S12, CReLU (all), is impossible as printed: conv10 hands on 1024 channels and conv11 takes 512.
+# 1024 -> 512 with ReLU is a reading that gives the published 4.7M.
+ALL_CNN_B = {
+    "crelu/all_cnn_b-baseline": Variant("all_cnn_b"),
+    "crelu/all_cnn_b-crelu-1-4": _all_cnn(CRELU, range(1, 5), dropout=0.0),
+    "crelu/all_cnn_b-crelu-1-7": _all_cnn(CRELU, range(1, 8)),
+    "crelu/all_cnn_b-crelu-1-9": _all_cnn(CRELU, range(1, 10)),
+    "crelu/all_cnn_b-crelu-all": Variant(
+        "all_cnn_b", CRELU, 0.5, {"conv9": Layer(dropout=0.25), "conv11": Layer(Design("relu"))}
+    ),
+    "crelu/all_cnn_b-crelu-1,4,7": _all_cnn(CRELU, (1, 4, 7), filters=0.5),
+    "crelu/all_cnn_b-avr-1-4": _all_cnn(AVR, range(1, 5), dropout=0.0),
+    "crelu/all_cnn_b-avr-1-7": _all_cnn(AVR, range(1, 8)),
+    "crelu/all_cnn_b-avr-1-9": _all_cnn(AVR, range(1, 10)),
+}
+
+# gmp Tables 1 to 3.
+PARAMETERIZATIONS = {
+    "sp": Design(weights="standard", norm="none"),
+    "wn": Design(weights="weightnorm", norm="none"),
+    "wn-mbn": Design(weights="weightnorm", norm="mean"),
+    "bn": Design(weights="standard", norm="batch"),
+    "gmp": Design(weights="geometric", norm="none"),
+    "gmp-imn": Design(weights="geometric", norm="input_mean"),
+}
+GMP = {
+    **{f"gmp/vgg6-{name}": Variant("vgg6", design) for name, design in PARAMETERIZATIONS.items()},
+    **{f"gmp/resnet50-{name}": Variant("resnet50", design) for name, design in PARAMETERIZATIONS.items()},
+    **{f"gmp/mlp1-{name}": Variant("mlp", PARAMETERIZATIONS[name]) for name in ("sp", "wn", "bn", "gmp")},
+}
+
+# structure Section 5.3, Tables 3 to 5; ResNet without ReLU after the sum is the control that the paper does not have.
+HEAVY_BALL, NESTEROV = Design(propagation="heavy_ball"), Design(propagation="nesterov2")
+_RULES = {
+    "gd": "plain",
+    "hb": HeavyBall(beta=0.3),
+    "agd": "nesterov",
+    "agd2": "nesterov2",
+    "admm": "admm",
+}
+STRUCTURE = {
+    **{
+        f"structure/fc-{name}": Variant("feedforward", Design("sigmoid", propagation=rule))
+        for name, rule in _RULES.items()
+    },
+    **{f"structure/resnet{depth}": Variant(f"resnet{depth}") for depth in (34, 56, 110)},
+    **{
+        f"structure/resnet{depth}-unrectified": Variant(f"resnet{depth}", options={"rectify": "nowhere"})
+        for depth in (34, 56, 110)
+    },
+    **{f"structure/hbnet{depth}": Variant(f"resnet{depth}", HEAVY_BALL) for depth in (34, 56, 110)},
+    "structure/admmnet56": Variant("resnet56", Design(propagation="admm")),
+    "structure/dmrnet56": Variant("resnet56", Design(propagation=RelaxedADMM())),
+    **{f"structure/densenet{depth}": Variant("densenet_cifar", options={"depth": depth}) for depth in (40, 52)},
+    **{f"structure/agdnet{depth}": Variant("densenet_cifar", NESTEROV, options={"depth": depth}) for depth in (40, 52)},
+    "structure/densenet121": Variant("densenet121"),
+    "structure/agdnet121": Variant("densenet121", NESTEROV),
+}
+
+PUBLISHED: dict[str, Variant] = {**CONVPOOL, **VGG, **ALL_CNN_B, **GMP, **STRUCTURE}

@@ -1,0 +1,183 @@
+"""Networks by name: backbones, and the papers' variants of them."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from inspect import Parameter, signature
+from typing import Any
+
+from torch import nn
+
+from relucid.models.chain import Chain
+from relucid.models.dense import densenet, densenet_cifar
+from relucid.models.design import CHOICES, Design
+from relucid.models.mlp import feedforward, mlp
+from relucid.models.plain import all_cnn_b, convpool, vgg6, vgg16
+from relucid.models.published import PUBLISHED, Variant
+from relucid.models.residual import BASIC, BOTTLENECK, resnet, resnet_cifar
+from relucid.models.suggest import suggest
+from relucid.models.unit import Init
+from relucid.nn.rules import RULES, Rule
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A structure: what builds it, its own design, its input, and the rules that can join its layers."""
+
+    build: Callable[..., None]
+    own: Design
+    image: int | None  # height and width; None for vectors
+    propagations: tuple[str, ...]
+    otherwise: str  # why no other rule can
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+_PLAIN = (("plain",), "a rule adds layers of one shape, and these change theirs")
+_ANY = (tuple(RULES), "'dense' joins layers of a growth rate, as in densenet_cifar and densenet121")
+_DENSE = (("dense", "nesterov2"), "each layer adds channels of its own to those of all before it")
+_UNNORMED = Design("relu", "standard", "none", "plain")
+_RESIDUAL = Design("relu", "standard", "batch", "residual")
+_DENSELY = Design("relu", "standard", "batch", "dense")
+
+BACKBONES: dict[str, Backbone] = {
+    "mlp": Backbone(mlp, _UNNORMED, None, *_ANY),
+    "feedforward": Backbone(feedforward, _UNNORMED, None, *_ANY),
+    "convpool": Backbone(convpool, _UNNORMED, 32, *_PLAIN),
+    "vgg16": Backbone(vgg16, replace(_UNNORMED, norm="batch"), 32, *_PLAIN),
+    "vgg6": Backbone(vgg6, _UNNORMED, 32, *_PLAIN),
+    "all_cnn_b": Backbone(all_cnn_b, _UNNORMED, 224, *_PLAIN),
+    "resnet_cifar": Backbone(resnet_cifar, _RESIDUAL, 32, *_ANY),
+    **{
+        f"resnet{depth}": Backbone(resnet_cifar, _RESIDUAL, 32, *_ANY, {"depth": depth})
+        for depth in (8, 14, 20, 26, 32, 38, 44, 56, 110, 1202)
+    },
+    **{
+        name: Backbone(resnet, _RESIDUAL, 224, *_ANY, {"block": block, "blocks": blocks})
+        for name, block, blocks in [
+            ("resnet18", BASIC, (2, 2, 2, 2)),
+            ("resnet34", BASIC, (3, 4, 6, 3)),
+            ("resnet50", BOTTLENECK, (3, 4, 6, 3)),
+        ]
+    },
+    "densenet_cifar": Backbone(densenet_cifar, _DENSELY, 32, *_DENSE),
+    "densenet121": Backbone(densenet, _DENSELY, 224, *_DENSE, {"growth": 32, "blocks": (6, 12, 24, 16)}),
+}
+
+
+class Network(nn.Sequential):
+    """A network that ``create`` has built: its ``name``, its complete ``design``, the shape of one input."""
+
+    name: str = ""
+    design: Design = Design()
+    input_shape: tuple[int, ...] = ()
+
+    def extra_repr(self) -> str:
+        """The name and the design."""
+        return f"{self.name}: {self.design}"
+
+
+def names() -> list[str]:
+    """All names that ``create`` knows: backbones, then published variants.
+
+    >>> [name for name in names() if name.startswith("crelu/convpool")]
+    ['crelu/convpool-baseline', 'crelu/convpool-double', 'crelu/convpool-avr', 'crelu/convpool-crelu',
+     'crelu/convpool-half']
+    """
+    return [*BACKBONES, *PUBLISHED]
+
+
+def create(
+    name: str,
+    design: Design | None = None,
+    *,
+    num_classes: int,
+    in_channels: int | None = None,
+    width: float = 1.0,
+    init: Init | None = None,
+    **choices: Any,
+) -> Network:
+    """A new network: a backbone or a published variant of one, with the choices of a design changed at will.
+
+    >>> net = create("resnet56", activation="crelu", propagation="heavy_ball", num_classes=10)
+    >>> print(net.design)
+    crelu, standard weights, norm batch, heavy_ball
+    >>> create("crelu/convpool-half", num_classes=10, width=0.25).conv3
+    Conv2d(24, 24, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))
+
+    Args:
+        name: one of ``names()``.
+        design: what to change; None, and each field that is None, is the name's own choice.
+        num_classes: the number of outputs.
+        in_channels: of an image, 3 by default; or the number of features of a vector, for "mlp".
+        width: a factor for the number of filters in all layers.
+        init: None for He's weights (Glorot's for the output) and geometric scales 1, as the papers have them;
+            "glorot" for Glorot's weights everywhere, and their lengths as scales: the gmp authors' own runs.
+        **choices: fields of ``Design``, and options of the backbone: ``layers`` of plain networks; ``depth`` of
+            resnet_cifar, densenet_cifar and feedforward; ``rectify`` and ``reversible`` of residual ones; ``growth``,
+            ``dropout`` and ``beta`` of dense ones; ``hidden`` of mlp.
+    """
+    variant = _variant(name)
+    backbone = BACKBONES[variant.backbone]
+    options = {key: value for key, value in choices.items() if key not in CHOICES}
+    _check_options(name, backbone, options)
+    changes = {key: value for key, value in choices.items() if key in CHOICES}
+    asked = Design(**changes).over(design or Design())
+    complete = asked.over(variant.design).over(backbone.own)
+    _check_propagation(name, backbone, complete)
+    channels = _channels(name, backbone, in_channels, num_classes)
+    _check_sizes(num_classes=num_classes, in_channels=channels, width=width)
+    if init not in (None, "glorot"):
+        raise ValueError(f"init is None or 'glorot', not {init!r}")
+    if variant.layers:  # what is asked for holds in every layer
+        own = {k: replace(layer, design=asked.over(layer.design)) for k, layer in variant.layers.items()}
+        options = {"layers": own, **options}
+    chain = Chain(complete, channels, width=variant.width * width, init=init)
+    backbone.build(chain, num_classes, **{**backbone.options, **variant.options, **options})
+    network = Network(OrderedDict(chain.layers))
+    network.name, network.design = name, complete
+    network.input_shape = (channels,) if backbone.image is None else (channels, backbone.image, backbone.image)
+    return network
+
+
+def _variant(name: str) -> Variant:
+    if name in BACKBONES:
+        return Variant(name)
+    if name not in PUBLISHED:
+        raise ValueError(f"there is no model {name!r}{suggest(name, names())} `relucid.models.names()` lists them")
+    return PUBLISHED[name]
+
+
+def _check_options(name: str, backbone: Backbone, options: dict[str, Any]) -> None:
+    parameters = signature(backbone.build).parameters.values()
+    known = [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY and p.name not in backbone.options]
+    for key in options:
+        if key not in known:
+            raise ValueError(
+                f"{name} has no choice {key!r}{suggest(key, [*CHOICES, *known])} "
+                f"it has {', '.join([*CHOICES, *known])}"
+            )
+
+
+def _check_propagation(name: str, backbone: Backbone, design: Design) -> None:
+    asked, allowed = design.propagation, backbone.propagations
+    if asked in allowed or (isinstance(asked, Rule) and allowed == tuple(RULES)):
+        return
+    raise ValueError(
+        f"the layers of {name} are joined by {' or '.join(map(repr, allowed))}, not by {asked!r}: {backbone.otherwise}"
+    )
+
+
+def _channels(name: str, backbone: Backbone, in_channels: int | None, num_classes: int) -> int:
+    if in_channels is not None:
+        return in_channels
+    if backbone.image is not None:
+        return 3
+    if backbone.build is feedforward:
+        return num_classes
+    raise ValueError(f"{name} takes vectors: say of how many features, in_channels=...")
+
+
+def _check_sizes(**sizes: float) -> None:
+    for name, size in sizes.items():
+        if not size > 0:
+            raise ValueError(f"{name} must be positive, not {size}")

@@ -1,0 +1,182 @@
+"""Residual networks, and what they become under other rules: HB-Net is ResNet under heavy ball (structure 6.1)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from relucid.models.chain import Chain
+from relucid.models.unit import End, activation_of
+from relucid.nn.propagation import Propagation
+from relucid.nn.rules import ADMM, Nesterov, Nesterov2, Plain, Residual, Rule, rule_of
+
+Rectify = Literal["sum", "transform", "nowhere"]
+
+# Where the state is rectified, if nothing is said. He's ResNet: after the sum. In the algorithms T is a whole layer
+# Phi(W x). In HB-Net T ends in a convolution, and nothing follows the sum (structure 6.1).
+_RECTIFY: dict[type[Rule], Rectify] = {
+    Residual: "sum",
+    Plain: "transform",
+    Nesterov: "transform",
+    Nesterov2: "transform",
+    ADMM: "transform",
+}
+
+
+def resnet_cifar(
+    chain: Chain, num_classes: int, *, depth: int = 20, rectify: Rectify | None = None, reversible: bool = False
+) -> None:
+    """ResNet for 32x32 images, 6n + 2 layers deep, whose shortcuts have no parameters."""
+    if depth < 8 or (depth - 2) % 6:
+        raise ValueError(f"resnet_cifar has a depth of 6n + 2: 8, 14, 20, ..., not {depth}")
+    chain.conv(1, chain.scaled(16), 3, padding=1, end="one_phase")
+    stages = _Stages(chain, BASIC, subsampling, rectify, reversible)
+    for width, stride in (16, 1), (32, 2), (64, 2):
+        stages.append(width, (depth - 2) // 6, stride)
+    chain.pool_and_flatten()
+    chain.output("fc", num_classes)
+
+
+def resnet(
+    chain: Chain,
+    num_classes: int,
+    *,
+    block: "Block",
+    blocks: Sequence[int],
+    rectify: Rectify | None = None,
+    reversible: bool = False,
+) -> None:
+    """ResNet for 224x224 images, with the names of torchvision's."""
+    chain.conv(1, chain.scaled(64), 7, stride=2, padding=3, end="one_phase")
+    chain.add("maxpool", nn.MaxPool2d(3, 2, padding=1))
+    stages = _Stages(chain, block, projection, rectify, reversible)
+    for width, count, stride in zip((64, 128, 256, 512), blocks, (1, 2, 2, 2), strict=True):
+        stages.append(width, count, stride)
+    chain.pool_and_flatten()
+    chain.output("fc", num_classes)
+
+
+def basic(branch: Chain, planes: int, stride: int, end: End | None, shift: bool) -> None:
+    """T: two 3x3 convolutions."""
+    branch.conv(1, planes, 3, stride, padding=1)
+    branch.conv(2, planes, 3, padding=1, end=end, shift=shift)
+
+
+def bottleneck(branch: Chain, planes: int, stride: int, end: End | None, shift: bool) -> None:
+    """T: a 3x3 convolution between two of 1x1, the second of which has four times as many channels."""
+    branch.conv(1, planes, 1)
+    branch.conv(2, planes, 3, stride, padding=1)
+    branch.conv(3, 4 * planes, 1, end=end, shift=shift)
+
+
+@dataclass(frozen=True)
+class Block:
+    """What appends T, and how many times its planes T hands on."""
+
+    append: Callable[[Chain, int, int, End | None, bool], None]
+    expansion: int
+
+
+BASIC, BOTTLENECK = Block(basic, 1), Block(bottleneck, 4)
+
+
+def projection(chain: Chain, channels: int, stride: int, shift: bool) -> nn.Module:
+    """A shortcut that is a bare 1x1 convolution. IMN does not stand on it."""
+    skip = chain.branch(centred=False)
+    skip.conv(0, channels, 1, stride, end=None, shift=shift)
+    return nn.Sequential(*skip.layers.values())
+
+
+def subsampling(chain: Chain, channels: int, stride: int, shift: bool) -> nn.Module:
+    """A shortcut that takes every other pixel, and zeros for new channels: He's option A."""
+    return Subsampling(channels - chain.channels, stride)
+
+
+class Subsampling(nn.Module):
+    """Every ``stride``-th pixel, and ``extra`` channels of zeros: (N, C, H, W) -> (N, C + extra, H', W')."""
+
+    def __init__(self, extra: int, stride: int) -> None:
+        super().__init__()
+        self.extra, self.stride = extra, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The smaller image."""
+        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.extra))
+
+
+class ResidualBlock(nn.Module):
+    """T(x) + downsample(x), and maybe an activation: how a stage of another shape begins."""
+
+    def __init__(self, transform: nn.Sequential, downsample: nn.Module, after: nn.Module | None) -> None:
+        super().__init__()
+        self.transform = tuple(name for name, _ in transform.named_children())
+        for name, layer in transform.named_children():
+            self.add_module(name, layer)
+        self.downsample, self.after = downsample, after
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, C', H', W')."""
+        y = x
+        for name in self.transform:
+            y = self.get_submodule(name)(y)
+        y += self.downsample(x)
+        return y if self.after is None else self.after(y)
+
+
+class _Stages:
+    """Appends stages to a chain: "layer1", "layer2", ...."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        block: Block,
+        shortcut: Callable[[Chain, int, int, bool], nn.Module],
+        rectify: Rectify | None,
+        reversible: bool,
+    ) -> None:
+        if rectify not in (None, "sum", "transform", "nowhere"):
+            raise ValueError(f"rectify is 'sum', 'transform' or 'nowhere', not {rectify!r}")
+        assert chain.design.propagation is not None
+        self.chain, self.block, self.shortcut, self.reversible = chain, block, shortcut, reversible
+        self.rule, self.count = rule_of(chain.design.propagation), 0
+        self.rectify = rectify or _RECTIFY.get(type(self.rule), "nowhere")
+
+    def append(self, width: int, count: int, stride: int) -> None:
+        """Append a stage of ``count`` blocks; one that changes the shape comes ahead of the rule's first step."""
+        planes = self.chain.scaled(width)
+        channels = planes * self.block.expansion
+        first = None
+        if stride != 1 or self.chain.channels != channels:
+            first = self._first(planes, channels, stride)
+            count -= 1
+        self.chain.channels = channels
+        paths = [[self._transform(planes) for _ in range(self.rule.paths)] for _ in range(count)]
+        stage = Propagation(
+            paths if self.rule.paths > 1 else [transform for (transform,) in paths],
+            self.rule,
+            first=first,
+            after=self._activation() if self.rectify == "sum" else None,
+            start="zero",
+            reversible=self.reversible,
+        )
+        self.count += 1
+        self.chain.add(f"layer{self.count}", stage)
+
+    def _transform(self, planes: int, stride: int = 1, *, bare: bool = False) -> nn.Sequential:
+        branch = self.chain.branch()
+        end: End | None = "same_channels" if self.rectify == "transform" and not bare else None
+        self.block.append(branch, planes, stride, end, self.rectify != "nowhere")
+        return branch.sequential()
+
+    def _first(self, planes: int, channels: int, stride: int) -> nn.Module:
+        """A residual block under any rule (structure, "Block Based Structure") but plain, which has no shortcuts."""
+        if isinstance(self.rule, Plain):
+            return self._transform(planes, stride)
+        downsample = self.shortcut(self.chain, channels, stride, self.rectify != "nowhere")
+        after = None if self.rectify == "nowhere" else self._activation()
+        return ResidualBlock(self._transform(planes, stride, bare=True), downsample, after)
+
+    def _activation(self) -> nn.Module:
+        return activation_of(self.chain.design, "one_phase", self.chain.channels)[0]
