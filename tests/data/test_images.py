@@ -53,7 +53,7 @@ def test_a_missing_set_says_what_to_run(place):
 
 
 @pytest.mark.parametrize(
-    ("images", "labels", "message"),
+    "images, labels, message",
     [
         ([b"no image at all"], [1], "train.parquet, row 0: the image does not decode"),
         ([encoded(noise(1)[0])[:-200]], [1], "train.parquet, row 0: the image does not decode"),

@@ -43,8 +43,8 @@ def test_a_constant_channel_is_centred_and_not_blown_up_by_rounding():
     assert moments(part).normalize(part.inputs).abs().max() < 1e-15
 
 
-def test_only_the_first_examples_count_where_a_limit_is_set():
-    assert moments(labelled(100), limit=10).mean == 4.5
+def test_examples_from_all_over_the_part_stand_for_it_where_a_limit_is_set():
+    assert moments(labelled(100), limit=10).mean == 45
 
 
 def test_a_part_without_examples_has_no_moments():

@@ -30,7 +30,7 @@ def test_levy_is_the_function_and_noise_of_a_tenth():
     assert data.test.inputs.diff(dim=0).sub(0.1).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize(("x", "value"), [(1.0, 0.0), (5.0, 1.0), (3.0, 1.25), (-9.0, 7.25)])
+@pytest.mark.parametrize("x, value", [(1.0, 0.0), (5.0, 1.0), (3.0, 1.25), (-9.0, 7.25)])
 def test_levy_function_has_the_values_of_the_closed_form(x, value):
     assert levy_function(torch.tensor(x, dtype=torch.float64)).item() == pytest.approx(value, abs=1e-12)
 
@@ -70,7 +70,7 @@ def test_an_unknown_set_names_the_known_ones():
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    "line, message",
     [
         ("1 2 3", r"yacht.txt, row 5: 3 columns instead of 7"),
         ("1 2 3 4 5 6 x", r"yacht.txt, row 5: could not convert string to float: 'x'"),
@@ -102,7 +102,7 @@ def test_banana_needs_its_header_and_its_classes(place):
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "features", "mean"),
+    "name, rows, features, mean",
     [
         ("boston", 506, 13, 22.53),
         ("concrete", 1030, 8, 35.82),

@@ -85,7 +85,7 @@ class Moments:
 
 
 def moments(examples: Examples, limit: int = 100_000) -> Moments:
-    """Mean and covariance of the channels (dimension 1) of the first `limit` examples.
+    """Mean and covariance of the channels (dimension 1), over at most `limit` examples spread over the part.
 
     >>> found = moments(Part(torch.tensor([[0, 5], [4, 5]], dtype=torch.uint8), torch.zeros(2)))
     >>> found.mean.tolist(), found.std.tolist()
@@ -97,7 +97,7 @@ def moments(examples: Examples, limit: int = 100_000) -> Moments:
     def channels(indices: Tensor) -> Tensor:  # (C, N H W)
         return examples.batch(indices)[0].movedim(1, 0).flatten(1).double()
 
-    chunks = torch.arange(min(len(examples), limit)).split(1000)
+    chunks = torch.arange(0, len(examples), -(-len(examples) // limit)).split(1000)
     rough = channels(chunks[0]).mean(1, keepdim=True)  # with it taken off, nothing cancels in the last line
     count, total, products = 0, torch.zeros_like(rough), rough @ rough.T * 0
     for chunk in chunks:

@@ -1,6 +1,21 @@
 """Training: one network with Lightning, or hundreds of small ones at once."""
 
+from relucid.train.crossvalidation import single, vote
 from relucid.train.ensemble import Ensemble, ensemble
+from relucid.train.fit import Fitted, Machine, fit
+from relucid.train.module import DivergedError
 from relucid.train.plateau import Plateau
+from relucid.train.recipe import Recipe
 
-__all__ = ["Ensemble", "Plateau", "ensemble"]
+__all__ = [
+    "DivergedError",
+    "Ensemble",
+    "Fitted",
+    "Machine",
+    "Plateau",
+    "Recipe",
+    "ensemble",
+    "fit",
+    "single",
+    "vote",
+]

@@ -1,0 +1,48 @@
+"""How crelu Table 1 trains and tests where there is no validation set.
+
+"Single" is `single`. For "Average" and "Vote" a network is trained without each `fold` of the training set:
+"Average" is the mean of their test errors, "Vote" is `vote`, the error of their mean probabilities.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from relucid.data import Part, holdout
+from relucid.train.fit import Fitted, Machine, fit
+from relucid.train.measure import error
+from relucid.train.recipe import Recipe
+
+
+def single(
+    build: Callable[[], nn.Module],
+    train: Part,
+    recipe: Recipe,
+    *,
+    share: float = 0.1,
+    seed: int = 0,
+    machine: Machine | None = None,
+) -> Fitted:
+    """A network trained on the whole part, for as long as a held-out share of it has shown to be best.
+
+    "Single": a first network is trained without the share; the training loss of the epoch with the least
+    error on the share is where the training of the second one, from scratch and on everything, ends.
+    """
+    machine = machine or Machine()
+    rest, held = holdout(train, share, seed)
+    course = fit(build(), rest, recipe, held, seed=seed, machine=machine.within("part")).history
+    _, target = min(zip(course["val_error"], course["train_loss"], strict=True), key=lambda pair: pair[0])
+    whole = replace(recipe, target_loss=target)
+    return fit(build(), train, whole, seed=seed, machine=machine.within("whole"))
+
+
+def vote(outputs: Sequence[Tensor], targets: Tensor) -> float:
+    """Error in percent of the mean of several networks' probabilities, from their outputs (N, classes).
+
+    >>> sure, unsure = torch.tensor([[5.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    >>> vote([sure, unsure], torch.tensor([0])), vote([unsure], torch.tensor([0]))
+    (0.0, 100.0)
+    """
+    return error(torch.stack([output.softmax(1) for output in outputs]).mean(0), targets).item()

@@ -1,0 +1,137 @@
+"""A network in training as Lightning sees it: what a step is, and what happens between epochs."""
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+
+from relucid.data import Moments, augment
+from relucid.train.measure import measures
+from relucid.train.plateau import PlateauState
+from relucid.train.recipe import Recipe
+
+Batch = tuple[Tensor, Tensor]
+
+
+class DivergedError(ArithmeticError):
+    """The loss is not finite any more; `history` has the epochs before that one."""
+
+    def __init__(self, message: str, history: dict[str, list[float]]) -> None:
+        super().__init__(message, history)
+        self.history = history
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Module(L.LightningModule):
+    """Normalize, augment, predict, compare."""
+
+    def __init__(self, network: nn.Module, recipe: Recipe, moments: Moments) -> None:
+        super().__init__()
+        self.network, self.recipe, self.moments = network, recipe, moments
+        self.totals: dict[str, tuple[Tensor, int]] = {}
+
+    def on_after_batch_transfer(self, batch: Batch, _: int) -> Batch:
+        """The batch as the network takes it, made where the network is."""
+        inputs, targets = batch
+        inputs = self.moments.normalize(inputs)
+        if self.trainer.training:
+            inputs = augment(inputs, tuple(self.recipe.augment), self.moments)
+        return inputs.to(next(self.network.parameters()).dtype), targets
+
+    def training_step(self, batch: Batch, _: int) -> Tensor:
+        """The loss of a batch."""
+        return self._measure("train", batch)
+
+    def validation_step(self, batch: Batch, _: int) -> None:
+        """The measures of a batch that is not trained on."""
+        self._measure("val", batch)
+
+    # Lightning's own log() takes longer than a step of a small network.
+    def _measure(self, part: str, batch: Batch) -> Tensor:
+        inputs, targets = batch
+        found = measures(self.recipe.loss, self.network(inputs), targets)
+        for name, mean in found.items():
+            total, count = self.totals.get(f"{part}_{name}", (torch.zeros_like(mean), 0))
+            self.totals[f"{part}_{name}"] = total + mean.detach() * len(targets), count + len(targets)
+        return found["loss"]
+
+    def figures(self) -> dict[str, float]:
+        """The means of the measures over all examples since they were last asked for, of all processes."""
+        totals, self.totals = self.totals, {}
+        reduce = partial(self.trainer.strategy.reduce, reduce_op="sum")
+        return {
+            name: float(reduce(total) / reduce(torch.full_like(total, count)))
+            for name, (total, count) in totals.items()
+        }
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The recipe's optimizer; its schedule is the matter of `Course`."""
+        return self.recipe.make_optimizer(self.network)
+
+
+class Course(L.Callback):
+    """The course of training: rate and decay of every epoch, history, best weights, checkpoint, end."""
+
+    def __init__(self, recipe: Recipe, checkpoint: Path | None) -> None:
+        self.recipe, self.checkpoint = recipe, checkpoint
+        self.history: dict[str, list[float]] = {}
+        self.plateau = PlateauState.start(1)
+        self.best: dict[str, Tensor] | None = None
+        self.finished = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps: tensors and plain values only."""
+        plateau = vars(self.plateau)
+        return {"history": self.history, "best": self.best, "finished": self.finished, "plateau": plateau}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what a checkpoint has kept."""
+        self.history, self.best, self.finished = state["history"], state["best"], state["finished"]
+        self.plateau = PlateauState(**state["plateau"])
+
+    def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """See whether there is anything left to do, for a checkpoint may be that of the last epoch."""
+        trainer.should_stop = self.finished
+
+    def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Set the rate and the weight decay of the epoch."""
+        rate, decay = self.recipe.rate_and_decay(trainer.current_epoch)
+        for group in trainer.optimizers[0].param_groups:
+            group["lr"] = rate * self.plateau.factor.item()
+            group["weight_decay"] = decay if group["decays"] else 0.0
+
+    def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Keep the epoch's figures, judge them and save all that it takes to go on from here."""
+        assert isinstance(module, Module)
+        figures = module.figures()
+        if not math.isfinite(figures["train_loss"]):
+            loss, epoch = figures["train_loss"], trainer.current_epoch + 1
+            raise DivergedError(f"the training loss became {loss} in epoch {epoch}", self.history)
+        figures["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+        module.log_dict(figures)
+        for name, value in figures.items():
+            self.history.setdefault(name, []).append(value)
+        self._judge(figures, module.network)
+        if self.checkpoint is not None:
+            trainer.save_checkpoint(self.checkpoint, weights_only=False)
+        trainer.should_stop = self.finished
+
+    def _judge(self, figures: dict[str, float], network: nn.Module) -> None:
+        plateau, target = self.recipe.plateau, self.recipe.target_loss
+        if plateau is not None:
+            if self.recipe.monitor not in figures:
+                known = ", ".join(figures)
+                raise ValueError(f"monitor={self.recipe.monitor!r} is not measured here; there are {known}")
+            value = torch.tensor([figures[self.recipe.monitor]], dtype=torch.float64)
+            if self.plateau.update(value, plateau):
+                state = network.state_dict()
+                self.best = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
+            self.finished = bool(self.plateau.waited >= plateau.stop)
+        if target is not None and figures["train_loss"] <= target:
+            self.finished = True

@@ -1,0 +1,91 @@
+"""How a network is trained, as plain data: optimizer, schedule, loss, augmentation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from relucid.nn import parameter_groups
+from relucid.train.measure import LOSSES
+from relucid.train.plateau import Plateau
+
+Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true"]
+OPTIMIZERS = ("sgd", "nesterov", "adam")
+AUGMENTATIONS = ("flip", "crop", "color")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides what training does to a network, but for its data and seed.
+
+    One of three schedules, or none:
+
+    - `steps`: the rate is multiplied by `factor` at these epochs, or shares of training where they are below 1:
+      (0.5, 0.75) with factor 0.1 is structure's;
+    - `table`: rows (last epoch, rate, weight decay), as crelu Appendix E prints them;
+    - `patience` and `stop`: on a plateau of `monitor` (see `Plateau`); the best weights are restored.
+
+    >>> [Recipe(epochs=300, lr=1.0, steps=(0.5, 0.75)).rate_and_decay(epoch)[0] for epoch in (149, 150, 299)]
+    [1.0, 0.1, 0.010000000000000002]
+    """
+
+    epochs: int
+    batch_size: int | None = 128  # None: the whole training part
+    loss: str = "cross_entropy"
+    optimizer: str = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    steps: Sequence[float] = ()
+    factor: float = 0.1
+    table: Sequence[Sequence[float]] = ()
+    patience: int | None = None
+    stop: int | None = None
+    monitor: str = "val_error"
+    target_loss: float | None = None  # stop once the training loss is down to it
+    augment: Sequence[str] = ()
+    normalize: bool = True
+    clip: float | None = None  # largest norm of the gradient
+    precision: Precision = "32-true"  # as Lightning names it; networks in float64 stay in float64
+
+    def __post_init__(self) -> None:
+        _check("loss", self.loss, LOSSES)
+        _check("optimizer", self.optimizer, OPTIMIZERS)
+        for name in self.augment:
+            _check("augmentation", name, AUGMENTATIONS)
+        if (self.patience is None) != (self.stop is None):
+            raise ValueError("a plateau needs both patience and stop")
+        _ = self.plateau  # checks them
+        if sum((bool(self.steps), bool(self.table), self.patience is not None)) > 1:
+            raise ValueError("a recipe has one schedule: steps, a table, or patience and stop")
+        if self.table and self.table[-1][0] < self.epochs:
+            raise ValueError(f"the table ends at epoch {self.table[-1][0]:g} of {self.epochs}")
+
+    @property
+    def plateau(self) -> Plateau | None:
+        """The schedule on a plateau, if this is one."""
+        if self.patience is None or self.stop is None:
+            return None
+        return Plateau(self.patience, self.stop, self.factor)
+
+    def rate_and_decay(self, epoch: int) -> tuple[float, float]:
+        """Learning rate and weight decay of an epoch, the first of which is 0."""
+        for last, rate, decay in self.table:
+            if epoch < last:
+                return rate, decay
+        passed = sum(epoch >= (step if step >= 1 else step * self.epochs) for step in self.steps)
+        return self.lr * self.factor**passed, self.weight_decay
+
+    def make_optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
+        """The optimizer of a network's parameters; weight decay spares those that it would destroy."""
+        groups = [{**group, "decays": group["weight_decay"] > 0} for group in parameter_groups(network, 1.0)]
+        if self.optimizer == "adam":
+            return torch.optim.Adam(groups, lr=self.lr)
+        return torch.optim.SGD(groups, self.lr, self.momentum, nesterov=self.optimizer == "nesterov")
+
+
+def _check(what: str, name: str, known: Any) -> None:
+    if name not in known:
+        raise ValueError(f"there is no {what} {name!r}; there are {', '.join(known)}")

@@ -1,0 +1,240 @@
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from relucid.data import Part, holdout, moments, ten_crops
+from relucid.train import DivergedError, Machine, Recipe, fit, single
+from relucid.train.batches import Batches
+from relucid.train.plateau import PlateauState
+
+from .problems import PLAIN, PLATEAU, small_images, small_network
+
+
+def same(one, other):
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(a.equal(b) for a, b in pairs)
+
+
+class Stops(Part):
+    """A part that ends the process, so to speak, at the batch with this number."""
+
+    def batch(self, indices, seed=0):
+        left = self.__dict__.setdefault("left", [self.__dict__["at"]])
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("killed")
+        return super().batch(indices, seed)
+
+
+def stopping(part, at):
+    broken = Stops(part.inputs, part.targets)
+    broken.__dict__["at"] = at
+    return broken
+
+
+def test_it_is_the_loop_one_would_write():
+    recipe = Recipe(
+        epochs=4, batch_size=16, lr=0.05, weight_decay=0.01, steps=(2,), optimizer="nesterov", clip=0.5
+    )
+    train, held = small_images(50), small_images(30, seed=2)
+    torch.manual_seed(3)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
+    reference = nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
+    reference.load_state_dict(network.state_dict())
+    fitted = fit(network, train, recipe, held, seed=5)
+
+    normal, epoch = moments(train), [0]
+    optimizer = torch.optim.SGD(reference.parameters(), 0.05, 0.9, weight_decay=0.01, nesterov=True)
+    batches = Batches(train, 16, seed=5, epoch=lambda: epoch[0])
+    for epoch[0] in range(4):
+        optimizer.param_groups[0]["lr"] = 0.05 if epoch[0] < 2 else 0.05 * 0.1
+        losses = []
+        for inputs, targets in batches:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(reference(normal.normalize(inputs)), targets)
+            loss.backward()
+            nn.utils.clip_grad_norm_(reference.parameters(), 0.5)
+            optimizer.step()
+            losses.append(loss.item() * len(targets))
+        assert fitted.history["train_loss"][epoch[0]] == pytest.approx(sum(losses) / 50, rel=1e-6)
+        outputs = reference(normal.normalize(held.inputs))
+        assert fitted.history["val_loss"][epoch[0]] == pytest.approx(
+            F.cross_entropy(outputs, held.targets).item()
+        )
+    assert same(network, reference)
+    assert fitted.history["lr"] == [0.05, 0.05, 0.05 * 0.1, 0.05 * 0.1]
+    assert fitted.evaluate(held)["loss"] == pytest.approx(fitted.history["val_loss"][-1])
+
+
+def test_a_table_changes_the_weight_decay_too():
+    recipe = Recipe(epochs=2, batch_size=None, lr=9.0, momentum=0.0, table=((1, 0.1, 0.5), (2, 0.1, 0.0)))
+    network = nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
+    with torch.no_grad():
+        network[1].weight.fill_(1.0)
+    train = Part(torch.zeros(4, 3, 6, 6), torch.tensor([0, 1, 0, 1]))  # no gradient in the weight
+    fit(network, train, recipe)
+    assert (network[1].weight == torch.tensor(1.0) - 0.1 * 0.5).all()
+
+
+@pytest.mark.parametrize("recipe", [PLAIN, PLATEAU], ids=["steps", "plateau"])
+def test_the_same_seed_gives_the_same_weights_bit_for_bit_and_another_one_others(recipe):
+    train, held = small_images(), small_images(30, seed=2)
+    first, second, third = (fit(small_network(), train, recipe, held, seed=seed) for seed in (1, 1, 2))
+    assert same(first.network, second.network)
+    assert first.history == second.history
+    assert not same(first.network, third.network)
+
+
+@pytest.mark.parametrize("recipe", [PLAIN, PLATEAU], ids=["steps", "plateau"])
+@pytest.mark.parametrize(
+    "at", [9, 13]
+)  # batches: in the middle of the third epoch, at the start of the fourth
+def test_a_training_that_was_killed_ends_at_the_same_weights_as_one_that_was_not(tmp_path, recipe, at):
+    train, held = small_images(), small_images(30, seed=2)
+    whole = fit(small_network(), train, recipe, held, seed=4)
+    machine = Machine(directory=tmp_path)
+    with pytest.raises(RuntimeError, match="killed"):
+        fit(small_network(), stopping(train, at), replace(recipe), held, seed=4, machine=machine)
+    torch.manual_seed(99)
+    resumed = fit(small_network(seed=8), train, recipe, held, seed=4, machine=machine)
+    assert same(whole.network, resumed.network)
+    assert whole.history == resumed.history
+
+
+@pytest.mark.parametrize("recipe", [PLAIN, PLATEAU], ids=["steps", "plateau"])
+def test_a_training_that_was_finished_is_not_trained_again(tmp_path, recipe):
+    train, held, machine = small_images(), small_images(30, seed=2), Machine(directory=tmp_path)
+    first = fit(small_network(), train, recipe, held, machine=machine)
+    only_moments = stopping(train, 2)
+    again = fit(small_network(seed=8), only_moments, recipe, held, machine=machine)
+    assert same(first.network, again.network)
+    assert first.history == again.history
+
+
+def test_a_plateau_lowers_the_rate_stops_and_restores_the_best_weights():
+    train, held = small_images(), small_images(30, seed=2)
+    fitted = fit(small_network(), train, PLATEAU, held)
+    values, rates, state = fitted.history["val_loss"], fitted.history["lr"], PlateauState.start(1)
+    for value, rate in zip(values, rates, strict=True):
+        assert rate == 0.01 * state.factor.item()
+        state.update(torch.tensor([value]), PLATEAU.plateau)
+    assert state.waited == 4
+    assert len(values) < 30
+    assert fitted.evaluate(held)["loss"] == pytest.approx(min(values), rel=1e-5)
+
+
+def test_training_ends_at_the_target_loss():
+    history = fit(small_network(), small_images(), PLAIN).history["train_loss"]
+    target = sorted(history)[2]
+    reached = next(epoch for epoch, loss in enumerate(history, 1) if loss <= target)
+    found = fit(small_network(), small_images(), replace(PLAIN, target_loss=target)).history["train_loss"]
+    assert found == history[:reached]
+
+
+def test_single_trains_on_everything_to_the_loss_that_was_best_for_a_share():
+    made = []
+
+    def build():
+        made.append(small_network())
+        return made[-1]
+
+    recipe = replace(PLAIN, epochs=8, steps=())
+    fitted = single(build, small_images(), recipe, share=0.25, seed=3)
+    assert fitted.network is made[1]
+    rest, held = holdout(small_images(), 0.25, 3)
+    course = fit(small_network(), rest, recipe, held, seed=3).history
+    best = min(range(8), key=lambda epoch: course["val_error"][epoch])
+    reached = fitted.history["train_loss"]
+    assert reached[-1] <= course["train_loss"][best] or len(reached) == 8
+    assert all(loss > course["train_loss"][best] for loss in reached[:-1])
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_history(bad, tmp_path):
+    train = Part(torch.randn(20, 3), torch.randn(20, 1))
+
+    class Breaks(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x) * (1.0 if self.calls <= 4 else bad)
+
+    recipe = Recipe(epochs=5, batch_size=10, loss="mse", lr=0.01)
+    with pytest.raises(DivergedError, match=r"the training loss became (nan|inf) in epoch 3") as caught:
+        fit(Breaks(3, 1), train, recipe, machine=Machine(directory=tmp_path))
+    assert len(caught.value.history["train_loss"]) == 2
+
+
+def test_a_monitor_that_is_not_measured_is_named():
+    with pytest.raises(
+        ValueError, match="monitor='val_loss' is not measured here; there are train_loss, train_error"
+    ):
+        fit(small_network(), small_images(), PLATEAU)
+
+
+def test_inputs_can_be_left_as_they_are():
+    recipe = Recipe(epochs=1, loss="mse", normalize=False)
+    fitted = fit(nn.Linear(1, 1), Part(torch.full((4, 1), 7.0), torch.ones(4, 1)), recipe)
+    assert fitted.moments.normalize(torch.tensor([[7.0]])).item() == 7.0
+
+
+def test_ten_crops_are_averaged_as_probabilities():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 2, 4), nn.Flatten())
+    part = small_images(12, size=6)
+    recipe = Recipe(epochs=1, lr=0.0)
+    fitted = fit(nn.Sequential(nn.AdaptiveAvgPool2d(4), *network), part, recipe)
+    crops = ten_crops(fitted.moments.normalize(part.inputs), 4)
+    expected = torch.stack([fitted.network(crops[:, i]).softmax(1) for i in range(10)]).mean(0)
+    torch.testing.assert_close(fitted.predict(part, crops=4).exp(), expected)
+
+
+def test_mixed_precision_trains():
+    history = fit(small_network(), small_images(), replace(PLAIN, precision="bf16-mixed")).history
+    assert history["train_loss"][-1] < history["train_loss"][0]
+
+
+def test_networks_in_double_precision_stay_so():
+    network = small_network().double()
+    fit(network, small_images(), replace(PLAIN, epochs=1))
+    assert network[0].weight.dtype == torch.float64
+
+
+def test_tensorboard_gets_the_figures_of_every_epoch(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    fitted = fit(small_network(), small_images(), PLAIN, machine=Machine(tensorboard=tmp_path))
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [event.value for event in events.Scalars("train_loss")] == pytest.approx(
+        fitted.history["train_loss"]
+    )
+
+
+def test_a_progress_bar_tells_the_epoch_and_the_time_left(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    fit(small_network(), small_images(), PLAIN, machine=Machine(progress=True))
+    shown = capsys.readouterr().out
+    assert "epoch 6/6" in shown
+    assert "left:" in shown
+    assert "train_loss" in shown
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_as_it_was(tmp_path, monkeypatch):
+    train, machine = small_images(), Machine(directory=tmp_path)
+    fit(small_network(), train, PLAIN, machine=machine)
+    before = (tmp_path / "last.ckpt").read_bytes()
+
+    def full(_checkpoint, file):
+        file.write(before[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        fit(small_network(), train, replace(PLAIN, epochs=7, steps=(3,)), machine=machine)
+    assert (tmp_path / "last.ckpt").read_bytes() == before

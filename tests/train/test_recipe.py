@@ -1,0 +1,74 @@
+import pytest
+import torch
+from torch import nn
+
+from relucid.nn import GeometricLinear
+from relucid.train import Plateau, Recipe
+
+# crelu Appendix E
+CRELU = (
+    (10, 1e-2, 5e-4), (20, 1e-3, 5e-4), (25, 1e-4, 5e-4), (30, 5e-5, 0), (35, 1e-5, 0), (40, 5e-6, 0), (45, 1e-6, 0)
+)  # fmt: skip
+
+
+def test_a_table_gives_the_rate_and_the_decay_of_every_epoch():
+    recipe = Recipe(epochs=45, table=CRELU)
+    found = [recipe.rate_and_decay(epoch) for epoch in range(45)]
+    expected = [(1e-2, 5e-4)] * 10 + [(1e-3, 5e-4)] * 10 + [(1e-4, 5e-4)] * 5
+    expected += [(rate, 0) for rate in (5e-5, 1e-5, 5e-6, 1e-6) for _ in range(5)]
+    assert found == expected
+
+
+@pytest.mark.parametrize("steps", [(0.5, 0.75), (150, 225)])
+def test_steps_are_shares_of_the_training_or_epochs(steps):
+    recipe = Recipe(epochs=300, lr=0.1, weight_decay=1e-4, steps=steps)
+    rates = [recipe.rate_and_decay(epoch)[0] for epoch in range(300)]
+    assert rates == pytest.approx([0.1] * 150 + [0.01] * 75 + [0.001] * 75)
+    assert recipe.rate_and_decay(299)[1] == 1e-4
+
+
+def test_a_rate_can_be_halved_every_25_epochs():
+    recipe = Recipe(epochs=300, lr=1.0, steps=range(25, 300, 25), factor=0.5)
+    assert [recipe.rate_and_decay(epoch)[0] for epoch in (24, 25, 299)] == [1.0, 0.5, 0.5**11]
+
+
+def test_patience_and_stop_make_a_plateau():
+    assert Recipe(epochs=5000, patience=50, stop=100).plateau == Plateau(50, 100, 0.1)
+    assert Recipe(epochs=1).plateau is None
+
+
+def test_weight_decay_spares_what_it_would_destroy():
+    network = nn.Sequential(GeometricLinear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    groups = Recipe(epochs=1, weight_decay=0.1).make_optimizer(network).param_groups
+    decayed = {id(p) for group in groups if group["decays"] for p in group["params"]}
+    assert decayed == {id(p) for p in network[2].parameters()}
+
+
+@pytest.mark.parametrize(
+    "name, kind, nesterov",
+    [("sgd", torch.optim.SGD, False), ("nesterov", torch.optim.SGD, True), ("adam", torch.optim.Adam, None)],
+)
+def test_optimizers_have_the_momentum_of_the_recipe(name, kind, nesterov):
+    optimizer = Recipe(epochs=1, optimizer=name, lr=0.3, momentum=0.8).make_optimizer(nn.Linear(2, 2))
+    assert type(optimizer) is kind
+    group = optimizer.param_groups[0]
+    assert group["lr"] == 0.3
+    assert group.get("nesterov") == nesterov
+    assert group.get("momentum") == (None if nesterov is None else 0.8)
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"loss": "l2"}, "there is no loss 'l2'; there are cross_entropy, bce, mae, mse"),
+        ({"optimizer": "adamw"}, "there is no optimizer 'adamw'; there are sgd, nesterov, adam"),
+        ({"augment": ("flip", "flop")}, "there is no augmentation 'flop'; there are flip, crop, color"),
+        ({"patience": 5}, "a plateau needs both patience and stop"),
+        ({"patience": 9, "stop": 5}, "patience=9 must be at least 1 and at most stop=5"),
+        ({"steps": (0.5,), "table": CRELU}, "a recipe has one schedule"),
+        ({"table": CRELU, "epochs": 50}, "the table ends at epoch 45 of 50"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_the_door(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Recipe(**{"epochs": 10, **wrong})
