@@ -2,8 +2,9 @@
 
 from relucid.train.crossvalidation import single, vote
 from relucid.train.ensemble import Ensemble, ensemble
-from relucid.train.fit import Fitted, Machine, fit
-from relucid.train.module import DivergedError
+from relucid.train.fit import Fitted, fit
+from relucid.train.machine import Machine
+from relucid.train.measure import DivergedError
 from relucid.train.plateau import Plateau
 from relucid.train.recipe import Recipe
 

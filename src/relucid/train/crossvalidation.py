@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from relucid.data import Part, holdout
-from relucid.train.fit import Fitted, Machine, fit
+from relucid.train.fit import Fitted, fit
+from relucid.train.machine import Machine
 from relucid.train.measure import error
 from relucid.train.recipe import Recipe
 

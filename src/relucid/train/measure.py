@@ -1,4 +1,4 @@
-"""Losses by name, and what is measured of a network's outputs."""
+"""Losses by name, what is measured of a network's outputs, and a loss that is not finite."""
 
 from collections.abc import Callable
 
@@ -48,3 +48,14 @@ def error(outputs: Tensor, targets: Tensor, k: int = 1) -> Tensor:
     """
     found = (outputs.topk(k).indices == targets.unsqueeze(1)).any(1)
     return 100 - 100 * found.to(outputs.dtype).mean()
+
+
+class DivergedError(ArithmeticError):
+    """The loss is not finite any more; `history` has the epochs before that one."""
+
+    def __init__(self, message: str, history: dict[str, list[float]]) -> None:
+        super().__init__(message, history)
+        self.history = history
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -10,22 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from relucid.data import Moments, augment
-from relucid.train.measure import measures
+from relucid.train.measure import DivergedError, measures
 from relucid.train.plateau import PlateauState
 from relucid.train.recipe import Recipe
 
 Batch = tuple[Tensor, Tensor]
-
-
-class DivergedError(ArithmeticError):
-    """The loss is not finite any more; `history` has the epochs before that one."""
-
-    def __init__(self, message: str, history: dict[str, list[float]]) -> None:
-        super().__init__(message, history)
-        self.history = history
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class Module(L.LightningModule):

@@ -1,0 +1,113 @@
+"""Run a training under Lightning's Trainer."""
+
+import logging
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.utilities.warnings import PossibleUserWarning
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from torch import nn
+
+from relucid.data import Examples, Moments
+from relucid.train.batches import Batches
+from relucid.train.machine import Machine
+from relucid.train.module import Course, Module
+from relucid.train.progress import Bar
+from relucid.train.recipe import Recipe
+
+
+def train_network(
+    network: nn.Module,
+    train: Examples,
+    recipe: Recipe,
+    validation: Examples | None,
+    moments: Moments,
+    seed: int,
+    machine: Machine,
+) -> tuple[dict[str, list[float]], torch.device]:
+    """Train a network to the end of its recipe, from its checkpoint if there is one; the history and the device."""
+    checkpoint = machine.directory and machine.directory / "last.ckpt"
+    resume = checkpoint if checkpoint and checkpoint.exists() else None
+    course = Course(recipe, checkpoint)
+    held = None if validation is None else Batches(validation, 500, workers=machine.workers)
+    with _quietly():
+        trainer = _trainer(recipe, machine, course)
+        batches = Batches(train, recipe.batch_size, seed, lambda: trainer.current_epoch, machine.workers)
+        try:
+            trainer.fit(Module(network, recipe, moments), batches, held, ckpt_path=resume, weights_only=True)
+        except SystemExit:  # what Lightning makes of Ctrl-C, once it has cleaned up
+            raise KeyboardInterrupt from None
+    if course.best is not None:
+        network.load_state_dict(course.best)
+    return course.history, trainer.strategy.root_device
+
+
+def _trainer(recipe: Recipe, machine: Machine, course: Course) -> L.Trainer:
+    logger: Any = False
+    if machine.tensorboard is not None:
+        from lightning.pytorch.loggers import TensorBoardLogger
+
+        logger = TensorBoardLogger(machine.tensorboard, name=None, version="")
+    callbacks: list[L.Callback] = [course]
+    if machine.progress:
+        callbacks.append(Bar())
+    many = machine.devices * machine.nodes > 1
+    return L.Trainer(
+        max_epochs=recipe.epochs,
+        accelerator=machine.accelerator,
+        devices=machine.devices,
+        num_nodes=machine.nodes,
+        strategy="ddp" if many else "auto",
+        precision=recipe.precision,
+        gradient_clip_val=recipe.clip,
+        callbacks=callbacks,
+        plugins=[AtomicCheckpoints()],
+        logger=logger,
+        log_every_n_steps=1,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+    )
+
+
+class AtomicCheckpoints(TorchCheckpointIO):
+    """Checkpoints that are either the old one or the new one, never a half: written aside, then renamed."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write a checkpoint in the place of the last one."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(".part")
+        with aside.open("wb") as file:
+            torch.save(checkpoint, file)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Lightning without its announcements and advice, and Ctrl-C working as before once it is through."""
+    log = logging.getLogger("lightning.pytorch")
+    level, handler = log.level, signal.getsignal(signal.SIGINT)
+    log.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PossibleUserWarning)
+            warnings.filterwarnings(
+                "ignore", message=".*LeafSpec", category=FutureWarning
+            )  # of its own doing
+            yield
+    finally:
+        log.setLevel(level)
+        if signal.getsignal(signal.SIGINT) is not handler:
+            signal.signal(signal.SIGINT, handler)

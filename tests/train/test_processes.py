@@ -1,0 +1,78 @@
+"""Trainings in processes of their own, killed or distributed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from relucid.train import fit
+
+from .problems import PLAIN, mean_norm_network, small_images
+
+SCRIPT = str(Path(__file__).with_name("train_in_process.py"))
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def run(*arguments):
+    subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], check=True, env=ENVIRONMENT)
+
+
+def torchrun(port, *arguments):
+    command = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--max-restarts=1",
+        f"--master-port={port}",
+    ]
+    command += ["--monitor-interval=0.2", SCRIPT, *map(str, arguments)]
+    subprocess.run([sys.executable, *command], check=True, env=ENVIRONMENT, capture_output=True)
+
+
+def equal(one, other):
+    return all(one["weights"][name].equal(other["weights"][name]) for name in one["weights"])
+
+
+@pytest.mark.slow
+def test_kill_minus_nine_at_any_moment_changes_nothing(tmp_path):
+    run(tmp_path / "whole", tmp_path / "whole.pt")
+    for attempt in range(4):  # killed at a later moment each time
+        command = [sys.executable, SCRIPT, str(tmp_path / "killed"), str(tmp_path / "killed.pt")]
+        process = subprocess.Popen(command, env=ENVIRONMENT)
+        checkpoint, deadline = tmp_path / "killed" / "last.ckpt", time.monotonic() + 60
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        while process.poll() is None and time.monotonic() < deadline:
+            if checkpoint.exists() and checkpoint.stat().st_mtime_ns != before:
+                time.sleep(0.01 * attempt)
+                break
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (tmp_path / "killed.pt").exists(), "it had finished: the test does not see what it should"
+    run(tmp_path / "killed", tmp_path / "killed.pt")
+    whole, killed = torch.load(tmp_path / "whole.pt"), torch.load(tmp_path / "killed.pt")
+    assert equal(whole, killed)
+    assert whole["history"] == killed["history"]
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_with_the_whole_batch_and_resume_when_one_is_killed(tmp_path):
+    network = mean_norm_network()
+    train, held = small_images(), small_images(31, seed=2)
+    alone = fit(network, train, replace(PLAIN, epochs=12, augment=()), held, seed=3)
+    torchrun(29611, tmp_path / "both", tmp_path / "both.pt", 2)
+    torchrun(29612, tmp_path / "killed", tmp_path / "killed.pt", 2, tmp_path / "died")
+    assert (tmp_path / "died").exists()
+    both, killed = torch.load(tmp_path / "both.pt"), torch.load(tmp_path / "killed.pt")
+    for name, course in alone.history.items():
+        assert both["history"][name] == pytest.approx(course, rel=1e-12), name
+    for name, weight in network.state_dict().items():
+        torch.testing.assert_close(both["weights"][name], weight, rtol=1e-11, atol=1e-13)
+    assert equal(both, killed)
+    assert both["history"] == killed["history"]
