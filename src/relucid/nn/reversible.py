@@ -79,7 +79,11 @@ def reversible_heavy_ball(
             if parameter.requires_grad:
                 parameters.setdefault(parameter, len(parameters))
     names = [{n: parameters[p] for n, p in T.named_parameters() if p in parameters} for T in transforms]
-    return _apply(transforms, names, dtype, previous, x, beta1, beta2, *parameters)
+    # Not a decorator: torch.compiler.disable imports the compiler, which takes longer than all of torch.
+    apply: Callable[..., tuple[Tensor, Tensor]] = _Reversible.apply
+    if torch.compiler.is_compiling():
+        apply = torch.compiler.disable(apply)
+    return apply(transforms, names, dtype, previous, x, beta1, beta2, *parameters)
 
 
 class _Reversible(torch.autograd.Function):
@@ -181,6 +185,3 @@ def _set_random_state(device: torch.device, states: list[Tensor]) -> None:
     torch.set_rng_state(states[0])
     for state in states[1:]:
         torch.get_device_module(device).set_rng_state(state, device)
-
-
-_apply: Callable[..., tuple[Tensor, Tensor]] = torch.compiler.disable(_Reversible.apply)
