@@ -14,7 +14,9 @@ def exact(values, rho, phases):
     count = values.shape[1]
     total = 0.0
     for signs in itertools.product((-1.0, 1.0), repeat=count):
-        sums = [2 / count * (torch.tensor(signs, dtype=torch.float64) * rho(p * values)).sum(1) for p in phases]
+        sums = [
+            2 / count * (torch.tensor(signs, dtype=torch.float64) * rho(p * values)).sum(1) for p in phases
+        ]
         total += float(torch.stack(sums).norm(dim=0).max())
     return total / 2**count
 
@@ -63,7 +65,7 @@ def test_error_bars_shrink_with_the_root_of_the_draws():
     assert "Theorem 4.1 as printed" in many.summary()
 
 
-@pytest.mark.parametrize(("shape", "draws"), [((3,), 10), ((0, 4), 10), ((3, 4), 1)])
+@pytest.mark.parametrize("shape, draws", [((3,), 10), ((0, 4), 10), ((3, 4), 1)])
 def test_what_is_no_class_of_units_is_refused(shape, draws):
     with pytest.raises(ValueError, match=r"\(units, inputs\) and at least 2 draws"):
         complexity(torch.randn(shape), draws=draws)

@@ -23,7 +23,9 @@ def test_cosine_cdf_keeps_its_digits_in_the_far_tail():
     # In R^4: density 2/pi sqrt(1 - c^2), so F(-1 + e) = (acos(1 - e) - (1 - e) sqrt(2e - e^2)) / pi ~ e^1.5.
     tiny = 1e-6
     expected = (2 * tiny) ** 1.5 * 2 / (3 * torch.pi)
-    assert float(cosine_cdf(torch.tensor([-1 + tiny], dtype=torch.float64), 4)) == pytest.approx(expected, rel=1e-5)
+    assert float(cosine_cdf(torch.tensor([-1 + tiny], dtype=torch.float64), 4)) == pytest.approx(
+        expected, rel=1e-5
+    )
     far = float(cosine_cdf(torch.tensor([-0.75]), 1153))
     assert 0 < far < 1e-200
     assert far == pytest.approx(scipy.special.betainc(576, 576, 0.125), rel=1e-9)
@@ -32,7 +34,9 @@ def test_cosine_cdf_keeps_its_digits_in_the_far_tail():
 @quick
 @given(st.integers(2, 5000), st.floats(-1, 1))
 def test_opposite_and_aligned_are_equally_likely(dimension, cosine):
-    assert float(cosine_cdf(torch.tensor([cosine, -cosine], dtype=torch.float64), dimension).sum()) == pytest.approx(1)
+    assert float(
+        cosine_cdf(torch.tensor([cosine, -cosine], dtype=torch.float64), dimension).sum()
+    ) == pytest.approx(1)
 
 
 def test_in_one_dimension_a_cosine_is_minus_one_or_one():
@@ -45,9 +49,11 @@ def test_no_dimension_is_refused():
         cosine_cdf(torch.zeros(1), 0)
 
 
-@pytest.mark.parametrize(("dimension", "others"), [(3, 7), (27, 63), (10, 1)])
+@pytest.mark.parametrize("dimension, others", [(3, 7), (27, 63), (10, 1)])
 def test_the_extreme_cosine_of_random_filters_follows_the_null_distribution(dimension, others):
-    filters = torch.nn.functional.normalize(torch.randn(4000, others + 1, dimension, dtype=torch.float64), dim=2)
+    filters = torch.nn.functional.normalize(
+        torch.randn(4000, others + 1, dimension, dtype=torch.float64), dim=2
+    )
     smallest = torch.einsum("bd,bnd->bn", filters[:, 0], filters[:, 1:]).amin(1)
     p_values = extreme_p_value(smallest, dimension, others)
     assert scipy.stats.kstest(p_values.numpy(), "uniform").pvalue > 0.01

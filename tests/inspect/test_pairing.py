@@ -1,3 +1,5 @@
+import importlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -5,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from relucid.inspect import pairing as module
-from relucid.inspect.pairing import figure_of_pairs, pairing
+from relucid.inspect import figure_of_pairs, pairing
+
+module = importlib.import_module("relucid.inspect.pairing")
 
 
 quick = settings(deadline=None, max_examples=30)
@@ -98,7 +101,9 @@ def test_filters_of_different_groups_make_no_pairs():
     assert found.opposite_index[4:].tolist() == [i + 4 for i in halves[1].opposite_index.tolist()]
 
 
-@pytest.mark.parametrize(("weight", "groups"), [(torch.randn(1, 9), 1), (torch.randn(6, 1, 3, 3), 6), (torch.zeros(4, 5), 1)])
+@pytest.mark.parametrize(
+    "weight, groups", [(torch.randn(1, 9), 1), (torch.randn(6, 1, 3, 3), 6), (torch.zeros(4, 5), 1)]
+)
 def test_a_filter_without_company_has_no_partner(weight, groups):
     found = pairing(weight, groups)
     assert found.opposite.isnan().all()
@@ -121,7 +126,9 @@ def test_no_more_cosines_than_a_block_are_held_at_once(monkeypatch):
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
-            sizes.extend(t.numel() for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor))
+            sizes.extend(
+                t.numel() for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)
+            )
             return out
 
     weight = torch.randn(1000, 4)
@@ -131,7 +138,7 @@ def test_no_more_cosines_than_a_block_are_held_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("weight", "message"),
+    "weight, message",
     [
         (torch.randn(7), r"shape \(filters, ...\)"),
         (torch.randn(7, 3).fill_(torch.nan), "finite"),

@@ -98,8 +98,12 @@ def test_inconsistent_features_give_the_shortest_least_squares_solution():
 
 
 @pytest.mark.parametrize(
-    ("layer", "shape"),
-    [(nn.Conv2d(3, 64, 3, padding=1), (3, 16, 16)), (nn.Conv2d(3, 96, 5, stride=2, padding=2), (3, 20, 20)), (nn.Linear(20, 60), (20,))],
+    "layer, shape",
+    [
+        (nn.Conv2d(3, 64, 3, padding=1), (3, 16, 16)),
+        (nn.Conv2d(3, 96, 5, stride=2, padding=2), (3, 20, 20)),
+        (nn.Linear(20, 60), (20,)),
+    ],
 )
 def test_a_wide_random_layer_loses_nothing(layer, shape):
     assert float(ratio_of_layer(layer, torch.randn(2, *shape)).max()) < 1e-3
@@ -139,7 +143,9 @@ def test_after_pooling_each_positive_feature_is_one_equation_of_its_phase(pool):
     found = reconstruct(layer, features, shape, indices=indices, tolerance=1e-12)
     torch.testing.assert_close(found.input.flatten(), expected, rtol=1e-6, atol=1e-6)
     pool.return_indices = False
-    torch.testing.assert_close(ratio_of_layer(layer, x, pool), reconstruction_ratio(x, found.input), rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        ratio_of_layer(layer, x, pool), reconstruction_ratio(x, found.input), rtol=0, atol=1e-4
+    )
 
 
 def test_stacked_layers_are_inverted_one_after_the_other():
@@ -179,7 +185,9 @@ def test_frame_bounds_of_a_large_map_are_refused():
 def sparse_input(seed, filters, length, shifts):
     torch.manual_seed(seed)
     coefficients = torch.zeros(filters, shifts, dtype=torch.float64)
-    coefficients[range(filters), torch.randint(shifts, (filters,))] = torch.randn(filters, dtype=torch.float64)
+    coefficients[range(filters), torch.randint(shifts, (filters,))] = torch.randn(
+        filters, dtype=torch.float64
+    )
     return torch.randn(filters, length, dtype=torch.float64), coefficients
 
 
@@ -202,7 +210,7 @@ def test_an_input_of_one_filter_is_reconstructed_from_its_pooled_response():
 
 
 @pytest.mark.parametrize(
-    ("filters", "coefficients", "message"),
+    "filters, coefficients, message",
     [
         (torch.ones(1, 2), torch.ones(1, 2), "at most one shift"),
         (torch.ones(1, 2), torch.zeros(1, 2), "some filter does"),
@@ -214,7 +222,7 @@ def test_inputs_that_break_s1_are_refused(filters, coefficients, message):
         pooling_bound(filters, coefficients)
 
 
-@pytest.mark.parametrize(("dimension", "subspace"), [(30, 5), (12, 11), (8, 0), (8, 8)])
+@pytest.mark.parametrize("dimension, subspace", [(30, 5), (12, 11), (8, 0), (8, 8)])
 def test_a_random_subspace_keeps_its_share_of_the_square(dimension, subspace):
     # crelu Theorem C.1: the root of the mean square; the mean itself is smaller.
     x = torch.randn(dimension, dtype=torch.float64)
@@ -251,7 +259,11 @@ def test_a_subspace_that_does_not_fit_is_refused():
 
 @pytest.mark.parametrize(
     "layer",
-    [nn.Sequential(nn.Linear(4, 6), nn.ReLU()), nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)), nn.Sequential(nn.Linear(4, 6), nn.Dropout())],
+    [
+        nn.Sequential(nn.Linear(4, 6), nn.ReLU()),
+        nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)),
+        nn.Sequential(nn.Linear(4, 6), nn.Dropout()),
+    ],
 )
 def test_a_layer_that_is_not_affine_is_refused(layer):
     with pytest.raises(ValueError, match="affine"):
@@ -262,7 +274,9 @@ def test_features_that_are_not_the_layers_are_refused():
     with pytest.raises(ValueError, match=r"makes \(2, 5\).*features are \(2, 7\)"):
         reconstruct(nn.Linear(3, 5), torch.randn(2, 7), (3,))
     with pytest.raises(ValueError, match="indices"):
-        reconstruct(nn.Conv2d(1, 1, 1), torch.randn(1, 2, 2, 2), (1, 4, 4), indices=torch.zeros(1, 2, 1, 1).long())
+        reconstruct(
+            nn.Conv2d(1, 1, 1), torch.randn(1, 2, 2, 2), (1, 4, 4), indices=torch.zeros(1, 2, 1, 1).long()
+        )
 
 
 def test_the_layer_gathers_no_gradients():
@@ -274,7 +288,9 @@ def test_the_layer_gathers_no_gradients():
 
 @pytest.mark.slow
 def test_a_photograph_is_reconstructed_through_a_large_strided_convolution():
-    image = F.interpolate(torch.randn(1, 3, 28, 28), size=224, mode="bicubic") + 0.1 * torch.randn(1, 3, 224, 224)
+    image = F.interpolate(torch.randn(1, 3, 28, 28), size=224, mode="bicubic") + 0.1 * torch.randn(
+        1, 3, 224, 224
+    )
     layer = nn.Conv2d(3, 96, 11, stride=4)  # the operator would have 281,940 x 150,528 entries
     found = reconstruct(layer, crelu(layer(image)).detach(), (3, 224, 224))
     assert float(reconstruction_ratio(image[..., :223, :223], found.input[..., :223, :223])) < 5e-3

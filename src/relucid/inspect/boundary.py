@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relucid.nn.geometric import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear
@@ -28,12 +27,12 @@ class Boundary:
 
     @property
     def location(self) -> Tensor:
-        """phi = -lambda u, (N, n): the point of each boundary that is nearest to the origin (gmp Definition 2)."""
+        """The point of each boundary that is nearest to the origin, phi = -lambda u (gmp Definition 2): (N, n)."""
         return -self.radius.unsqueeze(1) * self.direction
 
     @property
     def angles(self) -> Tensor:
-        """theta of gmp Eq. 10, (N, n - 1)."""
+        """The angles theta of gmp Eq. 10, (N, n - 1)."""
         return angles_of(self.direction)
 
     @property
@@ -50,14 +49,14 @@ class Boundary:
         size = self.radius[self.defined].abs()
         if not len(size):
             return "no unit has a boundary"
-        return f"{len(size)} boundaries, {float(size.median()):.3g} from the origin (median), at most {float(size.max()):.3g}"
+        median, most = float(size.median()), float(size.max())
+        return f"{len(size)} boundaries, {median:.3g} from the origin (median), at most {most:.3g}"
 
     def figure(self, data: Tensor | None = None) -> Figure:
         """The boundaries of units with one or two inputs, with ``data`` (points, n) (gmp Fig. 1a, 5, 6)."""
-        dimension = self.direction.shape[1]
-        if dimension > 2:
-            raise ValueError(f"boundaries are drawn in one or two dimensions; these units have {dimension} inputs")
-        return _draw_points(self, data) if dimension == 1 else _draw_lines(self, data)
+        from relucid.inspect.drawing import draw
+
+        return draw(self, data)
 
 
 def hyperplanes(weight: Tensor, bias: Tensor | None) -> Boundary:
@@ -75,7 +74,9 @@ def hyperplanes(weight: Tensor, bias: Tensor | None) -> Boundary:
     norms = rows.norm(dim=1)
     zero = norms == 0
     offset = torch.zeros_like(norms) if bias is None else bias.detach()
-    return Boundary(rows / norms.masked_fill(zero, 1).unsqueeze(1), (offset / norms).masked_fill(zero, torch.nan))
+    return Boundary(
+        rows / norms.masked_fill(zero, 1).unsqueeze(1), (offset / norms).masked_fill(zero, torch.nan)
+    )
 
 
 def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
@@ -93,7 +94,9 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
     """
     if norm is None and isinstance(layer, Geometric):  # u and lambda as they are: nothing to divide by
         u = layer.direction.detach()
-        return Boundary(u, u.new_zeros(len(u)) if layer.offset is None else layer.offset.detach().to(u))
+        return Boundary(
+            u, u.new_zeros(len(u)) if layer.offset is None else layer.offset.detach().to(u, copy=True)
+        )
     weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
     if not isinstance(weight, Tensor) or weight.dim() < 2 or getattr(layer, "transposed", False):
         raise TypeError(f"boundary takes a linear or convolution layer, not {type(layer).__name__}")
@@ -108,7 +111,9 @@ def _as_affine(norm: nn.Module) -> tuple[Tensor, Tensor]:
     """Return (scale, shift) of a batch norm or mean norm with running statistics."""
     mean, variance = getattr(norm, "running_mean", None), getattr(norm, "running_var", None)
     if mean is None:
-        raise TypeError(f"{type(norm).__name__} keeps no running mean: boundaries behind it move with every batch")
+        raise TypeError(
+            f"{type(norm).__name__} keeps no running mean: boundaries behind it move with every batch"
+        )
     scale = torch.ones_like(mean) if variance is None else (variance + cast(float, norm.eps)).rsqrt()
     weight, bias = getattr(norm, "weight", None), getattr(norm, "bias", None)
     scale = scale if weight is None else scale * weight.detach()
@@ -188,7 +193,9 @@ class ActivityCounter:
     def update_shell(self, lengths: Tensor) -> None:
         """Add the lengths of inputs."""
         low, high = float(lengths.min()), float(lengths.max())
-        self.shell = (low, high) if self.shell is None else (min(low, self.shell[0]), max(high, self.shell[1]))
+        self.shell = (
+            (low, high) if self.shell is None else (min(low, self.shell[0]), max(high, self.shell[1]))
+        )
 
     def result(self) -> Activity:
         """Return what was gathered."""
@@ -202,37 +209,3 @@ class ActivityCounter:
             shell=shell,
             inputs=self.inputs,
         )
-
-
-def _draw_points(found: Boundary, data: Tensor | None) -> Figure:
-    """Return each unit's ReLU(u x + lambda) and the point where it switches."""
-    import plotly.graph_objects as go
-
-    places = found.location.squeeze(1)
-    reach = 1.5 * float(torch.cat([places.nan_to_num(0), places.new_ones(1), *([] if data is None else [data.flatten()])]).abs().max())
-    x = torch.linspace(-reach, reach, 201).unsqueeze(1).to(places)
-    figure = go.Figure(layout={"xaxis_title": "x", "yaxis_title": "ReLU(u x + λ)"})
-    for i, response in enumerate(F.relu(found.distance(x)).T):
-        figure.add_scatter(x=x.flatten().tolist(), y=response.tolist(), name=f"unit {i}", line_color="steelblue")
-    figure.add_scatter(x=places.tolist(), y=[0.0] * len(places), mode="markers", name="φ", marker_color="sienna")
-    if data is not None:
-        figure.add_scatter(x=data.flatten().tolist(), y=[0.0] * data.numel(), mode="markers", name="data", marker_symbol="line-ns-open")
-    return figure
-
-
-def _draw_lines(found: Boundary, data: Tensor | None) -> Figure:
-    """Return each boundary as a line, its location phi and an arrow to its active side."""
-    import plotly.graph_objects as go
-
-    places = found.location
-    reach = 1.5 * float(torch.cat([places.nan_to_num(0).flatten(), places.new_ones(1), *([] if data is None else [data.flatten()])]).abs().max())
-    figure = go.Figure(layout={"xaxis_title": "x1", "yaxis_title": "x2", "yaxis_scaleanchor": "x"})
-    if data is not None:
-        figure.add_scatter(x=data[:, 0].tolist(), y=data[:, 1].tolist(), mode="markers", name="data", marker={"size": 3, "color": "gray"})
-    for i, (u, phi) in enumerate(zip(found.direction.tolist(), places.tolist(), strict=True)):
-        ends = [(phi[0] - s * u[1], phi[1] + s * u[0]) for s in (-2 * reach, 2 * reach)]
-        figure.add_scatter(x=[e[0] for e in ends], y=[e[1] for e in ends], mode="lines", name=f"unit {i}", line_color="sienna")
-        figure.add_scatter(x=[0, phi[0]], y=[0, phi[1]], name=f"φ of unit {i}", line={"dash": "dot", "color": "steelblue"})
-        tip = [phi[k] + 0.15 * reach * u[k] for k in (0, 1)]
-        figure.add_annotation(x=tip[0], y=tip[1], ax=phi[0], ay=phi[1], axref="x", ayref="y", arrowcolor="green", showarrow=True)
-    return figure.update_xaxes(range=[-reach, reach]).update_yaxes(range=[-reach, reach])

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from relucid.inspect.boundary import Activity, ActivityCounter, Boundary, hyperplanes
@@ -62,7 +61,9 @@ class Examination:
         for layer in self.layers:
             if name in (layer.name, layer.rectified.name):
                 return layer
-        raise KeyError(f"no layer is named {name!r}; there are {', '.join(layer.name for layer in self.layers)}")
+        raise KeyError(
+            f"no layer is named {name!r}; there are {', '.join(layer.name for layer in self.layers)}"
+        )
 
     def rows(self) -> list[dict[str, str]]:
         """Return the table, one row a layer."""
@@ -75,7 +76,9 @@ class Examination:
         if rows:
             widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
             lines.append("  ".join(key.ljust(width) for key, width in widths.items()).rstrip())
-            lines += ["  ".join(row[key].ljust(width) for key, width in widths.items()).rstrip() for row in rows]
+            lines += [
+                "  ".join(row[key].ljust(width) for key, width in widths.items()).rstrip() for row in rows
+            ]
         lines += [""] * bool(self.findings) + [finding.sentence for finding in self.findings]
         lines += [""] * bool(self.unattributed) + [f"{what}: {why}" for what, why in self.unattributed]
         return "\n".join(lines)
@@ -139,12 +142,13 @@ def examine(
         measures: Which: "pairing", "phase_correlation", "boundary" by default; "reconstruct" and "complexity" (on
             the example), "perturbation", and "invariance" (on the data, which must be images) if named.
 
+    >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     >>> _ = net[0].bias.data.fill_(-100.0)
     >>> for finding in examine(net, torch.randn(8, 4)).findings:
     ...     print(finding.sentence)
     0: 6 of 6 units are dead on 8 inputs: to_crelu(mode='expand') would give them their other phase
-    0: 6 of 6 boundaries lie outside the data (inputs are at most ... long): to_geometric would ...
+    0: 6 of 6 boundaries lie outside the data (inputs are at most ... long): to_geometric would let ...
     """
     if unknown := set(measures) - set(ALL):
         raise ValueError(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
@@ -156,7 +160,9 @@ def examine(
     complexities: dict[str, Complexity] = {}
     invariances: Mapping[str, LayerInvariance] = {}
     if "boundary" in measures:
-        sides = _sides(model, traced, [example] if data is None else (_like(batch, example) for batch in data))
+        sides = _sides(
+            model, traced, [example] if data is None else (_like(batch, example) for batch in data)
+        )
     if "reconstruct" in measures:
         ratios = _ratios(model, example)
     if "complexity" in measures:
@@ -190,17 +196,27 @@ def _of_weights(
         readers = [s for s in r.readers if s.groups == 1 and s.weight.shape[1] % (2 * r.units) == 0]
         phases = {s.name: phase_correlation(s.weight, 2 * r.units) for s in readers}
     turns = None
-    if "perturbation" in measures and folded is not None and planes is not None and bool(planes.defined.all()):
+    if (
+        "perturbation" in measures
+        and folded is not None
+        and planes is not None
+        and bool(planes.defined.all())
+    ):
         turns = perturbation(*folded, epsilon=(1e-3, 1e-2, 1e-1))
     return pairs, phases, planes if "boundary" in measures else None, turns
 
 
 def _sides(model: nn.Module, traced: Trace, batches: Iterable[Batch]) -> dict[str, Activity]:
     """Return on which side of their boundaries the data lie, by rectification."""
-    rectified = {r.name: r for r in traced.rectified}
-    counters = {r.name: ActivityCounter(r.units, *(() if r.scale is None else r.folded())) for r in traced.rectified}
+    rectified = {
+        r.name: r for r in traced.rectified if len(r.shape) > 1
+    }  # else units cannot be told from inputs
+    counters = {
+        name: ActivityCounter(r.units, *(() if r.scale is None else r.folded()))
+        for name, r in rectified.items()
+    }
     by_source: dict[str, list[ActivityCounter]] = defaultdict(list)
-    for r in traced.rectified:
+    for r in rectified.values():
         if r.scale is not None:
             by_source[r.sources[0].name].append(counters[r.name])
 
@@ -220,34 +236,34 @@ def _lengths(node: Node, x: Tensor) -> Tensor | None:
     """Return the lengths of the inputs (patches, of a convolution) that a weight is multiplied with."""
     function, args, _ = node.call
     if node.op != "convolution":
-        return x.norm(dim=-2 if args[-1] is DATA else -1)
+        lengths: Tensor = x.norm(dim=-2 if args[-1] is DATA else -1)
+        return lengths
     if args[6]:  # each output of a transposed convolution has an input of its own shape
         return None
     ones = x.new_ones(args[8], *args[1].shape[1:])
     squares: Tensor = function(x.square(), ones, None, *args[3:])
-    return squares.clamp_min(0).sqrt()
+    return squares.relu().sqrt()
 
 
 def _ratios(model: nn.Module, example: Batch) -> dict[str, Tensor]:
     """Return how much of its input each weighted layer loses, by layer."""
-    ratios: dict[str, Tensor] = {}
+    inputs: list[tuple[Node, Tensor]] = []
 
     def visit(node: Node, value: Tensor) -> None:
         if node.has_weight:
-            ratios[node.name] = _ratio(node, value)
+            inputs.append((node, value.clone()))
 
-    execute(model, example, visit)
-    return ratios
+    execute(model, example, visit)  # gradients, which reconstruction needs, exist only outside of a visit
+    return {node.name: _ratio(node, value) for node, value in inputs}
 
 
 def _complexities(model: nn.Module, traced: Trace, example: Batch) -> dict[str, Complexity]:
     """Return the complexity of each rectified layer's units on the first inputs of the example."""
-    rectified = {r.name: r for r in traced.rectified}
+    rectified = {r.name: r for r in traced.rectified if len(r.shape) > 1}
     found: dict[str, Complexity] = {}
 
     def visit(node: Node, value: Tensor) -> None:
-        if node.kind:
-            r = rectified[node.name]
+        if node.kind and (r := rectified.get(node.name)):
             found[node.name] = complexity(r.by_unit(value)[:, :256], width=r.units)
 
     execute(model, example, visit)
@@ -298,16 +314,24 @@ def _layer_as_dict(layer: Layer) -> dict[str, Any]:
         "sources": [_source_as_dict(source) for source in r.sources],
         "adds": list(r.adds),
         "obstacle": r.obstacle,
-        "pairing": {name: _plain(p) | {"share": p.share, "random_share": p.random_share} for name, p in layer.pairing.items()},
+        "pairing": {
+            name: _plain(p) | {"share": p.share, "random_share": p.random_share}
+            for name, p in layer.pairing.items()
+        },
         "phase_correlation": {
-            name: {"pair": _plain(p.pair), "non_pair": _plain(p.non_pair)} for name, p in layer.phase_correlation.items()
+            name: {"pair": _plain(p.pair), "non_pair": _plain(p.non_pair)}
+            for name, p in layer.phase_correlation.items()
         },
         "boundary": layer.boundary and {"radius": _plain(layer.boundary.radius)},
         "activity": _plain(layer.activity),
         "reconstruction": _plain(layer.reconstruction),
-        "invariance": layer.invariance and _plain(layer.invariance) | {"score": _plain(layer.invariance.score)},
+        "invariance": layer.invariance
+        and _plain(layer.invariance) | {"score": _plain(layer.invariance.score)},
         "perturbation": layer.perturbation
-        and {"epsilon": list(layer.perturbation.epsilon), "turned": _plain({k: v.amax(1) for k, v in layer.perturbation.turned.items()})},
+        and {
+            "epsilon": list(layer.perturbation.epsilon),
+            "turned": _plain({k: v.amax(1) for k, v in layer.perturbation.turned.items()}),
+        },
         "complexity": _plain(layer.complexity),
     }
 

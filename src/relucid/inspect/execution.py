@@ -21,7 +21,14 @@ from torch.utils.weak import WeakTensorKeyDictionary
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
 # The two factors of a product among its arguments, by ATen's name.
-FACTORS = {"convolution": (0, 1), "mm": (0, 1), "bmm": (0, 1), "linear": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
+FACTORS = {
+    "convolution": (0, 1),
+    "mm": (0, 1),
+    "bmm": (0, 1),
+    "linear": (0, 1),
+    "addmm": (1, 2),
+    "baddbmm": (1, 2),
+}
 
 DATA = object()  # stands for the value that depends on the network's input in the arguments of a `Node`
 
@@ -60,7 +67,9 @@ class Node:
         """Of a rectification with a bound for each unit: -1 where it keeps negative values, else 1."""
         _, args, kwargs = self.call
         high = kwargs.get("max", args[2] if len(args) > 2 else None)
-        return torch.where(high == 0, -1.0, 1.0).double().flatten().cpu() if isinstance(high, Tensor) else None
+        return (
+            torch.where(high == 0, -1.0, 1.0).double().flatten().cpu() if isinstance(high, Tensor) else None
+        )
 
     @property
     def has_weight(self) -> bool:
@@ -108,7 +117,9 @@ class _Recorder(TorchDispatchMode):
         self.used: Counter[str] = Counter()  # names
         self.nodes = WeakTensorKeyDictionary()
         self.written: dict[int, Node] = {}  # storage -> the operations that wrote into it
-        self.rectifications: dict[tuple[Node, bool], Node] = {}  # (value, is it negated?) -> its rectification
+        self.rectifications: dict[
+            tuple[Node, bool], Node
+        ] = {}  # (value, is it negated?) -> its rectification
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
@@ -138,10 +149,15 @@ class _Recorder(TorchDispatchMode):
         read = [args, {k: v for k, v in kwargs.items() if k not in outputs}]
         inputs = tuple(self._of(t) for t in _tensors(read))
         op = func._schema.name.partition("::")[2].rstrip("_")
+        if op.endswith("_like") or op.startswith("new_"):  # takes over the shape of a tensor, not its value
+            inputs = ()
         node = _made_of(inputs, op, len(self.executed), self.path[-1])
         node.leaf = node.module in self.leaves
         if len(node.upstream) == 1:
-            node.call = (func, *tree_map(lambda a: DATA if isinstance(a, Tensor) and self._of(a).data else a, read))
+            node.call = (
+                func,
+                *tree_map(lambda a: DATA if isinstance(a, Tensor) and self._of(a).data else a, read),
+            )
             node.kind = self._rectification(node)
         if node.kind:
             inside = not node.leaf or any(_owner(w) == node.module for w in self.weights)
@@ -177,7 +193,11 @@ class _Recorder(TorchDispatchMode):
     def _layer(self, parameters: frozenset[str]) -> str:
         """Return the module that a weight belongs to, or the parameter if its module has several weights."""
         owners = {_owner(p) for p in parameters}
-        if len(owners) == 1 and {w for w in self.weights if _owner(w) in owners} <= parameters and max(owners):
+        if (
+            len(owners) == 1
+            and {w for w in self.weights if _owner(w) in owners} <= parameters
+            and max(owners)
+        ):
             return owners.pop()
         return ", ".join(sorted(parameters))
 
@@ -220,7 +240,11 @@ def _negated(value: Node) -> tuple[Node, bool]:
 
 def _both_phases(value: Node) -> Node | None:
     """Return x if ``value`` is the concatenation of x and -x."""
-    if value.op == "cat" and len(value.upstream) == 2 and _negated(value.inputs[1]) == (value.inputs[0], True):
+    if (
+        value.op == "cat"
+        and len(value.upstream) == 2
+        and _negated(value.inputs[1]) == (value.inputs[0], True)
+    ):
         return value.inputs[0]
     return None
 

@@ -11,7 +11,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from relucid.inspect.examine import Layer
 
-ALIKE = 0.99  # mean |cosine| of the phases' outgoing weights from which a reader treats both alike
+ALIKE = 0.99  # mean |cosine| of the phases' outgoing weights from which a layer treats both alike
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Finding:
     """One thing worth knowing of one layer."""
 
     layer: str
-    kind: str  #: "paired", "twins", "dead", "always on", "nearly linear", "outside the data", "one phase", "undone split"
+    kind: str  #: "paired", "twins", a key of `Activity.kinds`, "one phase" or "undone split"
     sentence: str
     evidence: dict[str, Any]
     suggestion: str  #: a call of `relucid.convert`, or ""
@@ -30,63 +30,67 @@ class Finding:
 
 
 def findings_of(layer: Layer) -> Iterator[Finding]:
-    """Yield what is conspicuous in a layer."""
+    """Yield what is conspicuous in a layer: pairs, sides of boundaries, phases."""
     yield from _pairs(layer)
-    yield from _sides(layer)
-    for reader, found in layer.phase_correlation.items():
-        if found.pair[0] >= ALIKE:
-            sentence = f"{layer.name}: {reader} treats both phases alike (|cosine| {found.pair[0]:.2f}): the split is undone"
-            yield Finding(layer.name, "undone split", sentence, {"reader": reader, "pair": found.pair[0]}, "")
+    if layer.rectified.kind in ("crelu", "avr"):
+        yield from _phases(layer)
+    else:
+        yield from _sides(layer)
 
 
 def _pairs(layer: Layer) -> Iterator[Finding]:
     r = layer.rectified
-    for source in r.sources:
-        found = layer.pairing.get(source.name)
-        if found is None:
-            continue
-        if found.mutual and r.kind == "relu" and r.scale is not None:  # in a sum of branches no pair can be merged
+    for source in (s for s in r.sources if s.name in layer.pairing):
+        found, name = layer.pairing[source.name], source.name
+        if (
+            found.mutual and r.kind == "relu" and r.scale is not None
+        ):  # in a sum of branches none can be merged
             saved = len(found.mutual) * (source.weight[0].numel() + (source.bias is not None))
             sentence = (
-                f"{source.name}: {found.share:.0%} of filters have an opposite partner "
-                f"(random: {found.random_share:.1%}): to_crelu(mode='merge') would save {saved:,} weights"
+                f"{name}: {found.share:.0%} of filters have an opposite partner (random: {found.random_share:.1%}): "
+                f"to_crelu(mode='merge') would save {saved:,} weights"
             )
-            evidence = {"pairs": found.mutual, "share": found.share, "random_share": found.random_share, "saved": saved}
-            yield Finding(layer.name, "paired", sentence, evidence, _call("to_crelu", layer, mode="merge"))
-        twins = _indices(found.twins)
-        if twins:
-            sentence = f"{source.name}: {len(twins)} of {len(found.twins)} filters have a nearly identical twin"
+            shares = {"share": found.share, "random_share": found.random_share, "saved": saved}
+            call = _call("to_crelu", layer, mode="merge")
+            yield Finding(layer.name, "paired", sentence, {"pairs": found.mutual, **shares}, call)
+        if twins := _indices(found.twins):
+            sentence = f"{name}: {len(twins)} of {len(found.twins)} filters have a nearly identical twin"
             yield Finding(layer.name, "twins", sentence, {"units": twins}, "")
 
 
 def _sides(layer: Layer) -> Iterator[Finding]:
-    activity, name = layer.activity, layer.name
+    activity = layer.activity
     if activity is None:
         return
-    units, inputs = len(activity.active), activity.inputs
-    if layer.rectified.kind in ("crelu", "avr"):
-        one = _indices(activity.dead | activity.always_on)
-        if one:
-            sentence = f"{name}: {len(one)} of {units} units have one phase only on {inputs} inputs: they are linear there"
-            yield Finding(name, "one phase", sentence, {"units": one, "inputs": inputs}, "")
-        return
-    expand, geometric = _call("to_crelu", layer, mode="expand"), _call("to_geometric", layer)
-    advice = {
-        "dead": (f"units are dead on {inputs} inputs", "to_crelu(mode='expand') would give them their other phase", expand),
-        "always on": (f"units are never off on {inputs} inputs", "to_geometric would let their boundaries move", geometric),
-        "nearly linear": (f"units are off on at most 1% of {inputs} inputs", "to_geometric would let their boundaries move", geometric),
-        "outside the data": (
-            f"boundaries lie outside the data (inputs are at most {activity.shell[1] if activity.shell else 0:.3g} long)",
-            "to_geometric would let them move back steadily",
-            geometric,
-        ),
+    on = f"on {activity.inputs} inputs"
+    longest = activity.shell[1] if activity.shell else 0.0
+    what = {
+        "dead": f"units are dead {on}",
+        "always on": f"units are never off {on}",
+        "nearly linear": f"units are off at most 1% of the time {on}",
+        "outside the data": f"boundaries lie outside the data (inputs are at most {longest:.3g} long)",
     }
+    revive = (
+        "to_crelu(mode='expand') would give them their other phase",
+        _call("to_crelu", layer, mode="expand"),
+    )
+    move = "to_geometric would let their boundaries move steadily", _call("to_geometric", layer)
     for kind, mask in activity.kinds().items():
-        found = _indices(mask)
-        if found:
-            what, remedy, suggestion = advice[kind]
-            sentence = f"{name}: {len(found)} of {units} {what}: {remedy}"
-            yield Finding(name, kind, sentence, {"units": found, "inputs": inputs}, suggestion)
+        if units := _indices(mask):
+            remedy, call = revive if kind == "dead" else move
+            sentence = f"{layer.name}: {len(units)} of {len(mask)} {what[kind]}: {remedy}"
+            yield Finding(layer.name, kind, sentence, {"units": units, "inputs": activity.inputs}, call)
+
+
+def _phases(layer: Layer) -> Iterator[Finding]:
+    activity, name = layer.activity, layer.name
+    if activity is not None and (units := _indices(activity.dead | activity.always_on)):
+        sentence = f"{name}: {len(units)} of {len(activity.dead)} units have one phase only on {activity.inputs} inputs"
+        yield Finding(name, "one phase", sentence, {"units": units, "inputs": activity.inputs}, "")
+    for reader, found in layer.phase_correlation.items():
+        if found.pair[0] >= ALIKE:
+            sentence = f"{name}: {reader} undoes the split, both phases get the same weights up to sign"
+            yield Finding(name, "undone split", sentence, {"reader": reader, "pair": found.pair[0]}, "")
 
 
 def _indices(mask: Tensor) -> list[int]:

@@ -104,7 +104,9 @@ def invariance(
             for name, response in _responses(model, change(x), chosen).items():
                 again[name] += ((response > thresholds[name].unsqueeze(1)) & fires[name]).sum(1).cpu()
     results = {
-        name: LayerInvariance(thresholds[name].cpu(), fired[name] / total[name], again[name] / len(changes) / fired[name])
+        name: LayerInvariance(
+            thresholds[name].cpu(), fired[name] / total[name], again[name] / len(changes) / fired[name]
+        )
         for name in thresholds
     }
     return Invariance(results, tuple(changes))
@@ -135,7 +137,9 @@ class _Selection:
         self.bits = torch.zeros(units, dtype=torch.int64)
         self.known = 0  # how many bits of 31
         self.total = 0
-        self.rank: Tensor | None = None  # of the wanted response from the top, among those that begin with `bits`
+        self.rank: Tensor | None = (
+            None  # of the wanted response from the top, among those that begin with `bits`
+        )
         self.histogram = torch.zeros(0, dtype=torch.int64)
 
     def count(self, response: Tensor, width: int) -> None:
@@ -182,7 +186,9 @@ def _chosen(model: nn.Module, example: Tensor, layers: Sequence[str] | None) -> 
     rectified = trace(model, example).rectified
     known = {name for r in rectified for name in (r.name, r.layer)}
     if layers is not None and (unknown := set(layers) - known):
-        raise ValueError(f"no rectified layer is named {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
+        raise ValueError(
+            f"no rectified layer is named {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}"
+        )
     return {r.name: r for r in rectified if layers is None or r.name in layers or r.layer in layers}
 
 
@@ -191,7 +197,9 @@ class _Batches:
 
     def __init__(self, images: Tensor | Iterable[Any]) -> None:
         if not isinstance(images, Tensor) and iter(images) is images:
-            raise ValueError("images are gone over several times: give a tensor, a list or a loader, no iterator")
+            raise ValueError(
+                "images are gone over several times: give a tensor, a list or a loader, no iterator"
+            )
         self.images = images.split(64) if isinstance(images, Tensor) else images
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -206,7 +214,9 @@ def _standard(crop: int | None) -> dict[str, Transform]:
     moves: dict[str, Transform] = (
         {place: partial(_crop, size=crop, place=place) for place in places}
         if crop
-        else {f"3 pixels {way}": partial(_shift, right=right, down=down) for way, (right, down) in steps.items()}
+        else {
+            f"3 pixels {way}": partial(_shift, right=right, down=down) for way, (right, down) in steps.items()
+        }
     )
     return {"flip": lambda x: origin(x).flip(-1), "rotate 15°": lambda x: _rotate(origin(x), 15), **moves}
 

@@ -70,7 +70,9 @@ class Pairing:
         density = below.diff() / edges.diff()
         centres = (edges[1:] + edges[:-1]) / 2
         mu = self.opposite[~self.opposite.isnan()]
-        bars = go.Histogram(x=mu.tolist(), xbins={"size": 0.02}, histnorm="probability density", name="filters")
+        bars = go.Histogram(
+            x=mu.tolist(), xbins={"size": 0.02}, histnorm="probability density", name="filters"
+        )
         line = go.Scatter(x=centres.tolist(), y=density.tolist(), name="random filters", mode="lines")
         layout = {"xaxis_title": "cosine with the most opposite filter", "yaxis_title": "density"}
         return go.Figure([bars, line], {"title": title, **layout})
@@ -104,14 +106,18 @@ def pairing(weight: Tensor, groups: int = 1, *, level: float = 0.01, threshold: 
         raise ValueError("pairing takes finite floating-point weights; these hold integers, nan or inf")
     size = len(filters) // groups
     extremes = [_extremes(block, offset=size * g) for g, block in enumerate(filters.split(size))]
-    opposite, opposite_index, aligned, aligned_index = (torch.cat(part).cpu() for part in zip(*extremes, strict=True))
+    opposite, opposite_index, aligned, aligned_index = (
+        torch.cat(part).cpu() for part in zip(*extremes, strict=True)
+    )
     dimension = filters.shape[1]
     p_value = extreme_p_value(opposite.nan_to_num(1.0), dimension, size - 1)
     mostly_opposite = (opposite <= threshold) & (aligned <= 1e-6 - opposite)  # equal up to rounding counts
     paired = mostly_opposite & discoveries(p_value, level)
     aligned_p_value = extreme_p_value(-aligned.nan_to_num(-1.0), dimension, size - 1)  # by symmetry
     twins = (aligned >= TWINS) & discoveries(aligned_p_value, level)
-    return Pairing(opposite, opposite_index, aligned, aligned_index, p_value, paired, twins, dimension, size - 1)
+    return Pairing(
+        opposite, opposite_index, aligned, aligned_index, p_value, paired, twins, dimension, size - 1
+    )
 
 
 def _extremes(filters: Tensor, offset: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -178,7 +184,7 @@ def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8) -> Figure:
     pairs = torch.nn.functional.pad(pairs, (0, 1, 0, 1), value=1.0)
     missing = -len(pairs) % columns
     pairs = torch.cat([pairs, pairs.new_ones(missing, *pairs.shape[1:])])
-    height, width = pairs.shape[2:]
-    grid = pairs.unflatten(0, (-1, columns)).permute(0, 3, 1, 4, 2).reshape(-1, columns * width, 3)
+    grid = pairs.unflatten(0, (-1, columns)).permute(0, 3, 1, 4, 2)  # rows, height, columns, width, colours
+    grid = grid.flatten(2, 3).flatten(0, 1)
     picture = go.Image(z=(grid * 255).round().to(torch.uint8).numpy())
     return go.Figure(picture, {"xaxis_visible": False, "yaxis_visible": False})

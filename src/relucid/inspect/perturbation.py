@@ -27,21 +27,28 @@ class Perturbation:
     after: dict[str, tuple[Boundary, ...]]  #: by parameterization, one for each epsilon
     turned: dict[str, Tensor]  #: by parameterization: the angle between u and u', (epsilons, N)
     moved: dict[str, Tensor]  #: by parameterization: |phi' - phi|, (epsilons, N)
-    first_order: Tensor  #: (epsilons, N): |epsilon|_M of gmp Theorem 3, what "geometric" turns by as epsilon -> 0
+    first_order: (
+        Tensor  #: (epsilons, N): |epsilon|_M of gmp Theorem 3, what "geometric" turns by as epsilon -> 0
+    )
     bound: Tensor  #: (epsilons,): |epsilon|_2, which "geometric" never exceeds
 
     def summary(self) -> str:
         """One line a parameterization."""
+        largest = {
+            name: float(turned[-1].nan_to_num(0).max().rad2deg()) for name, turned in self.turned.items()
+        }
         return "\n".join(
-            f"{name}: turns by at most {float(turned[-1].nan_to_num(0).max().rad2deg()):.3g}° for epsilon = {self.epsilon[-1]:g}"
-            for name, turned in self.turned.items()
+            f"{name}: turns by at most {angle:.3g}° for epsilon = {self.epsilon[-1]:g}"
+            for name, angle in largest.items()
         )
 
     def figure(self) -> Figure:
         """The largest angle against epsilon, with Theorem 3's bound (gmp Fig. 1b-e in any dimension)."""
         import plotly.graph_objects as go
 
-        lines = {name: turned.nan_to_num(0).amax(1) for name, turned in self.turned.items()} | {"bound": self.bound}
+        lines = {name: turned.nan_to_num(0).amax(1) for name, turned in self.turned.items()} | {
+            "bound": self.bound
+        }
         traces = [go.Scatter(x=self.epsilon, y=y.tolist(), name=name) for name, y in lines.items()]
         axes = {"xaxis_title": "ε", "yaxis_title": "largest angle", "xaxis_type": "log", "yaxis_type": "log"}
         return go.Figure(traces, axes)
@@ -88,6 +95,8 @@ def perturbation(weight: Tensor, bias: Tensor | None, epsilon: Sequence[float]) 
         after={name: tuple(boundaries) for name, boundaries in after.items()},
         turned={name: torch.stack([turned for _, turned in c]) for name, c in changes.items()},
         moved={name: torch.stack([moved for moved, _ in c]) for name, c in changes.items()},
-        first_order=sizes.unsqueeze(1) * metric(angles).sum(1).sqrt() if angles.shape[1] else torch.zeros(len(sizes), len(w)),
+        first_order=sizes.unsqueeze(1) * metric(angles).sum(1).sqrt()
+        if angles.shape[1]
+        else torch.zeros(len(sizes), len(w)),
         bound=sizes * math.sqrt(angles.shape[1]),
     )

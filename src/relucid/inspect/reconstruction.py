@@ -73,7 +73,9 @@ def reconstruct(
         target = _responses(features, operator.offset.shape)
     else:
         if indices.shape != features.shape:
-            raise ValueError(f"indices {tuple(indices.shape)} are not those of features {tuple(features.shape)}")
+            raise ValueError(
+                f"indices {tuple(indices.shape)} are not those of features {tuple(features.shape)}"
+            )
         operator = _Affine(lambda x: _pooled(layer(x), indices) * (features > 0), start)
         target = features.clamp_min(0)
     return Reconstruction(*_least_squares(operator, target - operator.offset, start, tolerance, iterations))
@@ -85,8 +87,8 @@ def reconstruction_ratio(original: Tensor, reconstructed: Tensor) -> Tensor:
     >>> reconstruction_ratio(torch.tensor([[3.0, 4.0]]), torch.tensor([[3.0, 0.0]]))
     tensor([0.8000])
     """
-    lost: Tensor = (original - reconstructed).flatten(1).norm(dim=1)
-    return lost / original.flatten(1).norm(dim=1)
+    ratio: Tensor = (original - reconstructed).flatten(1).norm(dim=1) / original.flatten(1).norm(dim=1)
+    return ratio
 
 
 def ratio_of_layer(layer: Layer, inputs: Tensor, pool: nn.MaxPool2d | None = None) -> Tensor:
@@ -112,7 +114,9 @@ def random_layer(layer: nn.Module) -> nn.Module:
     `ratio_of_layer` of it is the simulated baseline. `random_ratio` is not: max-pooling selects.
     """
     if not isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        raise TypeError(f"random filters replace those of a linear or convolution layer, not of {type(layer).__name__}")
+        raise TypeError(
+            f"random filters replace those of a linear or convolution layer, not of {type(layer).__name__}"
+        )
     layer = copy.deepcopy(layer)
     with torch.no_grad():
         layer.weight.normal_()
@@ -155,8 +159,7 @@ def frame_bounds(layer: nn.Module, input_shape: Sequence[int]) -> tuple[float, f
         )
     basis = torch.eye(inputs, dtype=weight.dtype, device=weight.device).view(-1, *input_shape)
     dense = _Affine(layer, torch.zeros_like(basis))(basis).flatten(1)
-    values = torch.linalg.svdvals(dense.double())
-    values = values[values > values[0] * max(dense.shape) * torch.finfo(weight.dtype).eps]
+    values = _squared_singular_values(dense).sqrt()
     return float(values[-1]), float(values[0])
 
 
@@ -198,10 +201,12 @@ def pooling_bound(filters: Tensor, coefficients: Tensor, stride: int = 1) -> Poo
     lmin = _squared_singular_values(shifted[rows, participating])[-1]
     lmax = _squared_singular_values(shifted[rows, selected])[0]
     every = torch.arange(len(filters))
-    equations = torch.cat([
-        shifted[every, largest][responses[every, largest] > 0],
-        shifted[every, least][responses[every, least] < 0],
-    ])
+    equations = torch.cat(
+        [
+            shifted[every, largest][responses[every, largest] > 0],
+            shifted[every, least][responses[every, least] < 0],
+        ]
+    )
     reconstructed = torch.linalg.pinv(equations) @ (equations @ x)
     printed, tightened = ((lmax - lmin).clamp_min(0) / lmin).sqrt(), (1 - lmin / lmax).clamp_min(0).sqrt()
     return PoolingBound(float((x - reconstructed).norm() / x.norm()), float(printed), float(tightened))
@@ -276,8 +281,8 @@ def _least_squares(
 
 def _squares(x: Tensor) -> Tensor:
     """Return the squared length of every entry of a batch."""
-    squared: Tensor = x.flatten(1).square()
-    return squared.sum(1)
+    squares: Tensor = x.flatten(1).square().sum(1)
+    return squares
 
 
 def _like(scalars: Tensor, x: Tensor) -> Tensor:
@@ -319,5 +324,6 @@ def _stacked(
 
 def _squared_singular_values(rows: Tensor) -> Tensor:
     """Return the squares of the non-zero singular values, largest first."""
-    values = torch.linalg.svdvals(rows)
-    return values[values > values[0] * max(rows.shape) * torch.finfo(rows.dtype).eps].square()
+    values: Tensor = torch.linalg.svdvals(rows)
+    nonzero: Tensor = values[values > values[0] * max(rows.shape) * torch.finfo(rows.dtype).eps]
+    return nonzero.square()

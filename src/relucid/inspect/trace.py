@@ -14,25 +14,76 @@ from relucid.inspect.execution import DATA, Batch, Node, execute
 
 # Operations that a walk from a rectification back to its weights passes through, by ATen's name.
 VIEWS = {
-    *("view", "_unsafe_view", "reshape", "_reshape_alias", "permute", "transpose", "t", "unsqueeze", "squeeze"),
-    *("clone", "contiguous", "_to_copy", "detach", "alias", "expand", "copy", "lift_fresh", "_assert_tensor_metadata"),
+    *(
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "permute",
+        "transpose",
+        "t",
+        "unsqueeze",
+        "squeeze",
+    ),
+    *(
+        "clone",
+        "contiguous",
+        "_to_copy",
+        "detach",
+        "alias",
+        "expand",
+        "copy",
+        "lift_fresh",
+        "_assert_tensor_metadata",
+    ),
 }
 AFFINE = {"add", "sub", "rsub", "mul", "div", "neg"}
-BATCH_NORMS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit_no_training"}
+BATCH_NORMS = {
+    "native_batch_norm",
+    "cudnn_batch_norm",
+    "miopen_batch_norm",
+    "_native_batch_norm_legit_no_training",
+}
 MAX_POOLS = {"max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"}
-FOLDED = VIEWS | AFFINE | BATCH_NORMS | MAX_POOLS  # may be the same affine map at every place: `_fold` finds out
+FOLDED = (
+    VIEWS | AFFINE | BATCH_NORMS | MAX_POOLS
+)  # may be the same affine map at every place: `_fold` finds out
 PASSED = FOLDED | {
     *("native_layer_norm", "native_group_norm", "_native_batch_norm_legit"),
     *("slice", "select", "split", "split_with_sizes", "unbind", "narrow", "index", "cat", "stack", "repeat"),
     *("constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
     *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle", "roll", "flip"),
-    *("mean", "sum", "avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
-    *("adaptive_max_pool2d", "upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
+    *(
+        "mean",
+        "sum",
+        "avg_pool1d",
+        "avg_pool2d",
+        "avg_pool3d",
+        "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool3d",
+    ),
+    *(
+        "adaptive_max_pool2d",
+        "upsample_nearest1d",
+        "upsample_nearest2d",
+        "upsample_bilinear2d",
+        "upsample_bicubic2d",
+    ),
     *("overwritten", "as_strided"),
 }
 # Activations that rectify nothing: no input is set to 0, so no unit has a boundary and none can be dead.
 OTHER_ACTIVATIONS = {
-    *("gelu", "silu", "mish", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus", "log_sigmoid_forward"),
+    *(
+        "gelu",
+        "silu",
+        "mish",
+        "hardswish",
+        "hardsigmoid",
+        "sigmoid",
+        "tanh",
+        "softplus",
+        "log_sigmoid_forward",
+    ),
     *("leaky_relu", "rrelu_with_noise", "_prelu_kernel", "elu", "celu", "hardtanh", "threshold"),
     *("softshrink", "hardshrink", "clamp", "clamp_min", "_softmax", "_log_softmax"),
 }
@@ -63,9 +114,13 @@ class Rectified:
     doubled: int  #: the first so many units keep both phases (CReLU)
     sources: tuple[Source, ...]
     adds: tuple[str, ...]  #: what else is in the rectified sum: earlier rectifications, the input
-    readers: tuple[Source, ...]  #: the weights that take the rectified value, through norms and pooling at most
+    readers: tuple[
+        Source, ...
+    ]  #: the weights that take the rectified value, through norms and pooling at most
     sign: Tensor | None  #: (units,): -1 where negative values are kept (r max(s, 0) with r < 0), or none are
-    scale: Tensor | None  #: (units,): sign times the rectified value is scale * (weight . x + bias) + shift of the one source
+    scale: (
+        Tensor | None
+    )  #: (units,): sign times the rectified value is scale * (weight . x + bias) + shift of the one source
     shift: Tensor | None  #: (units,)
     obstacle: str  #: why ``scale`` and ``shift`` are None, or ""
 
@@ -160,7 +215,11 @@ def _attribute(node: Node, readers: list[Source]) -> Rectified:
     else:
         obstacle = f"no weight feeds it, only {', '.join(adds)}"
     if dim is None:  # convolutions have their units in dimension 1, other layers in the last
-        dim = 1 if (sources[0].is_convolution if sources else len(shape) > 2) else len(shape) - 1
+        dim = (
+            1
+            if len(shape) > 1 and (sources[0].is_convolution if sources else len(shape) > 2)
+            else len(shape) - 1
+        )
     sign, doubled = node.sign, node.phases[dim] if node.kind == "crelu" else 0
     if sign is not None and scale is not None and shift is not None:
         scale, shift = sign * scale, sign * shift
@@ -235,7 +294,12 @@ def _fold(origin: Node, path: Path) -> tuple[Tensor | None, Tensor | None, int |
         if node.op not in FOLDED:
             return None, None, None, f"{_label(node)} stands between"
         if node.op in BATCH_NORMS and node.call[1][5] and node.op != "_native_batch_norm_legit_no_training":
-            return None, None, None, f"{_label(node)} has no running statistics: its boundaries move with every batch"
+            return (
+                None,
+                None,
+                None,
+                f"{_label(node)} has no running statistics: its boundaries move with every batch",
+            )
     dim = 1 if origin.op == "convolution" else len(origin.shape) - (2 if origin.call[1][-1] is DATA else 1)
     units = origin.shape[dim]
     numbers = torch.arange(units, dtype=torch.float64).view(-1, *[1] * (len(origin.shape) - dim - 1))
@@ -247,7 +311,12 @@ def _fold(origin: Node, path: Path) -> tuple[Tensor | None, Tensor | None, int |
         expected = scale[:, :1] * (1 + torch.arange(units)).unsqueeze(1)
         if _close(shift, shift[:, :1]) and _close(scale, scale[:, :1]) and _close(counted, expected):
             return scale[:, 0].clone(), shift[:, 0].clone(), d, ""
-    return None, None, None, f"not the same affine map at every place, because of {', '.join(map(_label, path))}"
+    return (
+        None,
+        None,
+        None,
+        f"not the same affine map at every place, because of {', '.join(map(_label, path))}",
+    )
 
 
 def _close(x: Tensor, y: Tensor) -> bool:
@@ -305,7 +374,10 @@ def _feeds(node: Node, consumers: dict[Node, list[Node]]) -> list[str]:
 def _activations(nodes: list[Node]) -> list[tuple[str, str]]:
     """Return the activations that are no rectifications."""
     return [
-        (node.module or "the network", f"{node.op} sets nothing to zero: its units have no boundary to examine")
+        (
+            node.module or "the network",
+            f"{node.op} sets nothing to zero: its units have no boundary to examine",
+        )
         for node in nodes
         if node.op in OTHER_ACTIVATIONS and not node.kind and not node.twin and node.data
     ]
@@ -318,9 +390,14 @@ def _elsewhere(nodes: list[Node], weights: list[str]) -> list[tuple[str, str]]:
     for node in (node for node in nodes if node.data):
         used = frozenset().union(*(n.parameters for n in node.inputs if not n.data))
         products |= used if node.has_weight else set()
-        users |= {name: node.op for name in used}
+        users |= dict.fromkeys(used, node.op)
     return [
-        (name, f"used by {users[name]}, which is not taken apart" if name in users else "not used on this example")
+        (
+            name,
+            f"used by {users[name]}, which is not taken apart"
+            if name in users
+            else "not used on this example",
+        )
         for name in weights
         if name not in products
     ]

@@ -53,7 +53,9 @@ class Evolution:
         import plotly.graph_objects as go
 
         if layer not in self.locations:
-            raise ValueError(f"paths are kept for layers of one or two inputs: {', '.join(self.locations) or 'none'}")
+            raise ValueError(
+                f"paths are kept for layers of one or two inputs: {', '.join(self.locations) or 'none'}"
+            )
         paths = self.locations[layer].transpose(0, 1).tolist()
         plane = self.locations[layer].shape[2] == 2
         steps = list(self.steps)
@@ -61,7 +63,9 @@ class Evolution:
             go.Scatter(x=[p[0] for p in path], y=[p[1] for p in path] if plane else steps, name=f"unit {i}")
             for i, path in enumerate(paths)
         ]
-        return go.Figure(lines, {"xaxis_title": "φ1" if plane else "φ", "yaxis_title": "φ2" if plane else "step"})
+        return go.Figure(
+            lines, {"xaxis_title": "φ1" if plane else "φ", "yaxis_title": "φ2" if plane else "step"}
+        )
 
 
 class BoundaryTracker:
@@ -91,7 +95,9 @@ class BoundaryTracker:
         if every < 1:
             raise ValueError(f"every is a number of steps, at least 1; got {every}")
         self.every = every
-        self.layers, self.skipped = _all_layers(model) if example is None else _rectified_layers(model, example)
+        self.layers, self.skipped = (
+            _all_layers(model) if example is None else _rectified_layers(model, example)
+        )
         self.time = 0
         self.steps: list[int] = []
         self.moved: dict[str, list[Tensor]] = {name: [] for name in self.layers}
@@ -123,8 +129,12 @@ class BoundaryTracker:
 
     def result(self) -> Evolution:
         """Return what was seen so far."""
-        moved = {name: torch.stack(values) if values else torch.empty(0) for name, values in self.moved.items()}
-        turned = {name: torch.stack(values) if values else torch.empty(0) for name, values in self.turned.items()}
+        moved = {
+            name: torch.stack(values) if values else torch.empty(0) for name, values in self.moved.items()
+        }
+        turned = {
+            name: torch.stack(values) if values else torch.empty(0) for name, values in self.turned.items()
+        }
         locations = {name: torch.stack(values) for name, values in self.locations.items()}
         return Evolution(tuple(self.steps), moved, turned, locations, dict(self.skipped))
 

@@ -1,0 +1,217 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from relucid.inspect.boundary import ActivityCounter, Boundary, boundary, hyperplanes
+from relucid.nn.geometric import GeometricConv2d, GeometricLinear
+from relucid.nn.meannorm import MeanNorm
+from relucid.nn.sphere import unit_vector
+
+quick = settings(deadline=None, max_examples=40)
+seeds = st.integers(0, 2**32)
+
+
+def trained_norm(units):
+    norm = nn.BatchNorm1d(units).double().eval()
+    for tensor in (norm.weight.data, norm.bias.data, norm.running_mean):
+        tensor.normal_()
+    norm.running_var.uniform_(0.1, 3)
+    return norm
+
+
+def mean_norm(units):
+    norm = MeanNorm(units, bias=True).double().eval()
+    norm.running_mean.normal_()
+    norm.bias.data.normal_()
+    return norm
+
+
+LAYERS = {
+    "standard": lambda n, k: (nn.Linear(n, k).double(), None),
+    "no bias": lambda n, k: (nn.Linear(n, k, bias=False).double(), None),
+    "weight norm": lambda n, k: (weight_norm(nn.Linear(n, k)).double(), None),
+    "geometric": lambda n, k: (GeometricLinear(n, k).double(), None),
+    "batch norm": lambda n, k: (nn.Linear(n, k).double(), trained_norm(k)),
+    "batch norm, no bias": lambda n, k: (nn.Linear(n, k, bias=False).double(), trained_norm(k)),
+    "mean norm": lambda n, k: (nn.Linear(n, k).double(), mean_norm(k)),
+    "geometric, batch norm": lambda n, k: (GeometricLinear(n, k).double(), trained_norm(k)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@quick
+@given(seeds, st.integers(1, 9), st.integers(1, 7))
+def test_what_is_rectified_is_the_distance_times_the_length_of_the_weights(name, seed, inputs, units):
+    torch.manual_seed(seed)
+    layer, norm = LAYERS[name](inputs, units)
+    if isinstance(layer, GeometricLinear):
+        layer.offset.data.normal_()
+        layer.scale.data.uniform_(0.5, 2)
+    found = boundary(layer, norm)
+    x = torch.randn(20, inputs, dtype=torch.float64)
+    with torch.no_grad():
+        value = layer(x) if norm is None else norm(layer(x))
+        at_location = torch.stack(
+            [
+                (layer(phi.unsqueeze(0)) if norm is None else norm(layer(phi.unsqueeze(0))))[0, i]
+                for i, phi in enumerate(found.location)
+            ]
+        )
+    torch.testing.assert_close(found.direction.norm(dim=1), torch.ones(units, dtype=torch.float64))
+    torch.testing.assert_close(
+        at_location, torch.zeros_like(at_location), rtol=0, atol=1e-8 * float(value.abs().max() + 1)
+    )
+    ratio = value / found.distance(x)
+    torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio), rtol=1e-4, atol=1e-6)
+    assert (ratio > 0).all()
+
+
+def test_the_location_is_the_nearest_point_of_the_boundary():
+    found = hyperplanes(torch.randn(5, 4), torch.randn(5))
+    torch.testing.assert_close(found.location.norm(dim=1), found.radius.abs())
+
+
+def test_where_batch_norm_stands_the_offset_is_that_of_the_folded_layer():
+    # b + sigma beta / gamma - mu, in units of |w|, and turned round where gamma < 0
+    layer, norm = nn.Linear(3, 50).double(), trained_norm(50)
+    found = boundary(layer, norm)
+    sigma = (norm.running_var + norm.eps).sqrt()
+    offset = layer.bias + sigma * norm.bias / norm.weight - norm.running_mean
+    expected = norm.weight.sign() * offset / layer.weight.norm(dim=1)
+    torch.testing.assert_close(found.radius, expected.detach())
+
+
+def test_batch_norm_is_a_parameterization():
+    # gmp Eq. 6, for centred inputs: gamma (w / |w|_S)^T x + beta with S the covariance of the inputs
+    x = torch.randn(200, 4, dtype=torch.float64) @ torch.randn(4, 4, dtype=torch.float64)
+    x = x - x.mean(0)
+    layer, norm = nn.Linear(4, 6).double(), nn.BatchNorm1d(6, eps=1e-30).double()
+    norm.weight.data.normal_()
+    norm.bias.data.normal_()
+    covariance = x.T @ x / len(x)
+    length = torch.einsum("ki,ij,kj->k", layer.weight, covariance, layer.weight).sqrt()
+    expected = norm.weight * (x @ layer.weight.T) / length + norm.bias
+    torch.testing.assert_close(norm(layer(x)), expected)
+    found = hyperplanes(norm.weight.unsqueeze(1) * layer.weight / length.unsqueeze(1), norm.bias)
+    torch.testing.assert_close(found.distance(x) > 0, norm(layer(x)) > 0)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: nn.Conv2d(2, 5, 3, stride=2), lambda: GeometricConv2d(2, 5, 3, stride=2)]
+)
+def test_the_input_of_a_convolution_is_the_patch_that_a_filter_sees(make):
+    layer = make()
+    x = torch.randn(1, 2, 7, 7)
+    patches = nn.functional.unfold(x, 3, stride=2).squeeze(0).T
+    found = boundary(layer)
+    weight = layer.weight.flatten(1).norm(dim=1)
+    expected = layer(x).flatten(2).squeeze(0).T / weight
+    torch.testing.assert_close(found.distance(patches), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_angles_and_direction_say_the_same():
+    found = boundary(nn.Linear(6, 4).double())
+    torch.testing.assert_close(unit_vector(found.angles), found.direction)
+
+
+def test_a_boundary_is_a_snapshot_that_training_does_not_change():
+    layer = GeometricLinear(6, 4)
+    found = boundary(layer)
+    direction, radius = found.direction.clone(), found.radius.clone()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter += 1
+    assert torch.equal(found.direction, direction)
+    assert torch.equal(found.radius, radius)
+
+
+def test_a_unit_without_weights_has_no_boundary():
+    layer = nn.Linear(3, 2)
+    layer.weight.data[1] = 0
+    found = boundary(layer)
+    assert found.defined.tolist() == [True, False]
+    assert not found.direction[1].any()
+    assert found.summary().startswith("1 boundaries")
+    layer.weight.data.zero_()
+    assert boundary(layer).summary() == "no unit has a boundary"
+
+
+@pytest.mark.parametrize("layer", [nn.ReLU(), nn.ConvTranspose2d(2, 3, 3), nn.BatchNorm1d(3)])
+def test_what_has_no_boundary_is_refused(layer):
+    with pytest.raises(TypeError, match=f"not {type(layer).__name__}"):
+        boundary(layer)
+
+
+def test_a_norm_without_running_statistics_is_refused():
+    with pytest.raises(TypeError, match="move with every batch"):
+        boundary(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False))
+
+
+def count(values, **weights):
+    counter = ActivityCounter(len(values), **weights)
+    for batch in values.split(3, 1):
+        counter.update(batch)
+    return counter
+
+
+@quick
+@given(seeds, st.integers(1, 6), st.integers(1, 20))
+def test_sides_and_distances_are_those_of_all_inputs_at_once(seed, units, inputs):
+    torch.manual_seed(seed)
+    weight, bias, x = torch.randn(units, 4), torch.randn(units), torch.randn(inputs, 4)
+    counter = count(weight @ x.T + bias.unsqueeze(1), weight=weight, bias=bias)
+    counter.update_shell(x.norm(dim=1))
+    found, distance = counter.result(), hyperplanes(weight, bias).distance(x)
+    torch.testing.assert_close(found.active, (distance > 0).double().mean(0))
+    torch.testing.assert_close(found.distance, distance.abs().double().mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.nearest, distance.abs().amin(0).double(), rtol=1e-3, atol=1e-5)
+    assert found.outside.tolist() == (bias.abs() / weight.norm(dim=1) > x.norm(dim=1).max()).tolist()
+    assert found.inputs == inputs
+
+
+def test_dead_always_on_and_nearly_linear_units_are_told_apart():
+    values = torch.ones(6, 200)
+    values[0] = -1.0  # dead
+    values[1] = 0.0  # dead too: nothing is positive
+    values[3, :2] = -1.0  # off on 1%
+    values[4, :3] = -1.0  # off on 1.5%
+    values[5, :50] = 0.0  # never off
+    found = count(values).result()
+    assert found.dead.tolist() == [True, True, False, False, False, False]
+    assert found.always_on.tolist() == [False, False, True, False, False, True]
+    assert found.nearly_linear.tolist() == [False, False, False, True, False, False]
+    assert found.distance is None
+    assert found.summary() == "of 6 units on 200 inputs: 2 dead, 2 always on, 1 nearly linear"
+
+
+def test_a_boundary_beyond_every_input_is_outside_the_data():
+    counter = count(torch.ones(2, 5), weight=torch.tensor([[1.0], [1.0]]), bias=torch.tensor([3.0, 5.0]))
+    counter.update_shell(torch.tensor([1.0, 2.0]))
+    counter.update_shell(torch.tensor([4.0]))
+    assert counter.result().shell == (1.0, 4.0)
+    assert counter.result().outside.tolist() == [False, True]
+
+
+def test_boundaries_in_one_dimension_are_drawn_where_units_switch():
+    found = hyperplanes(torch.tensor([[2.0], [-1.0]]), torch.tensor([4.0, 3.0]))
+    first, second, places, data = found.figure(torch.tensor([0.5, 7.0])).data
+    assert places.x == (-2.0, 3.0)
+    assert max(x for x, y in zip(first.x, first.y, strict=True) if y == 0) <= -2.0
+    assert min(x for x, y in zip(second.x, second.y, strict=True) if y == 0) >= 3.0
+    assert data.x == (0.5, 7.0)
+
+
+def test_boundaries_in_two_dimensions_are_lines_through_their_locations():
+    found = hyperplanes(torch.randn(3, 2), torch.randn(3))
+    lines = [trace for trace in found.figure(torch.randn(5, 2)).data if trace.mode == "lines"]
+    for line, u, radius in zip(lines, found.direction, found.radius, strict=True):
+        ends = torch.tensor([line.x, line.y]).T.float()
+        torch.testing.assert_close(ends @ u, -radius.expand(2), rtol=1e-4, atol=1e-4)
+
+
+def test_more_dimensions_are_not_drawn():
+    with pytest.raises(ValueError, match="3 inputs"):
+        Boundary(torch.eye(3), torch.zeros(3)).figure()

@@ -1,0 +1,293 @@
+import builtins
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from relucid.inspect import examine, invariance, pairing
+from relucid.inspect.examine import ALL
+from relucid.nn.activation import AVR, CReLU
+
+
+def settle(net, data):
+    """Give every batch norm the statistics of the data."""
+    norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = None
+    with torch.no_grad():
+        net.train()(data)
+    return net.eval()
+
+
+def planted(seed):
+    """A network with planted units, its data, and what is planted: {layer: {kind: units}}."""
+    torch.manual_seed(seed)
+    data = torch.randn(64, 3, 10, 10)
+    net = nn.Sequential(
+        *(nn.Conv2d(3, 24, 3), nn.ReLU(inplace=True)),
+        *(nn.Conv2d(24, 32, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU()),
+        *(
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(32, 20),
+            nn.BatchNorm1d(20),
+            nn.ReLU(),
+            nn.Linear(20, 5),
+        ),
+    )
+    net[0].bias.data.zero_()
+    net[0].bias.data[2] = -20
+    net[0].bias.data[11] = 20
+    net[0].weight.data[7] = -0.5 * net[0].weight.data[3]  # a pair
+    net[2].weight.data[30] = net[2].weight.data[1]  # a pair, since the norm turns one of them round
+    net[3].weight.data[30] = -1.0
+    net[2].weight.data[12] = 2 * net[2].weight.data[5]  # twins
+    net[3].bias.data[4] = -1e3
+    net[3].bias.data[9] = 1e3
+    net[8].bias.data[0] = -100
+    settle(net, data)
+    expected = {
+        "0": {"paired": [(3, 7)], "dead": [2], "always on": [11], "outside the data": [2, 11]},
+        "2": {
+            "paired": [(1, 30)],
+            "twins": [5, 12],
+            "dead": [4],
+            "always on": [9],
+            "outside the data": [4, 9],
+        },
+        "7": {"dead": [0]},
+    }
+    return net, data, expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_planted_is_found_and_nothing_else(seed):
+    net, data, expected = planted(seed)
+    found = examine(net, data[:2], data.split(16))
+    by_layer = {layer.name: {} for layer in found.layers}
+    for finding in found.findings:
+        evidence = finding.evidence.get("pairs", finding.evidence.get("units"))
+        by_layer[finding.layer][finding.kind] = evidence
+    assert by_layer == expected
+
+
+def test_findings_come_with_evidence_and_a_conversion():
+    net, data, _ = planted(0)
+    found = {(f.layer, f.kind): f for f in examine(net, data[:2], data.split(16)).findings}
+    pair = found["0", "paired"]
+    assert pair.sentence == (
+        "0: 8% of filters have an opposite partner (random: 0.0%): to_crelu(mode='merge') would save 28 weights"
+    )
+    assert pair.evidence["saved"] == 27 + 1
+    assert pair.suggestion == "to_crelu(model, example, layers=['0'], mode='merge')"
+    assert found["0", "dead"].suggestion == "to_crelu(model, example, layers=['0'], mode='expand')"
+    assert found["0", "always on"].suggestion == "to_geometric(model, example, layers=['0'])"
+    assert found["0", "dead"].sentence.startswith("0: 1 of 24 units are dead on 4096 inputs")
+
+
+def test_nearly_linear_units_are_found():
+    net = nn.Sequential(nn.Linear(1, 2), nn.ReLU())
+    net[0].weight.data.fill_(1.0)
+    net[0].bias.data = torch.tensor([99.5, 50.0])
+    found = examine(net, torch.zeros(1, 1), [-torch.arange(101.0).unsqueeze(1)])
+    assert [(f.kind, f.evidence["units"]) for f in found.findings] == [("nearly linear", [0])]
+
+
+def test_without_data_sides_are_counted_on_the_example():
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+    example = torch.randn(50, 4)
+    found = examine(net, example)["0"].activity
+    torch.testing.assert_close(found.active, (net[0](example) > 0).double().mean(0))
+    assert found.inputs == 50
+
+
+def test_batches_are_gathered_and_labels_left_aside():
+    net, data, _ = planted(1)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data, torch.zeros(64)), batch_size=7)
+    streamed, at_once = examine(net, data[:1], loader), examine(net, data)
+    for one, other in zip(streamed.layers, at_once.layers, strict=True):
+        torch.testing.assert_close(one.activity.active, other.activity.active)
+        torch.testing.assert_close(one.activity.distance, other.activity.distance, rtol=1e-4, atol=1e-6)
+        assert one.activity.shell == pytest.approx(other.activity.shell, rel=1e-4)
+
+
+def test_the_shell_holds_the_lengths_of_the_patches_that_a_filter_sees():
+    conv = nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2)
+    x = torch.randn(2, 4, 7, 7)
+    lengths = [F.unfold(half, 3, padding=1, stride=2).norm(dim=1) for half in x.chunk(2, 1)]
+    found = examine(nn.Sequential(conv, nn.ReLU()), x)["0"].activity.shell
+    assert found == pytest.approx(
+        (float(min(n.min() for n in lengths)), float(max(n.max() for n in lengths))), rel=1e-4
+    )
+
+
+def test_distances_are_in_units_of_the_input_whatever_the_norm():
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU()).eval()
+    net[1].running_var.uniform_(0.1, 5)
+    net[1].running_mean.normal_()
+    x = torch.randn(30, 3)
+    layer = examine(net, x)["0"]
+    torch.testing.assert_close(
+        layer.activity.distance, layer.boundary.distance(x).abs().double().mean(0), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("activation", [CReLU(), AVR()])
+def test_units_with_both_phases_are_never_dead_but_may_have_one_phase_only(activation):
+    net = nn.Sequential(nn.Linear(5, 8), activation)
+    net[0].bias.data[:2] = torch.tensor([-100.0, 100.0])
+    (finding,) = examine(net, torch.randn(200, 5)).findings
+    assert (finding.kind, finding.evidence["units"]) == ("one phase", [0, 1])
+
+
+def test_a_layer_that_undoes_the_split_of_a_crelu_is_found():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), CReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 6))
+    half = torch.randn(6, 72)
+    net[4].weight.data = torch.cat([half, -half], 1)
+    found = examine(net, torch.randn(32, 3, 8, 8))
+    assert [f.kind for f in found.findings] == ["undone split"]
+    assert found["0"].phase_correlation["4"].pair[0] == pytest.approx(1)
+
+
+def test_pairs_in_a_sum_of_branches_are_measured_but_cannot_be_merged():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(30, 8), nn.Linear(30, 8)
+
+        def forward(self, x):
+            return torch.relu(self.a(x) + self.b(x))
+
+    net = Block()
+    net.a.weight.data[3] = -net.a.weight.data[6]
+    found = examine(net, torch.randn(100, 30))
+    assert found["a + b"].pairing["a"].mutual == [(3, 6)]
+    assert not found.findings
+    assert found["a + b"].boundary is None
+
+
+def test_pairing_by_examination_is_pairing_of_the_weights():
+    net = nn.Sequential(nn.Conv2d(4, 12, 3, groups=2), nn.ReLU())
+    found = examine(net, torch.randn(2, 4, 8, 8))["0"].pairing["0"]
+    torch.testing.assert_close(found.opposite, pairing(net[0].weight, groups=2).opposite)
+
+
+def test_every_measure_is_available():
+    net = nn.Sequential(
+        nn.Conv2d(3, 30, 3, padding=1),
+        CReLU(),
+        nn.Conv2d(60, 4, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(144, 2),
+    )
+    data = torch.randn(8, 3, 8, 8)
+    found = examine(net, data[:2], data.split(4), measures=ALL)
+    first, second = found.layers
+    assert float(first.reconstruction.max()) < 1e-3
+    assert 0.5 < float(second.reconstruction.min()) < 1
+    assert first.complexity.crelu.value <= first.complexity.corrected.value
+    assert (first.perturbation.turned["geometric"] <= first.perturbation.bound.unsqueeze(1)).all()
+    expected = invariance(net, data.split(4)).layers
+    torch.testing.assert_close(first.invariance.local_rate, expected["0"].local_rate)
+    assert list(first.phase_correlation) == ["2"]
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_measures_that_are_not_asked_for_are_not_made():
+    layer = examine(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3), measures=["pairing"])["0"]
+    assert layer.pairing
+    assert layer.activity is layer.boundary is layer.complexity is layer.reconstruction is None
+
+
+def test_a_filter_of_zeros_does_no_harm():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    net[0].weight.data[1] = 0
+    found = examine(net, torch.randn(20, 3), measures=["pairing", "boundary", "perturbation", "complexity"])
+    assert found["0"].perturbation is None
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_wrong_measures_are_refused():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    with pytest.raises(ValueError, match="no measure pears; there are pairing"):
+        examine(net, torch.randn(2, 3), measures=["pears"])
+    with pytest.raises(ValueError, match="give images"):
+        examine(net, torch.randn(2, 3), measures=["invariance"])
+
+
+def test_layers_are_looked_up_by_either_name():
+    found = examine(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3))
+    assert found["0"] is found["1"]
+    with pytest.raises(KeyError, match="no layer is named 'conv'; there are 0"):
+        found["conv"]
+
+
+def test_the_dictionary_survives_json():
+    net, data, _ = planted(2)
+    found = examine(net, data[:2], data.split(16)).to_dict()
+    assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(json.dumps(found))
+    assert [layer["name"] for layer in found["layers"]] == ["0", "2", "7"]
+    assert found["layers"][1]["sources"][0]["through"] == ["3"]
+    assert found["unattributed"] == [{"name": "10", "reason": "feeds the output"}]
+    assert len(found["layers"][0]["activity"]["active"]) == 24
+
+
+def test_the_summary_has_a_row_for_every_layer_then_findings_then_omissions():
+    net, data, _ = planted(3)
+    found = examine(net, data[:2], data.split(16))
+    lines = found.summary().splitlines()
+    assert lines[0].split()[:3] == ["layer", "kind", "units"]
+    assert [line.split()[0] for line in lines[1:4]] == ["0", "2", "7"]
+    assert lines[-1] == "10: feeds the output"
+    assert all(f.sentence in lines for f in found.findings)
+
+
+def test_a_network_without_rectifications_is_said_to_have_none():
+    found = examine(nn.Linear(3, 2), torch.randn(1, 3))
+    assert found.layers == found.findings == ()
+    assert found.summary() == "\nweight: feeds the output"
+
+
+def test_it_prints_plain_text_where_there_is_no_terminal_or_no_rich(capsys, monkeypatch):
+    net, data, _ = planted(4)
+    found = examine(net, data)
+    found.show()
+    assert capsys.readouterr().out == found.summary() + "\n"
+    original = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("rich"):
+            raise ImportError(name)
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    found.show()
+    assert capsys.readouterr().out == found.summary() + "\n"
+
+
+def test_it_prints_a_table_on_a_terminal_and_names_are_no_markup(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")
+    net = nn.ModuleDict({"[red]layer": nn.Linear(3, 2)})
+    net.forward = lambda x: torch.relu(net["[red]layer"](x))
+    examine(net, torch.randn(50, 3)).show()
+    out = capsys.readouterr().out
+    assert "┃" in out
+    assert "[red]layer" in out
+
+
+def test_figures_are_titled_by_layer():
+    net = nn.Sequential(nn.Linear(2, 4), nn.ReLU())
+    found = examine(net, torch.randn(20, 2), measures=("pairing", "boundary", "perturbation"))
+    assert set(found.figures()) == {"0: pairs", "0: boundaries", "0: perturbation"}
+
+
+def test_importing_the_package_needs_torch_and_numpy_only():
+    code = "import sys, relucid.inspect; print([m for m in ('plotly', 'rich', 'scipy', 'sklearn') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
