@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import spence
 from torch import nn
@@ -10,6 +10,7 @@ from relucid.nn.propagation import Propagation
 from relucid.nn.rules import RULES, HeavyBall, Nesterov, Nesterov2, RelaxedNesterov2
 
 SIZE = 6
+quick = settings(deadline=None, max_examples=50)
 TORCH = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
@@ -41,6 +42,7 @@ def test_table_1_has_eight_activations():
 
 
 @activations
+@quick
 @given(t=st.floats(-30, 30))
 def test_psi_is_an_antiderivative_of_phi(activation, t):
     t = torch.tensor([t or 1e-3], dtype=torch.float64, requires_grad=True)
@@ -55,6 +57,7 @@ def test_psi_has_no_jump_at_zero(activation):
     assert float(right - left) == pytest.approx(2e-9 * float(TORCH[activation](torch.tensor(0.0))), abs=1e-15)
 
 
+@quick
 @given(st.floats(-100, 30))
 def test_the_dilogarithm_agrees_with_scipy(t):
     t = torch.tensor(t, dtype=torch.float64)

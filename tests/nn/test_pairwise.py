@@ -55,7 +55,7 @@ def eq21(transforms, x, beta):
     return torch.cat(zs, dim=1)
 
 
-@settings(max_examples=20)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 6), st.floats(-1, 1))
 def test_agd_net_is_one_convolution_for_every_pair_with_the_momentum_of_eq21(depth, beta):
     T = [norm_relu_conv(k) for k in range(depth)]

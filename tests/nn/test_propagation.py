@@ -107,6 +107,14 @@ def test_a_transform_that_works_in_place_does_not_touch_a_state_of_its_own_dtype
 
 
 @pytest.mark.parametrize("rule", ONE_PATH + TWO_PATHS, ids=str)
+def test_runs_under_autocast(rule):
+    net, x = stage(rule), torch.randn(5, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = net(x)
+    torch.testing.assert_close(y.float(), net(x), rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("rule", ONE_PATH + TWO_PATHS, ids=str)
 def test_compiles_without_a_break(rule):
     torch.compiler.reset()
     net, x = stage(rule), torch.randn(5, 4)

@@ -10,6 +10,8 @@ from relucid.nn.propagation import Propagation
 from relucid.nn.reversible import to_state
 from relucid.nn.rules import HeavyBall
 
+quick = settings(deadline=None, max_examples=30)
+
 
 def block(channels=4):
     """The transform of HB-Net: two convolutions with batch norm, a ReLU between them."""
@@ -52,7 +54,7 @@ def relative_error(found, expected):
     return float((found - expected).norm() / expected.norm())
 
 
-@settings(max_examples=25)
+@quick
 @given(
     st.integers(0, 8),
     st.sampled_from(["same", "zero"]),
@@ -274,6 +276,7 @@ def test_drift_where_beta2_is_not_minus_one_is_found_out_and_cured_by_storing_st
     assert relative_error(found, expected) <= 1e-5
 
 
+@quick
 @given(st.floats(-(2.0**15), 2.0**15))
 def test_a_float64_state_is_the_nearest_multiple_of_2_to_the_minus_36(value):
     state = to_state(torch.tensor(value, dtype=torch.float64), torch.float64)

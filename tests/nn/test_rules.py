@@ -21,6 +21,7 @@ from relucid.nn.rules import (
 )
 
 SIZE = 5
+quick = settings(deadline=None, max_examples=30)
 depths = st.integers(0, 12)
 betas = st.floats(-1.5, 1.5)
 
@@ -103,18 +104,21 @@ def close(a, b):
     torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
+@quick
 @given(depths)
 def test_plain_is_gradient_descent(depth):
     T, x = layers(depth), state()
     close(Propagation(T, "plain")(x), gradient_descent(gradients(T), x))
 
 
+@quick
 @given(depths, betas)
 def test_heavy_ball_is_the_heavy_ball_algorithm(depth, beta):
     T, x = layers(depth), state()
     close(Propagation(T, HeavyBall(beta))(x), heavy_ball(gradients(T), x, beta))
 
 
+@quick
 @given(depths, betas)
 def test_started_from_zero_the_algorithm_has_a_past_of_zero(depth, beta):
     T, x = layers(depth), state()
@@ -122,12 +126,14 @@ def test_started_from_zero_the_algorithm_has_a_past_of_zero(depth, beta):
     close(stage(x), heavy_ball(gradients(T), x, beta, before=torch.zeros_like(x)))
 
 
+@quick
 @given(depths)
 def test_nesterov_follows_the_z_sequence(depth):
     T, x = layers(depth), state()
     close(Propagation(T, "nesterov")(x), nesterov(gradients(T), x)[0])
 
 
+@quick
 @given(depths)
 def test_nesterov2_follows_the_y_sequence_and_the_sum_over_all_layers(depth):
     T, x = layers(depth), state()
@@ -135,6 +141,7 @@ def test_nesterov2_follows_the_y_sequence_and_the_sum_over_all_layers(depth):
     close(Propagation(T, "nesterov2")(x), eq4(gradients(T), x))
 
 
+@quick
 @given(depths)
 def test_admm_is_linearized_admm_with_a_transform_for_each_path(depth):
     T_, T, x = layers(depth), layers(depth), state()
@@ -142,6 +149,7 @@ def test_admm_is_linearized_admm_with_a_transform_for_each_path(depth):
     close(stage(x), linearized_admm(gradients(T_), gradients(T), x))
 
 
+@quick
 @given(depths, st.data())
 def test_eq16_with_coefficients_of_each_layer(depth, data):
     beta1, beta2 = (data.draw(st.lists(betas, min_size=depth, max_size=depth)) for _ in range(2))
@@ -152,6 +160,7 @@ def test_eq16_with_coefficients_of_each_layer(depth, data):
     close(Propagation(T, HeavyBall(beta1=beta1, beta2=beta2))(x), expected)
 
 
+@quick
 @given(depths, betas, betas)
 def test_eq17(depth, beta1, beta2):
     T, x = layers(depth), state()
@@ -165,7 +174,7 @@ def triangle(depth, data):
     return [data.draw(st.lists(betas, min_size=k, max_size=k)) for k in range(1, depth + 1)]
 
 
-@settings(max_examples=30)
+@quick
 @given(st.integers(0, 6), st.data())
 def test_eq18(depth, data):
     alpha, beta = triangle(depth, data), triangle(depth, data)
@@ -175,7 +184,7 @@ def test_eq18(depth, data):
     close(Propagation(T, RelaxedNesterov2(alpha, beta))(xs[0]), xs[-1])
 
 
-@settings(max_examples=30)
+@quick
 @given(st.integers(0, 6), st.data())
 def test_eq20(depth, data):
     alpha, beta = triangle(depth, data), triangle(depth, data)

@@ -167,10 +167,10 @@ class Nesterov2(Rule):
         """x_0, z_0 = x_0."""
         return x, x
 
-    def step(self, T: Transform, x: Tensor, z: Tensor, *, beta: Any) -> tuple[Tensor, Tensor]:
+    def step(self, T: Transform, x: Tensor, z: Tensor, *, beta: float) -> tuple[Tensor, Tensor]:
         """Eq. 13."""
         z, before = T(x), z
-        return z + beta * (z - before), z
+        return torch.add(z, z - before, alpha=beta), z
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,51 @@
+"""What nesterov2 costs beyond its transforms: forward and backward of 100 layers.
+
+    python benchmarks/propagation.py
+
+Against the plain rule with the same transforms, and against Eq. 13 as it is printed, a sum over all layers.
+"""
+
+from collections.abc import Callable
+
+import torch
+from measure import Row, interleaved, report
+from torch import Tensor, nn
+
+from relucid.nn.propagation import Propagation
+from relucid.nn.rules import RelaxedNesterov2, Rule
+
+DEPTH = 100
+
+
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Linear(256, 256), nn.ReLU())
+
+
+def convolution() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+
+
+def against(
+    name: str, other: str | Rule, make: Callable[[], nn.Module], x: Tensor, *, bar: float, repeats: int
+) -> Row:
+    transforms = [make() for _ in range(DEPTH)]
+    ours, theirs = (Propagation(transforms, rule) for rule in ("nesterov2", other))
+    seconds = interleaved(
+        {"ours": lambda: ours(x).sum().backward(), "theirs": lambda: theirs(x).sum().backward()}, repeats
+    )
+    return Row(name, "time", seconds["ours"], seconds["theirs"], bar)
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    vectors, images = torch.randn(256, 256), torch.randn(32, 16, 16, 16)
+    rows = [
+        against("linear 256, batch 256: plain", "plain", linear, vectors, bar=1.2, repeats=25),
+        against("conv-BN-ReLU 16, 16x16, batch 32: plain", "plain", convolution, images, bar=1.2, repeats=15),
+        against("linear: sum over all layers", RelaxedNesterov2(), linear, vectors, bar=0.5, repeats=3),
+    ]
+    report("propagation", rows)
+
+
+if __name__ == "__main__":
+    main()
