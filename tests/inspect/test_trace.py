@@ -507,6 +507,19 @@ def test_the_network_and_the_random_state_are_left_as_they_were():
     assert torch.is_grad_enabled()
 
 
+def test_an_example_that_the_network_overwrites_is_left_as_it_was():
+    example = torch.randn(2, 4)
+    before = example.clone()
+    trace(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 3)), example)
+    assert torch.equal(example, before)
+
+
+def test_sparse_values_pass():
+    adjacency = torch.eye(4).to_sparse()
+    net = Net(lambda s, x: F.relu(s.fc(torch.sparse.mm(adjacency, x))), fc=nn.Linear(3, 5))
+    assert kinds(net, torch.randn(4, 3)) == {"relu": ("relu", [("fc",)])}
+
+
 def test_a_network_that_fails_is_left_as_it_was():
     net = nn.Sequential(conv(), nn.ReLU(), nn.Linear(999, 2))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):

@@ -6,9 +6,10 @@ every operation passes through it, however the network is written.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,9 +68,9 @@ class Node:
         """Of a rectification with a bound for each unit: -1 where it keeps negative values, else 1."""
         _, args, kwargs = self.call
         high = kwargs.get("max", args[2] if len(args) > 2 else None)
-        return (
-            torch.where(high == 0, -1.0, 1.0).double().flatten().cpu() if isinstance(high, Tensor) else None
-        )
+        if not isinstance(high, Tensor):
+            return None
+        return torch.where(high == 0, -1.0, 1.0).double().flatten().cpu()
 
     @property
     def has_weight(self) -> bool:
@@ -91,6 +92,9 @@ def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[
     >>> [(n.op, n.name) for n in nodes]
     [('t', ''), ('addmm', '0'), ('relu', '1')]
     """
+    batch = tree_map(
+        lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch
+    )  # a network may overwrite it
     recorder = _Recorder(model, batch, visit)
     with ExitStack() as stack:
         stack.enter_context(_undisturbed(model))
@@ -117,15 +121,19 @@ class _Recorder(TorchDispatchMode):
         self.used: Counter[str] = Counter()  # names
         self.nodes = WeakTensorKeyDictionary()
         self.written: dict[int, Node] = {}  # storage -> the operations that wrote into it
-        self.rectifications: dict[
-            tuple[Node, bool], Node
-        ] = {}  # (value, is it negated?) -> its rectification
+        self.first: dict[tuple[Node, bool], Node] = {}  # (value, is it negated?) -> its rectification
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
         self.weights = {name for name, tensor in tensors.items() if tensor.dim() > 1}
         for tensor in _tensors(batch):
             self.nodes[tensor] = Node("input", data=True, name="the input")
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return (
+            False  # the wrapper that does so imports the compiler, which takes seconds; nothing compiles here
+        )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         node = self._node(func, args, kwargs or {})
@@ -154,10 +162,8 @@ class _Recorder(TorchDispatchMode):
         node = _made_of(inputs, op, len(self.executed), self.path[-1])
         node.leaf = node.module in self.leaves
         if len(node.upstream) == 1:
-            node.call = (
-                func,
-                *tree_map(lambda a: DATA if isinstance(a, Tensor) and self._of(a).data else a, read),
-            )
+            marked = tree_map(lambda a: DATA if isinstance(a, Tensor) and self._of(a).data else a, read)
+            node.call = (func, *marked)
             node.kind = self._rectification(node)
         if node.kind:
             inside = not node.leaf or any(_owner(w) == node.module for w in self.weights)
@@ -180,26 +186,21 @@ class _Recorder(TorchDispatchMode):
             return kind
         if both := _both_phases(value):
             node.phases = value.inputs[1].shape
-            self.rectifications[both, False] = node
+            self.first[both, False] = node
             return "crelu"
         source, negated = _negated(value)
-        first = self.rectifications.get((source, not negated))
+        first = self.first.get((source, not negated))
         if first is None or first.kind != "relu":
-            self.rectifications[source, negated] = node
+            self.first[source, negated] = node
             return "relu"
         first.kind, first.phases, node.twin = "crelu", value.shape, first
         return ""
 
     def _layer(self, parameters: frozenset[str]) -> str:
         """Return the module that a weight belongs to, or the parameter if its module has several weights."""
-        owners = {_owner(p) for p in parameters}
-        if (
-            len(owners) == 1
-            and {w for w in self.weights if _owner(w) in owners} <= parameters
-            and max(owners)
-        ):
-            return owners.pop()
-        return ", ".join(sorted(parameters))
+        owner, *others = {_owner(p) for p in parameters} or {""}
+        alone = {w for w in self.weights if _owner(w) == owner} <= parameters
+        return owner if owner and alone and not others else ", ".join(sorted(parameters))
 
     def _unique(self, name: str) -> str:
         self.used[name] += 1
@@ -213,7 +214,7 @@ def _owner(parameter: str) -> str:
 
 
 def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    return int(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else id(tensor)
 
 
 def _overwritten(before: Node | None, after: Node) -> Node:
@@ -240,13 +241,10 @@ def _negated(value: Node) -> tuple[Node, bool]:
 
 def _both_phases(value: Node) -> Node | None:
     """Return x if ``value`` is the concatenation of x and -x."""
-    if (
-        value.op == "cat"
-        and len(value.upstream) == 2
-        and _negated(value.inputs[1]) == (value.inputs[0], True)
-    ):
-        return value.inputs[0]
-    return None
+    is_pair = (
+        value.op == "cat" and len(value.inputs) == 2 and _negated(value.inputs[1]) == (value.inputs[0], True)
+    )
+    return value.inputs[0] if is_pair else None
 
 
 def _rectification(node: Node) -> str:
@@ -288,9 +286,11 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
     fast_path = torch.backends.mha.get_fastpath_enabled()
     try:
         model.eval()
-        # The fast path of transformer layers is one opaque operation, a compiled model another.
+        # The fast path of transformer layers is one opaque operation, a compiled network another.
         torch.backends.mha.set_fastpath_enabled(False)
-        with torch.random.fork_rng(devices), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        compiled = "torch._dynamo" in sys.modules  # else nothing is, and asking would import the compiler
+        eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+        with torch.random.fork_rng(devices), torch.no_grad(), eager:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)

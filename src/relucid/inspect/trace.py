@@ -5,87 +5,26 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from relucid.inspect.execution import DATA, Batch, Node, execute
+from relucid.inspect.folding import FOLDED, VIEWS, Folded, Path, fold, label
 
 # Operations that a walk from a rectification back to its weights passes through, by ATen's name.
-VIEWS = {
-    *(
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "_reshape_alias",
-        "permute",
-        "transpose",
-        "t",
-        "unsqueeze",
-        "squeeze",
-    ),
-    *(
-        "clone",
-        "contiguous",
-        "_to_copy",
-        "detach",
-        "alias",
-        "expand",
-        "copy",
-        "lift_fresh",
-        "_assert_tensor_metadata",
-    ),
-}
-AFFINE = {"add", "sub", "rsub", "mul", "div", "neg"}
-BATCH_NORMS = {
-    "native_batch_norm",
-    "cudnn_batch_norm",
-    "miopen_batch_norm",
-    "_native_batch_norm_legit_no_training",
-}
-MAX_POOLS = {"max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"}
-FOLDED = (
-    VIEWS | AFFINE | BATCH_NORMS | MAX_POOLS
-)  # may be the same affine map at every place: `_fold` finds out
 PASSED = FOLDED | {
     *("native_layer_norm", "native_group_norm", "_native_batch_norm_legit"),
     *("slice", "select", "split", "split_with_sizes", "unbind", "narrow", "index", "cat", "stack", "repeat"),
     *("constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
     *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle", "roll", "flip"),
-    *(
-        "mean",
-        "sum",
-        "avg_pool1d",
-        "avg_pool2d",
-        "avg_pool3d",
-        "_adaptive_avg_pool2d",
-        "_adaptive_avg_pool3d",
-    ),
-    *(
-        "adaptive_max_pool2d",
-        "upsample_nearest1d",
-        "upsample_nearest2d",
-        "upsample_bilinear2d",
-        "upsample_bicubic2d",
-    ),
-    *("overwritten", "as_strided"),
+    *("mean", "sum", "avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "adaptive_max_pool2d"),
+    *("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
+    *("as_strided", "overwritten"),
 }
 # Activations that rectify nothing: no input is set to 0, so no unit has a boundary and none can be dead.
 OTHER_ACTIVATIONS = {
-    *(
-        "gelu",
-        "silu",
-        "mish",
-        "hardswish",
-        "hardsigmoid",
-        "sigmoid",
-        "tanh",
-        "softplus",
-        "log_sigmoid_forward",
-    ),
+    *("gelu", "silu", "mish", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus", "softshrink"),
     *("leaky_relu", "rrelu_with_noise", "_prelu_kernel", "elu", "celu", "hardtanh", "threshold"),
-    *("softshrink", "hardshrink", "clamp", "clamp_min", "_softmax", "_log_softmax"),
+    *("clamp", "clamp_min", "_softmax", "_log_softmax", "log_sigmoid_forward", "hardshrink"),
 }
 
 
@@ -114,13 +53,11 @@ class Rectified:
     doubled: int  #: the first so many units keep both phases (CReLU)
     sources: tuple[Source, ...]
     adds: tuple[str, ...]  #: what else is in the rectified sum: earlier rectifications, the input
-    readers: tuple[
-        Source, ...
-    ]  #: the weights that take the rectified value, through norms and pooling at most
-    sign: Tensor | None  #: (units,): -1 where negative values are kept (r max(s, 0) with r < 0), or none are
-    scale: (
+    readers: tuple[Source, ...]  #: the weights that take the rectified value
+    sign: (
         Tensor | None
-    )  #: (units,): sign times the rectified value is scale * (weight . x + bias) + shift of the one source
+    )  #: (units,): -1 for units that keep negative values (r max(s, 0) with r < 0); None: none do
+    scale: Tensor | None  #: (units,): of the one source: sign * value = scale * (weight . x + bias) + shift
     shift: Tensor | None  #: (units,)
     obstacle: str  #: why ``scale`` and ``shift`` are None, or ""
 
@@ -170,6 +107,7 @@ def trace(model: nn.Module, example: Batch) -> Trace:
         model: Any network.
         example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
 
+    >>> import torch
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 2))
     >>> print(trace(net, torch.zeros(1, 3, 8, 8)).summary())
     2 (relu) <- 0 -> 1
@@ -205,33 +143,37 @@ def _attribute(node: Node, readers: list[Source]) -> Rectified:
     """Return a rectification with the weights that feed it."""
     paths, ends = _walk(node.rectified)
     sources = tuple(_source(origin, path) for origin, path in paths)
-    adds = tuple(end.name if end.name else f"{end.op} in {end.module or 'the network'}" for end in ends)
-    shape = node.rectified.shape
-    scale = shift = dim = None
+    adds = tuple(end.name or f"{end.op} in {end.module or 'the network'}" for end in ends)
+    folded: Folded | str = f"a sum of {len(sources) + len(ends)} branches"
     if len(paths) == 1 and not ends:
-        scale, shift, dim, obstacle = _fold(*paths[0])
-    elif sources:
-        obstacle = f"a sum of {len(sources) + len(ends)} branches"
-    else:
-        obstacle = f"no weight feeds it, only {', '.join(adds)}"
-    if dim is None:  # convolutions have their units in dimension 1, other layers in the last
-        dim = (
-            1
-            if len(shape) > 1 and (sources[0].is_convolution if sources else len(shape) > 2)
-            else len(shape) - 1
-        )
-    sign, doubled = node.sign, node.phases[dim] if node.kind == "crelu" else 0
-    if sign is not None and scale is not None and shift is not None:
-        scale, shift = sign * scale, sign * shift
+        folded = fold(*paths[0])
+    elif not sources:
+        folded = f"no weight feeds it, only {', '.join(adds)}"
+    shape, sign = node.rectified.shape, node.sign
     names = [source.name for source in sources]
-    layer = " + ".join(names) if 0 < len(names) < 4 else node.name
+    found = folded if isinstance(folded, Folded) else None
+    dim = found.dim if found else _likely_dim(shape, sources)
     return Rectified(
-        *(node.name, layer, node.kind, shape, dim, doubled, sources, adds, tuple(readers)),
-        *(sign, scale, shift, obstacle),
+        name=node.name,
+        layer=" + ".join(names) if 0 < len(names) < 4 else node.name,
+        kind=node.kind,
+        shape=shape,
+        channel_dim=dim,
+        doubled=node.phases[dim] if node.kind == "crelu" else 0,
+        sources=sources,
+        adds=adds,
+        readers=tuple(readers),
+        sign=sign,
+        scale=found and found.scale * (1 if sign is None else sign),
+        shift=found and found.shift * (1 if sign is None else sign),
+        obstacle="" if isinstance(folded, Folded) else folded,
     )
 
 
-Path = tuple[Node, ...]
+def _likely_dim(shape: tuple[int, ...], sources: tuple[Source, ...]) -> int:
+    """Return where the units are: in dimension 1 of a map, else in the last."""
+    is_map = sources[0].is_convolution if sources else len(shape) > 2
+    return 1 if is_map and len(shape) > 1 else len(shape) - 1
 
 
 def _walk(start: Node) -> tuple[list[tuple[Node, Path]], list[Node]]:
@@ -264,7 +206,7 @@ def _source(node: Node, path: Path) -> Source:
     """Return the weight of a product, filters first."""
     _, args, _ = node.call
     between = (n for n in path if n.op not in VIEWS and not (n.leaf and n.module == node.module))
-    through = tuple(dict.fromkeys(_label(n) for n in between))
+    through = tuple(dict.fromkeys(label(n) for n in between))
     parameters = tuple(sorted(frozenset().union(*(n.parameters for n in node.inputs if not n.data))))
     if node.op == "convolution":
         weight, bias, transposed, groups = args[1], args[2], args[6], args[8]
@@ -278,69 +220,6 @@ def _source(node: Node, path: Path) -> Source:
         weight = first if second is DATA else second.mT
         weight = weight.flatten(0, -2)
     return Source(node.name, parameters, weight.detach(), bias, 1, False, through)
-
-
-def _label(node: Node) -> str:
-    return node.module if node.leaf else node.op
-
-
-def _fold(origin: Node, path: Path) -> tuple[Tensor | None, Tensor | None, int | None, str]:
-    """Return (scale, shift, channel dimension, why not) of the map from a product to what is rectified.
-
-    The operations between are replayed on three constants (0, 1 and the number of the unit): what comes out
-    must be the same affine map at every place, and tells where the units have gone.
-    """
-    for node in path:
-        if node.op not in FOLDED:
-            return None, None, None, f"{_label(node)} stands between"
-        if node.op in BATCH_NORMS and node.call[1][5] and node.op != "_native_batch_norm_legit_no_training":
-            return (
-                None,
-                None,
-                None,
-                f"{_label(node)} has no running statistics: its boundaries move with every batch",
-            )
-    dim = 1 if origin.op == "convolution" else len(origin.shape) - (2 if origin.call[1][-1] is DATA else 1)
-    units = origin.shape[dim]
-    numbers = torch.arange(units, dtype=torch.float64).view(-1, *[1] * (len(origin.shape) - dim - 1))
-    zero, one, number = (
-        _replay(path, value.expand(origin.shape)) for value in (0 * numbers, 1 + 0 * numbers, 1 + numbers)
-    )
-    for d in (d for d, size in enumerate(zero.shape) if size == units):
-        shift, scale, counted = (x.movedim(d, 0).flatten(1) for x in (zero, one - zero, number - zero))
-        expected = scale[:, :1] * (1 + torch.arange(units)).unsqueeze(1)
-        if _close(shift, shift[:, :1]) and _close(scale, scale[:, :1]) and _close(counted, expected):
-            return scale[:, 0].clone(), shift[:, 0].clone(), d, ""
-    return (
-        None,
-        None,
-        None,
-        f"not the same affine map at every place, because of {', '.join(map(_label, path))}",
-    )
-
-
-def _close(x: Tensor, y: Tensor) -> bool:
-    return bool(((x - y).abs() <= 1e-9 * x.abs().max()).all())
-
-
-def _replay(path: Path, value: Tensor) -> Tensor:
-    """Return what ``value`` becomes through the operations of ``path``, in float64."""
-    for node in path:
-        function, args, kwargs = tree_map(_wide, node.call)
-        if node.op in BATCH_NORMS:  # the device's own kernel may not run here
-            value = F.batch_norm(value, args[3], args[4], args[1], args[2], eps=args[-1])
-        else:
-            data = value.contiguous()
-            args, kwargs = tree_map(lambda a, data=data: data if a is DATA else a, (args, kwargs))
-            out = function(*args, **kwargs)
-            value = out[0] if isinstance(out, tuple) else out
-    return value
-
-
-def _wide(argument: object) -> object:
-    if isinstance(argument, Tensor) and argument.is_floating_point():
-        return argument.detach().double().cpu()
-    return {torch.dtype: torch.float64, torch.device: torch.device("cpu")}.get(type(argument), argument)
 
 
 def _unrectified(nodes: list[Node], found: set[str]) -> list[tuple[str, str]]:
@@ -373,11 +252,9 @@ def _feeds(node: Node, consumers: dict[Node, list[Node]]) -> list[str]:
 
 def _activations(nodes: list[Node]) -> list[tuple[str, str]]:
     """Return the activations that are no rectifications."""
+    reason = "sets nothing to zero: its units have no boundary to examine"
     return [
-        (
-            node.module or "the network",
-            f"{node.op} sets nothing to zero: its units have no boundary to examine",
-        )
+        (node.module or "the network", f"{node.op} {reason}")
         for node in nodes
         if node.op in OTHER_ACTIVATIONS and not node.kind and not node.twin and node.data
     ]
@@ -391,6 +268,7 @@ def _elsewhere(nodes: list[Node], weights: list[str]) -> list[tuple[str, str]]:
         used = frozenset().union(*(n.parameters for n in node.inputs if not n.data))
         products |= used if node.has_weight else set()
         users |= dict.fromkeys(used, node.op)
+    missing = [name for name in weights if name not in products]
     return [
         (
             name,
@@ -398,6 +276,5 @@ def _elsewhere(nodes: list[Node], weights: list[str]) -> list[tuple[str, str]]:
             if name in users
             else "not used on this example",
         )
-        for name in weights
-        if name not in products
+        for name in missing
     ]

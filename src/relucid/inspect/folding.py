@@ -1,0 +1,104 @@
+"""The affine map between a weight and what is rectified: batch norms, gains and shifts folded into one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from relucid.inspect.execution import DATA, Node
+
+# By ATen's name.
+VIEWS = {
+    *(
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "permute",
+        "transpose",
+        "t",
+        "unsqueeze",
+        "squeeze",
+    ),
+    *("clone", "contiguous", "_to_copy", "detach", "alias", "expand", "copy", "lift_fresh"),
+}
+AFFINE = {"add", "sub", "rsub", "mul", "div", "neg"}
+BATCH_NORMS = {
+    "native_batch_norm",
+    "cudnn_batch_norm",
+    "miopen_batch_norm",
+    "_native_batch_norm_legit_no_training",
+}
+MAX_POOLS = {"max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"}
+FOLDED = VIEWS | AFFINE | BATCH_NORMS | MAX_POOLS
+
+Path = tuple[Node, ...]
+
+
+class Folded(NamedTuple):
+    """What is rectified is scale * (weight . x + bias) + shift, with the units in dimension ``dim``."""
+
+    scale: Tensor  #: (units,)
+    shift: Tensor  #: (units,)
+    dim: int
+
+
+def fold(origin: Node, path: Path) -> Folded | str:
+    """Return the map from a product to what is rectified, or why there is none that is the same for all inputs.
+
+    The operations between are replayed on three constants (0, 1 and the number of the unit): what comes out
+    must be the same affine map at every place, and tells where the units have gone.
+
+    Args:
+        origin: The product with a weight.
+        path: The operations from it to what is rectified.
+    """
+    for node in path:
+        if node.op not in FOLDED:
+            return f"{label(node)} stands between"
+        if node.op in BATCH_NORMS and node.call[1][5] is True:  # training, that is: statistics of the batch
+            return f"{label(node)} has no running statistics: boundaries move with every batch"
+    dim = 1 if origin.op == "convolution" else len(origin.shape) - (2 if origin.call[1][-1] is DATA else 1)
+    units = origin.shape[dim]
+    numbers = torch.arange(1.0, units + 1, dtype=torch.float64).view(-1, *[1] * (len(origin.shape) - dim - 1))
+    constants = (torch.zeros_like(numbers), torch.ones_like(numbers), numbers)
+    zero, one, number = (_replay(path, value.expand(origin.shape)) for value in constants)
+    for d in (d for d, size in enumerate(zero.shape) if size == units):
+        shift, scale, counted = (x.movedim(d, 0).flatten(1) for x in (zero, one - zero, number - zero))
+        expected = scale[:, :1] * numbers.view(-1, 1)
+        if _close(shift, shift[:, :1]) and _close(scale, scale[:, :1]) and _close(counted, expected):
+            return Folded(scale[:, 0].clone(), shift[:, 0].clone(), d)
+    return f"not the same affine map at every place, because of {', '.join(map(label, path))}"
+
+
+def label(node: Node) -> str:
+    """Return the name of an operation: its module's, or its own if the module has others inside."""
+    return node.module if node.leaf else node.op
+
+
+def _close(x: Tensor, y: Tensor) -> bool:
+    return bool(((x - y).abs() <= 1e-9 * x.abs().max()).all())
+
+
+def _replay(path: Path, value: Tensor) -> Tensor:
+    """Return what ``value`` becomes through the operations of ``path``, in float64."""
+    for node in path:
+        function, args, kwargs = tree_map(_wide, node.call)
+        if node.op in BATCH_NORMS:  # the device's own kernel may not run here
+            value = F.batch_norm(value, args[3], args[4], args[1], args[2], eps=args[-1])
+        else:
+            data = value.contiguous()
+            args, kwargs = tree_map(lambda a, data=data: data if a is DATA else a, (args, kwargs))
+            out = function(*args, **kwargs)
+            value = out[0] if isinstance(out, tuple) else out
+    return value
+
+
+def _wide(argument: object) -> object:
+    if isinstance(argument, Tensor) and argument.is_floating_point():
+        return argument.detach().double().cpu()
+    return {torch.dtype: torch.float64, torch.device: torch.device("cpu")}.get(type(argument), argument)
