@@ -2,7 +2,8 @@
 
 from relucid.inspect.boundary import Activity, ActivityCounter, Boundary, boundary, hyperplanes
 from relucid.inspect.complexity import Complexity, complexity
-from relucid.inspect.examine import Examination, examine
+from relucid.inspect.examination import Examination
+from relucid.inspect.examine import examine
 from relucid.inspect.findings import Finding
 from relucid.inspect.invariance import Invariance, invariance
 from relucid.inspect.pairing import Pairing, figure_of_pairs, pairing

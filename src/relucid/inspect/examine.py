@@ -2,129 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
 from relucid.inspect.boundary import Activity, ActivityCounter, Boundary, hyperplanes
 from relucid.inspect.complexity import Complexity, complexity
+from relucid.inspect.examination import Examination, Layer
 from relucid.inspect.execution import DATA, Batch, Node, execute
-from relucid.inspect.findings import Finding, findings_of
+from relucid.inspect.findings import findings_of
 from relucid.inspect.invariance import LayerInvariance, invariance
 from relucid.inspect.pairing import Pairing, pairing
 from relucid.inspect.perturbation import Perturbation, perturbation
 from relucid.inspect.phase import PhaseCorrelation, phase_correlation
 from relucid.inspect.reconstruction import reconstruct, reconstruction_ratio
-from relucid.inspect.trace import Rectified, Source, Trace, trace
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+from relucid.inspect.trace import Rectified, Trace, trace
 
 USUAL = ("pairing", "phase_correlation", "boundary")
 ALL = (*USUAL, "reconstruct", "invariance", "perturbation", "complexity")
-
-
-@dataclass(frozen=True)
-class Layer:
-    """What was measured of one rectification and the weights that feed it; None or empty where nothing was."""
-
-    rectified: Rectified
-    pairing: dict[str, Pairing]  #: by source
-    phase_correlation: dict[str, PhaseCorrelation]  #: by the layer that reads
-    boundary: Boundary | None
-    perturbation: Perturbation | None
-    activity: Activity | None
-    reconstruction: Tensor | None  #: ratios of the example's inputs
-    complexity: Complexity | None
-    invariance: LayerInvariance | None
-
-    @property
-    def name(self) -> str:
-        """The layer's name."""
-        return self.rectified.layer
-
-
-@dataclass(frozen=True)
-class Examination:
-    """The layers of a network, what is conspicuous in them, and what could not be attributed."""
-
-    layers: tuple[Layer, ...]
-    findings: tuple[Finding, ...]
-    unattributed: tuple[tuple[str, str], ...]  #: (what, why)
-
-    def __getitem__(self, name: str) -> Layer:
-        """Return the layer or rectification with this name."""
-        for layer in self.layers:
-            if name in (layer.name, layer.rectified.name):
-                return layer
-        raise KeyError(
-            f"no layer is named {name!r}; there are {', '.join(layer.name for layer in self.layers)}"
-        )
-
-    def rows(self) -> list[dict[str, str]]:
-        """Return the table, one row a layer."""
-        return [_row(layer) for layer in self.layers]
-
-    def summary(self) -> str:
-        """Return the table, the findings and what is not attributed, as plain text."""
-        rows = self.rows()
-        lines = []
-        if rows:
-            widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
-            lines.append("  ".join(key.ljust(width) for key, width in widths.items()).rstrip())
-            lines += [
-                "  ".join(row[key].ljust(width) for key, width in widths.items()).rstrip() for row in rows
-            ]
-        lines += [""] * bool(self.findings) + [finding.sentence for finding in self.findings]
-        lines += [""] * bool(self.unattributed) + [f"{what}: {why}" for what, why in self.unattributed]
-        return "\n".join(lines)
-
-    def show(self) -> None:
-        """Print the summary: a coloured table on a terminal if rich is installed, else plain text."""
-        try:
-            from rich.console import Console
-            from rich.markup import escape
-            from rich.table import Table
-        except ImportError:
-            print(self.summary())
-            return
-        console, rows = Console(), self.rows()
-        if not console.is_terminal:
-            print(self.summary())
-            return
-        table = Table(*(rows[0] if rows else ()))
-        for row in rows:
-            table.add_row(*(escape(cell) for cell in row.values()))
-        console.print(table)
-        for finding in self.findings:
-            console.print(escape(finding.sentence), style="yellow")
-        for what, why in self.unattributed:
-            console.print(escape(f"{what}: {why}"), style="dim")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything but weights as plain lists, numbers and strings, ready for JSON."""
-        return {
-            "layers": [_layer_as_dict(layer) for layer in self.layers],
-            "findings": [finding.to_dict() for finding in self.findings],
-            "unattributed": [{"name": what, "reason": why} for what, why in self.unattributed],
-        }
-
-    def figures(self) -> dict[str, Figure]:
-        """Return the figures that apply, by title."""
-        figures: dict[str, Figure] = {}
-        for layer in self.layers:
-            for source, found in layer.pairing.items():
-                if found.others:
-                    figures[f"{source}: pairs"] = found.figure(source)
-            if layer.boundary is not None and layer.boundary.direction.shape[1] <= 2:
-                figures[f"{layer.name}: boundaries"] = layer.boundary.figure()
-            if layer.perturbation is not None:
-                figures[f"{layer.name}: perturbation"] = layer.perturbation.figure()
-        return figures
 
 
 def examine(
@@ -139,8 +36,8 @@ def examine(
         example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
         data: Batches of the same form, alone or, where the example is one tensor, with labels after it. Sides
             of boundaries are counted on it; on the example if there is no data.
-        measures: Which: "pairing", "phase_correlation", "boundary" by default; "reconstruct" and "complexity" (on
-            the example), "perturbation", and "invariance" (on the data, which must be images) if named.
+        measures: By default "pairing", "phase_correlation" and "boundary". There are also "perturbation",
+            "reconstruct" and "complexity" (on the example) and "invariance" (on the data, which must be images).
 
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
@@ -160,9 +57,8 @@ def examine(
     complexities: dict[str, Complexity] = {}
     invariances: Mapping[str, LayerInvariance] = {}
     if "boundary" in measures:
-        sides = _sides(
-            model, traced, [example] if data is None else (_like(batch, example) for batch in data)
-        )
+        batches = [example] if data is None else (_like(batch, example) for batch in data)
+        sides = _sides(model, traced, batches)
     if "reconstruct" in measures:
         ratios = _ratios(model, example)
     if "complexity" in measures:
@@ -187,38 +83,30 @@ def _of_weights(
 ) -> tuple[dict[str, Pairing], dict[str, PhaseCorrelation], Boundary | None, Perturbation | None]:
     """Return what the weights alone tell."""
     folded = None if r.scale is None else r.folded()
-    planes = None if folded is None else hyperplanes(*folded)
     pairs: dict[str, Pairing] = {}
+    phases: dict[str, PhaseCorrelation] = {}
+    planes = turns = None
     if "pairing" in measures:  # a norm with a negative scale turns a filter round
         pairs = {s.name: pairing(s.weight if folded is None else folded[0], s.groups) for s in r.sources}
-    phases: dict[str, PhaseCorrelation] = {}
     if "phase_correlation" in measures and r.doubled == r.units:
         readers = [s for s in r.readers if s.groups == 1 and s.weight.shape[1] % (2 * r.units) == 0]
         phases = {s.name: phase_correlation(s.weight, 2 * r.units) for s in readers}
-    turns = None
-    if (
-        "perturbation" in measures
-        and folded is not None
-        and planes is not None
-        and bool(planes.defined.all())
-    ):
+    if "boundary" in measures and folded is not None:
+        planes = hyperplanes(*folded)
+    if "perturbation" in measures and folded is not None and bool(folded[0].flatten(1).any(1).all()):
         turns = perturbation(*folded, epsilon=(1e-3, 1e-2, 1e-1))
-    return pairs, phases, planes if "boundary" in measures else None, turns
+    return pairs, phases, planes, turns
 
 
 def _sides(model: nn.Module, traced: Trace, batches: Iterable[Batch]) -> dict[str, Activity]:
     """Return on which side of their boundaries the data lie, by rectification."""
-    rectified = {
-        r.name: r for r in traced.rectified if len(r.shape) > 1
-    }  # else units cannot be told from inputs
-    counters = {
-        name: ActivityCounter(r.units, *(() if r.scale is None else r.folded()))
-        for name, r in rectified.items()
-    }
+    rectified = {r.name: r for r in traced.rectified if len(r.shape) > 1}  # else no units can be told
+    counters: dict[str, ActivityCounter] = {}
     by_source: dict[str, list[ActivityCounter]] = defaultdict(list)
-    for r in rectified.values():
+    for name, r in rectified.items():
+        counters[name] = ActivityCounter(r.units, *(() if r.scale is None else r.folded()))
         if r.scale is not None:
-            by_source[r.sources[0].name].append(counters[r.name])
+            by_source[r.sources[0].name].append(counters[name])
 
     def visit(node: Node, value: Tensor) -> None:
         if node.kind and node.name in counters:
@@ -285,77 +173,3 @@ def _like(batch: Any, example: Batch) -> Batch:
     """Return a batch in the form of the example: the first entry of several where that is one tensor."""
     result: Batch = batch[0] if isinstance(example, Tensor) and isinstance(batch, tuple | list) else batch
     return result
-
-
-def _row(layer: Layer) -> dict[str, str]:
-    """Return one row of the table."""
-    r, a = layer.rectified, layer.activity
-    found = [p for p in layer.pairing.values() if p.others]
-    kinds = {} if a is None else {name: str(int(mask.sum())) for name, mask in a.kinds().items()}
-    return {
-        "layer": layer.name,
-        "kind": r.kind,
-        "units": str(r.units),
-        "through": ", ".join(dict.fromkeys(t for s in r.sources for t in s.through)),
-        "paired": ", ".join(f"{p.share:.0%}" for p in found),
-        "random": ", ".join(f"{p.random_share:.1%}" for p in found),
-        **{name: kinds.get(name, "") for name in ("dead", "always on", "nearly linear", "outside the data")},
-    }
-
-
-def _layer_as_dict(layer: Layer) -> dict[str, Any]:
-    r = layer.rectified
-    return {
-        "name": layer.name,
-        "rectification": r.name,
-        "kind": r.kind,
-        "units": r.units,
-        "doubled": r.doubled,
-        "sources": [_source_as_dict(source) for source in r.sources],
-        "adds": list(r.adds),
-        "obstacle": r.obstacle,
-        "pairing": {
-            name: _plain(p) | {"share": p.share, "random_share": p.random_share}
-            for name, p in layer.pairing.items()
-        },
-        "phase_correlation": {
-            name: {"pair": _plain(p.pair), "non_pair": _plain(p.non_pair)}
-            for name, p in layer.phase_correlation.items()
-        },
-        "boundary": layer.boundary and {"radius": _plain(layer.boundary.radius)},
-        "activity": _plain(layer.activity),
-        "reconstruction": _plain(layer.reconstruction),
-        "invariance": layer.invariance
-        and _plain(layer.invariance) | {"score": _plain(layer.invariance.score)},
-        "perturbation": layer.perturbation
-        and {
-            "epsilon": list(layer.perturbation.epsilon),
-            "turned": _plain({k: v.amax(1) for k, v in layer.perturbation.turned.items()}),
-        },
-        "complexity": _plain(layer.complexity),
-    }
-
-
-def _source_as_dict(source: Source) -> dict[str, Any]:
-    return {
-        "name": source.name,
-        "parameters": list(source.parameters),
-        "shape": list(source.weight.shape),
-        "groups": source.groups,
-        "through": list(source.through),
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Return tensors as lists, dataclasses as dictionaries, and nan or infinity, which JSON lacks, as None."""
-    if isinstance(value, Tensor):
-        return _plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    return value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from relucid.inspect.examine import Layer
+    from relucid.inspect.examination import Layer
 
 ALIKE = 0.99  # mean |cosine| of the phases' outgoing weights from which a layer treats both alike
 

@@ -99,13 +99,13 @@ def invariance(
         fires = {n: r > thresholds[n].unsqueeze(1) for n, r in _responses(model, origin(x), chosen).items()}
         for name, mask in fires.items():
             total[name] += mask.shape[1]
-            fired[name] += mask.sum(1).cpu()
+            fired[name] += mask.sum(1)
         for change in changes.values():
             for name, response in _responses(model, change(x), chosen).items():
-                again[name] += ((response > thresholds[name].unsqueeze(1)) & fires[name]).sum(1).cpu()
+                again[name] += ((response > thresholds[name].unsqueeze(1)) & fires[name]).sum(1)
     results = {
         name: LayerInvariance(
-            thresholds[name].cpu(), fired[name] / total[name], again[name] / len(changes) / fired[name]
+            thresholds[name], fired[name] / total[name], again[name] / len(changes) / fired[name]
         )
         for name in thresholds
     }
@@ -137,9 +137,8 @@ class _Selection:
         self.bits = torch.zeros(units, dtype=torch.int64)
         self.known = 0  # how many bits of 31
         self.total = 0
-        self.rank: Tensor | None = (
-            None  # of the wanted response from the top, among those that begin with `bits`
-        )
+        # The rank of the wanted response from the top, among those that begin with `bits`.
+        self.rank: Tensor | None = None
         self.histogram = torch.zeros(0, dtype=torch.int64)
 
     def count(self, response: Tensor, width: int) -> None:
@@ -147,7 +146,7 @@ class _Selection:
         if not len(self.histogram):
             self.histogram = torch.zeros(len(self.bits) << width, dtype=torch.int64)
         self.total += response.shape[1] if self.rank is None else 0
-        codes = response.float().contiguous().cpu().view(torch.int32).long()
+        codes = response.contiguous().view(torch.int32).long()
         rest = 31 - self.known
         rows, columns = ((codes >> rest == self.bits.unsqueeze(1)) & (codes > 0)).nonzero(as_tuple=True)
         buckets = (codes[rows, columns] >> (rest - width)) & ((1 << width) - 1)
@@ -175,7 +174,7 @@ def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> 
         if node.kind and node.name in chosen:
             units = chosen[node.name].by_unit(value)
             one_sided = chosen[node.name].kind in ("relu", "clipped")
-            found[chosen[node.name].layer] = units.relu() if one_sided else units.abs()
+            found[chosen[node.name].layer] = (units.relu() if one_sided else units.abs()).float().cpu()
 
     execute(model, x, visit)
     return found
@@ -183,7 +182,7 @@ def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> 
 
 def _chosen(model: nn.Module, example: Tensor, layers: Sequence[str] | None) -> dict[str, Rectified]:
     """Return the rectifications with these names."""
-    rectified = trace(model, example).rectified
+    rectified = [r for r in trace(model, example).rectified if len(r.shape) > 1]  # else no units can be told
     known = {name for r in rectified for name in (r.name, r.layer)}
     if layers is not None and (unknown := set(layers) - known):
         raise ValueError(

@@ -77,8 +77,9 @@ class Rectified:
         if self.scale is None or self.shift is None:
             raise ValueError(f"{self.name} rectifies no single affine map: {self.obstacle}")
         source = self.sources[0]
-        weight = source.weight.double() * self.scale.view(-1, *[1] * (source.weight.dim() - 1))
-        bias = self.shift if source.bias is None else self.shift + self.scale * source.bias.double()
+        scale, shift = self.scale.to(source.weight.device), self.shift.to(source.weight.device)
+        weight = source.weight.double() * scale.view(-1, *[1] * (source.weight.dim() - 1))
+        bias = shift if source.bias is None else shift + scale * source.bias.double()
         return weight.to(source.weight.dtype), bias.to(source.weight.dtype)
 
 
