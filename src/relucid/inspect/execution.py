@@ -7,7 +7,7 @@ every operation passes through it, however the network is written.
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -125,7 +125,9 @@ class _Recorder(TorchDispatchMode):
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
-        self.weights = {name for name, tensor in tensors.items() if tensor.dim() > 1}
+        self.owned: dict[str, set[str]] = defaultdict(set)  # module -> its weights
+        for name in (name for name, tensor in tensors.items() if tensor.dim() > 1):
+            self.owned[_owner(name)].add(name)
         for tensor in _tensors(batch):
             self.nodes[tensor] = Node("input", data=True, name="the input")
 
@@ -166,7 +168,7 @@ class _Recorder(TorchDispatchMode):
             node.call = (func, *marked)
             node.kind = self._rectification(node)
         if node.kind:
-            inside = not node.leaf or any(_owner(w) == node.module for w in self.weights)
+            inside = not node.leaf or node.module in self.owned
             node.name = self._unique(":".join(filter(None, (node.module, op))) if inside else node.module)
         elif op in FACTORS and [self._of(args[i]).data for i in FACTORS[op]].count(True) == 1:
             weight = next(n for i in FACTORS[op] if not (n := self._of(args[i])).data)
@@ -199,7 +201,7 @@ class _Recorder(TorchDispatchMode):
     def _layer(self, parameters: frozenset[str]) -> str:
         """Return the module that a weight belongs to, or the parameter if its module has several weights."""
         owner, *others = {_owner(p) for p in parameters} or {""}
-        alone = {w for w in self.weights if _owner(w) == owner} <= parameters
+        alone = owner in self.owned and self.owned[owner] <= parameters
         return owner if owner and alone and not others else ", ".join(sorted(parameters))
 
     def _unique(self, name: str) -> str:

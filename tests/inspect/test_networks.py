@@ -1,4 +1,4 @@
-"""Networks written by others, with the weights that their packages ship, examined as they are."""
+"""Whole networks: written by others, with the weights that their packages ship, and of our own designs."""
 
 import copy
 import warnings
@@ -12,6 +12,7 @@ from silero_vad import load_silero_vad
 from torch import nn
 
 from relucid.inspect import examine, trace
+from relucid.models import create
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +80,28 @@ def test_a_published_torchscript_network_is_seen_through():
     assert [r.layer for r in found.rectified] == [*encoder, "relu#5"]
     assert all(r.obstacle == "" for r in found.rectified[:4])
     assert "no weight feeds it" in found.rectified[4].obstacle  # it follows a recurrent cell
+
+
+@pytest.mark.parametrize("activation", ["relu", "avr", "crelu"])
+@pytest.mark.parametrize(
+    "weights, norm", [("standard", "batch"), ("weightnorm", "mean"), ("geometric", "input_mean")]
+)
+@pytest.mark.parametrize(
+    "name, propagation", [("vgg6", None), ("resnet8", "residual"), ("resnet8", "heavy_ball")]
+)
+def test_every_rectification_of_our_own_designs_is_attributed(name, activation, weights, norm, propagation):
+    choices = {"activation": activation, "weights": weights, "norm": norm, "propagation": propagation}
+    net = create(name, num_classes=3, width=0.25, **choices)
+    found = trace(net, torch.randn(1, 3, 32, 32))
+    assert found.rectified
+    assert {r.kind for r in found.rectified} <= {activation, "relu"}
+    assert activation in {r.kind for r in found.rectified}
+    assert all(r.sources for r in found.rectified)
+    assert all(reason.startswith("feeds") for _, reason in found.unattributed)  # a sum, or the output
+
+
+@pytest.mark.slow
+def test_every_rectification_of_a_resnet_50_is_examined():
+    found = examine(create("resnet50", num_classes=1000), torch.randn(8, 3, 224, 224))
+    assert len(found.layers) == 49
+    assert all(layer.activity is not None and layer.pairing for layer in found.layers)
