@@ -1,13 +1,14 @@
 """Networks under construction: units appended to a chain that knows how many channels flow."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from torch import nn
 
 from relucid.models.design import Design
 from relucid.models.unit import End, Init, Kind, activation_of, norm_of, output_of, weights_of
 from relucid.nn import MeanNorm
+from relucid.nn.rules import Rule, rule_of
 
 
 class Chain:
@@ -30,9 +31,16 @@ class Chain:
     """
 
     def __init__(
-        self, design: Design, channels: int, *, width: float = 1.0, init: Init | None = None, centred: bool = False
+        self,
+        design: Design,
+        channels: int,
+        *,
+        width: float = 1.0,
+        init: Init | None = None,
+        centred: bool = False,
     ) -> None:
-        self.design, self.channels, self.width, self.init, self.centred = design, channels, width, init, centred
+        self.design, self.channels = design, channels
+        self.width, self.init, self.centred = width, init, centred
         self.layers: OrderedDict[str, nn.Module] = OrderedDict()
 
     def scaled(self, filters: int) -> int:
@@ -48,6 +56,17 @@ class Chain:
             init=self.init,
             centred=self.centred if centred is None else centred,
         )
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that joins the layers of a stage."""
+        return rule_of(self.design.propagation or "plain")
+
+    def transforms(self, depth: int, make: Callable[[], nn.Module]) -> list[nn.Module | list[nn.Module]]:
+        """The layers of a stage: ``depth`` transforms, or pairs of them for a rule with two paths."""
+        if self.rule.paths == 1:
+            return [make() for _ in range(depth)]
+        return [[make() for _ in range(self.rule.paths)] for _ in range(depth)]
 
     def add(self, name: str, layer: nn.Module) -> None:
         """Append a layer that keeps the number of channels."""
@@ -130,7 +149,13 @@ class Chain:
         self.add("flatten", nn.Flatten())
 
     def _unit(
-        self, kind: Kind, number: int, filters: int, arguments: Iterable[int], end: End | None, shift: bool = True
+        self,
+        kind: Kind,
+        number: int,
+        filters: int,
+        arguments: Iterable[int],
+        end: End | None,
+        shift: bool = True,
     ) -> None:
         design, activation, handed_on = self.design, None, filters
         if end is not None:

@@ -1,6 +1,7 @@
 """Densely connected networks: DenseNet, and AGD-Net, whose layers are joined by Nesterov's method (structure 6.2)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,13 @@ from relucid.nn.pairwise import Pairwise
 
 
 def densenet_cifar(
-    chain: Chain, num_classes: int, *, growth: int = 12, depth: int = 40, dropout: float = 0.0, beta: float = 0.1
+    chain: Chain,
+    num_classes: int,
+    *,
+    growth: int = 12,
+    depth: int = 40,
+    dropout: float = 0.0,
+    beta: float = 0.1,
 ) -> None:
     """DenseNet for 32x32 images, 3n + 4 layers deep: three blocks, no bottlenecks, no compression."""
     if depth < 7 or (depth - 4) % 3:
@@ -61,7 +68,7 @@ class PairwiseConv2d(nn.Module):
 
     weight_decay = False
 
-    def __init__(self, conv: nn.Module, channels: Sequence[int]) -> None:
+    def __init__(self, conv: Any, channels: Sequence[int]) -> None:
         super().__init__()
         self.conv = conv
         self.alpha = nn.Parameter(torch.ones(len(channels)))
@@ -70,7 +77,8 @@ class PairwiseConv2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, sum(channels), H, W) -> (N, out_channels, H', W')."""
-        conv, alpha = self.conv, self.alpha[self.get_buffer("pair")]
+        conv: Any = self.conv
+        alpha = self.alpha[self.get_buffer("pair")]
         return F.conv2d(x, conv.weight * alpha.view(1, -1, 1, 1), conv.bias, conv.stride, conv.padding)
 
 
@@ -80,15 +88,15 @@ def _block(
     """Append "denseblock" + number: each layer reads all before it."""
     nesterov = chain.design.propagation == "nesterov2"
     channels, layers = [chain.channels], []
-    for _ in range(count):
+    for k in range(count):
         layer = chain.branch(sum(channels))
         if bottleneck:
             layer.norm_and_activation("1")
             layer.bare_conv("1", 4 * growth, 1)
+        # h gives z_1 no part in the sums (beta_1 = 0 in Eq. 5), so that its norms cancel its scale.
         layer.norm_and_activation("2" if bottleneck else "1")
-        layer.bare_conv("2" if bottleneck else "1", growth, 3, added=nesterov)
-        # A single alpha is a scale, which a bottleneck's batch norm cancels.
-        if nesterov and not (bottleneck and len(channels) == 1 and chain.design.norm == "batch"):
+        layer.bare_conv("2" if bottleneck else "1", growth, 3, added=nesterov and k > 0)
+        if nesterov and (k > 0 or chain.design.norm != "batch"):
             layer.layers["conv1"] = PairwiseConv2d(layer.layers["conv1"], channels)
         if dropout:
             layer.add("dropout", nn.Dropout(dropout))

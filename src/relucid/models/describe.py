@@ -44,8 +44,12 @@ class Description:
             shape = " x ".join(map(str, row.output_shape or ()))
             lines.append((row.name, row.kind, shape, f"{row.parameters:,}", f"{row.multiply_adds:,}"))
         lines.append(("total", "", "", f"{self.parameters:,}", f"{self.multiply_adds:,}"))
-        a, b, c, d, e = (max(map(len, column)) for column in zip(*lines, strict=True))
-        return "\n".join(f"{l:{a}}  {k:{b}}  {s:{c}}  {p:>{d}}  {m:>{e}}" for l, k, s, p, m in lines)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        adjust = (str.ljust, str.ljust, str.ljust, str.rjust, str.rjust)
+        return "\n".join(
+            "  ".join(f(cell, width) for f, cell, width in zip(adjust, line, widths, strict=True))
+            for line in lines
+        )
 
 
 def describe(net: nn.Module, example: Tensor | None = None) -> Description:

@@ -1,7 +1,7 @@
 """The choices that make a network out of a backbone: activation, weights, norm and propagation."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from relucid.models.suggest import suggest
@@ -63,7 +63,7 @@ class Design:
         {'activation': None, 'weights': None, 'norm': 'batch', 'propagation': None}
         """
         rule = self.propagation
-        plain = {"rule": type(rule).__name__, **asdict(rule)} if isinstance(rule, Rule) else rule  # type: ignore
+        plain = {"rule": type(rule).__name__, **vars(rule)} if isinstance(rule, Rule) else rule
         return {**{f.name: getattr(self, f.name) for f in fields(self)}, "propagation": plain}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Fully connected networks: the MLPs of gmp 5.3 and the stages of equal layers of structure 5.3."""
+"""Fully connected networks: the MLPs of gmp 5.3, and stages of equal layers as in structure 5.3."""
 
 from collections.abc import Sequence
 
@@ -6,54 +6,54 @@ from torch import nn
 
 from relucid.models.chain import Chain
 from relucid.nn.propagation import Propagation
-from relucid.nn.rules import Plain, Rule, rule_of
+from relucid.nn.rules import Plain
 
 
 def mlp(chain: Chain, num_classes: int, *, hidden: Sequence[int] = (100,)) -> None:
-    """Hidden layers and an output layer; under a rule other than plain all hidden layers have the same width."""
+    """Hidden layers and an output layer; under a rule other than plain all hidden layers have one width."""
     widths = [chain.scaled(units) for units in hidden]
-    if isinstance(_rule(chain), Plain):
+    _check(chain, widths)
+    if isinstance(chain.rule, Plain):
         for k, units in enumerate(widths, start=1):
             chain.linear(k, units)
     else:
-        _check(widths)
         chain.linear(1, widths[0], end="one_phase")
-        chain.add("stage", _stage(chain, len(widths) - 1))
+        chain.add("stage", Propagation(_layers(chain, len(widths) - 1), chain.rule))
     chain.output("output", num_classes)
 
 
 def feedforward(chain: Chain, num_classes: int, *, depth: int = 10) -> None:
-    """x_0, ..., x_K of ``num_classes`` numbers each, joined by a rule, and nothing before or after (structure 5.3)."""
+    """x_0 to x_K of ``num_classes`` features each, joined by a rule, nothing before or after (structure 5.3)."""
     if chain.channels != num_classes:
         raise ValueError(
-            f"feedforward keeps the number of features from x_0 to x_K: in_channels is {chain.channels}, "
-            f"num_classes {num_classes}; give in_channels={num_classes}"
+            f"feedforward keeps the number of features: in_channels is {chain.channels}, num_classes "
+            f"{num_classes}; give the same"
         )
-    chain.add("stage", _stage(chain, depth))
+    first = _layers(chain, 1)
+    chain.centred = True
+    chain.add("stage", Propagation(first + _layers(chain, depth - 1), chain.rule))
 
 
-def _stage(chain: Chain, depth: int) -> Propagation:
-    """Layers T(x) = Phi(W x) joined by the design's rule."""
-    rule, layers = _rule(chain), []
-    for _ in range(depth):
-        layers.append([_transform(chain) for _ in range(rule.paths)])
-        chain.centred = True
-    return Propagation(layers if rule.paths > 1 else [transform for (transform,) in layers], rule)
+def _layers(chain: Chain, depth: int) -> list[nn.Module | list[nn.Module]]:
+    """Transforms T(x) = Phi(W x) that keep the number of features."""
+
+    def transform() -> nn.Module:
+        branch = chain.branch()
+        branch.linear(1, chain.channels, end="same_channels")
+        return branch.sequential()
+
+    return chain.transforms(depth, transform)
 
 
-def _transform(chain: Chain) -> nn.Sequential:
-    branch = chain.branch()
-    branch.linear(1, chain.channels, end="same_channels")
-    return branch.sequential()
-
-
-def _rule(chain: Chain) -> Rule:
-    assert chain.design.propagation is not None
-    return rule_of(chain.design.propagation)
-
-
-def _check(widths: Sequence[int]) -> None:
-    if len(widths) < 2 or len(set(widths)) > 1:
+def _check(chain: Chain, widths: Sequence[int]) -> None:
+    if not widths:
+        raise ValueError("an mlp has hidden layers: give hidden=(100,), for example")
+    if not isinstance(chain.rule, Plain) and (len(widths) < 2 or len(set(widths)) > 1):
         raise ValueError(
             f"a rule joins layers of one width, two or more: hidden={tuple(widths)} allows propagation='plain' only"
+        )
+    if chain.design.norm == "input_mean" and len(widths) < 2:
+        raise ValueError(
+            "norm='input_mean' stands before every layer but the first and the output: an mlp of one hidden layer has "
+            "no such layer; give norm='none' or more hidden layers"
         )

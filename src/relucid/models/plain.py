@@ -113,4 +113,6 @@ def _features(chain: Chain, rows: Iterable[Conv | MaxPool], layers: Mapping[str,
             chain.add(f"dropout{convs}", nn.Dropout(dropout))
     chain.design = design
     if own:
-        raise ValueError(f"there is no layer {next(iter(own))!r} to change: give names from 'conv1' to 'conv{convs}'")
+        raise ValueError(
+            f"there is no layer {next(iter(own))!r} to change: give names from 'conv1' to 'conv{convs}'"
+        )

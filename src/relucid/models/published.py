@@ -6,7 +6,7 @@ from typing import Any
 
 from relucid.models.design import Design
 from relucid.models.plain import Layer
-from relucid.nn.rules import HeavyBall, RelaxedADMM
+from relucid.nn.rules import HeavyBall, RelaxedADMM, Rule
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _all_cnn(design: Design, numbers: Iterable[int], filters: float = 1.0, dropo
     return Variant("all_cnn_b", layers={**layers, "conv9": Layer(last.design, last.filters, dropout)})
 
 
-# crelu Tables S8 to S13. S12, CReLU (all), is impossible as printed: conv10 hands on 1024 channels and conv11 takes 512.
+# crelu Tables S8 to S13. S12, CReLU (all), is impossible as printed: conv10 hands on 1024 channels, conv11 takes 512.
 # 1024 -> 512 with ReLU is a reading that gives the published 4.7M.
 ALL_CNN_B = {
     "crelu/all_cnn_b-baseline": Variant("all_cnn_b"),
@@ -85,7 +85,7 @@ GMP = {
 
 # structure Section 5.3, Tables 3 to 5; ResNet without ReLU after the sum is the control that the paper does not have.
 HEAVY_BALL, NESTEROV = Design(propagation="heavy_ball"), Design(propagation="nesterov2")
-_RULES = {
+_RULES: dict[str, str | Rule] = {
     "gd": "plain",
     "hb": HeavyBall(beta=0.3),
     "agd": "nesterov",
@@ -105,8 +105,14 @@ STRUCTURE = {
     **{f"structure/hbnet{depth}": Variant(f"resnet{depth}", HEAVY_BALL) for depth in (34, 56, 110)},
     "structure/admmnet56": Variant("resnet56", Design(propagation="admm")),
     "structure/dmrnet56": Variant("resnet56", Design(propagation=RelaxedADMM())),
-    **{f"structure/densenet{depth}": Variant("densenet_cifar", options={"depth": depth}) for depth in (40, 52)},
-    **{f"structure/agdnet{depth}": Variant("densenet_cifar", NESTEROV, options={"depth": depth}) for depth in (40, 52)},
+    **{
+        f"structure/densenet{depth}": Variant("densenet_cifar", options={"depth": depth})
+        for depth in (40, 52)
+    },
+    **{
+        f"structure/agdnet{depth}": Variant("densenet_cifar", NESTEROV, options={"depth": depth})
+        for depth in (40, 52)
+    },
     "structure/densenet121": Variant("densenet121"),
     "structure/agdnet121": Variant("densenet121", NESTEROV),
 }

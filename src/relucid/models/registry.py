@@ -135,7 +135,9 @@ def create(
     backbone.build(chain, num_classes, **{**backbone.options, **variant.options, **options})
     network = Network(OrderedDict(chain.layers))
     network.name, network.design = name, complete
-    network.input_shape = (channels,) if backbone.image is None else (channels, backbone.image, backbone.image)
+    network.input_shape = (
+        (channels,) if backbone.image is None else (channels, backbone.image, backbone.image)
+    )
     return network
 
 
@@ -143,13 +145,17 @@ def _variant(name: str) -> Variant:
     if name in BACKBONES:
         return Variant(name)
     if name not in PUBLISHED:
-        raise ValueError(f"there is no model {name!r}{suggest(name, names())} `relucid.models.names()` lists them")
+        raise ValueError(
+            f"there is no model {name!r}{suggest(name, names())} `relucid.models.names()` lists them"
+        )
     return PUBLISHED[name]
 
 
 def _check_options(name: str, backbone: Backbone, options: dict[str, Any]) -> None:
     parameters = signature(backbone.build).parameters.values()
-    known = [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY and p.name not in backbone.options]
+    known = [
+        p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY and p.name not in backbone.options
+    ]
     for key in options:
         if key not in known:
             raise ValueError(

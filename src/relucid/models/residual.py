@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from relucid.models.chain import Chain
 from relucid.models.unit import End, activation_of
 from relucid.nn.propagation import Propagation
-from relucid.nn.rules import ADMM, Nesterov, Nesterov2, Plain, Residual, Rule, rule_of
+from relucid.nn.rules import ADMM, Nesterov, Nesterov2, Plain, Residual, Rule
 
 Rectify = Literal["sum", "transform", "nowhere"]
 
@@ -26,7 +26,12 @@ _RECTIFY: dict[type[Rule], Rectify] = {
 
 
 def resnet_cifar(
-    chain: Chain, num_classes: int, *, depth: int = 20, rectify: Rectify | None = None, reversible: bool = False
+    chain: Chain,
+    num_classes: int,
+    *,
+    depth: int = 20,
+    rectify: Rectify | None = None,
+    reversible: bool = False,
 ) -> None:
     """ResNet for 32x32 images, 6n + 2 layers deep, whose shortcuts have no parameters."""
     if depth < 8 or (depth - 2) % 6:
@@ -107,9 +112,9 @@ class Subsampling(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """T(x) + downsample(x), and maybe an activation: how a stage of another shape begins."""
+    """after(T(x) + downsample(x)): how a stage of another shape begins."""
 
-    def __init__(self, transform: nn.Sequential, downsample: nn.Module, after: nn.Module | None) -> None:
+    def __init__(self, transform: nn.Sequential, downsample: nn.Module, after: nn.Module) -> None:
         super().__init__()
         self.transform = tuple(name for name, _ in transform.named_children())
         for name, layer in transform.named_children():
@@ -121,8 +126,8 @@ class ResidualBlock(nn.Module):
         y = x
         for name in self.transform:
             y = self.get_submodule(name)(y)
-        y += self.downsample(x)
-        return y if self.after is None else self.after(y)
+        total: Tensor = self.after(y + self.downsample(x))
+        return total
 
 
 class _Stages:
@@ -138,10 +143,9 @@ class _Stages:
     ) -> None:
         if rectify not in (None, "sum", "transform", "nowhere"):
             raise ValueError(f"rectify is 'sum', 'transform' or 'nowhere', not {rectify!r}")
-        assert chain.design.propagation is not None
         self.chain, self.block, self.shortcut, self.reversible = chain, block, shortcut, reversible
-        self.rule, self.count = rule_of(chain.design.propagation), 0
-        self.rectify = rectify or _RECTIFY.get(type(self.rule), "nowhere")
+        self.count = 0
+        self.rectify = rectify or _RECTIFY.get(type(chain.rule), "nowhere")
 
     def append(self, width: int, count: int, stride: int) -> None:
         """Append a stage of ``count`` blocks; one that changes the shape comes ahead of the rule's first step."""
@@ -152,10 +156,9 @@ class _Stages:
             first = self._first(planes, channels, stride)
             count -= 1
         self.chain.channels = channels
-        paths = [[self._transform(planes) for _ in range(self.rule.paths)] for _ in range(count)]
         stage = Propagation(
-            paths if self.rule.paths > 1 else [transform for (transform,) in paths],
-            self.rule,
+            self.chain.transforms(count, lambda: self._transform(planes)),
+            self.chain.rule,
             first=first,
             after=self._activation() if self.rectify == "sum" else None,
             start="zero",
@@ -172,10 +175,10 @@ class _Stages:
 
     def _first(self, planes: int, channels: int, stride: int) -> nn.Module:
         """A residual block under any rule (structure, "Block Based Structure") but plain, which has no shortcuts."""
-        if isinstance(self.rule, Plain):
+        if isinstance(self.chain.rule, Plain):
             return self._transform(planes, stride)
         downsample = self.shortcut(self.chain, channels, stride, self.rectify != "nowhere")
-        after = None if self.rectify == "nowhere" else self._activation()
+        after = nn.Identity() if self.rectify == "nowhere" else self._activation()
         return ResidualBlock(self._transform(planes, stride, bare=True), downsample, after)
 
     def _activation(self) -> nn.Module:

@@ -48,7 +48,9 @@ def weights_of(
     """
     if design.weights == "geometric":
         make = _GEOMETRIC[kind]
-        geometric: nn.Module = make(*shape, bias=shift, scale=scale, activation=activation, init=init or "one")
+        geometric: nn.Module = make(
+            *shape, bias=shift, scale=scale, activation=activation, init=init or "one"
+        )
         return geometric
     layer: nn.Linear | nn.Conv2d = _STANDARD[kind](*shape, bias=shift)
     if init == "glorot" or design.activation == "sigmoid":

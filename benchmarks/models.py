@@ -1,0 +1,51 @@
+"""A training step of AGD-Net against DenseNet, and against one convolution for every pair of layers.
+
+Run it with nothing else on the machine: ``python benchmarks/models.py``.
+"""
+
+import runpy
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from measure import Row, interleaved, report
+
+from relucid.models import create
+
+LITERAL = Path(__file__).parents[1] / "tests" / "models" / "literal.py"
+
+
+def step(net, images, labels):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
+
+    def run():
+        optimizer.zero_grad()
+        F.cross_entropy(net(images), labels).backward()
+        optimizer.step()
+
+    return run
+
+
+def main():
+    torch.manual_seed(0)
+    images, labels = torch.randn(32, 3, 32, 32), torch.arange(32) % 10
+    agdnet = create("structure/agdnet40", num_classes=10)
+    nets = {
+        "DenseNet": create("structure/densenet40", num_classes=10),
+        "one convolution a pair": runpy.run_path(str(LITERAL))["literal"](agdnet),
+        "AGD-Net": agdnet,
+    }
+    seconds = interleaved({name: step(net, images, labels) for name, net in nets.items()}, repeats=9)
+    ours = seconds.pop("AGD-Net")
+    bars = {"DenseNet": 1.25, "one convolution a pair": 0.5}
+    report(
+        "models",
+        [
+            Row(f"AGD-Net (k = 12, L = 40) / {name}", "time", ours, theirs, bars[name])
+            for name, theirs in seconds.items()
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

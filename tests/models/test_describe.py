@@ -1,0 +1,56 @@
+import pytest
+import torch
+from torch import nn
+
+from relucid.models import create, describe, names
+
+
+@pytest.mark.parametrize(
+    "name, multiply_adds",
+    [("resnet18", 1_814_073_344), ("resnet50", 4_089_184_256), ("densenet121", 2_834_161_664)],
+)
+def test_multiply_adds_are_those_everyone_knows(name, multiply_adds):
+    with torch.device("meta"):
+        net = create(name, num_classes=1000)
+    assert describe(net).multiply_adds == multiply_adds
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name.startswith(("gmp/vgg6", "structure"))])
+def test_all_parameters_are_listed_once(name):
+    with torch.device("meta"):
+        net = create(name, num_classes=10)
+    description = describe(net)
+    assert description.parameters == sum(p.numel() for p in net.parameters())
+    assert len({row.name for row in description.rows}) == len(description.rows)
+    assert description.rows[-1].output_shape == (10,)
+
+
+def test_the_table_has_a_line_for_each_layer_and_the_sums():
+    net = create("crelu/convpool-half", num_classes=10)
+    lines = str(describe(net)).splitlines()
+    assert lines[0].split() == ["layer", "kind", "output", "parameters", "multiply-adds"]
+    assert lines[1].split() == ["conv1", "Conv2d", "48", "x", "32", "x", "32", "1,344", "1,327,104"]
+    assert lines[-1].split() == ["total", "644,314", f"{describe(net).multiply_adds:,}"]
+    assert len(lines) == 2 + len(list(net.children()))
+    assert len(set(map(len, lines))) == 1
+
+
+def test_a_network_of_ones_own_needs_an_example():
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3))
+    description = describe(net, torch.zeros(5, 1, 8, 8))
+    assert [(row.output_shape, row.multiply_adds) for row in description.rows] == [
+        ((2, 6, 6), 2 * 9 * 36),
+        ((72,), 0),
+        ((3,), 216),
+    ]
+    with pytest.raises(ValueError, match="describe needs an example input"):
+        describe(net)
+
+
+def test_describing_changes_nothing():
+    net = create("vgg6", norm="batch", num_classes=10, width=0.1)
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    describe(net)
+    assert net.training
+    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+    assert not net._forward_hooks

@@ -1,0 +1,79 @@
+import json
+from dataclasses import FrozenInstanceError
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relucid.models import Design
+from relucid.models.design import CHOICES
+from relucid.nn.rules import HeavyBall, RelaxedNesterov2
+
+RULES = [
+    HeavyBall(beta=0.3),
+    HeavyBall(beta1=(1.0, 0.5), beta2=0.0, learnable=True),
+    RelaxedNesterov2(alpha=1.0),
+]
+
+
+def maybe(*values):
+    return st.sampled_from([None, *values])
+
+
+designs = st.builds(
+    Design,
+    activation=maybe(*CHOICES["activation"]),
+    weights=maybe("standard", "geometric"),  # weightnorm does not go with every norm
+    norm=maybe(*CHOICES["norm"]),
+    propagation=maybe(*CHOICES["propagation"], *RULES),
+)
+
+
+@given(designs)
+def test_a_design_survives_json_and_can_be_a_key(design):
+    again = Design.from_dict(json.loads(json.dumps(design.to_dict())))
+    assert again == design
+    assert {design: "found"}[again] == "found"
+
+
+@given(designs, designs)
+def test_over_keeps_what_is_chosen_and_takes_the_rest(first, second):
+    both = first.over(second)
+    for name in CHOICES:
+        chosen = getattr(first, name)
+        assert getattr(both, name) == (getattr(second, name) if chosen is None else chosen)
+
+
+def test_a_design_is_frozen_and_prints_its_choices():
+    design = Design(activation="crelu", propagation=HeavyBall(beta=0.3))
+    with pytest.raises(FrozenInstanceError):
+        design.activation = "relu"
+    assert str(design) == (
+        "crelu, backbone's own weights, norm backbone's own, "
+        "HeavyBall(beta=0.3, beta1=None, beta2=None, learnable=False)"
+    )
+
+
+@pytest.mark.parametrize(
+    "choices, words",
+    [
+        (
+            {"activation": "creul"},
+            "activation 'creul' is unknown, did you mean 'crelu' or 'relu'.*: give one of relu",
+        ),
+        ({"weights": 3}, "weights 3 is unknown: give one of standard, weightnorm, geometric"),
+        ({"norm": "layer"}, "norm 'layer' is unknown.*: give one of none, batch, mean, input_mean"),
+        ({"propagation": "heavyball"}, "did you mean 'heavy_ball'"),
+        ({"weights": "weightnorm", "norm": "batch"}, "batch norm cancels the length that weightnorm learns"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(choices, words):
+    with pytest.raises(ValueError, match=words):
+        Design(**choices)
+
+
+def test_an_unknown_field_is_refused():
+    with pytest.raises(
+        ValueError, match="a design has no 'depth', only activation, weights, norm, propagation"
+    ):
+        Design.from_dict({"depth": 3})

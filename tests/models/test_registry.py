@@ -1,0 +1,131 @@
+import pytest
+import torch
+from torch import nn
+
+from relucid.models import Design, Layer, create, names
+from relucid.nn.rules import HeavyBall
+
+
+def test_names_are_unique_and_all_of_them_are_known():
+    assert len(set(names())) == len(names())
+    for name in names():
+        with torch.device("meta"):
+            net = create(name, num_classes=10, in_channels=10)
+        assert net.name == name
+        assert None not in net.design.to_dict().values()
+
+
+@pytest.mark.parametrize(
+    "name, choices, words",
+    [
+        ("resnet65", {}, "there is no model 'resnet65', did you mean 'resnet56'.*names"),
+        ("crelu/convpol-half", {}, "did you mean 'crelu/convpool-half'"),
+        (
+            "vgg6",
+            {"dept": 3},
+            "vgg6 has no choice 'dept'.*it has activation, weights, norm, propagation, layers",
+        ),
+        ("resnet56", {"depth": 20}, "resnet56 has no choice 'depth'"),
+        ("resnet20", {"reversable": True}, "did you mean 'reversible'"),
+        (
+            "vgg6",
+            {"propagation": "heavy_ball"},
+            "vgg6 are joined by 'plain', not by 'heavy_ball': a rule adds layers",
+        ),
+        ("vgg16", {"propagation": HeavyBall()}, "vgg16 are joined by 'plain', not by HeavyBall"),
+        ("resnet20", {"propagation": "dense"}, "not by 'dense': 'dense' joins layers of a growth rate"),
+        (
+            "densenet121",
+            {"propagation": "admm"},
+            "by 'dense' or 'nesterov2', not by 'admm': each layer adds channels",
+        ),
+        ("resnet50", {"weights": "weightnorm"}, "batch norm cancels the length that weightnorm learns"),
+        ("resnet_cifar", {"depth": 19}, "depth of 6n \\+ 2: 8, 14, 20, ..., not 19"),
+        ("densenet_cifar", {"depth": 41}, "depth of 3n \\+ 4: .* not 41"),
+        ("resnet20", {"rectify": "never"}, "rectify is 'sum', 'transform' or 'nowhere', not 'never'"),
+        ("resnet20", {"reversible": True}, "reversible=True needs heavy ball"),
+        ("mlp", {}, "mlp takes vectors: say of how many features, in_channels="),
+        ("mlp", {"in_channels": 3, "hidden": ()}, "an mlp has hidden layers"),
+        (
+            "mlp",
+            {"in_channels": 3, "propagation": "residual"},
+            "a rule joins layers of one width, two or more",
+        ),
+        (
+            "mlp",
+            {"in_channels": 3, "hidden": (8, 9), "propagation": "admm"},
+            r"hidden=\(8, 9\) allows .*'plain' only",
+        ),
+        ("mlp", {"in_channels": 3, "norm": "input_mean"}, "an mlp of one hidden layer has no such layer"),
+        ("feedforward", {"in_channels": 3}, "in_channels is 3, num_classes 10"),
+        ("vgg6", {"width": 0.0}, "width must be positive, not 0.0"),
+        ("vgg6", {"in_channels": 0}, "in_channels must be positive, not 0"),
+        ("vgg6", {"init": "he"}, "init is None or 'glorot', not 'he'"),
+        (
+            "vgg6",
+            {"layers": {"conv7": Layer()}},
+            "no layer 'conv7' to change: give names from 'conv1' to 'conv6'",
+        ),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_a_sentence(name, choices, words):
+    with pytest.raises(ValueError, match=words):
+        create(name, num_classes=10, **choices)
+
+
+def test_num_classes_must_be_positive():
+    with pytest.raises(ValueError, match="num_classes must be positive, not 0"):
+        create("vgg6", num_classes=0)
+
+
+def test_a_choice_wins_over_the_design_which_wins_over_the_name():
+    design = Design(activation="avr", weights="geometric")
+    net = create("gmp/vgg6-gmp-imn", design, activation="crelu", num_classes=10, width=0.1)
+    assert net.design == Design("crelu", "geometric", "input_mean", "plain")
+
+
+def test_a_choice_holds_in_layers_that_a_variant_changes():
+    without = create("crelu/vgg16-conv1", num_classes=10, width=0.1)
+    assert not hasattr(without, "bn1")
+    assert isinstance(
+        create("crelu/vgg16-conv1", norm="batch", num_classes=10, width=0.1).bn1, nn.BatchNorm2d
+    )
+
+
+def test_layers_can_be_changed_one_by_one():
+    layers = {"conv2": Layer(Design("crelu", "geometric"), filters=0.5, dropout=0.1)}
+    net = create("vgg6", layers=layers, num_classes=10, width=0.25)
+    assert net.conv2.weight_shape == (16, 32, 3, 3)
+    assert net.dropout2.p == 0.1
+    assert net.conv3.in_channels == 32
+    assert net(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
+
+
+def test_width_scales_all_filters_but_not_the_outputs():
+    whole, half = (create("vgg6", num_classes=10, width=width) for width in (0.5, 0.25))
+    for number in range(1, 7):
+        assert getattr(whole, f"conv{number}").out_channels == 2 * getattr(half, f"conv{number}").out_channels
+    assert half.fc7.out_features == 10
+    assert create("vgg6", num_classes=10, width=1e-9).conv6.out_channels == 1
+
+
+def test_glorots_initialisation_reaches_all_units():
+    for layer in create("gmp/vgg6-sp", init="glorot", num_classes=10, width=0.25).children():
+        if isinstance(layer, nn.Conv2d):
+            fans = 9 * (layer.in_channels + layer.out_channels)
+            assert layer.weight.var().item() == pytest.approx(2 / fans, rel=0.15)
+
+
+def test_a_network_can_be_cut():
+    net = create("vgg6", num_classes=10, width=0.1)
+    assert net[:3](torch.zeros(1, 3, 8, 8)).shape == (1, 13, 8, 8)
+
+
+def test_a_network_says_what_it_is():
+    assert repr(create("mlp", in_channels=2, num_classes=1)).startswith(
+        "Network(\n  mlp: relu, standard weights, norm none, plain\n"
+    )
+
+
+def test_gray_images_are_welcome():
+    assert create("resnet8", in_channels=1, num_classes=10, width=0.25).input_shape == (1, 32, 32)
