@@ -1,0 +1,12 @@
+"""The `relucid` command."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, or say which extra it needs."""
+    try:
+        from relucid.cli.app import start
+    except ImportError as error:
+        sys.exit(f"relucid's command line needs {error.name}: pip install 'relucid[studies]'")
+    start()

@@ -1,0 +1,27 @@
+"""The commands of `relucid`, and what is said when one cannot be carried out."""
+
+import sys
+
+import typer
+
+from relucid.cli import studies
+from relucid.data import DamagedDataError, MissingDataError
+from relucid.studies import StoreError
+
+app = typer.Typer(
+    help="Understand and improve ReLU networks.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command("list")(studies.list_)
+app.command()(studies.run)
+app.command()(studies.show)
+app.command()(studies.logs)
+
+
+def start() -> None:
+    """Carry out the command that was typed; what is wrong with it is said in a sentence."""
+    try:
+        app()
+    except (StoreError, MissingDataError, DamagedDataError, ValueError, TypeError) as error:
+        sys.exit(f"relucid: {error}")

@@ -1,0 +1,30 @@
+"""Studies: variants of a network trained and compared honestly, resumable, on one core or on a cluster."""
+
+from relucid.studies.catalog import built_in, find
+from relucid.studies.formats import FORMATS
+from relucid.studies.plan import Run, cells, plan
+from relucid.studies.run import Result, default_store, run
+from relucid.studies.store import Outcome, Store, StoreError
+from relucid.studies.study import Column, Scale, Study
+from relucid.studies.table import Cell, Table, table
+
+__all__ = [
+    "FORMATS",
+    "Cell",
+    "Column",
+    "Outcome",
+    "Result",
+    "Run",
+    "Scale",
+    "Store",
+    "StoreError",
+    "Study",
+    "Table",
+    "built_in",
+    "cells",
+    "default_store",
+    "find",
+    "plan",
+    "run",
+    "table",
+]

@@ -1,0 +1,45 @@
+"""What a run ran on: versions, device, commit."""
+
+import platform
+import subprocess
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+
+def environment() -> dict[str, Any]:
+    """What may matter when a result is to be understood or repeated.
+
+    >>> sorted(environment())
+    ['commit', 'device', 'platform', 'python', 'threads', 'versions']
+    """
+    return {**_lasting(), "threads": torch.get_num_threads()}
+
+
+@lru_cache
+def _lasting() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
+        "versions": {name: _version(name) for name in ("relucid", "torch", "numpy", "lightning")},
+        "commit": _commit(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the working directory, marked if there are changes; None outside a git repository."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

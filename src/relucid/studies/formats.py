@@ -1,0 +1,127 @@
+"""A table of results as text: for people, for papers, for programs."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+
+from relucid.studies.study import Column
+from relucid.studies.table import Cell, Table
+
+
+def figure(cell: Cell, column: Column) -> str:
+    """Mean, standard error, marks and how much is missing.
+
+    "+" and "-": better and worse than the baseline; "!": not what was published. All of them at 5%.
+
+    >>> figure(Cell((1.0, 2.0), runs=3, states={"finished": 2}, better=True), Column("loss", digits=1))
+    '1.5 ± 0.5 + (2 of 3 runs)'
+    """
+    if cell.mean is None:
+        text = "·"
+    else:
+        text = f"{cell.mean:.{column.digits}f}"
+        text += "" if cell.error is None else f" ± {cell.error:.{column.digits}f}"
+    marks = ("" if cell.better is None else "+-"[not cell.better]) + ("!" if cell.confirms is False else "")
+    troubles = [f"{cell.states[state]} {state}" for state in ("diverged", "failed") if cell.states.get(state)]
+    if not troubles and sum(cell.states.values()) < cell.runs:
+        troubles = [f"{sum(cell.states.values())} of {cell.runs} runs"]
+    chosen = [f"{name} {value}" for name, value in cell.chosen.items()]
+    notes = ", ".join(chosen + troubles)
+    return " ".join(part for part in (text, marks, f"({notes})" if notes else "") if part)
+
+
+def published(cell: Cell, column: Column) -> str:
+    """The paper's figure, with its standard error if it gives one."""
+    value, error = cell.published
+    if value is None:
+        return ""
+    return f"{value:.{column.digits}f}" + ("" if error is None else f" ± {error:.{column.digits}f}")
+
+
+def legend(table: Table) -> str:
+    """What the marks mean, as far as there are any."""
+    found = []
+    if any(cell.better is not None for cell in table.cells.values()):
+        found.append(f"+ / - better / worse than {table.study.baseline}")
+    if any(cell.confirms is False for cell in table.cells.values()):
+        found.append(f"! differs from {table.study.source or 'what was published'}")
+    return "; ".join(found) + (" (Welch's test, 5%)" if found else "")
+
+
+def to_csv(table: Table) -> str:
+    """One line a cell."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    figures = ("mean", "error", "values", "published", "published_error", "runs", "finished")
+    writer.writerow(["row", "column", *figures])
+    for (row, column), cell in table.cells.items():
+        finished = cell.states.get("finished", 0)
+        numbers = [cell.mean, cell.error, len(cell.values), *cell.published, cell.runs, finished]
+        writer.writerow([row, column, *("" if number is None else number for number in numbers)])
+    return buffer.getvalue()
+
+
+def to_json(table: Table) -> str:
+    """Everything, the runs too."""
+    return json.dumps(table.to_dict(), indent=1, ensure_ascii=False) + "\n"
+
+
+def to_markdown(table: Table) -> str:
+    """A Markdown table, the paper's figures in brackets."""
+    lines = _lines(table)
+    lines.insert(1, ["---"] * len(lines[0]))
+    rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    return "\n".join([*rows, "", *filter(None, [legend(table)])]).rstrip() + "\n"
+
+
+def to_latex(table: Table) -> str:
+    """A LaTeX tabular, the paper's figures in brackets."""
+    rows = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in _lines(table)]
+    columns = "l" + "c" * len(table.study.columns)
+    body = [
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\hline",
+        rows[0],
+        r"\hline",
+        *rows[1:],
+        r"\hline",
+        r"\end{tabular}",
+    ]
+    note = legend(table)
+    return "\n".join([*body, *([f"% {note}"] if note else [])]) + "\n"
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {
+    "csv": to_csv,
+    "json": to_json,
+    "latex": to_latex,
+    "markdown": to_markdown,
+}
+
+
+def _lines(table: Table) -> list[list[str]]:
+    """The table as text, labels included."""
+    columns = table.study.columns
+    lines = [["", *columns]]
+    for row in dict.fromkeys(row for row, _ in table.cells):
+        line = [row]
+        for label, column in columns.items():
+            cell = table.cells[row, label]
+            theirs = published(cell, column)
+            line.append(figure(cell, column) + (f" [{theirs}]" if theirs else ""))
+        lines.append(line)
+    return lines
+
+
+def _escaped(text: str) -> str:
+    """Text as LaTeX takes it."""
+    special = {
+        "\\": r"\textbackslash{}",
+        "±": r"$\pm$",
+        "·": r"$\cdot$",
+        "~": r"\textasciitilde{}",
+        "^": r"\^{}",
+    }
+    special |= {character: f"\\{character}" for character in "&%$#_{}"}
+    return "".join(special.get(character, character) for character in text)

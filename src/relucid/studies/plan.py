@@ -1,0 +1,144 @@
+"""From a study to its runs: every one's configuration, canonical and hashed."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cached_property
+from importlib import import_module
+from itertools import chain, product, zip_longest
+from typing import Any
+
+from relucid.studies.study import Column, Config, Grid, Scale, Study, named
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: a function's name, a configuration and the version they count for.
+
+    >>> Run("module:function", {"rate": 1.0, "seeds": (1, 2)}).config
+    {'rate': 1, 'seeds': [1, 2]}
+    """
+
+    function: str
+    settings: Config
+    version: int = 1
+
+    @cached_property
+    def canonical(self) -> str:
+        """The run as JSON: sorted, without spaces, whole numbers without a point. Equal runs have equal text."""
+        whole = {"config": self.settings, "function": self.function, "version": self.version}
+        return json.dumps(_plain(whole, "config"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @cached_property
+    def key(self) -> str:
+        """The SHA-256 of `canonical`, by which the run is known."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration as the function gets it: what was hashed, and nothing else."""
+        config: dict[str, Any] = json.loads(self.canonical)["config"]
+        return config
+
+
+Cells = dict[tuple[str, str], list[Run]]
+
+
+def cells(
+    study: Study, scale: str | None = None, *, only: str | None = None, seeds: int | None = None
+) -> Cells:
+    """The runs of every cell, by row and column.
+
+    Args:
+        study: the study.
+        scale: one of its scales.
+        only: one of its rows.
+        seeds: that many seeds, where the seed is repeated.
+    """
+    chosen: Scale = named(scale or study.default_scale, study.scales, f"scale of study {study.name!r}")
+    if only is not None:
+        named(only, study.rows, f"row of study {study.name!r}")
+    return {
+        (row, column): _runs(study, chosen, study.rows[row], study.columns[column], seeds)
+        for row in ([only] if only is not None else study.rows)
+        for column in study.columns
+    }
+
+
+def plan(
+    study: Study, scale: str | None = None, *, only: str | None = None, seeds: int | None = None
+) -> list[Run]:
+    """All runs of a study, each once, the first of every cell first: a table fills up evenly.
+
+    >>> study = Study("s", "", "m:f", {"a": {"x": 1}, "b": {"x": 2}}, {"loss": Column("loss")}, repeat={"seed": [0, 1]})
+    >>> [(run.config["x"], run.config["seed"]) for run in plan(study)]
+    [(1, 0), (2, 0), (1, 1), (2, 1)]
+    """
+    rounds = zip_longest(*cells(study, scale, only=only, seeds=seeds).values())
+    return list({run.key: run for run in chain.from_iterable(rounds) if run is not None}.values())
+
+
+def _runs(study: Study, scale: Scale, row: Config, column: Column, seeds: int | None) -> list[Run]:
+    grid: Grid = {**study.choose, **(study.repeat if column.repeat is None else column.repeat)}
+    grid = {name: scale.repeat.get(name, values) for name, values in grid.items()}
+    if seeds is not None and "seed" in grid:
+        grid["seed"] = range(seeds)
+    base = merge(study.config, scale.config, column.config, row)
+    return [
+        Run(function_name(study.run), merge(base, dict(zip(grid, values, strict=True))), study.version)
+        for values in product(*grid.values())
+    ]
+
+
+def merge(*configs: Config) -> dict[str, Any]:
+    """The configurations as one, later ones before earlier ones, dictionaries within them likewise.
+
+    >>> merge({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}})
+    {'a': 1, 'b': {'c': 4, 'd': 3}}
+    """
+    merged: dict[str, Any] = {}
+    for config in configs:
+        for name, value in config.items():
+            old = merged.get(name)
+            if isinstance(old, Mapping) and isinstance(value, Mapping):
+                value = merge(old, value)
+            merged[name] = value
+    return merged
+
+
+def function_name(function: str | Callable[..., Any]) -> str:
+    """Where a function can be imported from, "module:name"."""
+    return function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
+
+
+def function_of(name: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The function that is meant: itself, or what "module:name" imports.
+
+    >>> function_of("math:sqrt")(4)
+    2.0
+    """
+    if not isinstance(name, str):
+        return name
+    module, _, attribute = name.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"the run function {name!r} cannot be imported: {error}") from error
+    return found
+
+
+def _plain(value: Any, where: str) -> Any:
+    """A value as JSON has it; what JSON does not have is refused by its place in the configuration."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and value - value == 0:  # finite
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_plain(item, where) for item in value]
+    kind = f"{value!r}, a {type(value).__name__}"
+    raise TypeError(f"{where} is {kind}; it must be finite numbers, text, or lists or dictionaries of them")

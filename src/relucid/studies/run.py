@@ -1,0 +1,218 @@
+"""Run a study: what is missing of it, wherever it is to be run, and nothing twice."""
+
+import inspect
+import os
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+
+from relucid.studies.environment import environment
+from relucid.studies.executors import Pool, pool
+from relucid.studies.plan import Run, function_of, plan
+from relucid.studies.store import Claim, Outcome, Store
+from relucid.studies.study import Study
+from relucid.train import DivergedError, Machine
+
+ATTEMPTS = 3  # at a run whose process dies
+POLL = 1.0  # seconds between looks at runs that other processes have claimed
+Function = str | Callable[..., Any]
+Report = Callable[[Run, Outcome | None], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run function returns where metrics are not all: the course of training, and arrays."""
+
+    metrics: Mapping[str, float | list[float]]
+    history: Mapping[str, list[float]] = field(default_factory=dict)
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def default_store() -> Path:
+    """The directory of results where none is named: `RELUCID_STORE`, or `runs` in the working directory."""
+    return Path(os.environ.get("RELUCID_STORE") or "runs").expanduser()
+
+
+def run(
+    study: Study,
+    scale: str | None = None,
+    *,
+    only: str | None = None,
+    seeds: int | None = None,
+    store: str | Path | None = None,
+    jobs: int | None = None,
+    backend: str = "local",
+    address: str | None = None,
+    retry: bool = False,
+    machine: Machine | None = None,
+    report: Report | None = None,
+) -> None:
+    """Do all runs of a study that have not been done yet; `table` has the results.
+
+    It may be killed and started again, and run by several processes at once: they share the work. Runs that
+    fail are recorded and the others go on. Started by torchrun, all processes work together on one run at a
+    time.
+
+    Args:
+        study: the study.
+        scale: one of its scales; "small" if there is one.
+        only: one of its rows.
+        seeds: that many seeds.
+        store: directory of the results.
+        jobs: runs at a time, see `relucid.studies.executors.pool`.
+        backend: "local", "ray" or "dask".
+        address: of a Ray or Dask cluster.
+        retry: try runs again that have failed.
+        machine: devices and the like.
+        report: called with every run and its outcome, None if it was done before or by another process.
+    """
+    runs, machine = plan(study, scale, only=only, seeds=seeds), machine or Machine()
+    report = report or (lambda run, outcome: None)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        _run_together(study.run, runs, store or default_store(), machine, report)
+        return
+    work = _Work(study.run, runs, Store(store or default_store()), machine, report)
+    try:
+        if retry:
+            work.store.forget_failures([run.key for run in runs])
+        with pool(backend, jobs, address) as workers:
+            work.do(workers)
+    finally:
+        work.end()
+
+
+class _Work:
+    """Runs to be done here, or by another process that shares the store."""
+
+    def __init__(
+        self, function: Function, runs: list[Run], store: Store, machine: Machine, report: Report
+    ) -> None:
+        self.function, self.store, self.machine, self.report = function, store, machine, report
+        self.todo = deque(runs)
+        self.claimed: dict[Future[Outcome], tuple[Run, Claim]] = {}
+        self.deaths: Counter[str] = Counter()
+
+    def do(self, workers: Pool) -> None:
+        """Hand out runs and put away their outcomes until every run has one."""
+        while self.todo or self.claimed:
+            all_claimed = self._hand_out(workers)
+            if not self.claimed:
+                time.sleep(POLL if self.todo else 0)
+                continue
+            timeout = None if all_claimed else POLL
+            for future in wait(self.claimed, timeout, FIRST_COMPLETED).done:
+                self._put_away(future)
+
+    def end(self) -> None:
+        """Let others have what is not finished."""
+        for _, claim in self.claimed.values():
+            claim.release()
+        self.store.close()
+
+    def _hand_out(self, workers: Pool) -> bool:
+        """Give every idle worker a run; False if some are left for which other processes are at work."""
+        elsewhere = 0
+        while self.todo and len(self.claimed) < workers.size:
+            if elsewhere == len(self.todo):
+                return False
+            run = self.todo.popleft()
+            if self.store.state(run.key):
+                self.report(run, None)
+                continue
+            claim = self.store.claim(run.key)
+            if claim is None:
+                self.todo.append(run)
+                elsewhere += 1
+            elif self.store.state(run.key):  # finished by another process since it was looked at
+                claim.finish()
+                self.report(run, None)
+            else:
+                place = replace(self.machine, directory=claim.directory)
+                self.claimed[workers.submit(execute, self.function, run, place)] = run, claim
+        return True
+
+    def _put_away(self, future: "Future[Outcome]") -> None:
+        """Keep the outcome of a run; if its process has died, let it be run again."""
+        run, claim = self.claimed[future]
+        try:
+            outcome = future.result()
+        except Exception as error:  # whatever a run itself raises is an outcome
+            self.deaths[run.key] += 1
+            if self.deaths[run.key] < ATTEMPTS:
+                del self.claimed[future]
+                claim.release()
+                self.todo.append(run)
+                return
+            outcome = Outcome("failed", error=f"its process died {ATTEMPTS} times: {error!r}")
+        self.store.put(run, outcome)
+        del self.claimed[future]
+        if outcome.state == "failed":
+            claim.release()
+        else:
+            claim.finish()
+        self.report(run, outcome)
+
+
+def _run_together(
+    function: Function, runs: list[Run], directory: str | Path, machine: Machine, report: Report
+) -> None:
+    """One run at a time in all processes that torchrun has started; the first one chooses and records."""
+    dist.init_process_group("cpu:gloo,cuda:nccl" if dist.is_nccl_available() else "gloo")
+    store = Store(directory) if dist.get_rank() == 0 else None
+    for run in runs:
+        claim = store.claim(run.key) if store and not store.state(run.key) else None
+        place: list[Path | None] = [claim.directory if claim else None]
+        dist.broadcast_object_list(place, src=0)
+        if place[0] is None:
+            continue
+        outcome = execute(function, run, replace(machine, directory=place[0]))
+        if store and claim:
+            store.put(run, outcome)
+            claim.release() if outcome.state == "failed" else claim.finish()
+            report(run, outcome)
+        if outcome.state == "failed":  # the other processes may be waiting for this one: end them all
+            raise RuntimeError(outcome.error)
+    dist.destroy_process_group()
+
+
+def execute(function: Function, run: Run, machine: Machine) -> Outcome:
+    """Do a run and say what came of it, whatever happens.
+
+    >>> outcome = execute(lambda config: {"double": 2 * config["x"]}, Run("doctest:double", {"x": 4}), Machine())
+    >>> outcome.state, outcome.metrics
+    ('finished', {'double': 8.0})
+    """
+    started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    try:
+        called = function_of(function)
+        takes_machine = len(inspect.signature(called).parameters) > 1
+        returned = called(run.config, machine) if takes_machine else called(run.config)
+        result = returned if isinstance(returned, Result) else Result(returned)
+        outcome = Outcome("finished", _numbers(result.metrics), result.history, result.arrays)
+    except DivergedError as error:
+        outcome = Outcome("diverged", history=error.history, error=str(error))
+    except Exception:
+        outcome = Outcome("failed", error=traceback.format_exc())
+    seconds = time.perf_counter() - clock
+    return replace(outcome, environment=environment(), started=started, seconds=seconds)
+
+
+def _numbers(metrics: Any) -> dict[str, float | list[float]]:
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"a run function returns a dict of metrics or a Result, not {type(metrics).__name__}")
+    numbers = {}
+    for name, value in metrics.items():
+        array = np.asarray(value, dtype=float)
+        if array.ndim > 1 or not np.isfinite(array).all():
+            raise ValueError(f"metric {name!r} is {value!r}; it must be a finite number or a list of them")
+        numbers[str(name)] = array.tolist()
+    return numbers

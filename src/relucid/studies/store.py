@@ -1,0 +1,233 @@
+"""Where results are kept: a directory with an SQLite database, one transaction a run."""
+
+import errno
+import io
+import json
+import math
+import shutil
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from relucid.studies.plan import Run
+
+State = Literal["finished", "diverged", "failed"]
+
+# One entry a version of the schema: what brings the database from the version before to this one.
+MIGRATIONS: list[tuple[str, ...]] = [
+    (
+        """
+        CREATE TABLE run (
+            key TEXT PRIMARY KEY,
+            run TEXT NOT NULL,          -- canonical JSON: function, version, configuration
+            state TEXT NOT NULL,        -- finished, diverged or failed
+            metrics TEXT NOT NULL,      -- JSON: name -> number or list of numbers
+            history TEXT NOT NULL,      -- JSON: name -> list, one entry an epoch
+            error TEXT,                 -- what went wrong, with the traceback
+            environment TEXT NOT NULL,  -- JSON: versions, device, commit
+            started TEXT NOT NULL,      -- UTC
+            seconds REAL NOT NULL
+        )
+        """,
+        """
+        CREATE TABLE array (
+            key TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            data BLOB NOT NULL,         -- as numpy.save writes it, compressed
+            PRIMARY KEY (key, name)
+        )
+        """,
+    ),
+]
+
+
+class StoreError(RuntimeError):
+    """The store cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came of a run."""
+
+    state: State
+    metrics: Mapping[str, float | list[float]] = field(default_factory=dict)
+    history: Mapping[str, list[float]] = field(default_factory=dict)
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    error: str | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    started: str = ""
+    seconds: float = 0.0
+
+
+class Store:
+    """Results of runs by their keys, safe from kill -9 and shared by any number of processes of one machine.
+
+    A run is claimed by a lock on a file in its work directory; the system gives the lock up when the process
+    that holds it ends in whatever way, so that a claim cannot outlive its process. Nothing is overwritten: the
+    first outcome of a run stays, unless it is a failure.
+
+    Args:
+        directory: made if it does not exist. It must be on a disk of this machine (SQLite's way of letting
+            several processes write does not work over a network); workers may be anywhere.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        self.path = self.directory / "results.sqlite"
+        with self._explained():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.directory / "opening.lock"):
+                self.database = sqlite3.connect(self.path, timeout=60)
+                self.database.execute("PRAGMA journal_mode = WAL")
+                self._migrate()
+            self.database.execute("PRAGMA synchronous = FULL")
+            self.database.execute("PRAGMA foreign_keys = ON")
+
+    def close(self) -> None:
+        """Close the database; whatever was put into it is on the disk already."""
+        self.database.close()
+
+    def state(self, key: str) -> State | None:
+        """Whether a run has an outcome, and which."""
+        with self._explained():
+            row = self.database.execute("SELECT state FROM run WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def get(self, key: str) -> Outcome | None:
+        """The outcome of a run without its arrays, if it has been run."""
+        with self._explained():
+            row = self.database.execute(
+                "SELECT state, metrics, history, error, environment, started, seconds FROM run WHERE key = ?",
+                (key,),
+            ).fetchone()
+        if row is None:
+            return None
+        state, metrics, history, error, environment, started, seconds = row
+        return Outcome(
+            state,
+            json.loads(metrics),
+            json.loads(history),
+            {},
+            error,
+            json.loads(environment),
+            started,
+            seconds,
+        )
+
+    def arrays(self, key: str) -> dict[str, np.ndarray]:
+        """The arrays that a run has left, by name."""
+        with self._explained():
+            rows = self.database.execute("SELECT name, data FROM array WHERE key = ?", (key,)).fetchall()
+        return {name: np.load(io.BytesIO(data), allow_pickle=False)["array"] for name, data in rows}
+
+    def put(self, run: Run, outcome: Outcome) -> None:
+        """Keep the outcome of a run, all of it or nothing."""
+        values = (
+            run.key,
+            run.canonical,
+            outcome.state,
+            _json(outcome.metrics),
+            _json(outcome.history),
+            outcome.error,
+            _json(outcome.environment),
+            outcome.started,
+            outcome.seconds,
+        )
+        arrays = [(run.key, name, _compressed(array)) for name, array in outcome.arrays.items()]
+        with self._explained(), self.database:
+            self.database.execute("DELETE FROM run WHERE key = ? AND state = 'failed'", (run.key,))
+            cursor = self.database.execute(f"INSERT OR IGNORE INTO run VALUES ({', '.join('?' * 9)})", values)
+            if cursor.rowcount:
+                self.database.executemany("INSERT INTO array VALUES (?, ?, ?)", arrays)
+
+    def forget_failures(self, keys: Sequence[str]) -> None:
+        """Let the runs of these that failed be run again."""
+        with self._explained(), self.database:
+            self.database.executemany(
+                "DELETE FROM run WHERE key = ? AND state = 'failed'", [(key,) for key in keys]
+            )
+
+    def claim(self, key: str) -> "Claim | None":
+        """The right to do a run and a directory to do it in, or None while another process has it."""
+        work = self.directory / "work" / key
+        with self._explained():
+            work.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(work / "lock", thread_local=False)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                return None
+        return Claim(work, lock)
+
+    def _migrate(self) -> None:
+        (version,) = self.database.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            known = f"schema {version}, this one knows {len(MIGRATIONS)}"
+            raise StoreError(
+                f"{self.path} was written by a newer relucid ({known}): upgrade relucid to use it"
+            )
+        for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
+            with self.database:
+                self.database.execute("BEGIN IMMEDIATE")
+                for statement in statements:
+                    self.database.execute(statement)
+                self.database.execute(f"PRAGMA user_version = {number}")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What may go wrong with files, in words."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            text = str(error)
+            if "full" in text or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+                what = "its disk is full: make room and run the same command again, what is finished is kept"
+            elif "locked" in text:
+                what = "another process has kept it locked for a minute: try again"
+            elif "not a database" in text or "malformed" in text:
+                what = "it is damaged or not a database: move it away, or name another directory with --store"
+            else:
+                what = "name a directory that can be written to with --store"
+            raise StoreError(f"cannot use {self.path} ({text}): {what}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """The right to do a run, and a directory for its checkpoints that outlives its process."""
+
+    directory: Path
+    lock: FileLock
+
+    def release(self) -> None:
+        """Let others have the run; its directory stays."""
+        self.lock.release()
+
+    def finish(self) -> None:
+        """Give the claim up for good, now that the run's outcome is in the store."""
+        self.lock.release()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _json(value: Any) -> str:
+    """JSON without numbers that JSON does not have: what is not finite becomes null."""
+
+    def finite(item: Any) -> Any:
+        if isinstance(item, Mapping):
+            return {name: finite(inner) for name, inner in item.items()}
+        if isinstance(item, list | tuple):
+            return [finite(inner) for inner in item]
+        return None if isinstance(item, float) and not math.isfinite(item) else item
+
+    return json.dumps(finite(value), allow_nan=False)
+
+
+def _compressed(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, array=array)
+    return buffer.getvalue()

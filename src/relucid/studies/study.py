@@ -1,0 +1,125 @@
+"""A study as data: what is compared, how often, at which scales, and what the paper found."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from relucid.models.suggest import suggest
+
+Config = Mapping[str, Any]
+Grid = Mapping[str, Sequence[Any]]
+Published = float | tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column shows of its runs.
+
+    Args:
+        metric: the name a run gives to what it measured: a number, or a list of them (one a split, say).
+        config: what the column adds to every run's configuration.
+        repeat: what the runs of a cell differ in; the study's by default.
+        summary: "mean" over the runs, with its standard error, or "vote": the error of the mean of the runs'
+            probabilities, for which a run leaves arrays `outputs` (N, classes) and `targets` (N,).
+        best: which values are better; None where neither is.
+        digits: after the decimal point.
+    """
+
+    metric: str
+    config: Config = field(default_factory=dict)
+    repeat: Grid | None = None
+    summary: Literal["mean", "vote"] = "mean"
+    best: Literal["lowest", "highest"] | None = "lowest"
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of a study is run.
+
+    Args:
+        config: what the scale adds to every run's configuration: fewer epochs, narrower networks.
+        repeat: shorter lists in the place of those that rows, columns or the choice vary.
+        seconds: about how long a run takes on one core, for an estimate before any has been run.
+    """
+
+    config: Config = field(default_factory=dict)
+    repeat: Grid = field(default_factory=dict)
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table of runs: each cell is a row's configuration in a column's setting, repeated.
+
+    Args:
+        name: what `relucid run` calls it.
+        title: what is compared, in a sentence.
+        run: what does a run, a function of its configuration that returns its metrics, by name (a dict) or as
+            a `Result`; or where to import it from, "package.module:function". A function with a second
+            parameter is given the `relucid.train.Machine` it runs on.
+        rows: label -> what the row adds to the configuration.
+        columns: label -> `Column`.
+        scales: "full" is the paper's, "small" takes hours on a laptop, "smoke" seconds.
+        config: what all runs share.
+        repeat: what the runs of a cell differ in.
+        choose: what is tried and chosen for each cell, by the mean of the metric `by` over its runs, the
+            lowest: a grid of learning rates, chosen on validation data.
+        by: see `choose`.
+        published: row -> column -> the paper's figure, or figure and standard error.
+        source: where those are from: "gmp Table 3".
+        protocol: what a reader must know of how it was run.
+        baseline: the row that the others are compared with.
+        version: raise it when `run` has changed so that its old results do not count any more.
+
+    >>> study = Study(
+    ...     name="parabola",
+    ...     title="Where a parabola is lowest",
+    ...     run=lambda config: {"value": (config["x"] - config["shift"]) ** 2},
+    ...     rows={"one": {"x": 1}, "two": {"x": 2}},
+    ...     columns={"value": Column("value")},
+    ...     repeat={"shift": [0, 1]},
+    ... )
+    """
+
+    name: str
+    title: str
+    run: str | Callable[..., Any]
+    rows: Mapping[str, Config]
+    columns: Mapping[str, Column]
+    scales: Mapping[str, Scale] = field(default_factory=lambda: {"full": Scale()})
+    config: Config = field(default_factory=dict)
+    repeat: Grid = field(default_factory=lambda: {"seed": range(3)})
+    choose: Grid = field(default_factory=dict)
+    by: str = "val_error"
+    published: Mapping[str, Mapping[str, Published]] = field(default_factory=dict)
+    source: str = ""
+    protocol: str = ""
+    baseline: str | None = None
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        for row, figures in self.published.items():
+            named(row, self.rows, f"published row of study {self.name!r}")
+            for column in figures:
+                named(column, self.columns, f"published column of study {self.name!r}")
+        if self.baseline is not None:
+            named(self.baseline, self.rows, f"baseline of study {self.name!r}")
+
+    @property
+    def default_scale(self) -> str:
+        """The scale that is run where none is named: "small" if there is one, else the first."""
+        return "small" if "small" in self.scales else next(iter(self.scales))
+
+
+def named(name: str, known: Mapping[str, Any], what: str) -> Any:
+    """The one of `known` with this name; of a name that does not exist the nearest ones are told.
+
+    >>> named("ReLu", {"ReLU": 1, "AVR": 2}, "row")
+    Traceback (most recent call last):
+    ValueError: there is no row 'ReLu', did you mean 'ReLU'?
+    """
+    if name not in known:
+        all_known = f"; there are {', '.join(known) or 'none'}"
+        raise ValueError(f"there is no {what} {name!r}{suggest(name, known) or all_known}")
+    return known[name]

@@ -1,0 +1,245 @@
+import os
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+import torch
+
+from relucid.studies import Column, Result, Run, Store, Study, run, table
+from relucid.studies.executors import cores, pool
+from relucid.studies.run import execute
+from relucid.train import DivergedError, Machine
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def command(path, store, *options):
+    return [sys.executable, "-m", "relucid.cli", "run", str(path), "--store", str(store), *options]
+
+
+def values(study, store):
+    return {place: cell.values for place, cell in table(study, store=store).cells.items()}
+
+
+def count_starts(lines):
+    return Counter((x, seed) for word, x, seed, _ in lines if word == "start")
+
+
+def test_every_run_is_done_once_and_its_outcome_kept(load_study, tmp_path, log):
+    study, seen = load_study(), []
+    for _ in range(2):
+        run(study, store=tmp_path / "runs", jobs=1, report=lambda run, outcome: seen.append(outcome))
+    assert count_starts(log()) == Counter({(str(x), str(seed)): 1 for x in (1, 2, 3) for seed in (0, 1)})
+    assert [outcome and outcome.state for outcome in seen] == ["finished"] * 6 + [None] * 6
+    for place, found in values(study, tmp_path / "runs").items():
+        assert len(found) == 2
+        assert all(int(place[0]) ** 2 <= value < int(place[0]) ** 2 + 1 for value in found)
+
+
+def test_the_environment_and_the_time_are_kept(load_study, tmp_path):
+    run(load_study(rows=1, seeds=1, pause=0.05), store=tmp_path / "runs", jobs=1)
+    (record,) = table(load_study(rows=1, seeds=1, pause=0.05), store=tmp_path / "runs").runs
+    assert record["environment"]["versions"]["torch"].startswith("2.")
+    assert 0.05 <= record["seconds"] < 5
+    assert record["started"].startswith("20")
+
+
+def test_what_fails_is_recorded_the_others_go_on_and_it_is_tried_again_on_request(load_study, tmp_path, log):
+    broken = "if config['x'] == 2 and not os.path.exists(LOG + '.repaired'): raise RuntimeError('broken')"
+    study, store = load_study(extra=broken), tmp_path / "runs"
+    for _ in range(2):
+        run(study, store=store, jobs=1)
+    cells = table(study, store=store).cells
+    assert [dict(cells[row, "value"].states) for row in "123"] == [
+        {"finished": 2},
+        {"failed": 2},
+        {"finished": 2},
+    ]
+    failed = [record for record in table(study, store=store).runs if record["state"] == "failed"]
+    assert all("RuntimeError: broken" in record["error"] for record in failed)
+    assert sum(count_starts(log()).values()) == 6
+    (tmp_path / "log.repaired").touch()
+    run(study, store=store, jobs=1, retry=True)
+    assert dict(table(study, store=store).cells["2", "value"].states) == {"finished": 2}
+    assert sum(count_starts(log()).values()) == 8
+
+
+def test_a_run_that_diverges_is_an_outcome_of_its_own():
+    def diverges(config):
+        raise DivergedError("the training loss became nan in epoch 2", {"train_loss": [1.0]})
+
+    outcome = execute(diverges, Run("f", {}), Machine())
+    assert (outcome.state, outcome.history) == ("diverged", {"train_loss": [1.0]})
+    assert outcome.error == "the training loss became nan in epoch 2"
+
+
+@pytest.mark.parametrize(
+    "returned, message",
+    [
+        (3.5, "a run function returns a dict of metrics or a Result, not float"),
+        ({"error": float("nan")}, "metric 'error' is nan; it must be a finite number or a list of them"),
+        ({"error": [[1.0]]}, "metric 'error' is .* it must be a finite number"),
+        ({"error": "low"}, "could not convert string to float"),
+    ],
+)
+def test_what_a_run_returns_must_be_numbers(returned, message):
+    outcome = execute(lambda config: returned, Run("f", {}), Machine())
+    assert outcome.state == "failed"
+    assert re.search(message, outcome.error)
+
+
+def test_a_run_function_may_take_the_machine_and_return_more_than_metrics(tmp_path):
+    def function(config, machine):
+        (machine.directory / "seen").touch()
+        return Result({"error": 1}, {"loss": [2.0]}, {})
+
+    outcome = execute(function, Run("f", {}), Machine(directory=tmp_path))
+    assert (outcome.state, outcome.metrics, outcome.history) == ("finished", {"error": 1.0}, {"loss": [2.0]})
+    assert (tmp_path / "seen").exists()
+
+
+def test_a_run_function_can_be_named_by_where_it_is_imported_from(tmp_path):
+    study = Study("roots", "", "relucid.data:levy_function", rows={"a": {}}, columns={"c": Column("c")})
+    run(study, store=tmp_path, jobs=1)
+    assert "failed" in table(study, store=tmp_path).cells["a", "c"].states
+    missing = Study("roots", "", "no.such:thing", rows={"a": {}}, columns={"c": Column("c")})
+    run(missing, store=tmp_path, jobs=1, seeds=1)
+    (record,) = table(missing, store=tmp_path, seeds=1).runs
+    assert "the run function 'no.such:thing' cannot be imported" in record["error"]
+
+
+def test_ctrl_c_keeps_what_is_finished_and_lets_the_rest_be_claimed(load_study, tmp_path):
+    study, store = load_study(extra="if config['x'] == 2: raise KeyboardInterrupt"), tmp_path / "runs"
+    with pytest.raises(KeyboardInterrupt):
+        run(study, store=store, jobs=1)
+    assert len(values(study, store)["1", "value"]) == 1
+    opened = Store(store)
+    for name in (tmp_path / "runs" / "work").iterdir():
+        assert opened.claim(name.name) is not None
+
+
+def test_processes_give_what_one_process_gives(load_study, tmp_path):
+    study = load_study()
+    run(study, store=tmp_path / "one", jobs=1)
+    run(study, store=tmp_path / "two", jobs=2)
+    assert values(study, tmp_path / "one") == values(study, tmp_path / "two")
+
+
+def test_workers_share_the_cores():
+    with pool("local", jobs=2) as workers:
+        threads = workers.submit(torch.get_num_threads).result()
+    assert threads == max(1, cores() // 2)
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(ValueError, match="there is no backend 'slurm'; there are local, ray, dask"):
+        pool("slurm")
+
+
+def test_a_worker_that_dies_is_replaced_and_its_run_done_again(load_study, tmp_path, log):
+    dies = "if config['x'] == 2 and config['seed'] == 0 and not os.path.exists(LOG + '.died'):\n"
+    dies += "        open(LOG + '.died', 'w').close(); os.kill(os.getpid(), signal.SIGKILL)"
+    study = load_study(extra=dies)
+    run(study, store=tmp_path / "runs", jobs=2)
+    assert (tmp_path / "log.died").exists()
+    assert [len(found) for found in values(study, tmp_path / "runs").values()] == [2, 2, 2]
+
+
+@pytest.mark.slow
+def test_a_run_that_always_kills_its_worker_is_given_up_and_the_others_finish(load_study, tmp_path):
+    study = load_study(extra="if config['x'] == 2: os.kill(os.getpid(), signal.SIGKILL)", rows=2, seeds=1)
+    run(study, store=tmp_path / "runs", jobs=2)
+    found = table(study, store=tmp_path / "runs")
+    assert dict(found.cells["1", "value"].states) == {"finished": 1}
+    (failed,) = (record for record in found.runs if record["state"] == "failed")
+    assert "its process died 3 times" in failed["error"]
+
+
+def test_two_processes_share_the_work_and_do_nothing_twice(write_study, load_study, tmp_path, log):
+    path, store = write_study(rows=6, seeds=2, pause=0.3), tmp_path / "runs"
+    both = [subprocess.Popen(command(path, store, "--jobs", "1"), env=ENVIRONMENT) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert set(count_starts(log()).values()) == {1}
+    assert len(count_starts(log())) == 12
+    assert len({process for _, _, _, process in log()}) == 2
+    assert all(len(found) == 2 for found in values(load_study(rows=6, seeds=2), store).values())
+
+
+def test_workers_do_not_outlive_a_process_that_is_killed(write_study, tmp_path, log):
+    process = subprocess.Popen(
+        command(write_study(pause=60), tmp_path / "runs", "--jobs", "2"), env=ENVIRONMENT
+    )
+    deadline = time.monotonic() + 60
+    while len(log()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    workers = [int(worker) for _, _, _, worker in log()]
+    assert len(workers) == 2
+    process.kill()
+    process.wait()
+    while any(_alive(worker) for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(_alive(worker) for worker in workers)
+
+
+def _alive(process):
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing_repeat_nothing_and_change_nothing(write_study, load_study, tmp_path, log):
+    # A good part of a run is its writing, 8 MB that do not compress: many kills hit a write.
+    path, store, rng = (
+        write_study(rows=20, seeds=2, pause=0.2, size=1_000_000),
+        tmp_path / "runs",
+        random.Random(0),
+    )
+    study, database = load_study(rows=20, seeds=2, pause=0.2, size=1_000_000), store / "results.sqlite"
+    finished, torn = set(), 0
+    for attempt in range(20):
+        before = len(log())
+        process = subprocess.Popen(
+            command(path, store, "--jobs", str(1 + attempt % 2)), env=ENVIRONMENT, start_new_session=True,
+            stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        while len(log()) == before:
+            assert process.poll() is None, (
+                "there was nothing left to do: the test does not see what it should"
+            )
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 1.5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        time.sleep(0.5)  # for its workers to follow
+        assert not {(x, seed) for _, x, seed, _ in log()[before:]} & finished, "a finished run was run again"
+        opened = sqlite3.connect(database)
+        assert opened.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        rows = opened.execute(
+            "SELECT json_extract(run, '$.config.x'), json_extract(run, '$.config.seed') FROM run"
+        )
+        found = {(str(x), str(seed)) for x, seed in rows}
+        opened.close()
+        assert finished <= found, "a finished run was lost"
+        finished = found
+        torn += len({(x, seed) for word, x, seed, _ in log()[before:] if word == "end"} - found)
+    subprocess.run(command(path, store, "--jobs", "2"), env=ENVIRONMENT, check=True)
+    run(study, store=tmp_path / "uninterrupted", jobs=2)
+    assert values(study, store) == values(study, tmp_path / "uninterrupted")
+    assert torn > 3, "hardly a kill hit a write: the test does not see what it should"
+
+
+def test_a_worker_leaves_ctrl_c_to_its_parent():
+    code = (
+        "import os, signal; from relucid.studies.executors import _prepare_worker; "
+        "_prepare_worker(1, os.getppid()); os.kill(os.getpid(), signal.SIGINT); print('alive')"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "alive\n"

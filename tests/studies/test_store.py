@@ -1,0 +1,179 @@
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relucid.studies import Outcome, Run, Store, StoreError
+from relucid.studies import store as module
+
+RUN, OTHER = Run("f", {"a": 1}), Run("f", {"a": 2})
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = Store(tmp_path / "runs")
+    yield opened
+    opened.close()
+
+
+def test_what_is_put_comes_back(store):
+    arrays = {"weights": np.arange(6.0).reshape(2, 3), "labels": np.array([1, 2], np.uint8)}
+    put = Outcome(
+        "finished", {"error": 1.5, "each": [1.0, 2.0]}, {"loss": [3.0, float("nan")]}, arrays, None,
+        {"python": "3"}, "2026-01-01T00:00:00+00:00", 2.5,
+    )  # fmt: skip
+    store.put(RUN, put)
+    got = store.get(RUN.key)
+    assert got.state == store.state(RUN.key) == "finished"
+    assert (got.metrics, got.history) == ({"error": 1.5, "each": [1.0, 2.0]}, {"loss": [3.0, None]})
+    assert (got.environment, got.started, got.seconds) == (put.environment, put.started, 2.5)
+    back = store.arrays(RUN.key)
+    assert {name: array.dtype for name, array in back.items()} == {"weights": np.float64, "labels": np.uint8}
+    assert all(np.array_equal(back[name], arrays[name]) for name in arrays)
+    assert store.get(OTHER.key) is None
+    assert store.state(OTHER.key) is None
+
+
+@pytest.mark.parametrize("state", ["finished", "diverged"])
+def test_an_outcome_is_never_overwritten(store, state):
+    store.put(RUN, Outcome(state, {"error": 1.0}, arrays={"a": np.zeros(1)}))
+    store.put(RUN, Outcome("finished", {"error": 2.0}, arrays={"a": np.ones(1), "b": np.ones(1)}))
+    assert store.get(RUN.key).metrics == {"error": 1.0}
+    assert {name: array.tolist() for name, array in store.arrays(RUN.key).items()} == {"a": [0.0]}
+
+
+def test_a_failure_is_overwritten_and_can_be_forgotten(store):
+    store.put(RUN, Outcome("failed", error="first"))
+    store.put(RUN, Outcome("failed", error="second"))
+    store.put(OTHER, Outcome("finished"))
+    assert store.get(RUN.key).error == "second"
+    store.forget_failures([RUN.key, OTHER.key])
+    assert store.get(RUN.key) is None
+    assert store.state(OTHER.key) == "finished"
+
+
+def test_a_run_is_put_as_a_whole_or_not_at_all(store):
+    class Unreadable:
+        def __array__(self, *_, **__):
+            raise RuntimeError("cannot be read")
+
+    with pytest.raises(RuntimeError, match="cannot be read"):
+        store.put(RUN, Outcome("finished", arrays={"good": np.zeros(3), "bad": Unreadable()}))
+    assert store.get(RUN.key) is None
+    assert store.arrays(RUN.key) == {}
+
+
+def test_a_claim_is_had_by_one_at_a_time_and_outlives_no_process(store, tmp_path):
+    claim = store.claim(RUN.key)
+    other = Store(tmp_path / "runs")
+    assert other.claim(RUN.key) is None
+    assert other.claim(OTHER.key) is not None
+    claim.release()
+    again = other.claim(RUN.key)
+    assert again is not None
+    again.release()
+    code = (
+        "import sys, time; from relucid.studies import Store; "
+        "claim = Store(sys.argv[1]).claim(sys.argv[2]); print('claimed', flush=True); time.sleep(99)"
+    )
+    arguments = [sys.executable, "-c", code, str(tmp_path / "runs"), RUN.key]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "claimed\n"
+    assert store.claim(RUN.key) is None
+    process.kill()
+    process.communicate()
+    assert store.claim(RUN.key) is not None
+
+
+def test_the_directory_of_a_claim_stays_until_the_run_is_finished(store):
+    claim = store.claim(RUN.key)
+    (claim.directory / "last.ckpt").write_text("half")
+    claim.release()
+    again = store.claim(RUN.key)
+    assert (again.directory / "last.ckpt").read_text() == "half"
+    again.finish()
+    assert not again.directory.exists()
+
+
+def test_an_old_store_is_brought_up_to_date_with_all_it_holds(tmp_path, monkeypatch):
+    first = Store(tmp_path)
+    first.put(RUN, Outcome("finished", {"error": 1.0}))
+    first.close()
+    added = ("ALTER TABLE run ADD COLUMN place TEXT NOT NULL DEFAULT 'here'",)
+    monkeypatch.setattr(module, "MIGRATIONS", [*module.MIGRATIONS, added])
+    second = Store(tmp_path)
+    assert second.get(RUN.key).metrics == {"error": 1.0}
+    assert second.database.execute("SELECT place FROM run").fetchall() == [("here",)]
+    assert second.database.execute("PRAGMA user_version").fetchone() == (len(module.MIGRATIONS),)
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
+    Store(tmp_path).close()
+    broken = ("ALTER TABLE run ADD COLUMN place TEXT", "NOT SQL")
+    monkeypatch.setattr(module, "MIGRATIONS", [*module.MIGRATIONS, broken])
+    with pytest.raises(StoreError, match="syntax error"):
+        Store(tmp_path)
+    monkeypatch.undo()
+    columns = Store(tmp_path).database.execute("SELECT name FROM pragma_table_info('run')").fetchall()
+    assert ("place",) not in columns
+
+
+def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path):
+    Store(tmp_path).close()
+    database = sqlite3.connect(tmp_path / "results.sqlite")
+    database.execute("PRAGMA user_version = 9")
+    database.close()
+    with pytest.raises(
+        StoreError, match=r"written by a newer relucid \(schema 9, this one knows 1\): upgrade"
+    ):
+        Store(tmp_path)
+    assert sqlite3.connect(tmp_path / "results.sqlite").execute("PRAGMA user_version").fetchone() == (9,)
+
+
+def test_a_full_disk_is_told_and_loses_nothing(store):
+    store.put(RUN, Outcome("finished", {"error": 1.0}))
+    (pages,) = store.database.execute("PRAGMA page_count").fetchone()
+    store.database.execute(f"PRAGMA max_page_count = {pages + 2}")  # what a disk of that size would do
+    noise = np.random.default_rng(0).random(100_000)
+    with pytest.raises(StoreError, match="its disk is full: make room and run the same command again"):
+        store.put(OTHER, Outcome("finished", {"error": 1.0}, arrays={"noise": noise}))
+    assert store.get(RUN.key).metrics == {"error": 1.0}
+    assert store.get(OTHER.key) is None
+    store.database.execute("PRAGMA max_page_count = 1000000")
+    store.put(OTHER, Outcome("finished", {"error": 2.0}, arrays={"noise": noise}))
+    assert np.array_equal(store.arrays(OTHER.key)["noise"], noise)
+
+
+def test_a_directory_that_cannot_be_written_to_is_told():
+    directory = Path(tempfile.mkdtemp())
+    directory.chmod(0o555)
+    root = os.geteuid() == 0
+    if root:  # for whom nothing is read-only
+        os.seteuid(65534)
+    try:
+        with pytest.raises(StoreError, match=r"Permission denied.*name a directory that can be written to"):
+            Store(directory / "runs")
+    finally:
+        if root:
+            os.seteuid(0)
+        directory.rmdir()
+
+
+def test_a_file_in_the_place_of_the_directory_or_the_database_is_told(tmp_path):
+    (tmp_path / "file").write_text("I am no directory")
+    with pytest.raises(StoreError, match=r"cannot use .*results.sqlite"):
+        Store(tmp_path / "file")
+    (tmp_path / "results.sqlite").write_text("I am no database, and long enough to be looked at" * 100)
+    with pytest.raises(StoreError, match="it is damaged or not a database: move it away"):
+        Store(tmp_path)
+
+
+def test_many_processes_open_a_new_store_at_once(tmp_path):
+    code = "import sys; from relucid.studies import Store; Store(sys.argv[1]).close()"
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "new")]) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4

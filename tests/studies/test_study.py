@@ -1,0 +1,122 @@
+import pytest
+
+from relucid.studies import Column, Scale, Study, cells, plan
+from relucid.studies.plan import Run, merge
+
+
+def study(**changes):
+    settings = {
+        "name": "s",
+        "title": "",
+        "run": "m:f",
+        "rows": {"a": {"model": {"name": "mlp", "width": 2}}, "b": {"model": {"width": 1}}},
+        "columns": {
+            "error": Column("error"),
+            "top5": Column("error5"),
+            "fast": Column("error", {"epochs": 3}),
+        },
+        "config": {"epochs": 9, "model": {"name": "vgg"}},
+        "repeat": {"seed": range(2)},
+    }
+    return Study(**{**settings, **changes})
+
+
+def test_a_run_has_the_study_s_configuration_then_the_scale_s_the_column_s_the_row_s_and_its_place_in_the_grid():
+    scales = {"small": Scale({"epochs": 5, "batch": 8})}
+    found = cells(study(scales=scales))
+    assert [run.config for run in found["a", "fast"]] == [
+        {"epochs": 3, "batch": 8, "model": {"name": "mlp", "width": 2}, "seed": seed} for seed in (0, 1)
+    ]
+    assert found["b", "error"][0].config == {
+        "epochs": 5, "batch": 8, "model": {"name": "vgg", "width": 1}, "seed": 0
+    }  # fmt: skip
+
+
+def test_columns_that_look_at_the_same_runs_share_them():
+    found = cells(study())
+    assert [run.key for run in found["a", "error"]] == [run.key for run in found["a", "top5"]]
+    assert len(plan(study())) == 2 * 2 * 2  # rows, seeds, and two of three columns
+
+
+def test_the_plan_begins_with_one_run_of_every_cell():
+    assert [run.config["seed"] for run in plan(study())] == [0] * 4 + [1] * 4
+
+
+def test_a_scale_shortens_what_is_varied_and_seeds_can_be_asked_for():
+    scales = {"full": Scale(), "smoke": Scale(repeat={"fold": [0], "lr": [0.1], "unused": [1]})}
+    columns = {"average": Column("error", repeat={"fold": range(10)}), "single": Column("error")}
+    tried = study(scales=scales, columns=columns, choose={"lr": [0.1, 0.01]})
+    assert len(cells(tried)["a", "average"]) == 20
+    assert len(cells(tried, "smoke")["a", "average"]) == 1
+    assert len(cells(tried, "smoke")["a", "single"]) == 2
+    assert len(cells(tried, "smoke", seeds=7)["a", "single"]) == 7
+    assert len(cells(tried, "smoke", seeds=7)["a", "average"]) == 1
+
+
+def test_only_one_row_can_be_asked_for():
+    assert {row for row, _ in cells(study(), only="b")} == {"b"}
+
+
+def test_small_is_what_is_run_where_no_scale_is_named_else_the_first():
+    assert study(scales={"full": Scale(), "small": Scale()}).default_scale == "small"
+    assert study(scales={"full": Scale(), "smoke": Scale()}).default_scale == "full"
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"baseline": "c"}, "no baseline of study 's' 'c'; there are a, b"),
+        ({"published": {"c": {}}}, "no published row of study 's' 'c'"),
+        (
+            {"published": {"a": {"eror": 1.0}}},
+            "no published column of study 's' 'eror', did you mean 'error'",
+        ),
+    ],
+)
+def test_names_in_a_study_must_exist(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        study(**wrong)
+
+
+def test_a_wrong_row_or_scale_is_told_with_the_nearest_names():
+    with pytest.raises(ValueError, match="no scale of study 's' 'ful', did you mean 'full'"):
+        plan(study(), "ful")
+    with pytest.raises(ValueError, match="no row of study 's' 'c'; there are a, b"):
+        plan(study(), only="c")
+
+
+def test_equal_configurations_are_the_same_run_however_they_are_written():
+    one = Run("f", {"a": 1, "b": (1, 2.5), "c": {"x": None, "y": True}})
+    assert one.key == Run("f", {"c": {"y": True, "x": None}, "b": [1.0, 2.5], "a": 1.0}).key
+    assert (
+        one.canonical == '{"config":{"a":1,"b":[1,2.5],"c":{"x":null,"y":true}},"function":"f","version":1}'
+    )
+
+
+def test_another_function_version_or_value_is_another_run():
+    keys = {
+        Run("f", {"a": 1}).key,
+        Run("g", {"a": 1}).key,
+        Run("f", {"a": 1}, 2).key,
+        Run("f", {"a": 1.5}).key,
+    }
+    assert len(keys) == 4
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2}, {1, 2}, object(), b"bytes", int])
+def test_what_json_does_not_have_is_refused_by_its_place(value):
+    with pytest.raises(TypeError, match=r"config.config.model.width is .*; it must be finite numbers, text"):
+        _ = Run("f", {"model": {"width": [value]}}).key
+
+
+def test_dataclasses_are_dictionaries_in_a_configuration():
+    from relucid.train import Recipe
+
+    config = Run("f", {"recipe": Recipe(epochs=3, steps=(0.5,))}).config
+    assert Recipe(**config["recipe"]) == Recipe(epochs=3, steps=[0.5], table=[], augment=[])
+
+
+def test_merging_leaves_what_it_merges_alone():
+    one, other = {"a": {"b": 1}}, {"a": {"c": 2}}
+    assert merge(one, other) == {"a": {"b": 1, "c": 2}}
+    assert one == {"a": {"b": 1}}

@@ -1,0 +1,226 @@
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from relucid.studies import FORMATS, Column, Outcome, Store, Study, cells, table
+from relucid.studies.estimate import estimate
+from relucid.studies.formats import figure, legend
+from relucid.studies.study import Scale
+from relucid.studies.table import p_value
+
+
+def fill(study, store, outcome, **options):
+    """Put what `outcome` says of every run's configuration into a store."""
+    opened = Store(store)
+    for runs in cells(study, **options).values():
+        for run in runs:
+            found = outcome(run.config)
+            if found is not None:
+                opened.put(run, found if isinstance(found, Outcome) else Outcome("finished", found))
+    opened.close()
+
+
+def simple(**changes):
+    settings = {
+        "name": "s", "title": "t", "run": "m:f", "rows": {"base": {"x": 0.0}, "other": {"x": 5.0}},
+        "columns": {"error": Column("error", digits=1)}, "repeat": {"seed": range(4)}, "baseline": "base",
+    }  # fmt: skip
+    return Study(**{**settings, **changes})
+
+
+def test_a_cell_has_the_mean_of_its_runs_and_its_standard_error(tmp_path):
+    fill(simple(), tmp_path, lambda config: {"error": config["x"] + config["seed"]})
+    cell = table(simple(), store=tmp_path).cells["other", "error"]
+    assert cell.values == (5, 6, 7, 8)
+    assert cell.mean == 6.5
+    assert cell.error == pytest.approx(stats.sem([5, 6, 7, 8]))
+
+
+def test_the_splits_of_a_run_count_as_values(tmp_path):
+    study = simple(repeat={})
+    fill(study, tmp_path, lambda config: {"error": [1.0, 2.0, 3.0]})
+    assert table(study, store=tmp_path).cells["base", "error"].values == (1, 2, 3)
+
+
+def test_what_is_missing_diverged_or_failed_is_told(tmp_path):
+    def outcome(config):
+        kinds = {
+            0: {"error": 1.0},
+            1: Outcome("diverged", error="nan"),
+            2: Outcome("failed", error="no"),
+            3: None,
+        }
+        return kinds[config["seed"]] if config["x"] else None
+
+    fill(simple(), tmp_path, outcome)
+    found = table(simple(), store=tmp_path).cells
+    assert dict(found["other", "error"].states) == {"finished": 1, "diverged": 1, "failed": 1}
+    assert figure(found["other", "error"], Column("error")) == "1.00 (1 diverged, 1 failed)"
+    assert figure(found["base", "error"], Column("error")) == "· (0 of 4 runs)"
+
+
+@pytest.mark.parametrize(
+    "best, shift, better", [("lowest", -9, True), ("lowest", 9, False), ("highest", 9, True)]
+)
+def test_a_significant_difference_from_the_baseline_is_marked(tmp_path, best, shift, better):
+    study = simple(columns={"error": Column("error", best=best)})
+    fill(study, tmp_path, lambda config: {"error": config["seed"] + (shift if config["x"] else 0)})
+    found = table(study, store=tmp_path)
+    assert found.cells["other", "error"].better is better
+    assert found.cells["base", "error"].better is None
+    assert legend(found) == "+ / - better / worse than base (Welch's test, 5%)"
+
+
+def test_what_may_be_chance_is_not_marked(tmp_path):
+    fill(simple(), tmp_path, lambda config: {"error": config["seed"] + config["x"] / 10})
+    found = table(simple(), store=tmp_path)
+    assert found.cells["other", "error"].better is None
+    assert legend(found) == ""
+
+
+@pytest.mark.parametrize(
+    "published, confirms",
+    [((1.6, 0.1), True), (1.6, True), ((9.0, 0.1), False), (9.0, False), ((9.0, 5.0), True)],
+)
+def test_a_published_figure_is_confirmed_or_not(tmp_path, published, confirms):
+    study = simple(published={"base": {"error": published}}, source="a Table 1")
+    fill(study, tmp_path, lambda config: {"error": config["seed"]})
+    found = table(study, store=tmp_path)
+    assert found.cells["base", "error"].confirms is confirms
+    assert ("! differs from a Table 1" in legend(found)) is not confirms
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_p_value_is_that_of_welch_s_test(seed):
+    rng = np.random.default_rng(seed)
+    one, other = rng.normal(0, 1, 5), rng.normal(1, 3, 8)
+    figures = [(sample.mean(), stats.sem(sample), len(sample)) for sample in (one, other)]
+    assert p_value(*figures) == pytest.approx(stats.ttest_ind(one, other, equal_var=False).pvalue, rel=1e-10)
+
+
+def test_figures_without_spread_differ_or_not():
+    assert p_value((1.0, 0.0, 3), (1.0, 0.0, 3)) == 1
+    assert p_value((1.0, 0.0, 3), (2.0, 0.0, 3)) == 0
+
+
+def test_the_rate_is_chosen_on_validation_data_for_each_cell_and_told(tmp_path):
+    study = simple(choose={"lr": [0.1, 0.01]}, by="val")
+
+    def outcome(config):  # the test error would choose otherwise
+        good = (config["lr"] == 0.1) == (config["x"] == 0)
+        return {"val": 1.0 if good else 2.0, "error": 7.0 if good else 3.0}
+
+    fill(study, tmp_path, outcome)
+    found = table(study, store=tmp_path).cells
+    assert [dict(found[row, "error"].chosen) for row in ("base", "other")] == [{"lr": 0.1}, {"lr": 0.01}]
+    assert found["base", "error"].values == (7.0,) * 4
+    assert figure(found["base", "error"], Column("error")) == "7.00 ± 0.00 (lr 0.1)"
+
+
+def test_nothing_is_chosen_before_all_was_tried_nor_what_diverges(tmp_path):
+    study = simple(choose={"lr": [0.1, 0.01]}, by="val")
+    fill(study, tmp_path, lambda config: {"val": 1.0, "error": 1.0} if config["lr"] == 0.1 else None)
+    assert table(study, store=tmp_path).cells["base", "error"].values == ()
+
+    def outcome(config):
+        diverges = config["lr"] == 0.1 and config["seed"] == 3
+        return Outcome("diverged", error="nan") if diverges else {"val": config["lr"] < 0.1, "error": 2.0}
+
+    fill(study, tmp_path / "other", outcome)
+    assert dict(table(study, store=tmp_path / "other").cells["base", "error"].chosen) == {"lr": 0.01}
+
+
+def test_a_vote_is_the_error_of_the_mean_probabilities_of_all_runs(tmp_path):
+    columns = {"vote": Column("error", summary="vote", repeat={"fold": range(3)})}
+    study, targets, rng = simple(columns=columns), np.array([0, 1, 2, 1]), np.random.default_rng(0)
+    outputs = rng.normal(size=(3, 4, 3)).astype(np.float32)
+
+    def outcome(config):
+        return Outcome(
+            "finished", {"error": 1.0}, arrays={"outputs": outputs[config["fold"]], "targets": targets}
+        )
+
+    fill(study, tmp_path, lambda config: outcome(config) if config["fold"] < 2 else None)
+    assert table(study, store=tmp_path).cells["base", "vote"].values == ()
+    fill(study, tmp_path, outcome)
+    probabilities = np.exp(outputs) / np.exp(outputs).sum(2, keepdims=True)
+    expected = 100 * (probabilities.mean(0).argmax(1) != targets).mean()
+    cell = table(study, store=tmp_path).cells["base", "vote"]
+    assert cell.values == (pytest.approx(expected),)
+    assert cell.error is None
+
+
+def test_a_metric_that_no_run_has_is_told(tmp_path):
+    fill(simple(), tmp_path, lambda config: {"eror": 1.0})
+    with pytest.raises(ValueError, match="a run has no metric 'error'; it has eror"):
+        table(simple(), store=tmp_path)
+
+
+@pytest.fixture
+def filled(tmp_path):
+    study = simple(
+        rows={"base": {"x": 0.0}, "a & b_|%": {"x": 5.0}}, published={"base": {"error": (1.5, 0.25)}}
+    )
+    fill(study, tmp_path, lambda config: {"error": config["x"] + config["seed"]})
+    return table(study, store=tmp_path)
+
+
+def test_csv_has_a_line_a_cell(filled):
+    rows = list(csv.DictReader(io.StringIO(FORMATS["csv"](filled))))
+    assert [row["row"] for row in rows] == ["base", "a & b_|%"]
+    assert float(rows[1]["mean"]) == 6.5
+    assert (rows[0]["published"], rows[1]["published"]) == ("1.5", "")
+
+
+def test_json_has_everything_and_only_what_json_has(filled):
+    found = json.loads(FORMATS["json"](filled), parse_constant=lambda constant: pytest.fail(constant))
+    assert [cell["values"] for cell in found["cells"]] == [[0, 1, 2, 3], [5, 6, 7, 8]]
+    assert {run["config"]["seed"] for run in found["runs"]} == {0, 1, 2, 3}
+    assert found["scale"] == "full"
+
+
+def test_markdown_and_latex_have_the_figures_and_escape_what_is_special(filled):
+    assert FORMATS["markdown"](filled).splitlines() == [
+        "|  | error |",
+        "| --- | --- |",
+        "| base | 1.5 ± 0.6 [1.5 ± 0.2] |",
+        r"| a & b_\|% | 6.5 ± 0.6 - |",
+        "",
+        "+ / - better / worse than base (Welch's test, 5%)",
+    ]
+    latex = FORMATS["latex"](filled)
+    assert r"a \& b\_|\% & 6.5 $\pm$ 0.6 - \\" in latex
+    assert latex.startswith(r"\begin{tabular}{lc}")
+
+
+def test_the_time_that_is_left_is_told_from_runs_of_the_same_kind_then_of_the_study_then_by_the_scale(
+    tmp_path,
+):
+    study = simple(scales={"full": Scale(seconds=100.0)})
+    runs = [run for found in cells(study).values() for run in found]
+    store = Store(tmp_path)
+    missing, seconds = estimate(study, "full", runs, store)
+    assert (len(missing), seconds) == (8, 800)
+    fill(
+        study,
+        tmp_path,
+        lambda config: Outcome("finished", {"error": 1.0}, seconds=7.0) if config["x"] else None,
+    )
+    missing, seconds = estimate(study, "full", runs, store)
+    assert (len(missing), seconds) == (4, 28)
+    fill(study, tmp_path, lambda config: None if config["seed"] else Outcome("finished", seconds=1.0))
+    assert estimate(study, "full", runs, store) == (missing[1:], 3)
+    assert estimate(simple(), "full", runs, Store(tmp_path / "empty"))[1] is None
+
+
+def test_means_of_nothing_are_none_and_not_a_number_never_appears(tmp_path):
+    found = table(simple(), store=tmp_path)
+    assert found.cells["base", "error"].mean is None
+    assert not any(
+        isinstance(value, float) and math.isnan(value) for value in found.to_dict()["cells"][0].values()
+    )
