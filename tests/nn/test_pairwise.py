@@ -20,12 +20,9 @@ def widths(k):
 
 def norm_relu_conv(k, pairwise=True):
     """The transform of layer k + 1, with coefficients that are not 1."""
-    conv = (
-        PairwiseConv2d(widths(k), GROWTH, 3, padding=1, bias=False)
-        if pairwise
-        else nn.Conv2d(sum(widths(k)), GROWTH, 3, padding=1, bias=False)
-    )
+    conv = nn.Conv2d(sum(widths(k)), GROWTH, 3, padding=1, bias=False)
     if pairwise:
+        conv = PairwiseConv2d(conv, widths(k))
         nn.init.normal_(conv.alpha)
     return nn.Sequential(nn.BatchNorm2d(sum(widths(k))), nn.ReLU(), conv).double()
 
@@ -33,7 +30,7 @@ def norm_relu_conv(k, pairwise=True):
 def one_for_every_pair(transform, zs):
     """sum_j alpha_j T_j(z_j), where T_j is the batch norm, ReLU and convolution of the channels of z_j alone."""
     norm, _, conv = transform
-    alpha = getattr(conv, "alpha", torch.ones(len(zs)))
+    alpha, conv = (conv.alpha, conv.conv) if isinstance(conv, PairwiseConv2d) else ([1] * len(zs), conv)
     total, begin = 0, 0
     for j, z in enumerate(zs):
         part = slice(begin, begin := begin + z.shape[1])
@@ -74,20 +71,26 @@ def test_densenet_is_eq18_with_alpha_one_and_beta_zero():
 
 
 def test_alpha_starts_at_one_and_learns():
-    conv, plain = PairwiseConv2d([2, 3], 4, 3), nn.Conv2d(5, 4, 3)
-    plain.load_state_dict(conv.state_dict(), strict=False)
-    x = torch.randn(2, 5, 6, 6)
+    plain, x = nn.Conv2d(5, 4, 3, stride=2, padding=1, dilation=2), torch.randn(2, 5, 9, 9)
+    conv = PairwiseConv2d(plain, [2, 3])
     torch.testing.assert_close(conv(x), plain(x))
     conv(x).sum().backward()
     assert conv.alpha.grad.shape == (2,)
     assert (conv.alpha.grad != 0).all()
 
 
-def test_names_are_densenets_and_alpha():
-    stage = Pairwise([norm_relu_conv(0), norm_relu_conv(1)], beta=0.1)
-    densenet = Pairwise([norm_relu_conv(0, pairwise=False), norm_relu_conv(1, pairwise=False)])
-    assert set(stage.state_dict()) - set(densenet.state_dict()) == {"0.2.alpha", "1.2.alpha"}
-    assert not set(densenet.state_dict()) - set(stage.state_dict())
+def test_both_phases_of_a_crelu_share_their_alpha():
+    conv, x = PairwiseConv2d(nn.Conv2d(6, 4, 1), [1, 2]), torch.randn(2, 3, 5, 5)
+    nn.init.normal_(conv.alpha)
+    scale = conv.alpha[[0, 1, 1]].view(1, 3, 1, 1)
+    scaled_before = conv.conv(torch.cat([scale * relu(x), scale * relu(-x)], dim=1))
+    torch.testing.assert_close(conv(torch.cat([relu(x), relu(-x)], dim=1)), scaled_before)
+
+
+@pytest.mark.parametrize("channels", [[2, 2], [3, 4]])
+def test_inputs_that_do_not_make_up_the_convolution_s_are_refused(channels):
+    with pytest.raises(ValueError, match=r"channels do not make up the 5 of conv"):
+        PairwiseConv2d(nn.Conv2d(5, 4, 3), channels)
 
 
 def test_compiles_and_exports():

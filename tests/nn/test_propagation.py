@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import relu
 
+from relucid.nn.decay import parameter_groups
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import HeavyBall, RelaxedADMM, RelaxedNesterov2
 
@@ -70,6 +71,12 @@ def test_residual_with_relu_after_the_sum_is_he_s_resnet():
         expected = relu(T(expected) + expected)
     torch.testing.assert_close(he(x), expected)
     assert list(he.state_dict()) == list(stage("residual").state_dict())
+
+
+def test_learned_coefficients_are_exempt_from_weight_decay():
+    net = stage(HeavyBall(learnable=True))
+    _, exempt = parameter_groups(net, weight_decay=0.1)
+    assert [p is q for p, q in zip(exempt["params"], [net.beta1, net.beta2], strict=True)] == [True, True]
 
 
 def test_the_state_is_kept_in_its_own_dtype_and_the_transforms_compute_in_the_inputs():

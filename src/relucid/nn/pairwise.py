@@ -5,61 +5,57 @@ structure Eq. 18 with such transforms costs what DenseNet costs (Eq. 19).
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from relucid.nn.rules import momentum
 
 
-class PairwiseConv2d(nn.Conv2d):
-    """sum_j alpha_j conv_j(z_j) of inputs z_j that come concatenated: a convolution with learned ``alpha``, first 1.
+class PairwiseConv2d(nn.Module):
+    """sum_j alpha_j conv_j(z_j) of inputs z_j that come concatenated, as one convolution with learned ``alpha``.
 
-    ``alpha``, shape (len(channels),), scales the weight's input channels: behind the batch norm and the ReLU, where
-    it is not cancelled, and without a cost that grows with the image. Otherwise as ``nn.Conv2d``, with one group.
+    ``alpha``, 1 at first, shape (len(channels),), scales the weight's input channels: before a batch norm it
+    would be cancelled, and on images it would cost more. After a CReLU both phases of z_j share alpha_j.
 
-    >>> layer = PairwiseConv2d([16, 12, 12], 12, kernel_size=3, padding=1, bias=False)
+    >>> layer = PairwiseConv2d(nn.Conv2d(40, 12, 3, padding=1), channels=[16, 12, 12])
     >>> layer(torch.zeros(2, 40, 8, 8)).shape, layer.alpha.shape
     (torch.Size([2, 12, 8, 8]), torch.Size([3]))
 
     Args:
-        channels: the numbers of channels of the inputs.
-        out_channels: as in ``nn.Conv2d``, also the others.
-        kernel_size: see there.
-        stride: see there.
-        padding: see there.
-        dilation: see there.
-        bias: see there.
+        conv: an ``nn.Conv2d``, or a layer like it, of one group and padded by zeros.
+        channels: the number of channels of each input.
     """
 
-    def __init__(
-        self,
-        channels: Sequence[int],
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, int] = 0,
-        dilation: int | tuple[int, int] = 1,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(sum(channels), out_channels, kernel_size, stride, padding, dilation, bias=bias)
+    weight_decay = False
+
+    def __init__(self, conv: Any, channels: Sequence[int]) -> None:
+        super().__init__()
+        phases, rest = divmod(conv.in_channels, sum(channels))
+        if rest or phases == 0:
+            raise ValueError(
+                f"inputs of {list(channels)} channels do not make up the {conv.in_channels} of conv"
+            )
+        self.conv = conv
         self.alpha = nn.Parameter(torch.ones(len(channels)))
-        of_input = torch.arange(len(channels)).repeat_interleave(torch.tensor(channels))
-        self.register_buffer("_of_input", of_input, persistent=False)
+        of_input = [j for j, count in enumerate(channels) for _ in range(count)]
+        self.register_buffer("_of_input", torch.tensor(of_input * phases), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, sum(channels), H, W) -> (N, out_channels, H', W')."""
-        alpha = self.alpha[self.get_buffer("_of_input")]
-        y: Tensor = self._conv_forward(x, self.weight * alpha.view(1, -1, 1, 1), self.bias)
-        return y
+        conv: Any = self.conv
+        weight = conv.weight * self.alpha[self.get_buffer("_of_input")].view(1, -1, 1, 1)
+        return F.conv2d(x, weight, conv.bias, conv.stride, conv.padding, conv.dilation)
 
 
 class Pairwise(nn.ModuleList):
     """[z_0, ..., z_K] concatenated, z_{k+1} = T_{k+1}([z_0, ..., z_k]) + beta (z_k - sum_j h_{k+1,j} z_j).
 
-    ``beta=0`` is DenseNet's block (structure Eq. 19: Eq. 18 with alpha = 1 and beta = 0). AGD-Net (Eq. 21) has
-    ``beta=0.1`` and transforms with a :class:`PairwiseConv2d` behind batch norm and ReLU. The input z_0 has another
-    number of channels: it takes part in T only, and h, of Eq. 5, counts from z_1.
+    ``beta=0`` is DenseNet's block (structure Eq. 19: Eq. 18 with alpha = 1, beta = 0). AGD-Net (Eq. 21) has
+    ``beta=0.1`` and transforms with a :class:`PairwiseConv2d` behind batch norm and ReLU. As the input z_0 has
+    another number of channels, it takes part in T only, and h, of Eq. 5, counts from z_1.
 
     >>> block = Pairwise([nn.Conv2d(16, 12, 1), nn.Conv2d(28, 12, 1)], beta=0.1)
     >>> block(torch.zeros(2, 16, 8, 8)).shape

@@ -36,6 +36,8 @@ class Propagation(nn.Module):
             errors in recovered states grow by 1 / \|beta2\| a layer.
     """
 
+    weight_decay = False  # of its own parameters, the coefficients
+
     def __init__(
         self,
         transforms: Iterable[nn.Module | Sequence[nn.Module]],
