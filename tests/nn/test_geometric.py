@@ -239,6 +239,13 @@ class TestLivesWithTorch:
         layer, x = scattered(ours(*arguments, activation=activation)), torch.randn(shape)
         assert torch.allclose(torch.export.export(layer, (x,)).module()(x), layer(x), atol=1e-6)
 
+    def test_has_a_shape_on_the_meta_device(self, ours, arguments, shape, activation):
+        layer = ours(*arguments, activation=activation)
+        assert (
+            layer.to("meta")(torch.empty(shape, device="meta")).shape
+            == ours(*arguments)(torch.empty(shape)).shape
+        )
+
     def test_compiles_without_a_graph_break(self, ours, arguments, shape, activation):
         layer, x = scattered(ours(*arguments, activation=activation)), torch.randn(shape)
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")

@@ -10,16 +10,43 @@ from relucid.nn.geometric import (
     geometric,
 )
 from relucid.nn.meannorm import MeanNorm
+from relucid.nn.pairwise import Pairwise, PairwiseConv2d
+from relucid.nn.propagation import Propagation
+from relucid.nn.rules import (
+    ADMM,
+    RULES,
+    HeavyBall,
+    Nesterov,
+    Nesterov2,
+    Plain,
+    RelaxedADMM,
+    RelaxedNesterov2,
+    Residual,
+    Rule,
+)
 from relucid.nn.sphere import angles_of, direction, latitudes_of, metric, unit_vector
 
 __all__ = [
+    "ADMM",
     "AVR",
+    "RULES",
     "CReLU",
     "GeometricConv1d",
     "GeometricConv2d",
     "GeometricConv3d",
     "GeometricLinear",
+    "HeavyBall",
     "MeanNorm",
+    "Nesterov",
+    "Nesterov2",
+    "Pairwise",
+    "PairwiseConv2d",
+    "Plain",
+    "Propagation",
+    "RelaxedADMM",
+    "RelaxedNesterov2",
+    "Residual",
+    "Rule",
     "angles_of",
     "crelu",
     "crelu_inverse",

@@ -180,7 +180,7 @@ def _sum_after(x: Tensor) -> Tensor:
 
 def _vector(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The vector w, and the t and p of its derivatives (see the top of this file)."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or x.is_meta:  # no values to look at
         return _vector_at_zeros(x, scale, latitude)
     along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
     t = along.div_(across)
