@@ -167,7 +167,8 @@ def _bar(
     missing = {run.key for run in planned if results.state(run.key) in again}
     results.close()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=os.environ.get("RANK", "0") != "0") as bar:
+    hidden = os.environ.get("RANK", "0") != "0"
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("runs", total=len(missing))
 
         def report(run: engine.Run, outcome: engine.Outcome | None) -> None:

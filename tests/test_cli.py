@@ -1,0 +1,187 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from relucid.cli import main
+
+STUDY = """
+from relucid.studies import Column, Scale, Study
+
+def run(config):
+    if config["broken"] and config["x"] == 2:
+        raise RuntimeError("no [way]")
+    return {"value": config["x"] ** 2 + config["seed"]}
+
+study = Study(
+    "squares", "How large squares are", run,
+    rows={"one": {"x": 1}, "two": {"x": 2}},
+    columns={"value": Column("value")},
+    scales={"small": Scale({"broken": False}, seconds=60.0), "broken": Scale({"broken": True})},
+    published={"two": {"value": (5.5, 0.5)}},
+    source="a Table 1",
+    protocol="Nothing is chosen on anything.",
+)
+"""
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """A file with a study, in the working directory, and an empty store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RELUCID_STORE", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / "squares.py").write_text(STUDY)
+    return "squares.py"
+
+
+@pytest.fixture
+def relucid(monkeypatch, capsys):
+    """A function that types a command and returns its status, output and complaints."""
+
+    def type_in(*arguments):
+        monkeypatch.setattr(sys, "argv", ["relucid", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        if isinstance(ended.value.code, str):  # what sys.exit prints
+            return 1, shown.out, shown.err + ended.value.code
+        return ended.value.code, shown.out, shown.err
+
+    return type_in
+
+
+def test_run_does_the_study_and_shows_its_table_beside_the_published_figures(relucid, study):
+    status, shown, _ = relucid("run", study, "--jobs", "1")
+    assert status == 0
+    assert "squares (small): How large squares are" in shown
+    assert "2.00 ± 0.58" in shown
+    assert "5.50 ± 0.50" in shown
+    assert "Nothing is chosen on anything." in shown
+    assert os.path.exists("runs/results.sqlite")
+
+
+def test_show_shows_what_there_is_and_every_format_of_it(relucid, study):
+    assert "(0 of 3 runs)" in relucid("show", study)[1]
+    relucid("run", study, "--jobs", "1", "--only", "two", "--seeds", "2")
+    assert "(2 of 3 runs)" in relucid("show", study)[1]
+    _, shown, _ = relucid("show", study, "--only", "two", "--seeds", "2", "--format", "json")
+    assert json.loads(shown)["cells"][0]["values"] == [4, 5]
+    assert "two,value,4.5" in relucid("show", study, "--format", "csv")[1]
+    assert (
+        "| two | 4.50 ± 0.50 (2 of 3 runs) [5.50 ± 0.50] |"
+        in relucid("show", study, "--format", "markdown")[1]
+    )
+    assert r"\begin{tabular}" in relucid("show", study, "--format", "latex")[1]
+
+
+def test_a_dry_run_tells_the_plan_and_the_time_and_does_nothing(relucid, study):
+    status, shown, _ = relucid("run", study, "--dry-run", "--jobs", "2")
+    assert status == 0
+    assert shown.count('"function":"squares:run"') == 6
+    assert "6 runs, 6 of them to do: about 0:03:00 with 2 at a time" in shown
+    assert "(0 of 3 runs)" in relucid("show", study)[1]
+
+
+def test_failures_are_told_and_logged_and_make_the_command_fail(relucid, study):
+    status, shown, told = relucid("run", study, "--scale", "broken", "--jobs", "1")
+    assert status == 1
+    assert "(3 failed)" in shown
+    assert "`relucid logs squares.py` tells why" in shown
+    assert "failed: RuntimeError: no [way]" in told
+    _, shown, _ = relucid("logs", study, "--scale", "broken")
+    assert shown.count("RuntimeError: no [way]") == 3
+    assert shown.count("finished") == 3
+
+
+def test_list_shows_models_and_which_data_sets_are_present(relucid, study, monkeypatch):
+    monkeypatch.setenv("RELUCID_DATA", "here")
+    status, shown, _ = relucid("list")
+    assert status == 0
+    assert "vgg6" in shown
+    assert [line.split() for line in shown.splitlines() if "digits" in line or "cifar10 " in line] == [
+        ["digits", "present"], ["cifar10", "missing"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "command, complaint",
+    [
+        ("run squars", "relucid: there is no study 'squars'"),
+        ("show squares.py --only tow", "there is no row of study 'squares' 'tow', did you mean 'two'?"),
+        ("run squares.py --scale smal", "no scale of study 'squares' 'smal', did you mean 'small'?"),
+        ("run squares.py --backend slurm", "there is no backend 'slurm'; there are local, ray, dask"),
+        ("show squares.py --format markdwn", "there is no format 'markdwn', did you mean 'markdown'?"),
+        ("run squares.py --store squares.py", "name a directory that can be written to with --store"),
+        ("run squares.py --nodes 2", "2 nodes take a start by torchrun on each of them: torchrun --nnodes 2"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(relucid, study, command, complaint):
+    status, _, told = relucid(*command.split())
+    assert status == 1
+    assert complaint in told
+    assert "Traceback" not in told
+    assert len(told.strip().splitlines()) == 1
+
+
+def test_a_command_that_does_not_exist_is_told_with_the_nearest(relucid):
+    status, _, told = relucid("shwo")
+    assert status == 2
+    assert "No such command 'shwo'. Did you mean 'show'?" in told
+
+
+def test_ctrl_c_says_how_to_go_on(relucid, study):
+    with open(study, "w") as file:
+        file.write(STUDY.replace('raise RuntimeError("no [way]")', "raise KeyboardInterrupt"))
+    status, _, told = relucid("run", study, "--jobs", "1", "--scale", "broken")
+    assert status == 130
+    assert "What is finished is kept; the same command goes on from here." in told
+    assert "1.00 (1 of 3 runs)" in relucid("show", study, "--scale", "broken")[1]
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("relucid.cli.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit, match=r"needs typer: pip install 'relucid\[studies\]'"):
+        main()
+
+
+DISTRIBUTED = """
+import os
+import torch
+from torch import nn
+from relucid.data import Part
+from relucid.nn import MeanNorm
+from relucid.studies import Column, Study
+from relucid.train import Recipe, fit
+
+def run(config, machine):
+    torch.manual_seed(config["seed"])
+    network = nn.Sequential(nn.Linear(3, 8), MeanNorm(8, bias=True), nn.ReLU(), nn.Linear(8, 1)).double()
+    inputs = torch.randn(40, 3, dtype=torch.float64)
+    part = Part(inputs, inputs.sum(1, keepdim=True).sin())
+    fitted = fit(network, part, Recipe(epochs=3, batch_size=10, loss="mse", lr=0.01), machine=machine)
+    return {"loss": fitted.history["train_loss"][-1], "processes": int(os.environ.get("WORLD_SIZE", 1))}
+
+study = Study("both", "", run, rows={"a": {}}, columns={"loss": Column("loss"), "processes": Column("processes")})
+"""
+
+
+@pytest.mark.slow
+def test_devices_work_on_one_run_together_and_give_what_one_gives(relucid, study):
+    with open(study, "w") as file:
+        file.write(DISTRIBUTED)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "relucid.cli", "run", study, "--seeds", "2", "--store"]
+    subprocess.run([*command, "together", "--devices", "2"], check=True, env=environment)
+    subprocess.run([*command, "alone", "--jobs", "1"], check=True, env=environment)
+    losses = {}
+    for store, processes in (("together", 2), ("alone", 1)):
+        shown = json.loads(relucid("show", study, "--seeds", "2", "--store", store, "--format", "json")[1])
+        loss, counted = shown["cells"]
+        assert counted["values"] == [processes] * 2
+        losses[store] = loss["values"]
+    assert losses["together"] == pytest.approx(losses["alone"], rel=1e-12)
