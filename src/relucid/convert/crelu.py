@@ -1,0 +1,101 @@
+"""ReLU to CReLU: give every unit its other phase, or let opposite units share one filter (crelu)."""
+
+from typing import Literal
+
+import torch
+from torch import fx, nn
+from torch.fx.node import Node
+
+from relucid.convert.conversion import Conversion, Layers, Ledger, finish, name_of, select, suggested
+from relucid.convert.flow import Layout, apply, channel_dim, flow
+from relucid.convert.graph import Batch, capture, has_weight, is_relu_call, module_of
+from relucid.nn import CReLU
+
+
+def to_crelu(
+    model: nn.Module,
+    example: Batch,
+    layers: Layers = None,
+    mode: Literal["expand"] = "expand",
+    *,
+    tolerance: float | None = None,
+) -> Conversion:
+    """The same function with CReLU, which keeps both phases of a unit, in the place of ReLU.
+
+    "expand": every chosen ReLU becomes CReLU, and whatever reads its channels, through norms, pooling or flatten,
+    has weights of zero for the new half; batch norms between leave it as it is. What cannot read new channels, such
+    as an addition, reads the first half. Training goes on from there.
+
+    Args:
+        model: Any network.
+        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
+        layers: Names or globs, of ReLUs or of the layers that feed them; "auto" for those of which
+            `relucid.inspect.examine` suggests it. By default all.
+        mode: "expand".
+        tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
+
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> list(to_crelu(net, torch.randn(5, 4)).model.children())[1:]
+    [CReLU(dim=1), Linear(in_features=16, out_features=2, bias=True)]
+    """
+    if mode != "expand":
+        raise ValueError(f"mode is 'expand', not {mode!r}")
+    return _expand(model, example, layers, tolerance)
+
+
+def _expand(model: nn.Module, example: Batch, layers: Layers, tolerance: float | None) -> Conversion:
+    """Every chosen ReLU becomes CReLU; whoever reads the new channels has weights of zero for them."""
+    names = suggested(model, example, "to_crelu(mode='expand'") if layers == "auto" else layers
+    net = capture(model, example)
+    ledger = Ledger(net, model, weighted="reads no new channels", relu="not chosen")
+    relus = {
+        node: (name_of(node), *sources(net, node)) for node in net.graph.nodes if is_relu_call(net, node)
+    }
+    starts: dict[Node, Layout] = {}
+    for node in select(relus, names):
+        layout = _doubled(net, node)
+        if isinstance(layout, str):
+            ledger.note(node, "refused", layout)
+        else:
+            starts[node] = layout
+    found = flow(net, starts)
+    for node, layout in starts.items():
+        if found.layouts[node] is not layout:
+            ledger.note(node, "kept", "its input has been doubled already")
+            continue
+        net.set_submodule(str(node.target), CReLU(layout.dim))
+        ledger.note(
+            node, "changed", f"CReLU: {node.meta['shape'][layout.dim]} channels become {len(layout.origin)}"
+        )
+    for node in found.weights(net):
+        ledger.note(node, "changed", "weights of zero for the new channels")
+    apply(net, found)
+    return finish(model, net, example, ledger, tolerance)
+
+
+def _doubled(net: fx.GraphModule, node: Node) -> Layout | str:
+    """The layout of a rectification with both phases, or why it cannot have them."""
+    dim = channel_dim(net, node)
+    if dim is None:
+        return "it is not clear which dimension holds its channels"
+    size = node.meta["shape"][dim]
+    fresh = torch.arange(2 * size) >= size
+    layout = Layout(dim, torch.arange(2 * size) % size, (~fresh).double())
+    if not flow(net, {node: layout}).weights(net):
+        return "no layer with weights of its own reads it, through norms and pooling at most"
+    return layout
+
+
+def sources(net: fx.GraphModule, node: Node) -> tuple[str, ...]:
+    """The names of the weighted layers that feed a node, with nothing but unweighted operations between."""
+    names: dict[str, None] = {}
+    stack, seen = list(node.all_input_nodes), set(node.all_input_nodes)
+    while stack:
+        before = stack.pop()
+        if has_weight(net, before):
+            names[name_of(before)] = None
+        elif not is_relu_call(net, before) and not isinstance(module_of(net, before), CReLU):
+            new = [n for n in before.all_input_nodes if n not in seen]
+            seen.update(new)
+            stack.extend(new)
+    return tuple(names)

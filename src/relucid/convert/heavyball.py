@@ -1,0 +1,114 @@
+"""Residual blocks to heavy ball: x_{k+1} = T(x_k) + beta1 x_k + beta2 x_{k-1} (structure Eq. 16)."""
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import Node
+
+from relucid.convert.conversion import Conversion, Ledger, finish
+from relucid.convert.graph import (
+    ADDS,
+    Batch,
+    ConversionError,
+    add_module,
+    capture,
+    fresh_name,
+    is_reachable,
+    is_relu_call,
+    scope,
+)
+
+
+class HeavyBallSum(nn.Module):
+    """t + beta1 x + beta2 previous, with beta1 and beta2 learned; at first t + x (structure Eq. 16).
+
+    >>> HeavyBallSum()(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([4.0]))
+    tensor([3.], grad_fn=<AddBackward0>)
+    """
+
+    weight_decay = False  # which would pull the shortcut to nothing
+
+    beta2: nn.Parameter | None
+
+    def __init__(self, has_previous: bool = True) -> None:
+        super().__init__()
+        self.beta1 = nn.Parameter(torch.tensor(1.0))
+        self.register_parameter("beta2", nn.Parameter(torch.tensor(0.0)) if has_previous else None)
+
+    def forward(self, transformed: Tensor, x: Tensor, previous: Tensor | None = None) -> Tensor:
+        """The next state, of the shape of the three."""
+        total = transformed + self.beta1 * x
+        return total if previous is None or self.beta2 is None else total + self.beta2 * previous
+
+
+def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None = None) -> Conversion:
+    """The same function with learnable shortcuts to the last two states in place of y = f(x) + x.
+
+    Every addition of a value and something computed from it is a residual block, whatever f is. Its state x_k gets a
+    factor beta1 = 1, and the state before, x_{k-1}, is added with beta2 = 0: the input of the block that made
+    x_k. At the first block of a stage there is none (x_{-1} = 0). Blocks that change the shape have no such
+    addition and stay as they are. Training can lead from there to HB-Net: beta1 = 1, beta2 = -1 (structure Eq. 11).
+
+    Args:
+        model: Any network with residual blocks.
+        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
+        tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
+
+    >>> from relucid.models import create
+    >>> conversion = to_heavy_ball(create("resnet20", num_classes=10), torch.randn(2, 3, 32, 32))
+    >>> sum("beta2" in name for name, _ in conversion.model.named_parameters())
+    4
+    """
+    net = capture(model, example)
+    ledger = Ledger(net, model, weighted="within or outside of blocks", relu="within or outside of blocks")
+    states: dict[Node, Node] = {}  # by the addition that ends a block: the state that it began with
+    for node in list(net.graph.nodes):
+        block = _block(node)
+        if block is None:
+            continue
+        transformed, x = block
+        end = _end(net, x)
+        previous = states.get(end) if end is not None else None
+        if previous is not None and previous.meta["shape"] != x.meta["shape"]:
+            previous = None
+        new = _insert(net, node, transformed, x, previous)
+        states[new] = x
+        what = "beta1" if previous is None else "beta1 and beta2"
+        ledger.add(str(new.target), "Addition", "changed", f"{what} are learned")
+    if not states:
+        raise ConversionError(f"{type(model).__name__} has no residual block y = f(x) + x of one shape")
+    return finish(model, net, example, ledger, tolerance)
+
+
+def _block(node: Node) -> tuple[Node, Node] | None:
+    """(f(x), x) of a node that adds them, or None."""
+    if node.target not in ADDS or len(node.args) != 2 or node.kwargs:
+        return None
+    a, b = node.args
+    if not isinstance(a, Node) or not isinstance(b, Node) or a is b:
+        return None
+    if not all("shape" in n.meta and n.meta["shape"] == node.meta.get("shape") for n in (a, b)):
+        return None
+    if is_reachable(b, a):
+        return a, b
+    return (b, a) if is_reachable(a, b) else None
+
+
+def _end(net: fx.GraphModule, x: Node) -> Node | None:
+    """The addition that a state is, or whose rectification it is."""
+    while is_relu_call(net, x):
+        x = x.all_input_nodes[0]
+    return x
+
+
+def _insert(net: fx.GraphModule, node: Node, transformed: Node, x: Node, previous: Node | None) -> Node:
+    """Replace an addition."""
+    name = fresh_name(net, f"{scope(node)}sum")
+    parameter = next(net.parameters())
+    add_module(net, name, HeavyBallSum(previous is not None).to(parameter))
+    args = (transformed, x) if previous is None else (transformed, x, previous)
+    with net.graph.inserting_before(node):
+        new = net.graph.call_module(name, args)
+    new.meta = dict(node.meta)
+    node.replace_all_uses_with(new)
+    net.graph.erase_node(node)
+    return new

@@ -1,0 +1,127 @@
+"""Norms with fixed statistics are affine maps; here they become part of the layers around them."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch.fx.node import Node
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+from relucid.convert.flow import FLATTEN, Layout, key, rewrite_weight
+from relucid.convert.graph import calls, is_norm, is_plain, is_transposed, module_of
+from relucid.nn import MeanNorm
+from relucid.nn.meannorm import pads_with_zeros
+
+CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
+
+
+def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """The scale and the shift of a norm in evaluation, (C,) each, in float64.
+
+    >>> [x.tolist() for x in affine_of(nn.BatchNorm1d(2, eps=0.0))]
+    [[1.0, 1.0], [0.0, 0.0]]
+    """
+    assert isinstance(norm, _BatchNorm | MeanNorm)
+    assert norm.running_mean is not None
+    mean = norm.running_mean.double()
+    bias = 0 if norm.bias is None else norm.bias.detach().double()
+    if isinstance(norm, MeanNorm):
+        return torch.ones_like(mean), bias - mean
+    assert norm.running_var is not None
+    weight = 1 if norm.weight is None else norm.weight.detach().double()
+    scale = weight / (norm.running_var.double() + norm.eps).sqrt()
+    return scale, bias - mean * scale
+
+
+def fold_back(net: fx.GraphModule, node: Node) -> Node | None:
+    """Make the norm called at ``node`` part of the layer before it, and return that; None if it cannot be."""
+    before, times = node.all_input_nodes[0], calls(net)
+    layer, norm = module_of(net, before), module_of(net, node)
+    if not (is_fixed(norm) and is_plain(layer)) or len(before.users) > 1 or times[layer] > 1:
+        return None
+    assert isinstance(layer, nn.Linear | _ConvNd)
+    assert norm is not None
+    if isinstance(layer, nn.Linear) and len(before.meta["shape"]) > 2:
+        return None  # the norm's channels are in dimension 1, the layer's in the last
+    scale, shift = affine_of(norm)
+    with torch.no_grad():
+        weight = layer.weight.double()
+        if isinstance(layer, _ConvNd) and is_transposed(layer):
+            groups = layer.groups
+            parts = weight.unflatten(0, (groups, -1))
+            weight = (parts * scale.view(groups, 1, -1, *[1] * (weight.dim() - 2))).flatten(0, 1)
+        else:
+            weight = weight * scale.view(-1, *[1] * (weight.dim() - 1))
+        bias = shift if layer.bias is None else layer.bias.double() * scale + shift
+    _set(layer, weight, bias)
+    node.replace_all_uses_with(before)
+    net.graph.erase_node(node)
+    return before
+
+
+def fold_forward(net: fx.GraphModule, node: Node) -> Node | None:
+    """Make the norm called at ``node`` part of the one layer that reads it, and return that; None if it cannot be.
+
+    A zero-padded convolution cannot take it: its zeros would have to be normalized too.
+    """
+    norm = module_of(net, node)
+    if not is_fixed(norm):
+        return None
+    assert norm is not None
+    scale, shift = affine_of(norm)
+    value, reader = node, _only_user(node)
+    while reader is not None and (key(net, reader) in (nn.Identity, nn.Dropout) or _flattens(net, reader)):
+        if _flattens(net, reader):
+            places = value.meta["shape"][2:].numel()
+            scale, shift = scale.repeat_interleave(places), shift.repeat_interleave(places)
+        value, reader = reader, _only_user(reader)
+    layer = module_of(net, reader)
+    if reader is None or not is_plain(layer) or is_transposed(layer) or calls(net)[layer] > 1:
+        return None
+    assert isinstance(layer, nn.Linear | _ConvNd)
+    if pads_with_zeros(layer) or (isinstance(layer, nn.Linear) and len(value.meta["shape"]) > 2):
+        return None
+    with torch.no_grad():
+        weight = layer.weight.double()
+        if isinstance(layer, _ConvNd):
+            patch = shift.view(1, -1, *[1] * (weight.dim() - 2)).expand(1, -1, *weight.shape[2:])
+            added = CONVOLUTIONS[weight.dim()](patch, weight, groups=layer.groups).flatten()
+        else:
+            added = weight @ shift
+        bias = added if layer.bias is None else layer.bias.double() + added
+    _set(layer, layer.weight, bias)
+    rewrite_weight(layer, Layout(1, torch.arange(len(scale)), scale))
+    node.replace_all_uses_with(node.all_input_nodes[0])
+    net.graph.erase_node(node)
+    return reader
+
+
+def as_batch_norm(norm: MeanNorm, shape: tuple[int, ...]) -> nn.Module:
+    """The batch norm with unit variance that computes in evaluation what a MeanNorm does, for values of ``shape``."""
+    make: Mapping[int, type[_BatchNorm]] = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+    new = make.get(len(shape), nn.BatchNorm1d)(norm.num_features, eps=0.0, affine=False).to(norm.running_mean)
+    assert new.running_mean is not None
+    new.running_mean.copy_(-affine_of(norm)[1])
+    return new
+
+
+def is_fixed(norm: nn.Module | None) -> bool:
+    """Whether a module is a norm with running statistics."""
+    return is_norm(norm) or isinstance(norm, MeanNorm)
+
+
+def _flattens(net: fx.GraphModule, node: Node) -> bool:
+    before = node.all_input_nodes[0].meta.get("shape", ())
+    return key(net, node) in FLATTEN and node.meta.get("shape", ()) == (before[0], before[1:].numel())
+
+
+def _only_user(node: Node) -> Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _set(layer: nn.Linear | _ConvNd, weight: Tensor, bias: Tensor) -> None:
+    old = layer.weight
+    layer.weight = nn.Parameter(weight.detach().to(old.dtype), old.requires_grad)
+    layer.bias = nn.Parameter(bias.to(old.dtype), old.requires_grad)

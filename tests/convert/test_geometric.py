@@ -1,0 +1,86 @@
+import pytest
+import torch
+from torch import nn
+
+from relucid.convert import to_geometric
+from relucid.nn import GeometricConv2d, MeanNorm
+
+from .networks import example, residual, trained_a_little
+
+
+def by_name(conversion):
+    return {change.name: change for change in conversion.changes}
+
+
+def test_a_relu_moves_inside_only_where_it_alone_reads_the_layer():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.alone, self.both, self.fc, self.relu = (*(nn.Linear(3, 3) for _ in range(3)), nn.ReLU())
+
+        def forward(self, x):
+            y = self.both(self.relu(self.alone(x)))
+            return self.fc(y + self.relu(y))
+
+    net = to_geometric(Twice(), torch.randn(2, 3)).model
+    assert net.alone.activation is not None
+    assert net.both.activation is None
+
+
+def test_the_output_layer_is_left_alone_unless_named():
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(5, 3)
+    assert type(to_geometric(model, x).model.get_submodule("2")) is nn.Linear
+    named = to_geometric(model, x, layers=["2"])
+    assert type(named.model.get_submodule("2")).__name__ == "GeometricLinear"
+    assert by_name(named)["0"].reason == "not chosen"
+
+
+def test_a_layer_with_a_filter_of_zeros_keeps_its_standard_form_and_says_so():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    model[0].weight.data[2] = 0
+    change = by_name(to_geometric(model, torch.randn(5, 3)))["0"]
+    assert (change.status, change.reason) == ("kept", "1 filters are exactly zero and have no direction: 2")
+
+
+def test_a_shared_layer_stays_shared():
+    layer = nn.Linear(3, 3)
+    model = nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(3, 2))
+    conversion = to_geometric(model, torch.randn(5, 3))
+    shared = [m for m in conversion.model.modules() if type(m).__name__ == "GeometricLinear"]
+    assert len(shared) == 1
+    assert shared[0].activation is None
+
+
+def test_imn_stands_before_every_layer_but_the_first_and_shortcuts_with_the_mean_of_the_data():
+    model, x = trained_a_little(residual()), example()
+    net = to_geometric(model, x, center=[x]).model
+    centred = {name for name, m in net.named_modules() if isinstance(m, MeanNorm)}
+    convs = {name for name, m in net.named_modules() if isinstance(m, GeometricConv2d)}
+    assert centred == {f"{name}_center" for name in convs - {"0", "4.downsample.0"}}
+    seen = {}
+    for name in centred:
+        net.get_submodule(name).register_forward_hook(lambda m, i, o, name=name: seen.update({name: o}))
+    net.eval()(x)
+    for centred in seen.values():
+        assert centred.mean((0, 2, 3)).abs().max() < 1e-12
+    padded = net.get_submodule("2.conv1")
+    assert padded.padding == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        ({"norm": "drop"}, "norm is 'keep' or 'fold', not 'drop'"),
+        ({"center": []}, "center holds no batches"),
+        ({"layers": ["conv9"]}, "no layer that can be converted is named 'conv9'; there are: 0, 2"),
+    ],
+)
+def test_bad_arguments_are_named(change, sentence):
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    with pytest.raises(ValueError, match=sentence):
+        to_geometric(model, torch.randn(5, 3), **change)
+
+
+def test_transposed_convolutions_and_nan_are_refused():
+    model = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.ReLU(), nn.Conv2d(4, 2, 1))
+    assert by_name(to_geometric(model, torch.randn(1, 3, 4, 4)))["0"].status == "refused"
