@@ -30,7 +30,7 @@ def saved_bytes(forward: Callable[[], object], exclude: Iterable[Tensor] = ()) -
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = storage
-        return tensor
+        return tensor.detach()  # an output would refer to its graph, and the graph to it: never freed
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         forward()

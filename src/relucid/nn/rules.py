@@ -170,7 +170,8 @@ class Nesterov2(Rule):
     def step(self, T: Transform, x: Tensor, z: Tensor, *, beta: float) -> tuple[Tensor, Tensor]:
         """Eq. 13."""
         z, before = T(x), z
-        return torch.add(z, z - before, alpha=beta), z
+        # z + beta (z - before) in one pass; under autocast T may return another dtype than x_0 has.
+        return torch.lerp(before.to(z.dtype), z, 1 + beta), z
 
 
 @dataclass(frozen=True)
