@@ -21,6 +21,7 @@ from relucid.convert.graph import (
     is_relu_call,
     module_of,
 )
+from relucid.nn import CReLU
 from relucid.nn.geometric import _Geometric
 
 Layers = str | Sequence[str] | None
@@ -148,6 +149,21 @@ def is_activation(net: fx.GraphModule, node: Node) -> bool:
         "hardtanh",
         "mish",
     }
+
+
+def sources(net: fx.GraphModule, node: Node) -> tuple[str, ...]:
+    """The names of the weighted layers that feed a node, with nothing but unweighted operations between."""
+    names: dict[str, None] = {}
+    stack, seen = list(node.all_input_nodes), set(node.all_input_nodes)
+    while stack:
+        before = stack.pop()
+        if has_weight(net, before):
+            names[name_of(before)] = None
+        elif not is_relu_call(net, before) and not isinstance(module_of(net, before), CReLU):
+            new = [n for n in before.all_input_nodes if n not in seen]
+            seen.update(new)
+            stack.extend(new)
+    return tuple(names)
 
 
 def select(names: dict[Node, tuple[str, ...]], layers: Layers) -> set[Node]:

@@ -1,14 +1,16 @@
 """ReLU to CReLU: give every unit its other phase, or let opposite units share one filter (crelu)."""
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Any, Literal
 
 import torch
 from torch import fx, nn
 from torch.fx.node import Node
 
-from relucid.convert.conversion import Conversion, Layers, Ledger, finish, name_of, select, suggested
+from relucid.convert.conversion import Conversion, Layers, Ledger, finish, name_of, select, sources, suggested
 from relucid.convert.flow import Layout, apply, channel_dim, flow
-from relucid.convert.graph import Batch, capture, has_weight, is_relu_call, module_of
+from relucid.convert.graph import Batch, capture, is_relu_call
+from relucid.convert.merge import merge
 from relucid.nn import CReLU
 
 
@@ -16,9 +18,11 @@ def to_crelu(
     model: nn.Module,
     example: Batch,
     layers: Layers = None,
-    mode: Literal["expand"] = "expand",
+    mode: Literal["expand", "merge"] = "expand",
     *,
     tolerance: float | None = None,
+    budget: float | None = None,
+    data: Iterable[Any] | None = None,
 ) -> Conversion:
     """The same function with CReLU, which keeps both phases of a unit, in the place of ReLU.
 
@@ -26,20 +30,33 @@ def to_crelu(
     has weights of zero for the new half; batch norms between leave it as it is. What cannot read new channels, such
     as an addition, reads the first half. Training goes on from there.
 
+    "merge": units i, j of one layer with w_i = -s w_j and b_i = -s b_j, batch norm folded, share one filter, whose
+    two phases they are. What reads them is rearranged. The shared filter is the best one for both.
+
     Args:
         model: Any network.
         example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
         layers: Names or globs, of ReLUs or of the layers that feed them; "auto" for those of which
             `relucid.inspect.examine` suggests it. By default all.
-        mode: "expand".
-        tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
+        mode: "expand" or "merge".
+        tolerance: "expand": the largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by
+            default. "merge": how far a pair may be from opposite, as the length of the sum of the two units'
+            weights and biases, each of length 1; 1e-5 by default.
+        budget: "merge": the largest relative difference of outputs, by default as in "expand". The most opposite
+            pairs are merged, as many as keep to it.
+        data: "merge": batches in the form of the example, on which readers of merged channels are fitted, by
+            least squares, to what they computed before.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> list(to_crelu(net, torch.randn(5, 4)).model.children())[1:]
     [CReLU(dim=1), Linear(in_features=16, out_features=2, bias=True)]
     """
+    if mode == "merge":
+        return merge(model, example, layers, 1e-5 if tolerance is None else tolerance, budget, data)
     if mode != "expand":
-        raise ValueError(f"mode is 'expand', not {mode!r}")
+        raise ValueError(f"mode is 'expand' or 'merge', not {mode!r}")
+    if budget is not None or data is not None:
+        raise ValueError("budget and data are for mode='merge'; 'expand' changes no output")
     return _expand(model, example, layers, tolerance)
 
 
@@ -84,18 +101,3 @@ def _doubled(net: fx.GraphModule, node: Node) -> Layout | str:
     if not flow(net, {node: layout}).weights(net):
         return "no layer with weights of its own reads it, through norms and pooling at most"
     return layout
-
-
-def sources(net: fx.GraphModule, node: Node) -> tuple[str, ...]:
-    """The names of the weighted layers that feed a node, with nothing but unweighted operations between."""
-    names: dict[str, None] = {}
-    stack, seen = list(node.all_input_nodes), set(node.all_input_nodes)
-    while stack:
-        before = stack.pop()
-        if has_weight(net, before):
-            names[name_of(before)] = None
-        elif not is_relu_call(net, before) and not isinstance(module_of(net, before), CReLU):
-            new = [n for n in before.all_input_nodes if n not in seen]
-            seen.update(new)
-            stack.extend(new)
-    return tuple(names)

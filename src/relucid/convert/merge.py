@@ -1,0 +1,240 @@
+"""Opposite units share one filter: relu(w.x) and relu(-s w.x) are the two phases of one CReLU (crelu)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import Node
+from torch.nn.modules.conv import _ConvNd
+
+from relucid.convert.conversion import (
+    TOLERANCE,
+    Conversion,
+    Layers,
+    Ledger,
+    finish,
+    name_of,
+    select,
+    sources,
+    suggested,
+)
+from relucid.convert.flow import Layout, apply, channel_dim, flow
+from relucid.convert.graph import (
+    Batch,
+    ConversionError,
+    calls,
+    capture,
+    is_plain,
+    is_relu_call,
+    is_transposed,
+    module_of,
+)
+from relucid.convert.norms import affine_of, fold_back, is_fixed
+from relucid.convert.refit import refit
+from relucid.nn import CReLU
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two units of one rectification that are nearly opposite."""
+
+    relu: str
+    first: int
+    second: int
+    distance: float  #: the sine of the angle by which they fail to be opposite, weights and bias together
+
+
+def merge(
+    model: nn.Module,
+    example: Batch,
+    layers: Layers,
+    tolerance: float,
+    budget: float | None,
+    data: Iterable[Any] | None,
+) -> Conversion:
+    """The network in which as many opposite pairs share a filter as the budget allows, the most opposite first."""
+    names = suggested(model, example, "to_crelu(mode='merge'") if layers == "auto" else layers
+    pairs = _all_pairs(capture(model, example), names, tolerance)
+    batches = None if data is None else list(data)
+    if budget is None:
+        budget = TOLERANCE[next(model.parameters()).dtype]
+
+    def attempt(count: int) -> Conversion | None:
+        try:
+            return _merged(model, example, names, pairs[:count], tolerance, budget, batches)
+        except ConversionError:
+            if count == 0:
+                raise
+            return None
+
+    if (whole := attempt(len(pairs))) is not None:
+        return whole
+    fewest, most, best = 0, len(pairs), attempt(0)
+    while most - fewest > 1:
+        middle = (fewest + most) // 2
+        if (found := attempt(middle)) is not None:
+            fewest, best = middle, found
+        else:
+            most = middle
+    assert best is not None
+    return best
+
+
+def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple[int, int, float]]:
+    """Pairs (i, j, distance) of units, none in two pairs, with w_i = -s w_j and b_i = -s b_j up to ``tolerance``.
+
+    They are a matching of maximum weight, where a pair weighs 1 minus its distance, the sine of its angle to -1.
+
+    Args:
+        weight: (units, ...).
+        bias: (units,).
+        tolerance: The largest distance.
+
+    >>> weight = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-2.0, 0.0]])
+    >>> opposite_pairs(weight, torch.tensor([1.0, 0.0, -2.0]), 1e-6)
+    [(0, 2, 0.0)]
+    """
+    networkx: Any = import_module("networkx")  # which torch itself needs; it has no types
+
+    rows = torch.cat((weight.detach().flatten(1), bias.detach().unsqueeze(1)), 1).double()
+    lengths = rows.norm(dim=1, keepdim=True)
+    unit = rows / torch.where(lengths == 0, 1, lengths)
+    cosine = unit @ unit.T
+    near = (cosine < 0) & (1 - cosine.square() <= max(tolerance, 1e-7) ** 2 + 1e-12)
+    graph: Any = networkx.Graph()
+    for i, j in near.triu(1).nonzero().tolist():
+        # The length of the sum is exact where the cosine, near -1, is not.
+        distance = float((unit[i] + unit[j]).norm())
+        if distance <= tolerance:
+            graph.add_edge(i, j, weight=1 - distance / 2, distance=distance)
+    matching = networkx.max_weight_matching(graph)
+    found = [(min(p), max(p), float(graph.edges[p]["distance"])) for p in matching]
+    return sorted(found, key=lambda pair: (pair[2], pair[0]))
+
+
+def _chosen(net: fx.GraphModule, layers: Layers) -> list[Node]:
+    relus = {
+        node: (name_of(node), *sources(net, node)) for node in net.graph.nodes if is_relu_call(net, node)
+    }
+    chosen = select(relus, layers)
+    return [node for node in relus if node in chosen]
+
+
+def _all_pairs(net: fx.GraphModule, layers: Layers, tolerance: float) -> list[Pair]:
+    """The pairs of all chosen rectifications, the most opposite first."""
+    pairs = []
+    for relu in _chosen(net, layers):
+        layer = _layer(net, relu)
+        if isinstance(layer, str):
+            continue
+        found = opposite_pairs(*_folded(net, relu, layer), tolerance)
+        pairs += [Pair(str(relu.target), i, j, distance) for i, j, distance in found]
+    return sorted(pairs, key=lambda pair: pair.distance)
+
+
+def _layer(net: fx.GraphModule, relu: Node) -> Node | str:
+    """The call of the layer that a ReLU rectifies, through a norm at most; or why its units cannot be merged."""
+    node = relu.all_input_nodes[0]
+    if is_fixed(module_of(net, node)) and len(node.users) == 1:
+        node = node.all_input_nodes[0]
+    layer = module_of(net, node)
+    if not is_plain(layer) or is_transposed(layer):
+        return "it does not rectify a linear or convolution layer, through a norm at most"
+    if len(node.users) > 1 or calls(net)[layer] > 1:
+        return "others read the same filters"
+    if isinstance(layer, _ConvNd) and layer.groups > 1:
+        return "its filters are grouped, and groups must stay equal"
+    return node
+
+
+def _folded(net: fx.GraphModule, relu: Node, node: Node) -> tuple[Tensor, Tensor]:
+    """The weight and bias of a layer with the norm that follows it folded."""
+    layer, norm = module_of(net, node), module_of(net, relu.all_input_nodes[0])
+    assert isinstance(layer, nn.Linear | _ConvNd)
+    weight = layer.weight.detach().double()
+    bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().double()
+    if norm is layer or norm is None:
+        return weight, bias
+    scale, shift = affine_of(norm)
+    return weight * scale.view(-1, *[1] * (weight.dim() - 1)), bias * scale + shift
+
+
+def _merged(
+    model: nn.Module,
+    example: Batch,
+    layers: Layers,
+    pairs: Sequence[Pair],
+    tolerance: float,
+    budget: float,
+    data: list[Any] | None,
+) -> Conversion:
+    """The network with these pairs merged, if it stays within the budget; else an error."""
+    net = capture(model, example)
+    ledger = Ledger(net, model, weighted="reads no merged channels", relu="not chosen")
+    starts: dict[Node, Layout] = {}
+    for relu in _chosen(net, layers):
+        node = _layer(net, relu)
+        own = [pair for pair in pairs if pair.relu == relu.target]
+        if isinstance(node, str):
+            ledger.note(relu, "refused", node)
+        elif not own:
+            ledger.note(relu, "kept", f"no opposite pair within {tolerance:g} and the budget")
+        else:
+            starts[relu] = _share(net, relu, node, own)
+            ledger.note(relu, "changed", f"CReLU: {len(own)} pairs share a filter")
+            ledger.note(node, "changed", f"{len(own)} filters less")
+    found = flow(net, starts)
+    for node in found.weights(net):
+        ledger.note(node, "changed", "reads merged channels")
+    apply(net, found)
+    net.recompile()
+    if data is not None and starts:
+        refit(capture(model, example), net, found.weights(net), data)
+    return finish(model, net, example, ledger, budget)
+
+
+def _share(net: fx.GraphModule, relu: Node, node: Node, pairs: Sequence[Pair]) -> Layout:
+    """Let pairs of filters be one, doubled by CReLU; the layout of what it hands on."""
+    if (norm := relu.all_input_nodes[0]) is not node:
+        fold_back(net, norm)
+    layer, dim = module_of(net, node), channel_dim(net, relu)
+    assert isinstance(layer, nn.Linear | _ConvNd)
+    assert dim is not None
+    with torch.no_grad():
+        weight = layer.weight.double().flatten(1)
+        bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.double()
+        rows = torch.cat((weight, bias.unsqueeze(1)), 1)
+        indices, ratios = [], []
+        for pair in pairs:
+            # The larger first, which is divided by.
+            i, j = sorted((pair.first, pair.second), key=lambda k: -float(rows[k].norm()))
+            shared, ratio = rank_one(rows[i], rows[j])
+            rows[i] = shared
+            indices.append((i, j))
+            ratios.append(ratio)
+        first, second = [i for i, _ in indices], [j for _, j in indices]
+        rest = [k for k in range(len(rows)) if k not in {*first, *second}]
+        kept = rows[first + rest]
+        shape = layer.weight.shape[1:]
+        layer.weight = nn.Parameter(kept[:, :-1].unflatten(1, shape).to(layer.weight.dtype))
+        if layer.bias is not None:
+            layer.bias = nn.Parameter(kept[:, -1].to(layer.weight.dtype))
+    setattr(layer, "out_features" if isinstance(layer, nn.Linear) else "out_channels", len(kept))
+    net.set_submodule(str(relu.target), CReLU(dim, paired=len(pairs)))
+    scale = torch.tensor([1.0] * len(kept) + ratios, dtype=torch.float64)
+    return Layout(dim, torch.tensor(first + rest + second), scale)
+
+
+def rank_one(a: Tensor, b: Tensor) -> tuple[Tensor, float]:
+    """The c and the ratio r for which (c, -r c) is nearest to (a, b).
+
+    >>> c, r = rank_one(torch.tensor([2.0, 4.0]), torch.tensor([-1.0, -2.0]))
+    >>> [round(x, 4) for x in (*c.tolist(), r)]
+    [2.0, 4.0, 0.5]
+    """
+    gram = torch.stack((a, b)) @ torch.stack((a, b)).T
+    p, q = torch.linalg.eigh(gram)[1][:, 1].tolist()  # of the larger eigenvalue
+    return p * (p * a + q * b), -q / p
