@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
+from torch.nn.utils.parametrizations import _WeightNorm
+from torch.nn.utils.parametrize import ParametrizationList
 
 from relucid.data import Part
 from relucid.train.plateau import Plateau, PlateauState
@@ -116,7 +118,7 @@ class _Stack:
     ) -> None:
         self.members = torch.tensor(members)
         self.networks = networks
-        self.template = deepcopy(networks[members[0]])
+        self.template = _vmappable(networks[members[0]])
         self.params, self.buffers = stack_module_state([networks[i] for i in members])
         self.best = {name: values.detach().clone() for name, values in self._state().items()}
         self.first, self.second = ({k: torch.zeros_like(p) for k, p in self.params.items()} for _ in range(2))
@@ -222,6 +224,26 @@ class _Stack:
 def _stacked(parts: Sequence[Part]) -> Part:
     """Parts of one size as one, with their number as the first dimension."""
     return Part(torch.stack([part.inputs for part in parts]), torch.stack([part.targets for part in parts]))
+
+
+def _vmappable(network: nn.Module) -> nn.Module:
+    """A copy of a network without torch's own weight norm, for which vmap has no rule and loops."""
+    network = deepcopy(network)
+    for module in network.modules():
+        if isinstance(module, ParametrizationList):
+            for place, parametrization in enumerate(module):
+                if isinstance(parametrization, _WeightNorm):
+                    module[place] = _PlainWeightNorm(parametrization.dim)
+    return network
+
+
+class _PlainWeightNorm(_WeightNorm):
+    """The same, in operations that vmap knows."""
+
+    def forward(self, g: Tensor, v: Tensor) -> Tensor:
+        over = [dim for dim in range(v.dim()) if dim != self.dim]
+        length: Tensor = torch.linalg.vector_norm(v, dim=over, keepdim=True)
+        return v * (g / length)
 
 
 def _keep_freed_memory() -> None:
