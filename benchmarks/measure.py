@@ -49,6 +49,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
+        """What must not exceed the bar."""
         return self.ours / self.theirs
 
 

@@ -14,7 +14,7 @@ from relucid.nn import GeometricConv2d, crelu, direction, unit_vector
 
 
 def published_unit_vector(angles: Tensor) -> Tensor:
-    """gmp Eq. 10 as it is usually written, differentiated by autograd."""
+    """The unit vector of gmp Eq. 10 as it is usually written, differentiated by autograd."""
     ones = torch.ones_like(angles[..., :1])
     products = torch.cat((ones, torch.cumprod(angles.sin(), -1)), -1)
     return products * torch.cat((angles.cos(), ones), -1)
