@@ -1,4 +1,6 @@
 import re
+from collections import OrderedDict
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -60,6 +62,47 @@ def test_arguments_come_as_the_example_has_them():
     assert torch.equal(capture(model, x)(x), model(x))
     assert torch.equal(capture(model, (x, 3.0))(x, 3.0), model(x, 3.0))
     assert torch.equal(capture(model, {"mask": mask, "x": x})(x=x, mask=mask), model(x, mask=mask))
+
+
+@dataclass
+class Answer(OrderedDict):
+    """As in transformers: a dataclass and a dictionary at once."""
+
+    logits: torch.Tensor
+    states: torch.Tensor | None = None
+
+    def __post_init__(self):
+        self["logits"] = self.logits
+
+
+@dataclass
+class Plain:
+    logits: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    "kind", [Answer, Plain, lambda logits: {"logits": logits}, lambda logits: (logits, None)]
+)
+def test_outputs_keep_their_form(kind):
+    class Answers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.fc2 = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return kind(logits=self.fc2(self.fc1(x).relu()))
+
+    model, x = Answers(), torch.randn(2, 3)
+    conversion = to_crelu(model, x)
+    expected, found = model(x), conversion.model(x)
+    assert type(found) is type(expected)
+    assert torch.equal(_logits(found), _logits(expected))
+
+
+def _logits(answer):
+    if isinstance(answer, tuple):
+        return answer[0]
+    return answer.logits if hasattr(answer, "logits") else answer["logits"]
 
 
 class DependsOnShape(nn.Module):

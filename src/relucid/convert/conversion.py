@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -236,8 +236,7 @@ class _Run:
         hooks = [m.register_forward_hook(self._count) for m in model.modules() if _is_counted(m)]
         args, kwargs = arguments(copy.deepcopy(example))
         with torch.enable_grad():
-            outputs = [x for x in tree_leaves(model(*args, **kwargs)) if isinstance(x, Tensor)]
-            outputs = [x for x in outputs if x.is_floating_point()]
+            outputs = [x for x in tensors(model(*args, **kwargs)) if x.is_floating_point()]
             if not outputs:
                 raise ConversionError("the network returns no floating-point tensor to compare")
             generator = torch.Generator().manual_seed(0)
@@ -256,6 +255,15 @@ class _Run:
         weight: Any = module.weight
         places = inputs[0].numel() if getattr(module, "transposed", False) else output.numel()
         self.multiply_adds += places * weight[0].numel()
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """All tensors in a network's output, containers and dataclasses looked into."""
+    if isinstance(value, Tensor):
+        return [value]
+    if is_dataclass(value):
+        return [x for field in fields(value) for x in tensors(getattr(value, field.name))]
+    return [x for leaf in tree_leaves(value) if leaf is not value for x in tensors(leaf)]
 
 
 def _is_counted(module: nn.Module) -> bool:

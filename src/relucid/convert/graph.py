@@ -6,6 +6,7 @@ import operator
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from inspect import signature
 from typing import Any
 
@@ -131,6 +132,13 @@ class _Tracer(fx.Tracer):
     def proxy(self, node: Node) -> "_Proxy":
         """A proxy that knows its length."""
         return _Proxy(node, self)
+
+    def create_arg(self, a: Any) -> Argument:
+        """As always, but a dataclass that is also a dictionary stays what it is."""
+        if is_dataclass(a) and isinstance(a, dict):
+            values = {f.name: self.create_arg(getattr(a, f.name)) for f in fields(a)}
+            return self.create_node("call_function", type(a), (), values)
+        return super().create_arg(a)
 
     def create_node(self, kind: str, *args: Any, **kwargs: Any) -> Node:
         """A node with its value on the example."""
