@@ -68,7 +68,7 @@ def test_folds_divide_a_part_and_keep_the_proportion_of_the_classes(n, folds, se
 
 
 def test_a_fold_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="Fold 3 of 3 does not exist; folds are numbered from 0 to 2"):
+    with pytest.raises(ValueError, match="fold 3 of 3 does not exist; folds are numbered from 0 to 2"):
         fold(labelled(9), 3, 3)
 
 

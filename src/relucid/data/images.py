@@ -78,7 +78,7 @@ def _part(name: str, part: str) -> Part:
     """The images (N, 3, 32, 32) and labels (N,) of all parquet files of a part."""
     files = sorted(locate(name, advice(name)).rglob(f"{part}*.parquet"))
     if not files:
-        raise DamagedDataError(f"{directory() / name} has no {part}*.parquet: {advice(name)}.")
+        raise DamagedDataError(f"{directory() / name} has no {part}*.parquet: {advice(name)}")
     images, labels = zip(*(_decode(file, SOURCES[name]) for file in files), strict=True)
     return Part(torch.cat(images), torch.cat(labels))
 
@@ -92,14 +92,14 @@ def _decode(file: Path, source: Source) -> tuple[Tensor, Tensor]:
     for row, (image, label) in enumerate(zip(column, labels, strict=True)):
         if label is None or not 0 <= label < source.classes:
             last = source.classes - 1
-            raise DamagedDataError(f"{file}, row {row}: label {label} is not within 0 to {last}.")
+            raise DamagedDataError(f"{file}, row {row}: label {label} is not within 0 to {last}")
         try:
             picture = Image.open(BytesIO(image["bytes"])).convert("RGB")
         except (OSError, SyntaxError, TypeError):  # Pillow raises any of them, depending on where it gives up
-            raise DamagedDataError(f"{file}, row {row}: the image does not decode.") from None
+            raise DamagedDataError(f"{file}, row {row}: the image does not decode") from None
         if picture.size != (SIZE, SIZE):
             size = "x".join(map(str, picture.size))
-            raise DamagedDataError(f"{file}, row {row}: the image has {size} pixels, not {SIZE}x{SIZE}.")
+            raise DamagedDataError(f"{file}, row {row}: the image has {size} pixels, not {SIZE}x{SIZE}")
         pixels[row] = np.asarray(picture)
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels)
 
@@ -116,5 +116,5 @@ def _columns(file: Path, source: Source) -> tuple[list[dict[str, bytes]], list[i
     image = "image" if "image" in names else "img"
     for wanted in (image, source.label):
         if wanted not in names:
-            raise DamagedDataError(f"{file} has no column `{wanted}`, only {', '.join(names)}.")
+            raise DamagedDataError(f"{file} has no column `{wanted}`, only {', '.join(names)}")
     return table[image].to_pylist(), table[source.label].to_pylist()

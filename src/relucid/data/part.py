@@ -36,7 +36,7 @@ class Part:
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
             raise ValueError(
-                f"{len(self.inputs)} inputs have {len(self.targets)} targets; each input needs one."
+                f"{len(self.inputs)} inputs have {len(self.targets)} targets; each input needs one"
             )
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ def moments(examples: Examples, limit: int = 100_000) -> Moments:
     ([2.0, 5.0], [2.0, 1.0])
     """
     if not len(examples):
-        raise ValueError("A part without examples has no moments.")
+        raise ValueError("a part without examples has no moments")
 
     def channels(indices: Tensor) -> Tensor:  # (C, N H W)
         return examples.batch(indices)[0].movedim(1, 0).flatten(1).double()
@@ -129,7 +129,7 @@ def fold(part: Part, index: int, folds: int, seed: int = 0) -> tuple[Part, Part]
     from sklearn.model_selection import KFold, StratifiedKFold
 
     if not 0 <= index < folds:
-        raise ValueError(f"Fold {index} of {folds} does not exist; folds are numbered from 0 to {folds - 1}.")
+        raise ValueError(f"fold {index} of {folds} does not exist; folds are numbered from 0 to {folds - 1}")
     classes = _classes(part)
     splitter = (KFold if classes is None else StratifiedKFold)(folds, shuffle=True, random_state=seed)
     rest, held = list(splitter.split(range(len(part)), classes))[index]

@@ -34,7 +34,7 @@ class Photos:
         if len(wrong):
             row = int(wrong[0])
             label = int(self.targets[row])
-            raise DamagedDataError(f"{self._name(row)}: label {label} is not within 0 to {classes - 1}.")
+            raise DamagedDataError(f"{self._name(row)}: label {label} is not within 0 to {classes - 1}")
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -51,7 +51,7 @@ class Photos:
         try:
             image = Image.open(raw["path"] if raw["bytes"] is None else BytesIO(raw["bytes"])).convert("RGB")
         except (OSError, SyntaxError):
-            raise DamagedDataError(f"{self._name(index)}: the image does not decode.") from None
+            raise DamagedDataError(f"{self._name(index)}: the image does not decode") from None
         scale = rng.randint(*self.scales) / min(image.size)
         width, height = (max(self.size, round(side * scale)) for side in image.size)
         left, top = (
@@ -86,7 +86,7 @@ def imagenet(scales: tuple[int, int] = (256, 256), size: int = 224, test_size: i
         elif (folder / part).is_dir():
             rows = load_dataset("imagefolder", data_dir=str(folder), split=part)
         else:
-            raise DamagedDataError(f"{folder} has neither {part}*.parquet nor a folder {part}.")
+            raise DamagedDataError(f"{folder} has neither {part}*.parquet nor a folder {part}")
         parts.append(rows.cast_column("image", Image(decode=False)))
     train, test = parts
     return Data(Photos(train, size, scales, True), Photos(test, test_size, (256, 256), False), classes=1000)

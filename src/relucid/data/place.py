@@ -15,18 +15,17 @@ class DamagedDataError(ValueError):
 def directory() -> Path:
     """The directory of all data sets: `RELUCID_DATA`, or `relucid` in the user's cache.
 
-    >>> os.environ["RELUCID_DATA"] = "~/sets"
-    >>> directory() == Path.home() / "sets"
+    >>> directory().is_absolute()
     True
     """
     # The same cache directory on every platform, as torch.hub and the Hugging Face libraries have it.
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.environ.get("RELUCID_DATA") or f"{cache}/relucid").expanduser()
+    return Path(os.environ.get("RELUCID_DATA") or f"{cache}/relucid").expanduser().absolute()
 
 
 def locate(path: str, advice: str) -> Path:
     """The file or folder `path` of the data directory; where it is missing, `advice` says how to get it."""
     found = directory() / path
     if not found.exists():
-        raise MissingDataError(f"{found} does not exist: {advice}. RELUCID_DATA names the data directory.")
+        raise MissingDataError(f"{found} does not exist: {advice}; RELUCID_DATA names the data directory")
     return found

@@ -51,7 +51,7 @@ def banana(points: int = 1000, seed: int = 0) -> Data[Part]:
     rows = _numbers(path, columns=3, rows=5300, separator=",", header="At1,At2,Class")
     for number, label in enumerate(rows[:, 2].tolist(), start=2):
         if label not in (-1, 1):
-            raise DamagedDataError(f"{path}, row {number}: the class is {label:g}; it must be -1 or 1.")
+            raise DamagedDataError(f"{path}, row {number}: the class is {label:g}; it must be -1 or 1")
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:points]
     whole = Part(rows[order, :2], (rows[order, 2] > 0).long())
     middle = points * 4 // 5
@@ -64,7 +64,7 @@ def uci(name: str, split: int = 0) -> Data[Part]:
     Inputs (N, D) and targets (N, 1) as in the file, in float64.
     """
     if name not in UCI:
-        raise ValueError(f"There is no UCI set {name!r} here; there are {', '.join(UCI)}.")
+        raise ValueError(f"there is no UCI set {name!r} here; there are {', '.join(UCI)}")
     rows, columns, number = UCI[name]
     origin = f" (https://archive.ics.uci.edu/dataset/{number})" if number else ""
     advice = f"put the {name} set{origin} there, {rows} rows of {columns} numbers, the target last"
@@ -84,19 +84,19 @@ def _numbers(
     first = 1
     if header is not None:
         if not lines or lines[0] != header:
-            raise DamagedDataError(f"{path}, row 1: the header must be `{header}`.")
+            raise DamagedDataError(f"{path}, row 1: the header must be `{header}`")
         lines, first = lines[1:], 2
     table = []
     for number, line in enumerate(lines, start=first):
         cells = line.split(separator)
         if len(cells) != columns:
-            raise DamagedDataError(f"{path}, row {number}: {len(cells)} columns instead of {columns}.")
+            raise DamagedDataError(f"{path}, row {number}: {len(cells)} columns instead of {columns}")
         try:
             table.append([float(cell) for cell in cells])
         except ValueError as error:
-            raise DamagedDataError(f"{path}, row {number}: {error}.") from None
+            raise DamagedDataError(f"{path}, row {number}: {error}") from None
         if not all(map(math.isfinite, table[-1])):
-            raise DamagedDataError(f"{path}, row {number}: a number is not finite.")
+            raise DamagedDataError(f"{path}, row {number}: a number is not finite")
     if len(table) != rows:
-        raise DamagedDataError(f"{path} has {len(table)} rows instead of {rows}: it is not whole.")
+        raise DamagedDataError(f"{path} has {len(table)} rows instead of {rows}: it is not whole")
     return torch.tensor(table, dtype=torch.float64)

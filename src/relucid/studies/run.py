@@ -136,8 +136,13 @@ class _Work:
                 claim.finish()
                 self.report(run, None)
             else:
-                place = replace(self.machine, directory=claim.directory)
-                self.claimed[workers.submit(execute, self.function, run, place)] = run, claim
+                place = _place(self.machine, run, claim.directory)
+                try:
+                    future = workers.submit(execute, self.function, run, place)
+                except BaseException:  # Ctrl-C, where a run is done in this process
+                    claim.release()
+                    raise
+                self.claimed[future] = run, claim
         return True
 
     def _put_away(self, future: "Future[Outcome]") -> None:
@@ -174,7 +179,7 @@ def _run_together(
         dist.broadcast_object_list(place, src=0)
         if place[0] is None:
             continue
-        outcome = execute(function, run, replace(machine, directory=place[0]))
+        outcome = execute(function, run, _place(machine, run, place[0]))
         if store and claim:
             store.put(run, outcome)
             claim.release() if outcome.state == "failed" else claim.finish()
@@ -182,6 +187,12 @@ def _run_together(
         if outcome.state == "failed":  # the other processes may be waiting for this one: end them all
             raise RuntimeError(outcome.error)
     dist.destroy_process_group()
+
+
+def _place(machine: Machine, run: Run, directory: Path) -> Machine:
+    """The machine with directories of the run's own."""
+    logs = machine.tensorboard and machine.tensorboard / run.key[:12]
+    return replace(machine, directory=directory, tensorboard=logs)
 
 
 def execute(function: Function, run: Run, machine: Machine) -> Outcome:

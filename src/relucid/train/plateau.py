@@ -19,7 +19,7 @@ class Plateau:
 
     def __post_init__(self) -> None:
         if not 0 < self.patience <= self.stop:
-            raise ValueError(f"patience={self.patience} must be at least 1 and at most stop={self.stop}.")
+            raise ValueError(f"patience={self.patience} must be at least 1 and at most stop={self.stop}")
 
 
 @dataclass
