@@ -26,25 +26,31 @@ def step(net, images, labels):
     return run
 
 
-def main():
-    torch.manual_seed(0)
-    images, labels = torch.randn(32, 3, 32, 32), torch.arange(32) % 10
+def rows(batch, repeats):
+    images, labels = torch.randn(batch, 3, 32, 32), torch.arange(batch) % 10
     agdnet = create("structure/agdnet40", num_classes=10)
     nets = {
         "DenseNet": create("structure/densenet40", num_classes=10),
         "one convolution a pair": runpy.run_path(str(LITERAL))["literal"](agdnet),
         "AGD-Net": agdnet,
     }
-    seconds = interleaved({name: step(net, images, labels) for name, net in nets.items()}, repeats=9)
-    ours = seconds.pop("AGD-Net")
+    seconds = interleaved({name: step(net, images, labels) for name, net in nets.items()}, repeats)
     bars = {"DenseNet": 1.25, "one convolution a pair": 0.5}
-    report(
-        "models",
-        [
-            Row(f"AGD-Net (k = 12, L = 40) / {name}", "time", ours, theirs, bars[name])
-            for name, theirs in seconds.items()
-        ],
-    )
+    return [
+        Row(
+            f"AGD-Net (k = 12, L = 40) / {name}, batch {batch}",
+            "time",
+            seconds["AGD-Net"],
+            seconds[name],
+            bar,
+        )
+        for name, bar in bars.items()
+    ]
+
+
+def main():
+    torch.manual_seed(0)
+    report("models", [*rows(2, repeats=15), *rows(16, repeats=7), *rows(64, repeats=3)])
 
 
 if __name__ == "__main__":

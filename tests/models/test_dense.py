@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from relucid.models import create
-from relucid.models.dense import PairwiseConv2d
 from relucid.nn import parameter_groups
+from relucid.nn.pairwise import PairwiseConv2d
 
 literal = runpy.run_path(str(Path(__file__).with_name("literal.py")))["literal"]
 

@@ -77,3 +77,8 @@ def test_an_unknown_field_is_refused():
         ValueError, match="a design has no 'depth', only activation, weights, norm, propagation"
     ):
         Design.from_dict({"depth": 3})
+
+
+def test_an_unknown_rule_is_refused():
+    with pytest.raises(ValueError, match="rule 'HevyBall' is unknown, did you mean 'HeavyBall'"):
+        Design.from_dict({"propagation": {"rule": "HevyBall"}})

@@ -129,3 +129,44 @@ def test_a_network_says_what_it_is():
 
 def test_gray_images_are_welcome():
     assert create("resnet8", in_channels=1, num_classes=10, width=0.25).input_shape == (1, 32, 32)
+
+
+@pytest.mark.parametrize(
+    "name, keys",
+    [
+        ("gmp/mlp1-gmp", ["fc1.latitudes", "fc1.offset", "fc1.scale", "output.bias", "output.weight"]),
+        (
+            "gmp/mlp1-wn",
+            [
+                *(
+                    "fc1.bias",
+                    "fc1.parametrizations.weight.original0",
+                    "fc1.parametrizations.weight.original1",
+                ),
+                *("output.bias", "output.parametrizations.weight.original0"),
+                "output.parametrizations.weight.original1",
+            ],
+        ),
+        ("structure/fc-admm", [f"stage.0.{path}.fc1.{p}" for path in (0, 1) for p in ("bias", "weight")]),
+        ("structure/fc-hb", ["stage.0.fc1.bias", "stage.0.fc1.weight"]),
+    ],
+)
+def test_weights_have_readable_names(name, keys):
+    choices = {"depth": 1} if "fc-" in name else {"in_channels": 3}
+    assert sorted(create(name, num_classes=2, **choices).state_dict()) == keys
+
+
+@pytest.mark.parametrize(
+    "name, block, others",
+    [
+        ("structure/densenet40", "conv1", ["conv1.weight"]),
+        ("structure/agdnet40", "conv1", ["conv1.alpha", "conv1.conv.weight"]),
+        ("structure/agdnet121", "conv2", ["conv2.weight"]),
+    ],
+)
+def test_weights_of_dense_blocks_have_readable_names(name, block, others):
+    net = create(name, num_classes=2, width=0.1)
+    layer = net.denseblock2[1].state_dict()
+    assert [key for key in layer if key.startswith(block)] == others
+    assert [key for key in layer if key.startswith("norm1")][:2] == ["norm1.weight", "norm1.bias"]
+    assert {"transition1.norm.weight", "transition1.conv.weight", "classifier.bias"} <= set(net.state_dict())

@@ -1,14 +1,11 @@
 """Densely connected networks: DenseNet, and AGD-Net, whose layers are joined by Nesterov's method (structure 6.2)."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from relucid.models.chain import Chain
-from relucid.nn.pairwise import Pairwise
+from relucid.nn.pairwise import Pairwise, PairwiseConv2d
 
 
 def densenet_cifar(
@@ -49,37 +46,6 @@ def densenet(
         if k < len(blocks):
             _transition(chain, k, chain.channels // 2)
     _head(chain, str(len(blocks) + 1), num_classes)
-
-
-class PairwiseConv2d(nn.Module):
-    """sum_j alpha_j conv_j(z_j) over the inputs z_j that come concatenated, as one convolution (structure Eq. 21).
-
-    ``alpha`` (1 at first) scales the weight's input channels: before the batch norm it would be cancelled, and on the
-    images it would cost more. After a CReLU both phases of z_j have the same alpha_j.
-
-    >>> layer = PairwiseConv2d(nn.Conv2d(40, 12, 3, padding=1), [16, 12, 12])
-    >>> layer(torch.zeros(2, 40, 8, 8)).shape, layer.alpha.shape
-    (torch.Size([2, 12, 8, 8]), torch.Size([3]))
-
-    Args:
-        conv: of one group and zero padding: standard, weight-normalized or geometric.
-        channels: of each input.
-    """
-
-    weight_decay = False
-
-    def __init__(self, conv: Any, channels: Sequence[int]) -> None:
-        super().__init__()
-        self.conv = conv
-        self.alpha = nn.Parameter(torch.ones(len(channels)))
-        pairs = [j for j, size in enumerate(channels) for _ in range(size)]
-        self.register_buffer("pair", torch.tensor(pairs * (conv.in_channels // len(pairs))), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, sum(channels), H, W) -> (N, out_channels, H', W')."""
-        conv: Any = self.conv
-        alpha = self.alpha[self.get_buffer("pair")]
-        return F.conv2d(x, conv.weight * alpha.view(1, -1, 1, 1), conv.bias, conv.stride, conv.padding)
 
 
 def _block(

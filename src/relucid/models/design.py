@@ -73,11 +73,7 @@ class Design:
         if unknown:
             raise ValueError(f"a design has no {unknown[0]!r}, only {', '.join(CHOICES)}")
         rule = choices.get("propagation")
-        if isinstance(rule, Mapping):
-            kinds = {kind.__name__: kind for kind in Rule.__subclasses__()}
-            coefficients = {name: _hashable(value) for name, value in rule.items() if name != "rule"}
-            rule = kinds[rule["rule"]](**coefficients)
-        return cls(**{**choices, "propagation": rule})
+        return cls(**{**choices, "propagation": _rule(rule) if isinstance(rule, Mapping) else rule})
 
     def __str__(self) -> str:
         unsaid = "backbone's own"
@@ -89,6 +85,14 @@ class Design:
 
 def _first(value: Any, otherwise: Any) -> Any:
     return otherwise if value is None else value
+
+
+def _rule(written: Mapping[str, Any]) -> Rule:
+    kinds = {kind.__name__: kind for kind in Rule.__subclasses__()}
+    name = written.get("rule")
+    if name not in kinds:
+        raise ValueError(f"rule {name!r} is unknown{suggest(name, kinds)}: give one of {', '.join(kinds)}")
+    return kinds[name](**{key: _hashable(value) for key, value in written.items() if key != "rule"})
 
 
 def _hashable(value: Any) -> Any:
