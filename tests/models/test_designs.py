@@ -145,9 +145,10 @@ def own(name):
 def tools(*slow):
     """One member of each backbone, those that take long marked, and designs that no paper tried."""
     chosen = [(name, own(name)) for name in SMALL] + list(UNTRIED.items())
-    for name, design in chosen:
-        marks = [pytest.mark.slow] if name in slow else []
-        yield pytest.param(name, design, marks=marks, id=f"{name}-{'-'.join(design)}")
+    marks = {name: [pytest.mark.slow] for name in slow}
+    return [
+        pytest.param(name, d, marks=marks.get(name, []), id=f"{name}-{'-'.join(d)}") for name, d in chosen
+    ]
 
 
 @pytest.mark.parametrize("name, design", tools("densenet121", "resnet50"))

@@ -53,7 +53,7 @@ class Description:
 
 
 def describe(net: nn.Module, example: Tensor | None = None) -> Description:
-    """The layers of a network with output shapes, parameters and multiply-adds, without running it on data.
+    """The layers of a network with output shapes, parameters and multiply-adds: a copy of it is run on zeros.
 
     >>> from relucid.models import create
     >>> print(describe(create("mlp", in_channels=8, num_classes=1)))
@@ -70,12 +70,13 @@ def describe(net: nn.Module, example: Tensor | None = None) -> Description:
     shape = getattr(net, "input_shape", ()) if example is None else tuple(example.shape[1:])
     if not shape:
         raise ValueError("describe needs an example input for a network that `create` has not built")
-    replica = deepcopy(net).to("meta").eval()
+    replica = deepcopy(net).eval()
+    device = next((p.device for p in net.parameters()), None)
     shapes: dict[str, tuple[int, ...]] = {}
     for name, module in replica.named_modules():
         module.register_forward_hook(_record(shapes, name))
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        replica(torch.zeros(1, *shape, device="meta"))
+        replica(torch.zeros(1, *shape, device=device))
     counts, root = counter.get_flop_counts(), type(replica).__name__
 
     def flops(name: str) -> int:
