@@ -5,6 +5,10 @@ import textwrap
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("relucid", deadline=None)  # a busy machine is no reason to fail
+settings.load_profile("relucid")
 
 PRELUDE = """
 import os, torch

@@ -2,10 +2,12 @@
 
 from relucid.inspect.boundary import Activity, ActivityCounter, Boundary, boundary, hyperplanes
 from relucid.inspect.complexity import Complexity, complexity
+from relucid.inspect.convergence import convergence
 from relucid.inspect.examination import Examination
 from relucid.inspect.examine import examine
 from relucid.inspect.findings import Finding
 from relucid.inspect.invariance import Invariance, invariance
+from relucid.inspect.objective import ACTIVATIONS, Objective, minimize
 from relucid.inspect.pairing import Pairing, figure_of_pairs, pairing
 from relucid.inspect.perturbation import Perturbation, perturbation
 from relucid.inspect.phase import PhaseCorrelation, phase_correlation
@@ -24,6 +26,7 @@ from relucid.inspect.trace import Rectified, Source, Trace, trace
 from relucid.inspect.tracker import BoundaryTracker, Evolution
 
 __all__ = [
+    "ACTIVATIONS",
     "Activity",
     "ActivityCounter",
     "Boundary",
@@ -33,6 +36,7 @@ __all__ = [
     "Examination",
     "Finding",
     "Invariance",
+    "Objective",
     "Pairing",
     "Perturbation",
     "PhaseCorrelation",
@@ -42,12 +46,14 @@ __all__ = [
     "Trace",
     "boundary",
     "complexity",
+    "convergence",
     "examine",
     "figure_of_images",
     "figure_of_pairs",
     "frame_bounds",
     "hyperplanes",
     "invariance",
+    "minimize",
     "pairing",
     "perturbation",
     "phase_correlation",
