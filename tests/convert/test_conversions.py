@@ -1,7 +1,7 @@
 """What holds for every conversion of every network."""
 
 import copy
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -27,58 +27,58 @@ def build(network, dtype=torch.float64):
     return trained_a_little(NETWORKS[network](), dtype), example(dtype)
 
 
+@cache
+def convert(network, conversion, dtype=torch.float64):
+    """A network in training mode, a copy of it and of the example from before its conversion, the conversion."""
+    model, x = build(network, dtype)
+    before = copy.deepcopy((model.train(), x))
+    return model, x, before, CONVERSIONS[conversion](model, x)
+
+
 @every_network
 @every_conversion
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-10), (torch.float32, 1e-4)])
 def test_outputs_stay_the_same_on_other_data_and_another_batch_size(network, conversion, dtype, tolerance):
-    model, x = build(network, dtype)
-    converted = CONVERSIONS[conversion](model, x).model
+    model, _, _, found = convert(network, conversion, dtype)
+    model, net = (copy.deepcopy(m).eval() for m in (model, found.model))
     other = torch.randn(7, 3, 8, 8, dtype=dtype)
-    difference = (converted(other) - model(other)).abs().max() / model(other).abs().max()
-    assert difference <= tolerance
+    assert (net(other) - model(other)).abs().max() <= tolerance * model(other).abs().max()
 
 
 @every_network
 @every_conversion
 def test_the_original_is_left_as_it_was(network, conversion):
-    model, x = build(network)
-    model.train()
-    state, image = copy.deepcopy(model.state_dict()), x.clone()
-    structure = repr(model)
-    CONVERSIONS[conversion](model, x)
-    assert repr(model) == structure
-    assert model.training
+    model, x, (before, image), _ = convert(network, conversion)
+    assert repr(model) == repr(before)
+    assert all(m.training for m in model.modules())
     assert torch.equal(x, image)
+    state = before.state_dict()
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
 @every_network
 @every_conversion
 def test_every_rectified_or_weighted_layer_is_accounted_for(network, conversion):
-    model, x = build(network)
-    changes = CONVERSIONS[conversion](model, x).changes
-    named = {change.name for change in changes}
-    weighted = {n for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd)}
-    assert weighted <= named
-    relus = {n for n, m in model.named_modules() if isinstance(m, nn.ReLU)}
-    assert relus <= named
-    assert all(change.reason and change.status in ("changed", "kept", "refused") for change in changes)
+    model, _, _, found = convert(network, conversion)
+    named = {change.name for change in found.changes}
+    expected = nn.Linear | nn.modules.conv._ConvNd | nn.ReLU
+    assert {name for name, m in model.named_modules() if isinstance(m, expected)} <= named
+    assert all(change.reason and change.status in ("changed", "kept", "refused") for change in found.changes)
 
 
 @every_network
 @every_conversion
 def test_training_goes_on(network, conversion):
-    model, x = build(network)
-    y = torch.randint(5, (len(x),))
-    converted = CONVERSIONS[conversion](model.train(), x).model
-    assert converted.training
-    optimizer = torch.optim.SGD(converted.parameters(), 0.01)
+    _, x, _, found = convert(network, conversion)
+    net, y = copy.deepcopy(found.model), torch.randint(5, (len(x),))
+    assert net.training
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
     losses = []
     for _ in range(20):
-        loss = F.cross_entropy(converted(x), y)
+        loss = F.cross_entropy(net(x), y)
         optimizer.zero_grad()
         loss.backward()
-        assert all(p.grad is not None for p in converted.parameters())
+        assert all(p.grad is not None for p in net.parameters())
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0]
@@ -100,12 +100,57 @@ def test_weights_for_new_channels_are_zero_and_have_a_gradient(network):
 
 
 @every_network
-@every_conversion
+@pytest.mark.parametrize("conversion", [name for name in CONVERSIONS if name != "plain"])
 def test_fusing_a_converted_network_gives_plain_layers_that_compute_the_same(network, conversion):
-    model, x = build(network)
-    fused = fuse(CONVERSIONS[conversion](model, x).model, x).model
+    model, x, _, found = convert(network, conversion)
+    fused = fuse(found.model, x).model.eval()
     with torch.no_grad():
-        expected = model(x)
+        expected = copy.deepcopy(model).eval()(x)
         assert torch.allclose(fused(x), expected, rtol=0, atol=1e-10 * float(expected.abs().max()))
     ours = {type(m).__name__ for m in fused.modules() if type(m).__module__.startswith("relucid")}
     assert ours <= {"CReLU"}
+
+
+class Tied(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2, self.fc3 = (nn.Linear(3, 3) for _ in range(3))
+        self.fc2.weight, self.bn = self.fc1.weight, nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        return self.fc3(self.bn(self.fc2(self.fc1(x).relu())).relu())
+
+
+@every_conversion
+def test_tied_weights_stay_tied(conversion):
+    model, x = trained_a_little(Tied()), torch.randn(4, 3, dtype=torch.float64)
+    converted = CONVERSIONS[conversion](model, x).model
+    assert converted.fc1.weight is converted.fc2.weight
+
+
+@pytest.mark.parametrize("conversion", [to_crelu, to_geometric, partial(to_crelu, mode="merge")])
+def test_layers_are_named_globbed_or_chosen_by_an_examination(conversion):
+    layers = (nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2))
+    model, x = nn.Sequential(*layers), torch.randn(50, 3)
+    model[0].bias.data.zero_()  # boundaries in the midst of the data
+    model[2].weight.data[3:] = -model[2].weight.data[:3]  # opposite pairs
+    model[2].bias.data[:] = torch.tensor([-90.0] * 3 + [90.0] * 3)  # dead, or never off
+
+    def changed(layers):
+        return {c.name for c in conversion(model, x, layers=layers).changes if c.status == "changed"} & {
+            "1",
+            "3",
+        }
+
+    assert changed(["2"]) == changed("[2]") == changed("auto") == {"3"}
+    assert "3" in changed(None)
+    with pytest.raises(ValueError, match="no layer that can be converted is named 'x'"):
+        changed(["x"])
+
+
+def test_a_geometric_layer_with_its_relu_inside_is_refused_by_to_crelu():
+    model, x = build("functional")
+    conversion = to_crelu(to_geometric(model, x).model, x)
+    assert {c.name: c.status for c in conversion.changes}["conv1"] == "refused"

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from relucid.convert.graph import (
     is_relu_call,
     module_of,
 )
+from relucid.inspect import examine
 from relucid.nn import CReLU
 from relucid.nn.geometric import _Geometric
 
@@ -166,32 +167,37 @@ def sources(net: fx.GraphModule, node: Node) -> tuple[str, ...]:
     return tuple(names)
 
 
-def select(names: dict[Node, tuple[str, ...]], layers: Layers) -> set[Node]:
-    """The nodes, one of whose names is in ``layers`` or matches a glob in it; all of them for None."""
+def select(
+    names: Mapping[Node, tuple[str, ...]], layers: Layers, suggested: Callable[[], list[str]]
+) -> set[Node]:
+    """The nodes, one of whose names is in ``layers`` or matches a glob in it.
+
+    All of them for None; for "auto" those that ``suggested`` names.
+    """
     if layers is None:
         return set(names)
-    patterns = [layers] if isinstance(layers, str) else list(layers)
+    known = {name for own in names.values() for name in own}
+    if layers == "auto":
+        layers = [name for name in suggested() if name in known]
     chosen = set()
-    for pattern in patterns:
+    for pattern in [layers] if isinstance(layers, str) else layers:
         found = {node for node, own in names.items() if any(fnmatchcase(name, pattern) for name in own)}
         if not found:
-            known = ", ".join(sorted({name for own in names.values() for name in own})) or "none"
-            raise ValueError(f"no layer that can be converted is named {pattern!r}; there are: {known}")
+            there_are = ", ".join(sorted(known)) or "none"
+            raise ValueError(f"no layer that can be converted is named {pattern!r}; there are: {there_are}")
         chosen |= found
     return chosen
 
 
-def suggested(model: nn.Module, example: Batch, call: str) -> list[str]:
-    """The layers for which `relucid.inspect.examine` suggests a conversion; ``call`` is how the suggestion begins."""
-    from relucid.inspect import examine
-
+def suggestions(model: nn.Module, example: Batch, conversion: str, mode: str = "") -> list[str]:
+    """The layers for which `relucid.inspect.examine` suggests a conversion."""
     examination = examine(model, example)
     names: list[str] = []
     for finding in examination.findings:
-        if finding.suggestion.startswith(call.split("(")[0]) and call.split("(")[1] in finding.suggestion:
+        if finding.suggestion.startswith(f"{conversion}(") and mode in finding.suggestion:
             rectified = examination[finding.layer].rectified
             names += [source.name for source in rectified.sources] or [rectified.name]
-    return list(dict.fromkeys(names))
+    return names
 
 
 def finish(

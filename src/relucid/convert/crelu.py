@@ -1,15 +1,25 @@
 """ReLU to CReLU: give every unit its other phase, or let opposite units share one filter (crelu)."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import fx, nn
 from torch.fx.node import Node
 
-from relucid.convert.conversion import Conversion, Layers, Ledger, finish, name_of, select, sources, suggested
+from relucid.convert.conversion import (
+    Conversion,
+    Layers,
+    Ledger,
+    finish,
+    name_of,
+    select,
+    sources,
+    suggestions,
+)
 from relucid.convert.flow import Layout, apply, channel_dim, flow
-from relucid.convert.graph import Batch, capture, is_relu_call
+from relucid.convert.graph import Batch, capture, is_relu_call, module_of
 from relucid.convert.merge import merge
 from relucid.nn import CReLU
 
@@ -62,19 +72,23 @@ def to_crelu(
 
 def _expand(model: nn.Module, example: Batch, layers: Layers, tolerance: float | None) -> Conversion:
     """Every chosen ReLU becomes CReLU; whoever reads the new channels has weights of zero for them."""
-    names = suggested(model, example, "to_crelu(mode='expand'") if layers == "auto" else layers
     net = capture(model, example)
     ledger = Ledger(net, model, weighted="reads no new channels", relu="not chosen")
     relus = {
         node: (name_of(node), *sources(net, node)) for node in net.graph.nodes if is_relu_call(net, node)
     }
     starts: dict[Node, Layout] = {}
-    for node in select(relus, names):
+    for node in select(relus, layers, partial(suggestions, model, example, "to_crelu", "expand")):
         layout = _doubled(net, node)
         if isinstance(layout, str):
             ledger.note(node, "refused", layout)
         else:
             starts[node] = layout
+    for node in net.graph.nodes:
+        if (layer := module_of(net, node)) is not None and getattr(layer, "activation", None) is not None:
+            ledger.note(
+                node, "refused", "its activation is inside: fuse it first, and make it geometric afterwards"
+            )
     found = flow(net, starts)
     for node, layout in starts.items():
         if found.layouts[node] is not layout:

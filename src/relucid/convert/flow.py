@@ -19,7 +19,7 @@ from torch.fx.node import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from relucid.convert.graph import add_buffer, calls, is_norm, is_plain, is_transposed, module_of
+from relucid.convert.graph import add_buffer, calls, is_norm, is_plain, is_tied, is_transposed, module_of
 from relucid.nn import AVR, MeanNorm
 from relucid.nn.geometric import _Geometric
 
@@ -167,7 +167,7 @@ def _order(
 ) -> Tensor | None:
     """The order in which a weight or norm takes the new channels, or None if it cannot be rewritten."""
     module = module_of(net, node)
-    if module is None or times[module] > 1:
+    if module is None or times[module] > 1 or is_tied(net, module):
         return None
     dims = len(node.all_input_nodes[0].meta["shape"])
     as_it_is = torch.arange(len(layout.origin))

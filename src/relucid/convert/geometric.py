@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, fx, nn
 from torch.fx.node import Node
 from torch.nn.modules.conv import _ConvNd
 
-from relucid.convert.conversion import Conversion, Layers, Ledger, finish, name_of, select, suggested
+from relucid.convert.conversion import Conversion, Layers, Ledger, finish, name_of, select, suggestions
 from relucid.convert.graph import (
     ADDS,
     Batch,
@@ -22,6 +23,7 @@ from relucid.convert.graph import (
     has_weight,
     is_reachable,
     is_relu_call,
+    is_tied,
     module_of,
 )
 from relucid.convert.norms import fold_back, is_fixed
@@ -73,18 +75,18 @@ def to_geometric(
     """
     if norm not in ("keep", "fold"):
         raise ValueError(f"norm is 'keep' or 'fold', not {norm!r}")
-    wanted = suggested(model, example, "to_geometric(") if layers == "auto" else layers
     net = capture(model, example)
     ledger = Ledger(net, model, weighted="not chosen", relu="does not alone read a geometric layer")
     nodes: dict[Node, tuple[str, ...]] = {
         node: (name_of(node),) for node in net.graph.nodes if has_weight(net, node)
     }
     chosen: list[Node] = []
-    for node in (node for node in nodes if node in select(nodes, wanted)):
+    named = select(nodes, layers, partial(suggestions, model, example, "to_geometric"))
+    for node in (node for node in nodes if node in named):
         obstacle = _obstacle(net, node)
         if obstacle is not None:
             ledger.note(node, *obstacle)
-        elif wanted is None and not any(n is not node and is_reachable(node, n) for n in nodes):
+        elif layers is None and not any(n is not node and is_reachable(node, n) for n in nodes):
             ledger.note(node, "kept", "the output layer learns no features")
         else:
             chosen.append(node)
@@ -109,6 +111,8 @@ def _obstacle(net: fx.GraphModule, node: Node) -> tuple[Literal["kept", "refused
     if type(module) not in GEOMETRIC or not isinstance(module, nn.Linear | _ConvNd):
         what = "a function" if module is None else f"{type(module).__name__}"
         return "refused", f"{what} has no geometric form, which linear and convolution layers have"
+    if is_tied(net, module):
+        return "refused", "another layer has the same weight"
     if not all(p.isfinite().all() for p in module.parameters()):
         return "refused", "its weights hold NaN or infinity"
     zero = (module.weight.flatten(1) == 0).all(1).nonzero().flatten().tolist()

@@ -369,6 +369,12 @@ def calls(net: fx.GraphModule) -> Counter[nn.Module | None]:
     return Counter(module_of(net, node) for node in net.graph.nodes if node.op == "call_module")
 
 
+def is_tied(net: fx.GraphModule, module: nn.Module | None) -> bool:
+    """Whether another module has a parameter of this one."""
+    own = set() if module is None else set(module.parameters())
+    return any(p in own for m in net.modules() if m is not module for p in m.parameters(recurse=False))
+
+
 def is_plain(module: nn.Module | None) -> bool:
     """Whether a module is a linear or convolution layer of torch's own, with its weight as a parameter."""
     return isinstance(module, nn.Linear | _ConvNd) and isinstance(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -19,7 +20,7 @@ from relucid.convert.conversion import (
     name_of,
     select,
     sources,
-    suggested,
+    suggestions,
 )
 from relucid.convert.flow import Layout, apply, channel_dim, flow
 from relucid.convert.graph import (
@@ -29,6 +30,7 @@ from relucid.convert.graph import (
     capture,
     is_plain,
     is_relu_call,
+    is_tied,
     is_transposed,
     module_of,
 )
@@ -56,8 +58,13 @@ def merge(
     data: Iterable[Any] | None,
 ) -> Conversion:
     """The network in which as many opposite pairs share a filter as the budget allows, the most opposite first."""
-    names = suggested(model, example, "to_crelu(mode='merge'") if layers == "auto" else layers
-    pairs = _all_pairs(capture(model, example), names, tolerance)
+    net = capture(model, example)
+    relus = {
+        node: (name_of(node), *sources(net, node)) for node in net.graph.nodes if is_relu_call(net, node)
+    }
+    chosen = select(relus, layers, partial(suggestions, model, example, "to_crelu", "merge"))
+    names = [str(node.target) for node in relus if node in chosen]
+    pairs = _all_pairs(net, names, tolerance)
     batches = None if data is None else list(data)
     if budget is None:
         budget = TOLERANCE[next(model.parameters()).dtype]
@@ -115,18 +122,14 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
     return sorted(found, key=lambda pair: (pair[2], pair[0]))
 
 
-def _chosen(net: fx.GraphModule, layers: Layers) -> list[Node]:
-    relus = {
-        node: (name_of(node), *sources(net, node)) for node in net.graph.nodes if is_relu_call(net, node)
-    }
-    chosen = select(relus, layers)
-    return [node for node in relus if node in chosen]
+def _named(net: fx.GraphModule, names: Sequence[str]) -> list[Node]:
+    return [node for node in net.graph.nodes if is_relu_call(net, node) and node.target in names]
 
 
-def _all_pairs(net: fx.GraphModule, layers: Layers, tolerance: float) -> list[Pair]:
+def _all_pairs(net: fx.GraphModule, names: Sequence[str], tolerance: float) -> list[Pair]:
     """The pairs of all chosen rectifications, the most opposite first."""
     pairs = []
-    for relu in _chosen(net, layers):
+    for relu in _named(net, names):
         layer = _layer(net, relu)
         if isinstance(layer, str):
             continue
@@ -143,7 +146,7 @@ def _layer(net: fx.GraphModule, relu: Node) -> Node | str:
     layer = module_of(net, node)
     if not is_plain(layer) or is_transposed(layer):
         return "it does not rectify a linear or convolution layer, through a norm at most"
-    if len(node.users) > 1 or calls(net)[layer] > 1:
+    if len(node.users) > 1 or calls(net)[layer] > 1 or is_tied(net, layer):
         return "others read the same filters"
     if isinstance(layer, _ConvNd) and layer.groups > 1:
         return "its filters are grouped, and groups must stay equal"
@@ -165,7 +168,7 @@ def _folded(net: fx.GraphModule, relu: Node, node: Node) -> tuple[Tensor, Tensor
 def _merged(
     model: nn.Module,
     example: Batch,
-    layers: Layers,
+    names: Sequence[str],
     pairs: Sequence[Pair],
     tolerance: float,
     budget: float,
@@ -175,7 +178,7 @@ def _merged(
     net = capture(model, example)
     ledger = Ledger(net, model, weighted="reads no merged channels", relu="not chosen")
     starts: dict[Node, Layout] = {}
-    for relu in _chosen(net, layers):
+    for relu in _named(net, names):
         node = _layer(net, relu)
         own = [pair for pair in pairs if pair.relu == relu.target]
         if isinstance(node, str):

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from relucid.convert.flow import FLATTEN, Layout, key, rewrite_weight
-from relucid.convert.graph import calls, is_norm, is_plain, is_transposed, module_of
+from relucid.convert.graph import calls, is_norm, is_plain, is_tied, is_transposed, module_of
 from relucid.nn import MeanNorm
 from relucid.nn.meannorm import pads_with_zeros
 
@@ -39,7 +39,12 @@ def fold_back(net: fx.GraphModule, node: Node) -> Node | None:
     """Make the norm called at ``node`` part of the layer before it, and return that; None if it cannot be."""
     before, times = node.all_input_nodes[0], calls(net)
     layer, norm = module_of(net, before), module_of(net, node)
-    if not (is_fixed(norm) and is_plain(layer)) or len(before.users) > 1 or times[layer] > 1:
+    if (
+        not (is_fixed(norm) and is_plain(layer))
+        or len(before.users) > 1
+        or times[layer] > 1
+        or is_tied(net, layer)
+    ):
         return None
     assert isinstance(layer, nn.Linear | _ConvNd)
     assert norm is not None
@@ -78,7 +83,13 @@ def fold_forward(net: fx.GraphModule, node: Node) -> Node | None:
             scale, shift = scale.repeat_interleave(places), shift.repeat_interleave(places)
         value, reader = reader, _only_user(reader)
     layer = module_of(net, reader)
-    if reader is None or not is_plain(layer) or is_transposed(layer) or calls(net)[layer] > 1:
+    if (
+        reader is None
+        or not is_plain(layer)
+        or is_transposed(layer)
+        or calls(net)[layer] > 1
+        or is_tied(net, layer)
+    ):
         return None
     assert isinstance(layer, nn.Linear | _ConvNd)
     if pads_with_zeros(layer) or (isinstance(layer, nn.Linear) and len(value.meta["shape"]) > 2):
