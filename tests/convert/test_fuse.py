@@ -115,16 +115,37 @@ def test_a_network_made_geometric_and_centred_has_its_own_layers_again():
 
 
 def test_training_until_scales_are_negative_then_fusing_changes_nothing():
-    model = create("vgg6", num_classes=5, width=0.05, weights="geometric", norm="input_mean")
-    x, y = torch.randn(32, 3, 8, 8), torch.randint(5, (32,))
-    optimizer = torch.optim.Adam(model.parameters(), 0.3)
-    for _ in range(60):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-    scales = torch.cat([m.scale.detach() for m in model.modules() if getattr(m, "scale", None) is not None])
-    assert (scales < 0).sum() > 10
-    assert fuse(model.eval(), x).relative_error < 1e-5
+    def convolution(channels, **options):
+        return GeometricConv2d(channels, 16, 3, activation=nn.ReLU(), init="glorot", **options)
+
+    model = nn.Sequential(
+        *(
+            convolution(3),
+            nn.MaxPool2d(2),
+            MeanNorm(16),
+            convolution(16, padding=1),
+            nn.AvgPool2d(3),
+            nn.Flatten(),
+        ),
+        *(
+            MeanNorm(16),
+            GeometricLinear(16, 30, activation=nn.ReLU(), init="glorot"),
+            MeanNorm(30),
+            nn.Linear(30, 1),
+        ),
+    )
+    x, y = torch.randn(64, 3, 8, 8), 5 * torch.randn(64, 1)
+    for rate, noise in (0.2, 5.0), (0.03, 0.0):  # with noise for targets first, which drives scales through 0
+        optimizer = torch.optim.Adam(model.parameters(), rate)
+        for _ in range(60):
+            optimizer.zero_grad()
+            target = noise * torch.randn_like(y) if noise else y
+            nn.functional.l1_loss(model(x), target).backward()
+            optimizer.step()
+    negative = [int((model[k].scale < 0).sum()) for k in (0, 3, 7)]
+    assert all(negative)
+    assert model.eval()(x).std() > 0.5
+    assert fuse(model, x).relative_error < 1e-5
 
 
 def test_a_fused_network_is_saved_and_loaded_without_this_package(tmp_path):
