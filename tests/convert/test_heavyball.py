@@ -58,6 +58,19 @@ def test_our_own_residual_network_is_joined_within_stages():
     assert len(found) == 7
 
 
+def test_a_shortcut_through_an_identity_is_a_shortcut():
+    class Shortcut(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.shortcut = nn.Conv2d(3, 3, 1), nn.Identity()
+
+        def forward(self, x):
+            return self.conv(x).relu() + self.shortcut(x)
+
+    found = sums(to_heavy_ball(nn.Sequential(Shortcut(), Shortcut()), example(torch.float32)).model)
+    assert [m.beta2 is not None for m in found.values()] == [False, True]
+
+
 def test_a_network_without_residual_blocks_is_refused():
     with pytest.raises(ConversionError, match="Dense has no residual block"):
         to_heavy_ball(Dense(), example(torch.float32))

@@ -189,6 +189,8 @@ class _Tracer(fx.Tracer):
 
 class _Proxy(fx.Proxy):
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # torch asks what kind of array it is
+            raise AttributeError(name)
         if name in ("ndim", "dtype"):
             return getattr(self.node.meta["value"], name)
         return _Attribute(self, name)

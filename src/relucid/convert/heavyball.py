@@ -14,6 +14,7 @@ from relucid.convert.graph import (
     fresh_name,
     is_reachable,
     is_relu_call,
+    module_of,
     scope,
 )
 
@@ -59,15 +60,14 @@ def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None =
     4
     """
     net = capture(model, example)
-    ledger = Ledger(net, model, weighted="within or outside of blocks", relu="within or outside of blocks")
+    ledger = Ledger(net, model, weighted="only additions change", relu="only additions change")
     states: dict[Node, Node] = {}  # by the addition that ends a block: the state that it began with
     for node in list(net.graph.nodes):
-        block = _block(node)
+        block = _block(net, node)
         if block is None:
             continue
         transformed, x = block
-        end = _end(net, x)
-        previous = states.get(end) if end is not None else None
+        previous = states.get(_end(net, x))
         if previous is not None and previous.meta["shape"] != x.meta["shape"]:
             previous = None
         new = _insert(net, node, transformed, x, previous)
@@ -79,13 +79,13 @@ def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None =
     return finish(model, net, example, ledger, tolerance)
 
 
-def _block(node: Node) -> tuple[Node, Node] | None:
+def _block(net: fx.GraphModule, node: Node) -> tuple[Node, Node] | None:
     """(f(x), x) of a node that adds them, or None."""
     if node.target not in ADDS or len(node.args) != 2 or node.kwargs:
         return None
-    a, b = node.args
-    if not isinstance(a, Node) or not isinstance(b, Node) or a is b:
+    if not all(isinstance(n, Node) for n in node.args):
         return None
+    a, b = (_origin(net, n) for n in node.args if isinstance(n, Node))
     if not all("shape" in n.meta and n.meta["shape"] == node.meta.get("shape") for n in (a, b)):
         return None
     if is_reachable(b, a):
@@ -93,7 +93,14 @@ def _block(node: Node) -> tuple[Node, Node] | None:
     return (b, a) if is_reachable(a, b) else None
 
 
-def _end(net: fx.GraphModule, x: Node) -> Node | None:
+def _origin(net: fx.GraphModule, node: Node) -> Node:
+    """The node whose value an ``nn.Identity``, a shortcut that does nothing, hands on."""
+    while isinstance(module_of(net, node), nn.Identity):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _end(net: fx.GraphModule, x: Node) -> Node:
     """The addition that a state is, or whose rectification it is."""
     while is_relu_call(net, x):
         x = x.all_input_nodes[0]
