@@ -186,7 +186,7 @@ def _vector(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor, T
     t = along.div_(across)
     across[..., 0] *= scale
     p = across.cumprod_(-1)
-    if (p[..., -1] == 0).any():
+    if (p[..., -1].abs() <= _small(x) * scale.abs()).any():
         return _vector_at_zeros(x, scale, latitude)
     w = x.new_empty(*x.shape[:-1], x.shape[-1] + 1)
     torch.mul(t, p, out=w[..., :-1])
@@ -195,19 +195,25 @@ def _vector(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor, T
 
 
 def _vector_at_zeros(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The same where a sine or the scale may be exactly 0.
+    """The same where a sine or the scale may be 0, or a sine so small that its inverse is infinite.
 
-    What follows it in w is 0 but its derivative is not: t and p are those just beside it.
+    What follows it in w vanishes but its derivative does not: t and p are those just beside it.
     """
     along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
-    factors = torch.cat((scale.unsqueeze(-1), across), -1)
-    w = factors.cumprod(-1) * F.pad(along, (0, 1), value=1.0)
-    factors = _beside_zero(factors)
-    return w, along / factors[..., 1:], factors.cumprod(-1)[..., 1:]
+    products = torch.cat((scale.unsqueeze(-1), across), -1).cumprod(-1)
+    w = products * F.pad(along, (0, 1), value=1.0)
+    across = torch.where(across.abs() < _small(x), across.new_tensor(_small(x)).copysign(across), across)
+    p = torch.cat((_beside_zero(scale).unsqueeze(-1), across), -1).cumprod(-1)[..., 1:]
+    return w, along / across, p
 
 
-def _beside_zero(factor: Tensor) -> Tensor:
-    return torch.where(factor == 0, torch.finfo(factor.dtype).tiny ** 0.25, factor)
+def _beside_zero(scale: Tensor) -> Tensor:
+    return torch.where(scale == 0, _small(scale), scale)
+
+
+def _small(x: Tensor) -> float:
+    """What counts as nothing beside 1, though products of two or three of it do not underflow."""
+    return float(torch.finfo(x.dtype).tiny ** 0.25)
 
 
 def _pull(t: Tensor, p: Tensor, scale: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
