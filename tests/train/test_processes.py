@@ -66,8 +66,8 @@ def test_two_processes_are_one_with_the_whole_batch_and_resume_when_one_is_kille
     network = mean_norm_network()
     train, held = small_images(), small_images(31, seed=2)
     alone = fit(network, train, replace(PLAIN, epochs=12, augment=()), held, seed=3)
-    torchrun(29611, tmp_path / "both", tmp_path / "both.pt", 2)
-    torchrun(29612, tmp_path / "killed", tmp_path / "killed.pt", 2, tmp_path / "died")
+    torchrun(tmp_path / "both", tmp_path / "both.pt", 2)
+    torchrun(tmp_path / "killed", tmp_path / "killed.pt", 2, tmp_path / "died")
     assert (tmp_path / "died").exists()
     both, killed = torch.load(tmp_path / "both.pt"), torch.load(tmp_path / "killed.pt")
     for name, course in alone.history.items():
