@@ -44,7 +44,7 @@ test-wheel: setup build/wheel-venv/.ready
 	rm -rf build/wheel
 	$(BIN)/python -m build --wheel --outdir build/wheel . > /dev/null
 	build/wheel-venv/bin/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
-	OMP_NUM_THREADS=1 build/wheel-venv/bin/pytest -q -n 2 -m 'not slow' -o testpaths= tests/nn
+	OMP_NUM_THREADS=1 build/wheel-venv/bin/pytest -q -n 2 -m 'not slow' tests/nn tests/models tests/test_import.py
 
 build/wheel-venv/.ready: constraints.txt
 	$(PYTHON) -m venv build/wheel-venv
