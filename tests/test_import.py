@@ -15,7 +15,7 @@ EXTRAS = (
     "rich",
     "safetensors",
 )
-ROOMS = ("nn", "models", "inspect")
+ROOMS = ("nn", "models", "inspect", "convert")
 
 
 @pytest.mark.parametrize("room", ROOMS)
