@@ -52,8 +52,10 @@ build/wheel-venv/.ready: constraints.txt
 	build/wheel-venv/bin/pip install --quiet -c constraints.txt $(TORCH) numpy pytest pytest-xdist hypothesis
 	touch $@
 
-bench: setup  ## measure against the published formulations
-	$(BIN)/python benchmarks/units.py
+BENCHMARKS := units propagation reversible models inspection convert ensemble pipeline
+
+bench: setup  ## measure against the published formulations; wants a quiet machine
+	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
