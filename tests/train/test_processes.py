@@ -23,16 +23,11 @@ def run(*arguments):
     subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], check=True, env=ENVIRONMENT)
 
 
-def torchrun(port, *arguments):
-    command = [
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node=2",
-        "--max-restarts=1",
-        f"--master-port={port}",
-    ]
+def torchrun(*arguments):
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     command += ["--monitor-interval=0.2", SCRIPT, *map(str, arguments)]
-    subprocess.run([sys.executable, *command], check=True, env=ENVIRONMENT, capture_output=True)
+    done = subprocess.run([sys.executable, *command], env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def equal(one, other):
