@@ -16,7 +16,8 @@ from relucid.train import fit
 from .problems import PLAIN, mean_norm_network, small_images
 
 SCRIPT = str(Path(__file__).with_name("train_in_process.py"))
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+# Without the second, restarted processes find the addresses of the dead ones in the store that they share.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 def run(*arguments):

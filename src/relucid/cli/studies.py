@@ -202,5 +202,14 @@ def _start_torchrun(devices: int, nodes: int) -> None:
             f"{nodes} nodes take a start by torchrun on each of them: torchrun --nnodes {nodes} "
             f"--nproc-per-node {devices} --rdzv-backend c10d --rdzv-endpoint HOST:PORT -m relucid.cli run ..."
         )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
-    os.execv(sys.executable, [*torchrun, "-m", "relucid.cli", *sys.argv[1:]])
+    # Where a process dies, torchrun starts all of them again. They would share a store with the dead ones and
+    # find their addresses in it, unless each attempt has one of its own.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    torchrun = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={devices}",
+        "--max-restarts=3",
+    ]
+    os.execv(sys.executable, [sys.executable, *torchrun, "-m", "relucid.cli", *sys.argv[1:]])
