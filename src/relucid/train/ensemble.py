@@ -177,12 +177,12 @@ class _Stack:
             with torch.no_grad():
                 for name, tensor in own.items():
                     tensor.copy_(self.best[name][place])
-        keep = ~which
+        keep = (~which).nonzero().squeeze(1)
         for group in (self.params, self.buffers, self.best, self.first, self.second):
             for name, tensor in group.items():
                 group[name] = tensor.detach()[keep].requires_grad_(tensor.requires_grad)
         self.members, self.rates, self.stopped = self.members[keep], self.rates[keep], self.stopped[keep]
-        self.orders = [order for order, kept in zip(self.orders, keep, strict=True) if kept]
+        self.orders = [self.orders[place] for place in keep]
         self.plateau, self.train = self.plateau.take(keep), self.train.take(keep)
         self.monitor = None if self.monitor is None else self.monitor.take(keep)
 
