@@ -1,0 +1,49 @@
+"""What a page shows as a figure, and the colours that all figures share."""
+
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+# The first three are Okabe and Ito's. Each has a contrast of 3 or more with the light page and with the dark one, and
+# any two can be told apart by readers who do not see red, green or blue.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#9a06f7", "#9690af", "#f60153")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot and what a page needs beside it.
+
+    A plot needs no colours for its text, its axes and its background, and no sliders: the page gives it those that
+    suit it, light or dark, and plays its frames, if it has any, by their names.
+
+    Args:
+        title: what it shows, in a few words; the page prints it, so that the plot need not.
+        alt: what a reader would see who cannot see it.
+        plot: as Plotly has it.
+    """
+
+    title: str
+    alt: str
+    plot: go.Figure
+
+
+def template(ink: str, lines: str) -> go.layout.Template:
+    """The look of all plots, for text of the colour `ink` and a grid of the colour `lines`."""
+    axis = {"gridcolor": lines, "zerolinecolor": lines, "linecolor": lines, "automargin": True}
+    return go.layout.Template(
+        layout={
+            "colorway": PALETTE,
+            "font": {"color": ink, "family": "system-ui, sans-serif", "size": 13},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "xaxis": axis,
+            "yaxis": axis,
+            "colorscale": {"sequential": "Cividis", "diverging": "RdBu"},
+            "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+            "margin": {"l": 48, "r": 16, "t": 32, "b": 40},
+            "hovermode": "closest",
+        }
+    )
+
+
+LIGHT, DARK = template("#1c1f24", "#d8dce2"), template("#e8eaed", "#3a4049")
