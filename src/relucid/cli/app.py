@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from relucid.cli import studies
+from relucid.cli import report, studies
 from relucid.data import DamagedDataError, MissingDataError
 from relucid.studies import StoreError
 
@@ -17,6 +17,8 @@ app.command("list")(studies.list_)
 app.command()(studies.run)
 app.command()(studies.show)
 app.command()(studies.logs)
+app.command()(report.report)
+app.command()(report.examine)
 
 
 def start() -> None:

@@ -1,0 +1,82 @@
+"""A page: one HTML file with all that it shows."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.io.json import to_json_plotly
+from plotly.offline import get_plotlyjs
+
+from relucid import __version__
+from relucid.report.figure import DARK, LIGHT, Figure
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a table shows at one place: its text, what it is sorted by, how it is coloured, where it leads."""
+
+    text: str
+    sort: float | str | None = None
+    mood: Literal["", "good", "bad", "dim"] = ""
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table that readers can sort; a heading may have a second, smaller line."""
+
+    caption: str
+    head: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[Cell]]
+
+
+def render(template: str, **context: Any) -> str:
+    """The page that a template makes of what it is given; everything is escaped."""
+    pages = Environment(
+        loader=PackageLoader("relucid.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters |= {"plotly": plotly, "json": _script}
+    looks = {"light": LIGHT.to_plotly_json(), "dark": DARK.to_plotly_json()}
+    library = Markup(get_plotlyjs())
+    return pages.get_template(template).render(
+        **context, looks=looks, plotly_library=library, version=__version__
+    )
+
+
+def plotly(figure: Figure) -> Markup:
+    """A plot as JSON, for a script element; the page gives it its look, and plays frames by a slider of its own."""
+    plot = figure.plot.to_dict()
+    for name in ("template", "title", *(("sliders", "updatemenus") if plot.get("frames") else ())):
+        plot["layout"].pop(name, None)
+    return _script(plot)
+
+
+def _script(value: Any) -> Markup:
+    """A value as JSON that a script element can hold: Plotly writes < as \\u003c, so that nothing ends the element."""
+    return Markup(to_json_plotly(value))
+
+
+def check(path: Path, force: bool) -> None:
+    """Refuse a path that a page cannot be written to; before anything is computed for it."""
+    if path.exists() and not force:
+        raise ValueError(f"{path} exists: --force overwrites it")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(f"there is no directory {path.absolute().parent}")
+
+
+def save(page: str, path: Path) -> None:
+    """Write a page, all of it or nothing."""
+    half = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        half.write_text(page, encoding="utf-8")
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)

@@ -1,0 +1,194 @@
+"""The page of a study: what is claimed, what was found, its table, figures and runs, and how to repeat it."""
+
+import json
+import math
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
+from html import escape
+from statistics import mean
+from typing import Any
+
+import plotly.graph_objects as go
+
+from relucid.report.figure import PALETTE, Figure
+from relucid.report.page import Cell, Grid, render
+from relucid.studies import Store, Table, cells, plan
+from relucid.studies.formats import figure, legend, published
+from relucid.studies.plan import function_of
+
+
+def study_page(table: Table, store: Store, name: str) -> str:
+    """The page of a study, from its table and the store with its runs; `name` is what it was asked for by."""
+    study, states = table.study, Counter(run["state"] for run in table.runs)
+    command = f"relucid {{}} {shlex.quote(name)} --scale {shlex.quote(table.scale)}"
+    figures = function_of(study.figures)(table, store) if study.figures and states["finished"] else []
+    return render(
+        "study.html",
+        study=study,
+        scale=table.scale,
+        verdict=table.verdict,
+        words=words(table),
+        states=states,
+        missing=len(plan(study, table.scale)) - len(table.runs),
+        time=timedelta(seconds=round(sum(run["seconds"] for run in table.runs))),
+        grid=grid(table),
+        legend=legend(table),
+        figures=[*figures, *([] if study.figures else curves(table, store)), *comparisons(table)],
+        runs=grid_of_runs(table),
+        environments=grid_of_environments(table),
+        commands=[command.format("run"), command.format("report")],
+    )
+
+
+def words(table: Table) -> list[str]:
+    """A sentence a column: which row is best, and which are better or worse than the baseline beyond chance."""
+    sentences = []
+    for label, column in table.study.columns.items():
+        known = {
+            row: cell for (row, of), cell in table.cells.items() if of == label and cell.mean is not None
+        }
+        if column.best is None or len(known) < 2:
+            continue
+        best = (min if column.best == "lowest" else max)(known, key=lambda row: known[row].mean or 0.0)
+        sentence = f"{label}: {column.best} for {best}, {figure(known[best], column)}."
+        for word, sign in ("Better", True), ("Worse", False):
+            if rows := [row for row, cell in known.items() if cell.better is sign]:
+                sentence += f" {word} than {table.study.baseline} beyond chance: {', '.join(rows)}."
+        sentences.append(sentence)
+    return sentences
+
+
+def grid(table: Table) -> Grid:
+    """The table of a study, the published figures beside ours."""
+    columns = table.study.columns
+    theirs = {of for (_, of), cell in table.cells.items() if cell.published[0] is not None}
+    head = [("", "")]
+    for label in columns:
+        head += [(label, "ours" if label in theirs else "")] + [(label, "published")] * (label in theirs)
+    rows = []
+    for row in dict.fromkeys(row for row, _ in table.cells):
+        line = [Cell(row)]
+        for label, column in columns.items():
+            cell = table.cells[row, label]
+            mood = "" if cell.better is None else "good" if cell.better else "bad"
+            line.append(Cell(figure(cell, column), cell.mean, mood))
+            if label in theirs:
+                line.append(Cell(published(cell, column), cell.published[0], "dim"))
+        rows.append(line)
+    return Grid("Results" + (f" beside {table.study.source}" if theirs else ""), head, rows)
+
+
+def comparisons(table: Table) -> list[Figure]:
+    """A figure a column that has better and worse values: means with standard errors, ours and published."""
+    figures = []
+    for label, column in table.study.columns.items():
+        known = {
+            row: cell for (row, of), cell in table.cells.items() if of == label and cell.mean is not None
+        }
+        if column.best is None or not known:
+            continue
+        points: dict[str, list[tuple[str, float, float | None]]] = {"ours": [], "published": []}
+        for row, cell in known.items():
+            for whose, (value, error) in zip(points, ((cell.mean, cell.error), cell.published), strict=True):
+                if value is not None:
+                    points[whose].append((row, value, error))
+        plot = go.Figure(layout={"xaxis_title": escape(label), "height": 130 + 34 * len(known)})
+        for (whose, shown), color, symbol in zip(
+            points.items(), PALETTE, ("circle", "diamond-open"), strict=False
+        ):
+            if shown:
+                rows, values, errors = zip(*shown, strict=True)
+                plot.add_scatter(
+                    name=whose,
+                    mode="markers",
+                    x=values,
+                    y=[escape(row) for row in rows],
+                    error_x={"array": [error or 0.0 for error in errors]},
+                    marker={"color": color, "symbol": symbol, "size": 10},
+                )
+        plot.update_yaxes(autorange="reversed", type="category").update_layout(
+            showlegend=bool(points["published"])
+        )
+        said = [f"{whose}: " + ", ".join(f"{row} {value:.{column.digits}f}" for row, value, _ in shown)
+                for whose, shown in points.items() if shown]  # fmt: skip
+        figures.append(
+            Figure(
+                f"{label} ({column.best} is best)", f"Means with standard errors, {'; '.join(said)}.", plot
+            )
+        )
+    return figures
+
+
+def curves(table: Table, store: Store) -> list[Figure]:
+    """A figure for everything that the runs have recorded epoch by epoch: the mean of each row's runs.
+
+    Only where all columns of a row show the same runs and nothing is chosen among them, so that a row has one course.
+    """
+    study, planned = table.study, cells(table.study, table.scale)
+    keys = {row: {run.key for run in planned[row, next(iter(study.columns))]} for row in study.rows}
+    alone = all(keys[row] == {run.key for run in runs} for (row, _), runs in planned.items())
+    if study.choose or not alone:
+        return []
+    finished = {run["key"] for run in table.runs if run["state"] == "finished"}
+    courses: dict[str, dict[str, list[float]]] = {}
+    for row in study.rows:
+        histories = [outcome.history for key in keys[row] & finished if (outcome := store.get(key))]
+        for name in histories[0] if histories else ():
+            epochs = zip(*(history[name] for history in histories), strict=False)
+            courses.setdefault(name, {})[row] = [mean(map(_finite, values)) for values in epochs]
+    return [
+        _lines(name, lines) for name, lines in courses.items() if any(len(set(y)) > 1 for y in lines.values())
+    ]
+
+
+def _finite(value: float | None) -> float:
+    """A number as it was before the store, whose JSON has null for what is not finite."""
+    return math.nan if value is None else value
+
+
+def _lines(name: str, lines: Mapping[str, list[float]]) -> Figure:
+    plot = go.Figure(layout={"xaxis_title": "epoch", "yaxis_title": escape(name), "height": 340})
+    for (row, values), dash in zip(
+        lines.items(), ["solid", "dash", "dot", "dashdot"] * len(lines), strict=False
+    ):
+        plot.add_scatter(
+            x=list(range(1, len(values) + 1)), y=values, name=escape(row), mode="lines", line_dash=dash
+        )
+    ends = ", ".join(f"{row} from {y[0]:.3g} to {y[-1]:.3g}" for row, y in lines.items() if y)
+    return Figure(f"{name} during training", f"Mean over the runs, epoch by epoch: {ends}.", plot)
+
+
+def grid_of_runs(table: Table) -> Grid:
+    """Every run: what it differs in, what became of it, what it measured."""
+    configs = [{name: json.dumps(value) for name, value in run["config"].items()} for run in table.runs]
+    names = dict.fromkeys(name for config in configs for name in config)
+    varied = [name for name in names if len({config.get(name) for config in configs}) > 1]
+    metrics = list(dict.fromkeys(name for run in table.runs for name in run["metrics"]))
+    rows = []
+    for run, config in zip(table.runs, configs, strict=True):
+        line = [Cell(run["key"][:8]), *(Cell(config.get(name, "")) for name in varied)]
+        mood = "" if run["state"] == "finished" else "bad"
+        line += [Cell(run["state"], mood=mood), Cell(f"{run['seconds']:.1f}", run["seconds"])]
+        rows.append(line + [_measured(run["metrics"].get(name)) for name in metrics])
+    head = [(name, "") for name in ("run", *varied, "state", "seconds", *metrics)]
+    return Grid(f"{len(rows)} runs", head, rows)
+
+
+def _measured(value: Any) -> Cell:
+    """A number, or the mean of several."""
+    number = mean(value) if isinstance(value, list) and value and None not in value else value
+    return Cell(f"{number:.4g}", number) if isinstance(number, int | float) else Cell("")
+
+
+def grid_of_environments(table: Table) -> Grid:
+    """What the runs ran on."""
+    found: Counter[str] = Counter(json.dumps(run["environment"]) for run in table.runs)
+    flat = []
+    for text, runs in found.items():
+        environment = json.loads(text)
+        flat.append({**environment, **environment.pop("versions", {}), "runs": runs})
+    names = [name for name in dict.fromkeys(name for each in flat for name in each) if name != "versions"]
+    rows = [[Cell("" if each.get(name) is None else str(each[name])) for name in names] for each in flat]
+    return Grid("What the runs ran on", [(name, "") for name in names], rows)

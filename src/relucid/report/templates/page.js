@@ -1,0 +1,89 @@
+"use strict";
+
+// Tables: a heading's button sorts, then sorts the other way round, then restores the order that the page came with.
+const NEXT = { null: "ascending", ascending: "descending", descending: null };
+for (const body of document.querySelectorAll("tbody")) {
+  const original = [...body.rows];
+  for (const heading of body.parentNode.tHead.rows[0].cells) {
+    heading.querySelector("button")?.addEventListener("click", () => {
+      const order = NEXT[heading.getAttribute("aria-sort")];
+      for (const other of heading.parentNode.cells) other.removeAttribute("aria-sort");
+      if (order) heading.setAttribute("aria-sort", order);
+      body.append(...(order ? sorted(original, heading.cellIndex, order === "ascending" ? 1 : -1) : original));
+    });
+  }
+}
+
+function sorted(rows, column, direction) {
+  const value = ({ cells: { [column]: cell } }) => "sort" in cell.dataset ? Number(cell.dataset.sort) : cell.textContent;
+  const missing = (x) => x === "" || x === "·";
+  return [...rows].sort((one, other) => {
+    const [a, b] = [value(one), value(other)];
+    if (missing(a) || missing(b)) return missing(a) - missing(b);  // last, in either direction
+    if (typeof a === "number" && typeof b === "number") return direction * (a - b);
+    return direction * String(a).localeCompare(String(b), undefined, { numeric: true });
+  });
+}
+
+// Figures: drawn when they come near, in the colours of the page, and again when those change.
+const looks = JSON.parse(document.getElementById("looks").textContent);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+const look = () => looks[dark.matches ? "dark" : "light"];
+const drawn = new Set();
+
+async function draw(plot) {
+  const { data, layout, frames } = JSON.parse(plot.closest("figure").querySelector("script").textContent);
+  plot.textContent = "";
+  drawn.add(plot);
+  const config = { responsive: true, displaylogo: false };
+  await Plotly.newPlot(plot, { data, layout: { ...layout, template: look() }, frames, config });
+  if (frames) addPlayer(plot, frames);
+}
+
+function addPlayer(plot, frames) {
+  const player = document.createElement("div");
+  player.className = "player";
+  player.innerHTML = '<button type="button">Play</button><input type="range" min="0" value="0"><output></output>';
+  const [button, slider, output] = player.children;
+  slider.max = frames.length - 1;
+  slider.setAttribute("aria-label", plot.closest("figure").querySelector("figcaption").textContent);
+  let timer = null;
+  const show = () => {
+    const name = frames[slider.value].name ?? slider.value;
+    output.textContent = name;
+    slider.setAttribute("aria-valuetext", name);
+    const at_once = { mode: "immediate", transition: { duration: 0 }, frame: { duration: 0, redraw: true } };
+    return Plotly.animate(plot, [frames[slider.value].name ?? frames[slider.value]], at_once);
+  };
+  const stop = () => {
+    clearInterval(timer);
+    timer = null;
+    button.textContent = "Play";
+  };
+  button.addEventListener("click", () => {
+    if (timer) return stop();
+    if (slider.value === slider.max) slider.value = 0;
+    button.textContent = "Stop";
+    timer = setInterval(() => {
+      slider.stepUp();
+      show();
+      if (slider.value === slider.max) stop();
+    }, Math.max(still.matches ? 500 : 60, 8000 / frames.length));
+  });
+  slider.addEventListener("input", () => { stop(); show(); });
+  plot.closest("figure").append(player);
+  show();
+}
+
+const near = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (!entry.isIntersecting) continue;
+    near.unobserve(entry.target);
+    draw(entry.target);
+  }
+}, { rootMargin: "400px" });
+for (const plot of document.querySelectorAll(".plot")) near.observe(plot);
+dark.addEventListener("change", () => {
+  for (const plot of drawn) Plotly.relayout(plot, { template: look() });
+});
