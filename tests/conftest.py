@@ -24,13 +24,32 @@ dist.destroy_process_group()
 """
 
 
-def pytest_configure():
+def pytest_configure(config):
     torch.set_num_threads(1)
+    config.addinivalue_line("markers", "browser: shows pages in chromium, and is skipped where there is none")
 
 
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def relucid(monkeypatch, capsys):
+    """A function that types a command and returns its status, output and complaints."""
+
+    def type_in(*arguments):
+        from relucid.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["relucid", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        shown = capsys.readouterr()
+        if isinstance(ended.value.code, str):  # what sys.exit prints
+            return 1, shown.out, shown.err + ended.value.code
+        return ended.value.code, shown.out, shown.err
+
+    return type_in
 
 
 @pytest.fixture

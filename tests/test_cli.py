@@ -37,22 +37,6 @@ def study(tmp_path, monkeypatch):
     return "squares.py"
 
 
-@pytest.fixture
-def relucid(monkeypatch, capsys):
-    """A function that types a command and returns its status, output and complaints."""
-
-    def type_in(*arguments):
-        monkeypatch.setattr(sys, "argv", ["relucid", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        shown = capsys.readouterr()
-        if isinstance(ended.value.code, str):  # what sys.exit prints
-            return 1, shown.out, shown.err + ended.value.code
-        return ended.value.code, shown.out, shown.err
-
-    return type_in
-
-
 def test_run_does_the_study_and_shows_its_table_beside_the_published_figures(relucid, study):
     status, shown, _ = relucid("run", study, "--jobs", "1")
     assert status == 0

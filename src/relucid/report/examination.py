@@ -36,14 +36,13 @@ class Subject:
 
 def examination_page(found: Examination, subject: Subject) -> str:
     """The page of an examination."""
-    sections = [(layer, *section(layer, found.findings)) for layer in found.layers]
     return render(
         "examination.html",
         subject=subject,
         words=words(found),
         findings=remedies(found.findings, subject),
         grid=grid(found),
-        sections=sections,
+        sections=[(layer.name, *section(layer)) for layer in found.layers],
         unattributed=found.unattributed,
         command=subject.command("examine", "-o", "page.html"),
     )
@@ -51,6 +50,8 @@ def examination_page(found: Examination, subject: Subject) -> str:
 
 def words(found: Examination) -> str:
     """What there is, in two sentences."""
+    if not found.layers:
+        return "No layer of this network is rectified."
     units = sum(layer.rectified.units for layer in found.layers)
     seen = [layer.activity for layer in found.layers if layer.activity is not None]
     dead, on = (
@@ -107,7 +108,7 @@ def _number(text: str) -> float | None:
     return float(match[0].replace(",", "").rstrip(".")) if match else None
 
 
-def section(layer: Layer, findings: Sequence[Finding]) -> tuple[str, list[str], list[Figure]]:
+def section(layer: Layer) -> tuple[str, list[str], list[Figure]]:
     """What is said of a layer: a sentence, its conspicuous units, its figures."""
     r, activity = layer.rectified, layer.activity
     fed = ", ".join(" → ".join((s.name, *s.through)) for s in r.sources) or "no weight"

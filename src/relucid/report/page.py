@@ -60,7 +60,7 @@ def plotly(figure: Figure) -> Markup:
 
 
 def _script(value: Any) -> Markup:
-    """A value as JSON that a script element can hold: Plotly writes < as \\u003c, so that nothing ends the element."""
+    """A value as JSON that a script element can hold: Plotly escapes what could end the element."""
     return Markup(to_json_plotly(value))
 
 

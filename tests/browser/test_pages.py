@@ -1,0 +1,195 @@
+"""The pages as a reader has them: in chromium, from the disk, without a network."""
+
+import plotly.graph_objects as go
+import pytest
+import torch
+from torch import nn
+
+from relucid.inspect import examine
+from relucid.report import Figure
+from relucid.report.examination import Subject, examination_page
+from relucid.report.page import save
+from relucid.report.study import study_page
+from relucid.studies import Column, Store, Study, run, table
+
+pytestmark = pytest.mark.browser
+
+PLANTED = '<script>alert("planted")</script>'
+DRAWN = """
+for (const plot of document.querySelectorAll(".plot")) {
+  plot.closest("details")?.setAttribute("open", "");
+  plot.scrollIntoView();
+}
+return [...document.querySelectorAll(".plot")].every((plot) => plot.querySelector("svg"));
+"""
+
+
+def figures(_table, _store):
+    """Three frames, in which a line rises."""
+    frames = [go.Frame(data=[go.Scatter(y=[0, height])], name=f"epoch {height}") for height in range(3)]
+    plot = go.Figure(go.Scatter(y=[0, 0]), {"yaxis_range": [0, 2]}, frames)
+    return [Figure("A rising line", "A line that rises epoch by epoch", plot)]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """The address of a study's page."""
+    place = tmp_path_factory.mktemp("study")
+    rows = {"b": {"x": 10}, PLANTED: {"x": 9}, "c": {"x": 100}}
+    found = Study(
+        *("heights", "How high", lambda config: {"height": config["x"], "depth": config["seed"]}, rows),
+        columns={"height": Column("height", digits=0), "depth": Column("depth")},
+        published={"b": {"height": 11.0}},
+        figures=figures,
+    )
+    run(found, store=place, jobs=1)
+    save(study_page(table(found, store=place), Store(place), "heights"), place / "page.html")
+    return (place / "page.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def examination(tmp_path_factory):
+    """The address of an examination's page."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten())
+    net.add_module(PLANTED, nn.Linear(8 * 36, 4))
+    net.add_module("last", nn.ReLU())
+    place = tmp_path_factory.mktemp("examination")
+    save(examination_page(examine(net, torch.randn(9, 3, 8, 8)), Subject(PLANTED)), place / "page.html")
+    return (place / "page.html").as_uri()
+
+
+@pytest.fixture(params=["study", "examination"])
+def page(request):
+    """The address of each of them."""
+    return request.getfixturevalue(request.param)
+
+
+def wait(browser, script):
+    """Until a script returns something."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, 20).until(lambda _: browser.execute_script(script))
+
+
+def find(browser, selector):
+    return browser.find_elements("css selector", selector)
+
+
+def press(element, key):
+    from selenium.webdriver.common.keys import Keys
+
+    element.send_keys(getattr(Keys, key))
+
+
+def test_all_figures_are_drawn_and_nothing_is_fetched(browser, page):
+    browser.get(page)
+    wait(browser, DRAWN)
+    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+
+
+def test_what_a_user_wrote_is_shown_and_not_run(browser, page):
+    browser.get(page)
+    wait(browser, DRAWN)
+    assert PLANTED in browser.execute_script("return document.body.innerText")
+    assert "planted" not in browser.execute_script(
+        "return [...document.scripts].filter((s) => !s.type).map((s) => s.textContent).join()"
+    )
+
+
+def test_labels_in_a_plot_are_shown_as_they_are_written(browser, study):
+    browser.get(study)
+    wait(browser, DRAWN)
+    assert PLANTED in browser.execute_script("return document.querySelectorAll('.plot')[1].textContent")
+
+
+def rows(browser):
+    return browser.execute_script(
+        "return [...document.querySelector('tbody').rows].map((row) => row.cells[0].textContent)"
+    )
+
+
+@pytest.mark.parametrize("key", ["click", "ENTER", "SPACE"])
+def test_headings_sort_by_value_then_backwards_then_as_it_was(browser, study, key):
+    browser.get(study)
+    ours, theirs = find(browser, "thead button")[:2]
+    act = ours.click if key == "click" else lambda: press(ours, key)
+    assert rows(browser) == ["b", PLANTED, "c"]
+    act()
+    assert rows(browser) == [PLANTED, "b", "c"]
+    assert find(browser, "th[aria-sort=ascending] button") == [ours]
+    act()
+    assert rows(browser) == ["c", "b", PLANTED]
+    assert find(browser, "th[aria-sort=descending] button") == [ours]
+    act()
+    assert rows(browser) == ["b", PLANTED, "c"]
+    theirs.click()
+    theirs.click()
+    assert rows(browser)[0] == "b"  # what is not published is last, backwards too
+
+
+HEIGHT = "return document.querySelector('.plot').data[0].y[1]"
+
+
+def test_the_slider_moves_the_figure(browser, study):
+    browser.get(study)
+    wait(browser, DRAWN)
+    (slider,) = wait(browser, "return document.querySelectorAll('input[type=range]')")
+    (shown,) = find(browser, "output")
+    assert (browser.execute_script(HEIGHT), shown.text) == (0, "epoch 0")
+    before = browser.execute_script("return document.querySelector('.plot .js-line').getAttribute('d')")
+    press(slider, "ARROW_RIGHT")
+    wait(browser, f"{HEIGHT} === 1")
+    assert shown.text == slider.get_attribute("aria-valuetext") == "epoch 1"
+    assert (
+        browser.execute_script("return document.querySelector('.plot .js-line').getAttribute('d')") != before
+    )
+    press(slider, "END")
+    wait(browser, f"{HEIGHT} === 2")
+    press(slider, "HOME")
+    wait(browser, f"{HEIGHT} === 0")
+
+
+def test_play_shows_all_frames_and_stops(browser, study):
+    browser.get(study)
+    wait(browser, DRAWN)
+    (button,) = wait(browser, "return document.querySelectorAll('.player button')")
+    button.click()
+    assert button.text == "Stop"
+    wait(browser, f"{HEIGHT} === 2 && document.querySelector('.player button').textContent === 'Play'")
+
+
+def emulate(browser, scheme):
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+COLORS = """
+const [page, text] = [document.body, document.querySelector(".plot .xtick text")];
+return [getComputedStyle(page).backgroundColor, text && getComputedStyle(text).fill];
+"""
+
+
+def test_page_and_figures_follow_light_and_dark(browser, study):
+    emulate(browser, "dark")
+    browser.get(study)
+    wait(browser, DRAWN)
+    assert browser.execute_script(COLORS) == ["rgb(21, 24, 29)", "rgb(232, 234, 237)"]
+    emulate(browser, "light")
+    wait(browser, COLORS.replace("return", "const found =") + "return found[1] === 'rgb(28, 31, 36)'")
+    assert browser.execute_script(COLORS)[0] == "rgb(255, 255, 255)"
+
+
+def test_a_phone_shows_the_page_without_scrolling_sideways(browser, page):
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    browser.get(page)
+    wait(browser, DRAWN)
+    assert browser.execute_script("return document.scrollingElement.scrollWidth") == 390
+
+
+def test_the_focus_is_visible(browser, page):
+    browser.get(page)
+    for _ in range(3):
+        press(browser.switch_to.active_element, "TAB")
+        style = "const s = getComputedStyle(document.activeElement); return [s.outlineStyle, s.outlineWidth]"
+        assert browser.execute_script(style) == ["solid", "3px"]

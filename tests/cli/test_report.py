@@ -1,0 +1,169 @@
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+STUDY = """
+from relucid.studies import Column, Study
+
+study = Study("squares", "How large squares are", lambda config: {"value": config["x"] ** 2 + config["seed"]},
+    rows={"one": {"x": 1}, "two": {"x": 2}}, columns={"value": Column("value")})
+"""
+NETWORK = """
+import torch
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+def build_double():
+    return build().double()
+
+def batches():
+    return [(torch.ones(5, 3), torch.zeros(5))] * 2
+
+number = 3.0
+
+def nothing():
+    return None
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    """A study and a network in the working directory, and no store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RELUCID_STORE", raising=False)
+    (tmp_path / "squares.py").write_text(STUDY)
+    (tmp_path / "my_net.py").write_text(NETWORK)
+
+
+@pytest.fixture
+def weights():
+    """Of the network: its first two units are dead."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    net[0].bias.data = torch.tensor([-100.0, -100.0, 0.0, 0.0])
+    return net.state_dict()
+
+
+def test_report_writes_the_page_of_a_study(relucid):
+    relucid("run", "squares.py", "--jobs", "1", "--store", "there")
+    status, _, told = relucid("report", "squares.py", "--store", "there", "-o", "a page.html")
+    assert (status, told) == (0, "Written to a page.html: 6 runs\n")
+    with open("a page.html") as file:
+        page = file.read()
+    assert "How large squares are" in page
+    assert "relucid run squares.py --scale full" in page
+
+
+def test_an_existing_page_is_kept_unless_forced(relucid):
+    with open("page.html", "w") as file:
+        file.write("mine")
+    for command in (["report", "squares.py"], ["examine", "my_net:build", "--example", "1,3"]):
+        status, _, told = relucid(*command, "-o", "page.html")
+        assert (status, told) == (1, "relucid: page.html exists: --force overwrites it")
+        assert os.path.getsize("page.html") == 4
+    assert relucid("report", "squares.py", "-o", "page.html", "--force")[0] == 0
+    assert os.path.getsize("page.html") > 1e6
+
+
+@pytest.mark.parametrize("factory", ["my_net:build", "my_net.py:build", "my_net:build_double"])
+def test_examine_tells_what_it_finds_and_writes_a_page(relucid, factory):
+    status, shown, told = relucid("examine", factory, "--example", "2,3", "-o", "page.html")
+    assert status == 0
+    assert "layer  kind  units" in shown
+    assert told == "Written to page.html\n"
+    with open("page.html") as file:
+        assert f"What {factory} has learned" in file.read()
+
+
+def test_examine_prints_json_for_programs_and_nothing_else(relucid):
+    status, shown, told = relucid("examine", "my_net:build", "--example", "2,3", "--json")
+    assert (status, told) == (0, "")
+    assert [layer["units"] for layer in json.loads(shown)["layers"]] == [4]
+
+
+def wrapped(weights):
+    return {"state_dict": {f"module.{name}": value for name, value in weights.items()}, "epoch": 3}
+
+
+@pytest.mark.parametrize(
+    "name, write",
+    [
+        ("w.pt", torch.save),
+        ("w.safetensors", save_file),
+        ("wrapped.pth", lambda weights, path: torch.save(wrapped(weights), path)),
+    ],
+)
+def test_examine_loads_checkpoints(relucid, weights, name, write):
+    write(weights, name)
+    shown = relucid("examine", "my_net:build", "--example", "50,3", "--checkpoint", name)[1]
+    assert "2 of 4 units are dead on 50 inputs" in shown
+
+
+def test_a_pickled_network_is_loaded_only_if_it_is_trusted(relucid, weights):
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    net.load_state_dict(weights)
+    torch.save(net, "net.pt")
+    command = ["examine", "my_net:build", "--example", "50,3", "--checkpoint", "net.pt"]
+    status, _, told = relucid(*command)
+    assert status == 1
+    assert (
+        "net.pt holds more than weights, and loading it could run code; if you trust it: --unsafe-pickle"
+        in told
+    )
+    assert "2 of 4 units are dead" in relucid(*command, "--unsafe-pickle")[1]
+
+
+@pytest.mark.parametrize(
+    "data, inputs", [("x.npy", 7), ("x.pt", 7), ("x.safetensors", 7), ("my_net:batches", 10)]
+)
+def test_examine_counts_on_data(relucid, weights, data, inputs):
+    x = torch.randn(7, 3)
+    np.save("x.npy", x.numpy())
+    torch.save(x, "x.pt")
+    save_file({"inputs": x}, "x.safetensors")
+    torch.save(weights, "w.pt")
+    command = ["examine", "my_net:build", "--checkpoint", "w.pt", "--data", data, "-o", "page.html"]
+    assert f"2 of 4 units are dead on {inputs} inputs" in relucid(*command)[1]
+    with open("page.html") as file:
+        page = file.read()
+    assert f"Activity was counted on {data}." in page
+    assert (
+        "relucid convert my_net:build --checkpoint w.pt --example 1,3 --to crelu --layers 0 -o converted"
+        in page
+    )
+
+
+@pytest.mark.parametrize(
+    "command, complaint",
+    [
+        ("examine my_net:build", "say what goes into the network: --example 1,3,32,32, or --data"),
+        ("examine my_net:build --example a,3", "--example a,3 is no shape: give whole numbers"),
+        ("examine my_net --example 1,3", "my_net names no function: write MODULE:FUNCTION"),
+        ("examine my_nett:build --example 1,3", "my_nett cannot be imported"),
+        ("examine missing.py:build --example 1,3", "missing.py cannot be imported"),
+        ("examine my_net:bild --example 1,3", "my_net has no bild"),
+        ("examine my_net:nothing --example 1,3", "my_net:nothing gives a NoneType, not a torch.nn.Module"),
+        ("examine my_net:build --example 1,3 --checkpoint w.pt", "there is no file w.pt"),
+        (
+            "examine my_net:build --example 1,3 --checkpoint other.pt",
+            "other.pt is not of this network: Missing key",
+        ),
+        ("examine my_net:build --example 1,3 --checkpoint list.pt", "list.pt holds no weights by name"),
+        ("examine my_net:build --data list.pt", "list.pt holds a list, not one tensor of inputs"),
+        ("examine my_net:build --example 1,3 -o there/page.html", "there is no directory"),
+        ("report squars", "there is no study 'squars'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(relucid, command, complaint):
+    torch.save({"a": torch.zeros(1)}, "other.pt")
+    torch.save([1], "list.pt")
+    status, _, told = relucid(*command.split())
+    assert status == 1
+    assert complaint in told
+    assert len(told.strip().splitlines()) == 1

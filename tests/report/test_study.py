@@ -1,0 +1,120 @@
+import plotly.graph_objects as go
+import pytest
+
+from relucid.report import Figure
+from relucid.report.study import (
+    comparisons,
+    curves,
+    grid,
+    grid_of_environments,
+    grid_of_runs,
+    study_page,
+    words,
+)
+from relucid.studies import Column
+
+PLANTED = '<script>alert("planted")</script>'
+
+
+def test_a_page_says_claim_and_verdict_first(squares, done, without_library):
+    study = squares(
+        claim="Squares grow.", verdict=lambda found: f"Up to {found.cells['one', 'value'].mean:.2f}."
+    )
+    page = without_library(study_page(*done(study, only="one"), "squares"))
+    order = [
+        page.index(text) for text in ("Squares grow.", "<table>", "Nothing is chosen.", "relucid run squares")
+    ]
+    assert order == sorted(order)
+    assert "Up to" not in page  # a verdict on half of the table would be none
+    assert "<strong>4 more are to be done:</strong> <code>relucid run squares --scale full</code>" in page
+    page = without_library(study_page(*done(study), "squares"))
+    assert page.index("Squares grow.") < page.index("Up to 1.15.") < page.index("<table>")
+    assert "8 runs, 1 of them failed; they took 0:00:00 in all." in page
+    assert "more are to be done" not in page
+
+
+def test_the_page_of_a_study_without_a_claim_says_what_the_table_shows(squares, done):
+    assert words(done(squares())[0]) == [
+        f"value: lowest for one, 1.15 ± 0.06. Worse than one beyond chance: {PLANTED}."
+    ]
+
+
+def test_published_figures_stand_beside_ours_and_both_can_be_sorted(squares, done):
+    found = grid(done(squares())[0])
+    assert found.head == [("", ""), ("value", "ours"), ("value", "published"), ("size", "")]
+    ours, theirs = found.rows[0][1:3]
+    assert (ours.text, ours.sort) == ("1.15 ± 0.06", pytest.approx(1.15))
+    assert (theirs.text, theirs.sort) == ("1.20 ± 0.10", 1.2)
+    assert [row[1].mood for row in found.rows] == ["", "bad"]
+
+
+def test_what_a_user_wrote_is_escaped(squares, done, without_library):
+    def figures(_table, _store):
+        return [Figure(PLANTED, PLANTED, go.Figure(go.Scatter(y=[1], name=PLANTED)))]
+
+    everywhere = dict.fromkeys(("claim", "protocol", "source"), PLANTED)
+    study = squares(columns={PLANTED: Column("value")}, published={}, figures=figures, **everywhere)
+    page = without_library(study_page(*done(study), PLANTED))
+    assert page.count("&lt;script&gt;alert(&#34;planted&#34;)") > 10
+    assert PLANTED not in page
+    assert "alert(" not in page.replace("alert(&#34;planted", "").replace('alert(\\"planted', "")
+
+
+def test_columns_are_drawn_with_errors_and_published_figures(squares, done):
+    (figure,) = comparisons(done(squares())[0])
+    assert figure.title == "value (lowest is best)"
+    assert figure.alt == f"Means with standard errors, ours: one 1.15, {PLANTED} 4.13; published: one 1.20."
+    ours, theirs = figure.plot.data
+    assert ours.x == pytest.approx((1.15, 4.1333), abs=1e-4)
+    assert ours.y[1].startswith("&lt;script&gt;")  # Plotly reads some HTML
+    assert theirs.error_x.array == (0.1,)
+
+
+def test_what_runs_recorded_is_drawn_as_the_mean_of_a_row(squares, done):
+    (figure,) = curves(*done(squares()))
+    one, two = figure.plot.data
+    assert one.y == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
+    assert two.y == pytest.approx([1 / 2, 1 / 3, 1 / 4, 1 / 5, 1 / 6])
+    assert figure.title == "loss during training"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"columns": {"a": Column("value"), "b": Column("value", {"more": 1})}},
+        {"choose": {"seed": [0, 1]}, "repeat": {}, "by": "value"},
+    ],
+)
+def test_rows_without_a_single_course_are_not_drawn(squares, done, changes):
+    assert curves(*done(squares(published={}, **changes))) == []
+
+
+def test_runs_are_told_by_what_they_differ_in(squares, done):
+    found = grid_of_runs(done(squares())[0])
+    assert [label for label, _ in found.head] == ["run", "x", "seed", "state", "seconds", "value", "size"]
+    assert [row[3].text for row in found.rows].count("failed") == 1
+
+
+def test_the_page_tells_what_the_runs_ran_on(squares, done):
+    found = grid_of_environments(done(squares())[0])
+    labels = [label for label, _ in found.head]
+    assert {"python", "torch", "device", "commit", "runs"} <= set(labels)
+    assert [row[labels.index("runs")].text for row in found.rows] == ["8"]
+
+
+def test_the_figures_of_a_study_are_drawn_once_a_run_has_finished(squares, done, without_library, tmp_path):
+    def figures(found, store):
+        return [Figure("Mine", f"{len(store.get(found.runs[0]['key']).history['loss'])} epochs", go.Figure())]
+
+    page = without_library(study_page(*done(squares(figures=figures)), "squares"))
+    assert 'aria-label="5 epochs"' in page
+    assert "during training" not in page
+
+
+def test_a_page_of_nothing_done_yet_says_so(squares, tmp_path, without_library):
+    from relucid.studies import Store, table
+
+    study = squares(figures="no:where")
+    page = without_library(study_page(table(study, store=tmp_path), Store(tmp_path), "squares"))
+    assert "8 more are to be done" in page
+    assert "<figure" not in page
