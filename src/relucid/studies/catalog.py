@@ -7,7 +7,7 @@ from pathlib import Path
 
 from relucid.studies.study import Study, named
 
-MODULES: tuple[str, ...] = ()  # each has STUDIES
+MODULES: tuple[str, ...] = ("relucid.studies.structure", "relucid.studies.together")  # each has STUDIES
 
 
 def built_in() -> dict[str, Study]:

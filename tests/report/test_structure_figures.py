@@ -1,0 +1,81 @@
+import pytest
+
+from relucid.report import structure
+from relucid.studies import Store, run, table
+from relucid.studies.plan import function_of
+from relucid.studies.structure import STUDIES
+from relucid.studies.together import STUDY as TOGETHER
+
+NAMED = {study.name: study for study in (*STUDIES, TOGETHER)}
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    def draw(name, row=None):
+        study = NAMED[name]
+        run(study, "smoke", only=row, store=tmp_path, jobs=1)
+        found, store = table(study, "smoke", store=tmp_path), Store(tmp_path)
+        figures = function_of(study.figures)(found, store)
+        store.close()
+        return found, figures
+
+    return draw
+
+
+def test_depth_shows_ours_beside_the_paper_s_and_the_courses(drawn):
+    found, (over_depth, courses) = drawn("structure/depth")
+    ours, theirs = over_depth.plot.data[::2], over_depth.plot.data[1::2]
+    assert [trace.name for trace in ours] == list(found.study.rows)
+    for trace, row in zip(ours, found.study.rows, strict=True):
+        assert list(trace.x) == [10, 20, 30, 40]
+        assert list(trace.y) == [found.cells[row, column].mean for column in found.study.columns]
+        assert list(trace.error_y.array) == [found.cells[row, column].error for column in found.study.columns]
+    for trace, row in zip(theirs, found.study.rows, strict=True):
+        assert list(trace.y) == list(found.study.published[row].values())
+    losses = [
+        each["metrics"]["mse"]
+        for each in found.runs
+        if each["config"] | {"rule": "gd", "depth": 40} == each["config"]
+    ]
+    course = next(trace for trace in courses.plot.data if trace.name == "GD (7)")
+    assert list(course.x) == [1, 2, 3]
+    assert course.y[-1] > sum(losses) / 2  # the loss before the last step, of two seeds
+
+
+def test_convergence_leaves_out_who_never_arrives(drawn):
+    found, (counts,) = drawn("structure/convergence")
+    missed = {each["config"]["rule"] for each in found.runs if not each["metrics"]["reached"]}
+    assert "hb-1" in missed
+    shown = [row for row, config in found.study.rows.items() if config["rule"] not in missed]
+    assert [trace.name for trace in counts.plot.data] == shown
+    assert list(counts.plot.data[0].y) == [
+        found.cells[shown[0], column].mean for column in found.study.columns
+    ]
+
+
+def test_training_has_one_figure_a_setting_and_a_line_a_row_that_has_run(drawn):
+    _, figures = drawn("structure/cifar", "ResNet")
+    assert [figure.title for figure in figures] == [
+        "Course of training, CIFAR-10",
+        "Course of training, CIFAR-10 (+)",
+    ]
+    assert [[trace.name for trace in figure.plot.data] for figure in figures] == [["ResNet"]] * 2
+
+
+def test_only_runs_at_the_chosen_rate_are_drawn(tmp_path):
+    row = next(iter(TOGETHER.rows))
+    run(TOGETHER, "smoke", only=row, store=tmp_path, jobs=1)
+    found, store = table(TOGETHER, "smoke", store=tmp_path), Store(tmp_path)
+    (figure,) = structure.training(found, store)
+    chosen = found.cells[row, "test error %"].chosen["lr"]
+    courses = {
+        each["config"]["seed"]: store.get(each["key"]).history
+        for each in found.runs
+        if each["config"]["lr"] == chosen
+    }
+    store.close()
+    assert len(found.runs) == 4
+    assert list(figure.plot.data[0].y) == [
+        sum(errors) / 2
+        for errors in zip(*(course["train_error"] for course in courses.values()), strict=True)
+    ]
