@@ -5,6 +5,8 @@ import sys
 import typer
 
 from relucid.cli import report, studies
+from relucid.cli.convert import convert
+from relucid.convert import ConversionError
 from relucid.data import DamagedDataError, MissingDataError
 from relucid.studies import StoreError
 
@@ -19,11 +21,12 @@ app.command()(studies.show)
 app.command()(studies.logs)
 app.command()(report.report)
 app.command()(report.examine)
+app.command()(convert)
 
 
 def start() -> None:
     """Carry out the command that was typed; what is wrong with it is said in a sentence."""
     try:
         app()
-    except (StoreError, MissingDataError, DamagedDataError, ValueError, TypeError) as error:
+    except (StoreError, MissingDataError, DamagedDataError, ConversionError, ValueError, TypeError) as error:
         sys.exit(f"relucid: {error}")

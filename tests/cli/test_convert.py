@@ -1,0 +1,123 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, load_model
+from torch import nn
+
+from relucid.convert import fuse, to_crelu, to_geometric, to_heavy_ball
+
+NETWORK = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6))
+
+    def forward(self, x):
+        return self.inner(x) + x
+
+def build():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 6), nn.ReLU(), Block(), Block(), nn.Linear(6, 2))
+
+def paired():
+    net = build()
+    with torch.no_grad():
+        net[0].weight[3:] = -net[0].weight[:3]
+        net[0].bias[3:] = -net[0].bias[:3]
+    return net
+
+def untraceable():
+    class Strange(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+    return Strange()
+"""
+
+
+@pytest.fixture(autouse=True)
+def network(tmp_path, monkeypatch):
+    """The module my_net in the working directory, as a dictionary."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_net.py").write_text(NETWORK)
+    space = {}
+    exec(NETWORK, space)
+    return space
+
+
+def described(directory):
+    return json.loads(Path(directory, "conversion.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("to", "convert"),
+    [("crelu", to_crelu), ("geometric", to_geometric), ("heavy-ball", to_heavy_ball), ("plain", fuse)],
+)
+def test_the_written_weights_are_those_of_the_same_conversion_in_python(relucid, network, to, convert):
+    status, shown, told = relucid(
+        "convert", "my_net.py:build", "--to", to, "--example", "5,3", "--out", "there"
+    )
+    assert status == 0, told
+    assert "largest difference of the outputs" in shown
+    assert "Written to there" in told
+    model, x = network["build"](), torch.randn(4, 3)
+    converted = convert(model, x).model
+    for parameter in converted.parameters():
+        nn.init.zeros_(parameter)
+    load_model(converted, "there/weights.safetensors")
+    torch.testing.assert_close(converted(x), model(x))
+    description = described("there")
+    assert (description["network"], description["conversion"]) == ("my_net.py:build", to)
+    assert description["relative_error"] <= 1e-4
+    assert {change["status"] for change in description["changes"]} <= {"changed", "kept", "refused"}
+
+
+def test_the_weights_of_a_checkpoint_are_what_is_converted(relucid, network):
+    other = network["build"]()
+    nn.init.constant_(other[4].bias, 7.0)
+    torch.save(other.state_dict(), "w.pt")
+    arguments = ("my_net.py:build", "--to", "plain", "--example", "1,3", "-o", "out", "--checkpoint", "w.pt")
+    assert relucid("convert", *arguments)[0] == 0
+    assert load_file("out/weights.safetensors")["4.bias"].tolist() == [7.0, 7.0]
+
+
+def test_merge_tells_what_it_saved_and_keeps_to_the_layers_it_was_given(relucid):
+    arguments = ("my_net.py:paired", "--to", "merge", "--example", "8,3", "--layers", "0", "-o", "out")
+    status, _, told = relucid("convert", *arguments)
+    assert status == 0, told
+    description = described("out")
+    before, after = description["parameters"]
+    assert before - after == 3 * (3 + 1)
+    assert description["options"] == {"layers": ["0"]}
+
+
+def test_a_result_is_replaced_only_by_force(relucid):
+    arguments = ("convert", "my_net.py:build", "--example", "2,3", "-o", "out", "--to")
+    assert relucid(*arguments, "crelu")[0] == 0
+    status, _, told = relucid(*arguments, "plain")
+    assert (status, told) == (1, "relucid: out exists; --force replaces it")
+    assert described("out")["conversion"] == "crelu"
+    assert relucid(*arguments, "plain", "--force")[0] == 0
+    assert described("out")["conversion"] == "plain"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("build", "--to", "crelo"), "there is no conversion 'crelo', did you mean 'crelu'?"),
+        (("build", "--to", "plain", "--layers", "0"), "plain changes the whole network"),
+        (("build", "--to", "crelu", "--budget", "0.1"), "--budget and --data are for merge"),
+        (("build", "--to", "crelu", "--layers", "nine"), "no layer that can be converted is named 'nine'"),
+        (("untraceable", "--to", "crelu"), "my_net.py"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_written(relucid, tmp_path, arguments, sentence):
+    name, *rest = arguments
+    status, _, told = relucid("convert", f"my_net.py:{name}", *rest, "--example", "2,3", "-o", "out")
+    assert status == 1
+    assert sentence in told
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["my_net.py"]
