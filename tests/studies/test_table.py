@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from relucid.studies import FORMATS, Column, Outcome, Store, Study, cells, table
+from relucid.studies import FORMATS, Column, Outcome, Store, Study, Table, cells, table
 from relucid.studies.estimate import estimate
 from relucid.studies.formats import figure, legend
 from relucid.studies.study import Scale
@@ -224,3 +224,24 @@ def test_means_of_nothing_are_none_and_not_a_number_never_appears(tmp_path):
     assert not any(
         isinstance(value, float) and math.isnan(value) for value in found.to_dict()["cells"][0].values()
     )
+
+
+def lower(table):
+    means = {row: cell.mean for (row, _), cell in table.cells.items()}
+    return f"{min(means, key=means.get)} is lowest"
+
+
+def test_a_recorded_table_is_the_table_again(tmp_path):
+    study = simple(published={"other": {"error": (6.0, 0.1)}}, claim="It is low.", verdict=lower)
+    fill(study, tmp_path, lambda config: {"error": config["x"] + config["seed"]})
+    found = table(study, store=tmp_path)
+    again = Table.from_dict(study, json.loads(FORMATS["json"](found)))
+    assert again == found
+    assert found.to_dict()["verdict"] == again.verdict == "base is lowest"
+
+
+def test_there_is_no_verdict_before_every_cell_has_a_value(tmp_path):
+    study = simple(verdict=lower)
+    fill(study, tmp_path, lambda config: {"error": 1.0} if config["x"] else None)
+    assert table(study, store=tmp_path).verdict is None
+    assert table(simple(), store=tmp_path).verdict is None

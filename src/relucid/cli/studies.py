@@ -147,8 +147,10 @@ def _print(table: engine.Table, name: str) -> None:
         if any(theirs):
             grid.add_row(f"  {study.source}", *theirs, style="dim")
     console.print(grid)
-    if study.protocol:
-        console.print(escape(study.protocol))
+    said = {"Claim": study.claim, "Here": table.verdict, "Protocol": study.protocol}
+    for label, text in said.items():
+        if text:
+            console.print(f"[bold]{label}:[/bold] {escape(text)}")
     failed = sum(run["state"] == "failed" for run in table.runs)
     if failed:
         console.print(

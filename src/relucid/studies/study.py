@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from relucid.models.suggest import suggest
+
+if TYPE_CHECKING:
+    from relucid.studies.table import Table
 
 Config = Mapping[str, Any]
 Grid = Mapping[str, Sequence[Any]]
@@ -69,6 +72,10 @@ class Study:
         published: row -> column -> the paper's figure, or figure and standard error.
         source: where those are from: "gmp Table 3".
         protocol: what a reader must know of how it was run.
+        claim: what is claimed of it, in a sentence.
+        verdict: whether the claim holds here, a sentence made from the figures of a complete table.
+        figures: what draws its figures: a function of its table and store that returns a list of
+            `relucid.report.Figure`, or where to import it from.
         baseline: the row that the others are compared with.
         version: raise it when `run` has changed so that its old results do not count any more.
 
@@ -96,6 +103,9 @@ class Study:
     source: str = ""
     protocol: str = ""
     baseline: str | None = None
+    claim: str = ""
+    verdict: "Callable[[Table], str] | None" = None
+    figures: str | Callable[..., Any] | None = None
     version: int = 1
 
     def __post_init__(self) -> None:

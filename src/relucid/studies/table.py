@@ -75,6 +75,8 @@ class Table:
             "title": study.title,
             "source": study.source,
             "protocol": study.protocol,
+            "claim": study.claim,
+            "verdict": self.verdict,
             "scale": self.scale,
             "cells": [
                 {
@@ -95,6 +97,30 @@ class Table:
             ],
             "runs": self.runs,
         }
+
+    @classmethod
+    def from_dict(cls, study: Study, recorded: Mapping[str, Any]) -> "Table":
+        """The table of a study that `to_dict` has recorded."""
+        cells = {
+            (each["row"], each["column"]): Cell(
+                values=tuple(each["values"]),
+                runs=each["runs"],
+                states=each["states"],
+                published=(each["published"], each["published_error"]),
+                chosen=each["chosen"],
+                better=each["better"],
+                confirms=each["confirms"],
+            )
+            for each in recorded["cells"]
+        }
+        return cls(study, recorded["scale"], cells, recorded["runs"])
+
+    @property
+    def verdict(self) -> str | None:
+        """Whether the study's claim holds, in a sentence; None where it makes none or figures are missing."""
+        if self.study.verdict is None or any(cell.mean is None for cell in self.cells.values()):
+            return None
+        return self.study.verdict(self)
 
 
 def table(
@@ -208,7 +234,8 @@ def p_value(one: Figure, other: Figure) -> float:
     variance = error1**2 + error2**2
     if variance == 0:
         return float(mean1 == mean2)
-    freedom = variance**2 / (error1**4 / (count1 - 1) + error2**4 / (count2 - 1))
+    uncertainty = error1**4 / (count1 - 1) + error2**4 / (count2 - 1)
+    freedom = variance**2 / uncertainty if uncertainty else math.inf
     return float(2 * stdtr(freedom, -abs(mean1 - mean2) / math.sqrt(variance)))
 
 
