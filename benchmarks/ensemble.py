@@ -81,7 +81,7 @@ def compare(name: str) -> list[Row]:
     networks = [create(name, num_classes=1, in_channels=6).double() for _ in pairs]
     work = (networks, [train for train, _ in pairs], [test for _, test in pairs], [*RATES] * 10)
     sides = {"ensemble": all_at_once, "loop": one_after_the_other, "processes": in_two_processes}
-    seconds = interleaved({side: partial(function, *work) for side, function in sides.items()}, 2)
+    seconds = interleaved({side: partial(function, *work) for side, function in sides.items()}, 3)
     return [
         Row(f"{name}: loop, two threads", "time", seconds["ensemble"], seconds["loop"], 1 / 3),
         Row(f"{name}: two processes", "time", seconds["ensemble"], seconds["processes"], 1 / 1.5),

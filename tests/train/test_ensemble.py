@@ -168,20 +168,24 @@ def test_a_network_that_diverges_stops_alone_and_is_told():
     assert result.losses[-1, 1] < result.losses[0, 1]
 
 
-def test_an_observer_sees_the_parameters_of_the_networks_in_training_after_every_epoch():
+@pytest.mark.parametrize(("batch_size", "steps_an_epoch"), [(None, 1), (16, 3)])
+def test_an_observer_sees_parameters_and_buffers_of_the_networks_in_training_after_every_step(
+    batch_size, steps_an_epoch
+):
     rates = [0.01, 0.1, 0.03]
-    networks, train, monitor = problem("geometric", rates)
+    networks, train, monitor = problem("batch norm", rates)
     seen = []
-    plateau = Plateau(3, 6)
     result = ensemble(
-        networks, train, monitor, rates=rates, epochs=40, loss=F.mse_loss, plateau=plateau,
-        observe=lambda epoch, members, params: seen.append((epoch, members.tolist(), params["fc1.offset"].clone())),
+        networks, train, monitor, rates=rates, epochs=40, loss=F.mse_loss, plateau=Plateau(3, 6), batch_size=batch_size,
+        observe=lambda step, members, state: seen.append((step, members.tolist(), deepcopy(state))),
     )  # fmt: skip
-    assert [epoch for epoch, _, _ in seen] == list(range(len(seen)))
-    assert len(seen) == result.epochs.max()
+    assert [step for step, _, _ in seen] == list(range(1, len(seen) + 1))
+    assert len(seen) == result.epochs.max() * steps_an_epoch
     assert seen[0][1] == [0, 1, 2]
     best = int(result.values[:, 2].nan_to_num(nan=torch.inf).argmin())
-    assert seen[best][2][seen[best][1].index(2)].equal(networks[2].fc1.offset)
+    _, members, state = seen[(best + 1) * steps_an_epoch - 1]
+    for name, tensor in networks[2].state_dict().items():
+        assert state[name][members.index(2)].equal(tensor), name
 
 
 def test_it_repeats_bit_for_bit():

@@ -274,7 +274,7 @@ class _Direction(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
-        return _DirectionForwardMode.apply(*_batched(info, in_dims, inputs)), 0
+        return _DirectionForwardMode.apply(*mapped_first(info, in_dims, inputs)), 0
 
 
 class _DirectionForwardMode(_Direction):
@@ -310,7 +310,7 @@ class _Pull(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
-        return _PullForwardMode.apply(*_batched(info, in_dims, inputs)), 0
+        return _PullForwardMode.apply(*mapped_first(info, in_dims, inputs)), 0
 
 
 class _PullForwardMode(_Pull):
@@ -330,13 +330,11 @@ class _PullForwardMode(_Pull):
         return in_x + of_x, in_scale + of_scale
 
 
-def _batched(info: Any, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
-    """The inputs of a function with the dimension that is mapped over in front, in all tensors."""
-    *tensors, sign = inputs
+def mapped_first(info: Any, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
+    """The inputs of a function under vmap with the dimension that is mapped over in front, in all tensors."""
     return [
-        *(
-            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            for x, dim in zip(tensors, in_dims, strict=False)
-        ),
-        sign,
-    ]
+        x if not isinstance(x, Tensor)
+        else x.expand(info.batch_size, *x.shape) if dim is None
+        else x.movedim(dim, 0)
+        for x, dim in zip(inputs, in_dims, strict=True)
+    ]  # fmt: skip

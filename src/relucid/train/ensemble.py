@@ -3,14 +3,18 @@
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
+from torch.overrides import TorchFunctionMode
 
 from relucid.data import Part
+from relucid.nn.sphere import mapped_first
 from relucid.train.plateau import Plateau, PlateauState
 
 Tensors = dict[str, Tensor]
@@ -64,8 +68,8 @@ def ensemble(
         plateau: schedule of the rate and early stopping, for each network by itself.
         batch_size: by default the whole part; otherwise each network shuffles its part in every epoch.
         seeds: M seeds of that order, 0 to M - 1 by default.
-        observe: called after every epoch with its number, the networks in training (m,) and their
-            parameters (m, ...).
+        observe: called after every step with the number of steps so far, the networks in training (m,) and
+            their parameters and buffers (m, ...).
 
     >>> from torch.nn.functional import mse_loss
     >>> part = Part(torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]]))
@@ -91,11 +95,9 @@ def ensemble(
     for members in torch.arange(count).split(max(1, LARGEST // (len(train[0]) * width))):
         stack = _Stack(members.tolist(), networks, train, monitor, rates, seeds)
         for epoch in range(epochs):
-            losses = stack.learn(loss, batch_size)
+            losses = stack.learn(loss, batch_size, observe)
             values = losses if monitor is None else stack.evaluate(measure or loss)
             stack.note(result, epoch, losses, values, plateau)
-            if observe is not None:
-                observe(epoch, stack.members, stack.params)
             if 4 * int(stack.stopped.sum()) >= len(stack.stopped):  # to drop them costs a copy of the others
                 stack.drop(stack.stopped)
             if not len(stack.members):
@@ -130,7 +132,7 @@ class _Stack:
         self.plateau = PlateauState.start(len(members))
         self.stopped = torch.zeros(len(members), dtype=torch.bool)
 
-    def learn(self, loss: Loss, batch_size: int | None) -> Tensor:
+    def learn(self, loss: Loss, batch_size: int | None, observe: Observer | None) -> Tensor:
         """Train for one epoch and return the mean loss of each network, (m,)."""
         self.template.train()
         total = torch.zeros(len(self.members), dtype=torch.float64)
@@ -141,6 +143,8 @@ class _Stack:
                 losses.sum(), list(self.params.values()), allow_unused=True, materialize_grads=True
             )
             self._step(list(gradients))
+            if observe is not None:
+                observe(self.steps, self.members, {k: v.detach() for k, v in self._state().items()})
             total += losses.detach() * (inputs.shape[1] / self.train.inputs.shape[1])
         return total
 
@@ -193,7 +197,8 @@ class _Stack:
         def one(params: Tensors, buffers: Tensors, x: Tensor, y: Tensor) -> Tensor:
             return loss(functional_call(self.template, (params, buffers), (x,)), y)
 
-        losses: Tensor = vmap(one)(self.params, self.buffers, inputs, targets)
+        with _OnePassLinear():
+            losses: Tensor = vmap(one)(self.params, self.buffers, inputs, targets)
         return losses
 
     def _batches(self, batch_size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
@@ -244,6 +249,32 @@ class _PlainWeightNorm(_WeightNorm):
         over = [dim for dim in range(v.dim()) if dim != self.dim]
         length: Tensor = torch.linalg.vector_norm(v, dim=over, keepdim=True)
         return v * (g / length)
+
+
+class _OnePassLinear(TorchFunctionMode):
+    """Has linear layers under vmap multiply and add their bias at once, in a third of the time."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.linear and not kwargs and len(args) == 3 and args[2] is not None and args[0].dim() == 2:
+            return _Linear.apply(*args)
+        return func(*args, **(kwargs or {}))
+
+
+class _Linear(torch.autograd.Function):
+    """x, weight, bias -> F.linear; only ever called under vmap, where the derivatives are those of baddbmm."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
+        x, weight, bias = mapped_first(info, in_dims, inputs)
+        return torch.baddbmm(bias.unsqueeze(1), x, weight.mT), 0
 
 
 def _keep_freed_memory() -> None:
