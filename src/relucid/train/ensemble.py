@@ -21,7 +21,7 @@ Tensors = dict[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
 Observer = Callable[[int, Tensor, Tensors], None]
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # as torch.optim.Adam has them
-LARGEST = 4_000_000  # numbers in a layer of all networks that are trained at once: 32 MB in float64
+LARGEST = 500_000  # numbers in a layer of all networks that are trained at once: what caches hold, about
 
 
 @dataclass(frozen=True, eq=False)
