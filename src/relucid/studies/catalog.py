@@ -7,7 +7,13 @@ from pathlib import Path
 
 from relucid.studies.study import Study, named
 
-MODULES: tuple[str, ...] = ("relucid.studies.structure", "relucid.studies.together")  # each has STUDIES
+MODULES: tuple[str, ...] = (  # each has STUDIES
+    "relucid.studies.structure",
+    "relucid.studies.together",
+    "relucid.studies.gmp",
+    "relucid.studies.crelu",
+    "relucid.studies.merge",
+)
 
 
 def built_in() -> dict[str, Study]:
