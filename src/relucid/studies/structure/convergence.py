@@ -53,7 +53,7 @@ def verdict_of_counts(table: Table) -> str:
     late = ", ".join(row for row in ROWS if row not in arrived)
     return (
         f"From kappa = {first} to {last} the layers grow as kappa to the power of: "
-        + ", ".join(f"{row} {power:.2f}" for row, power in powers.items())
+        + "; ".join(f"{row}: {power:.2f}" for row, power in powers.items())
         + f". At kappa = {last} {best} needs the fewest, {layers('GD (7)') / layers(best):.1f} times fewer than GD, "
         f"and ADMM {layers('ADMM (14)') / layers('GD (7)'):.1f} times as many."
         + (f" Never there: {late}." if late else "")
