@@ -15,12 +15,12 @@ from relucid.studies import Column, Store, Study, run, table
 pytestmark = pytest.mark.browser
 
 PLANTED = '<script>alert("planted")</script>'
+# Figures are drawn when they come near: goes to the next one that is not, and says whether there is none.
 DRAWN = """
-for (const plot of document.querySelectorAll(".plot")) {
-  plot.closest("details")?.setAttribute("open", "");
-  plot.scrollIntoView();
-}
-return [...document.querySelectorAll(".plot")].every((plot) => plot.querySelector("svg"));
+for (const details of document.querySelectorAll("details")) details.open = true;
+const next = [...document.querySelectorAll(".plot")].find((plot) => !plot.querySelector(".main-svg"));
+next?.scrollIntoView();
+return !next;
 """
 
 
@@ -68,7 +68,7 @@ def wait(browser, script):
     """Until a script returns something."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    return WebDriverWait(browser, 20).until(lambda _: browser.execute_script(script))
+    return WebDriverWait(browser, 60, poll_frequency=0.05).until(lambda _: browser.execute_script(script))
 
 
 def find(browser, selector):

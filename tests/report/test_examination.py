@@ -52,7 +52,6 @@ def test_everything_is_escaped(found, without_library):
     page = without_library(examination_page(found, Subject(PLANTED, PLANTED, "1,3,8,8", PLANTED)))
     assert "&lt;script&gt;alert(&#34;planted&#34;)" in page
     assert PLANTED not in page
-    assert "alert(" not in page.replace("alert(&#34;planted", "").replace('alert(\\"planted', "")
 
 
 def test_the_page_is_small_and_shows_layer_by_layer(found, without_library):

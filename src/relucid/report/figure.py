@@ -1,6 +1,7 @@
 """What a page shows as a figure, and the colours that all figures share."""
 
 from dataclasses import dataclass
+from html import escape
 
 import plotly.graph_objects as go
 
@@ -25,6 +26,15 @@ class Figure:
     title: str
     alt: str
     plot: go.Figure
+
+
+def literal(text: str) -> str:
+    """Text that Plotly, which reads some HTML, shows as it is.
+
+    >>> literal("<b> & co")
+    '&lt;b&gt; &amp; co'
+    """
+    return escape(text, quote=False)
 
 
 def template(ink: str, lines: str) -> go.layout.Template:

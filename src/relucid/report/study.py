@@ -6,13 +6,12 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
-from html import escape
 from statistics import mean
 from typing import Any
 
 import plotly.graph_objects as go
 
-from relucid.report.figure import PALETTE, Figure
+from relucid.report.figure import PALETTE, Figure, literal
 from relucid.report.page import Cell, Grid, render
 from relucid.studies import Store, Table, cells, plan
 from relucid.studies.formats import figure, legend, published
@@ -94,7 +93,7 @@ def comparisons(table: Table) -> list[Figure]:
             for whose, (value, error) in zip(points, ((cell.mean, cell.error), cell.published), strict=True):
                 if value is not None:
                     points[whose].append((row, value, error))
-        plot = go.Figure(layout={"xaxis_title": escape(label), "height": 130 + 34 * len(known)})
+        plot = go.Figure(layout={"xaxis_title": literal(label), "height": 130 + 34 * len(known)})
         for (whose, shown), color, symbol in zip(
             points.items(), PALETTE, ("circle", "diamond-open"), strict=False
         ):
@@ -104,7 +103,7 @@ def comparisons(table: Table) -> list[Figure]:
                     name=whose,
                     mode="markers",
                     x=values,
-                    y=[escape(row) for row in rows],
+                    y=[literal(row) for row in rows],
                     error_x={"array": [error or 0.0 for error in errors]},
                     marker={"color": color, "symbol": symbol, "size": 10},
                 )
@@ -149,12 +148,12 @@ def _finite(value: float | None) -> float:
 
 
 def _lines(name: str, lines: Mapping[str, list[float]]) -> Figure:
-    plot = go.Figure(layout={"xaxis_title": "epoch", "yaxis_title": escape(name), "height": 340})
+    plot = go.Figure(layout={"xaxis_title": "epoch", "yaxis_title": literal(name), "height": 340})
     for (row, values), dash in zip(
         lines.items(), ["solid", "dash", "dot", "dashdot"] * len(lines), strict=False
     ):
         plot.add_scatter(
-            x=list(range(1, len(values) + 1)), y=values, name=escape(row), mode="lines", line_dash=dash
+            x=list(range(1, len(values) + 1)), y=values, name=literal(row), mode="lines", line_dash=dash
         )
     ends = ", ".join(f"{row} from {y[0]:.3g} to {y[-1]:.3g}" for row, y in lines.items() if y)
     return Figure(f"{name} during training", f"Mean over the runs, epoch by epoch: {ends}.", plot)
