@@ -99,8 +99,8 @@ VGG6 = Study(
     scales={
         "full": Scale({"data": "imagenet32", "images": None, "width": 1, "batch": 256, "epochs": 90}),
         "small": Scale(
-            {"data": "cifar10", "images": [10_000, 5_000], "width": 1 / 16, "batch": 64, "epochs": 6},
-            seconds=40,
+            {"data": "cifar10", "images": [5000, 2500], "width": 1 / 16, "batch": 32, "epochs": 5},
+            seconds=27,
         ),
         "smoke": Scale(
             {"data": "digits", "images": [128, 64], "width": 1 / 32, "batch": 16, "epochs": 1, "augment": []},
@@ -136,7 +136,7 @@ VGG6 = Study(
         "full: ImageNet32, B = 256, at most 90 epochs, as gmp C.2 has it: SGD with momentum 0.9 at rate 0.1 "
         "for GmP and 0.01 for the others, cut to a tenth after 5 epochs without a better top-1 accuracy, "
         "ended after 10; random flips; no weight decay, Glorot's initial weights (the authors' runs). small: "
-        "CIFAR-10, 10,000 images for training and 5000 for validation, a sixteenth of the filters, B = 64, 6 "
+        "CIFAR-10, 5000 images for training and 2500 for validation, a sixteenth of the filters, B = 32, 5 "
         "epochs: it shows how fast networks learn at those rates, not where they end, and the published "
         "figures are of another data set. The part that decides when to stop is the one that is reported, as "
         "in the paper. ± is the standard error over seeds."
