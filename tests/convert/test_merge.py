@@ -121,6 +121,40 @@ def test_a_refitted_layer_is_the_least_squares_solution():
     assert torch.allclose(torch.cat((fitted.weight, fitted.bias[:, None]), 1).T, expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("norms", [0, 1])
+def test_layers_one_after_the_other_that_share_filters_are_refitted(norms):
+    def unit(inputs):
+        return [nn.Linear(inputs, 8), *[nn.BatchNorm1d(8) for _ in range(norms)], nn.ReLU()]
+
+    model = trained_a_little(nn.Sequential(*unit(6), *unit(8), nn.Linear(8, 3)), torch.float64)
+    x = torch.randn(500, 6, dtype=torch.float64)
+    plain, fitted = (
+        to_crelu(model, x, mode="merge", tolerance=1.4, budget=100.0, data=data).model for data in (None, [x])
+    )
+    assert {fitted.get_submodule(name).out_features < 8 for name in ("0", str(2 + norms))} == {True}
+    with torch.no_grad():
+        errors = [float((net(x) - model(x)).square().mean()) for net in (plain, fitted)]
+    assert errors[1] < 0.7 * errors[0]
+
+
+def test_refitting_exact_pairs_changes_nothing():
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    for layer in model[0], model[2]:
+        plant(layer, [(0, 5), (2, 3)], ratio=2.0)
+    x = torch.randn(500, 6, dtype=torch.float64)
+    assert to_crelu(model, x, mode="merge", data=[x]).max_error < 1e-6
+
+
+def test_the_most_opposite_pairs_are_merged_if_there_is_a_limit():
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    plant(model[0], [(0, 5)], noise=0.3)
+    plant(model[0], [(2, 3)])
+    x = torch.randn(5, 6, dtype=torch.float64)
+    conversion = to_crelu(model, x, mode="merge", tolerance=1.0, budget=100.0, pairs=1)
+    assert conversion.model.get_submodule("0").out_features == 7
+    assert conversion.max_error < 1e-9  # the exact pair
+
+
 @given(st.integers(0, 2**31 - 1), st.floats(0.1, 10), st.floats(0, 0.5))
 def test_the_shared_filter_is_the_best_rank_one_fit(seed, ratio, noise):
     generator = torch.Generator().manual_seed(seed)
@@ -148,7 +182,8 @@ def test_opposite_weights_with_other_biases_are_no_pair():
     "options, sentence",
     [
         ({"mode": "both"}, "mode is 'expand' or 'merge', not 'both'"),
-        ({"budget": 0.1}, "budget and data are for"),
+        ({"budget": 0.1}, "budget, pairs and data are for"),
+        ({"pairs": 1}, "budget, pairs and data are for"),
     ],
 )
 def test_bad_arguments_are_named(options, sentence):

@@ -32,6 +32,7 @@ def to_crelu(
     *,
     tolerance: float | None = None,
     budget: float | None = None,
+    pairs: int | None = None,
     data: Iterable[Any] | None = None,
 ) -> Conversion:
     """The same function with CReLU, which keeps both phases of a unit, in the place of ReLU.
@@ -54,6 +55,7 @@ def to_crelu(
             weights and biases, each of length 1; 1e-5 by default.
         budget: "merge": the largest relative difference of outputs, by default as in "expand". The most opposite
             pairs are merged, as many as keep to it.
+        pairs: "merge": at most so many pairs, the most opposite ones.
         data: "merge": batches in the form of the example, on which readers of merged channels are fitted, by
             least squares, to what they computed before.
 
@@ -62,11 +64,11 @@ def to_crelu(
     [CReLU(dim=1), Linear(in_features=16, out_features=2, bias=True)]
     """
     if mode == "merge":
-        return merge(model, example, layers, 1e-5 if tolerance is None else tolerance, budget, data)
+        return merge(model, example, layers, 1e-5 if tolerance is None else tolerance, budget, pairs, data)
     if mode != "expand":
         raise ValueError(f"mode is 'expand' or 'merge', not {mode!r}")
-    if budget is not None or data is not None:
-        raise ValueError("budget and data are for mode='merge'; 'expand' changes no output")
+    if budget is not None or pairs is not None or data is not None:
+        raise ValueError("budget, pairs and data are for mode='merge'; 'expand' changes no output")
     return _expand(model, example, layers, tolerance)
 
 

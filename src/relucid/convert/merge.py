@@ -35,7 +35,7 @@ from relucid.convert.graph import (
     module_of,
 )
 from relucid.convert.norms import affine_of, fold_back, is_fixed
-from relucid.convert.refit import refit
+from relucid.convert.refit import Target, refit
 from relucid.nn import CReLU
 
 
@@ -55,16 +55,17 @@ def merge(
     layers: Layers,
     tolerance: float,
     budget: float | None,
+    limit: int | None,
     data: Iterable[Any] | None,
 ) -> Conversion:
-    """The network in which as many opposite pairs share a filter as the budget allows, the most opposite first."""
+    """The network in which as many opposite pairs share a filter as budget and limit allow, the most opposite first."""
     net = capture(model, example)
     relus = {
         node: (name_of(node), *sources(net, node)) for node in net.graph.nodes if is_relu_call(net, node)
     }
     chosen = select(relus, layers, partial(suggestions, model, example, "to_crelu", "merge"))
     names = [str(node.target) for node in relus if node in chosen]
-    pairs = _all_pairs(net, names, tolerance)
+    pairs = _all_pairs(net, names, tolerance)[:limit]
     batches = None if data is None else list(data)
     if budget is None:
         budget = TOLERANCE[next(model.parameters()).dtype]
@@ -178,6 +179,7 @@ def _merged(
     net = capture(model, example)
     ledger = Ledger(net, model, weighted="reads no merged channels", relu="not chosen")
     starts: dict[Node, Layout] = {}
+    targets: dict[str, Target] = {}
     for relu in _named(net, names):
         node = _layer(net, relu)
         own = [pair for pair in pairs if pair.relu == relu.target]
@@ -186,7 +188,7 @@ def _merged(
         elif not own:
             ledger.note(relu, "kept", f"no opposite pair within {tolerance:g} and the budget")
         else:
-            starts[relu] = _share(net, relu, node, own)
+            starts[relu], targets[str(node.target)] = _share(net, relu, node, own)
             ledger.note(relu, "changed", f"CReLU: {len(own)} pairs share a filter")
             ledger.note(node, "changed", f"{len(own)} filters less")
     found = flow(net, starts)
@@ -195,12 +197,16 @@ def _merged(
     apply(net, found)
     net.recompile()
     if data is not None and starts:
-        refit(capture(model, example), net, found.weights(net), data)
+        refit(capture(model, example), net, found.weights(net), data, targets)
     return finish(model, net, example, ledger, budget)
 
 
-def _share(net: fx.GraphModule, relu: Node, node: Node, pairs: Sequence[Pair]) -> Layout:
-    """Let pairs of filters be one, doubled by CReLU; the layout of what it hands on."""
+def _share(net: fx.GraphModule, relu: Node, node: Node, pairs: Sequence[Pair]) -> tuple[Layout, Target]:
+    """Let pairs of filters be one, doubled by CReLU; the layout of what it hands on, and what the layer is to compute.
+
+    Of units that computed y and z, and are now (c, -r c), c = (y - r z) / (1 + r^2) is nearest to both.
+    """
+    rectified = str(relu.all_input_nodes[0].target)
     if (norm := relu.all_input_nodes[0]) is not node:
         fold_back(net, norm)
     layer, dim = module_of(net, node), channel_dim(net, relu)
@@ -228,7 +234,11 @@ def _share(net: fx.GraphModule, relu: Node, node: Node, pairs: Sequence[Pair]) -
     setattr(layer, "out_features" if isinstance(layer, nn.Linear) else "out_channels", len(kept))
     net.set_submodule(str(relu.target), CReLU(dim, paired=len(pairs)))
     scale = torch.tensor([1.0] * len(kept) + ratios, dtype=torch.float64)
-    return Layout(dim, torch.tensor(first + rest + second), scale)
+    ratio = scale[len(kept) :]
+    mix = torch.eye(len(rows), dtype=torch.float64)[first + rest]
+    mix[range(len(pairs)), first] = 1 / (1 + ratio.square())
+    mix[range(len(pairs)), second] = -ratio / (1 + ratio.square())
+    return Layout(dim, torch.tensor(first + rest + second), scale), Target(rectified, mix)
 
 
 def rank_one(a: Tensor, b: Tensor) -> tuple[Tensor, float]:

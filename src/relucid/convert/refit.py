@@ -1,5 +1,7 @@
 """Layers fitted anew, by least squares, to what they computed before their inputs changed."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,26 +15,48 @@ from relucid.convert.graph import arguments, module_of
 RIDGE = 1e-6  # of the mean square of the inputs: what the data do not determine stays as it is
 
 
-def refit(before: fx.GraphModule, after: fx.GraphModule, nodes: list[Node], data: list[Any]) -> None:
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What a layer is fitted to where its own filters have changed: the values of ``name``, mixed."""
+
+    name: str
+    mix: Tensor  #: (filters, filters before)
+
+
+def refit(
+    before: fx.GraphModule,
+    after: fx.GraphModule,
+    nodes: list[Node],
+    data: list[Any],
+    targets: Mapping[str, Target],
+) -> None:
     """Fit the weights of layers of ``after``, one by one, to the values that they have in ``before``.
 
     W minimises |X W - Y|^2 + ridge |W - W_0|^2, where X are the inputs in ``after`` (patches of them, of a
-    convolution), Y the values in ``before``, and W_0 the present weights.
+    convolution), Y the values in ``before``, or what ``targets`` says for the layer's name, and W_0 the present
+    weights.
     """
     for node in nodes:
         layer = module_of(after, node)
         if isinstance(layer, nn.Linear) or (isinstance(layer, nn.Conv2d) and layer.groups == 1):
-            _fit(layer, *_moments(before, after, str(node.target), layer, data))
+            name = str(node.target)
+            _fit(layer, *_moments(before, after, name, layer, data, targets.get(name)))
 
 
 def _moments(
-    before: fx.GraphModule, after: fx.GraphModule, name: str, layer: nn.Linear | nn.Conv2d, data: list[Any]
+    before: fx.GraphModule,
+    after: fx.GraphModule,
+    name: str,
+    layer: nn.Linear | nn.Conv2d,
+    data: list[Any],
+    target: Target | None,
 ) -> tuple[Tensor, Tensor]:
     """X^T X and X^T Y over the data, with a column of ones in X if the layer has a bias."""
     squares = products = torch.zeros(())
     for batch in data:
-        x, y = _at(after, name, batch)[0], _at(before, name, batch)[1]
+        x, y = _at(after, name, batch)[0], _at(before, target.name if target else name, batch)[1]
         rows, values = _rows(layer, x).double(), _columns(y, layer).double()
+        values = values @ target.mix.to(values).T if target else values
         if layer.bias is not None:
             rows = torch.cat((rows, rows.new_ones(len(rows), 1)), 1)
         squares, products = squares + rows.T @ rows, products + rows.T @ values
