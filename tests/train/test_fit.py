@@ -150,6 +150,7 @@ def test_single_trains_on_everything_to_the_loss_that_was_best_for_a_share():
     reached = fitted.history["train_loss"]
     assert reached[-1] <= course["train_loss"][best] or len(reached) == 8
     assert all(loss > course["train_loss"][best] for loss in reached[:-1])
+    assert fitted.history["val_error"] == course["val_error"]
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])

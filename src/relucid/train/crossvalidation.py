@@ -29,14 +29,17 @@ def single(
     """A network trained on the whole part, for as long as a held-out share of it has shown to be best.
 
     "Single": a first network is trained without the share; the training loss of the epoch with the least
-    error on the share is where the training of the second one, from scratch and on everything, ends.
+    error on the share is where the training of the second one, from scratch and on everything, ends. The
+    history is that of the second, but for its "val_" entries: those are the first one's.
     """
     machine = machine or Machine()
     rest, held = holdout(train, share, seed)
     course = fit(build(), rest, recipe, held, seed=seed, machine=machine.within("part")).history
     _, target = min(zip(course["val_error"], course["train_loss"], strict=True), key=lambda pair: pair[0])
     whole = replace(recipe, target_loss=target)
-    return fit(build(), train, whole, seed=seed, machine=machine.within("whole"))
+    fitted = fit(build(), train, whole, seed=seed, machine=machine.within("whole"))
+    held_out = {name: values for name, values in course.items() if name.startswith("val_")}
+    return replace(fitted, history={**fitted.history, **held_out})
 
 
 def vote(outputs: Sequence[Tensor], targets: Tensor) -> float:
