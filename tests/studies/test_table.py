@@ -106,6 +106,9 @@ def test_the_p_value_is_that_of_welch_s_test(seed):
 def test_figures_without_spread_differ_or_not():
     assert p_value((1.0, 0.0, 3), (1.0, 0.0, 3)) == 1
     assert p_value((1.0, 0.0, 3), (2.0, 0.0, 3)) == 0
+    assert p_value((1.96, 0.0, 3), (0.0, 1.0, np.inf)) == pytest.approx(
+        0.05, abs=1e-4
+    )  # the other one's is known
 
 
 def test_the_rate_is_chosen_on_validation_data_for_each_cell_and_told(tmp_path):
@@ -120,6 +123,20 @@ def test_the_rate_is_chosen_on_validation_data_for_each_cell_and_told(tmp_path):
     assert [dict(found[row, "error"].chosen) for row in ("base", "other")] == [{"lr": 0.1}, {"lr": 0.01}]
     assert found["base", "error"].values == (7.0,) * 4
     assert figure(found["base", "error"], Column("error")) == "7.00 ± 0.00 (lr 0.1)"
+
+
+def test_where_one_rate_is_tried_none_is_chosen(tmp_path):
+    study = simple(choose={"lr": [0.1]}, by="val")
+    fill(study, tmp_path, lambda config: {"val": 1.0, "error": 7.0} if config["seed"] else None)
+    cell = table(study, store=tmp_path).cells["base", "error"]
+    assert (cell.values, dict(cell.chosen)) == ((7.0,) * 3, {})
+
+
+def test_a_verdict_is_on_all_rows_or_none(tmp_path):
+    study = simple(verdict=lambda table: f"{table.cells['other', 'error'].mean:.0f}")
+    fill(study, tmp_path, lambda config: {"error": config["x"]})
+    assert table(study, store=tmp_path).verdict == "5"
+    assert table(study, only="base", store=tmp_path).verdict is None
 
 
 def test_nothing_is_chosen_before_all_was_tried_nor_what_diverges(tmp_path):

@@ -118,7 +118,10 @@ class Table:
     @property
     def verdict(self) -> str | None:
         """Whether the study's claim holds, in a sentence; None where it makes none or figures are missing."""
-        if self.study.verdict is None or any(cell.mean is None for cell in self.cells.values()):
+        rows = {row for row, _ in self.cells}
+        if self.study.verdict is None or rows != set(self.study.rows):
+            return None
+        if any(cell.mean is None for cell in self.cells.values()):
             return None
         return self.study.verdict(self)
 
@@ -182,7 +185,7 @@ def _chosen(
     groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in runs:
         groups[tuple(run.config[name] for name in study.choose)].append(run)
-    if not study.choose:
+    if len(groups) == 1:  # nothing to choose from
         return {}, runs
     if any(run.key not in outcomes for run in runs):
         return {}, []
