@@ -8,6 +8,7 @@ from pathlib import Path
 from relucid.studies.study import Study, named
 
 MODULES: tuple[str, ...] = (  # each has STUDIES
+    "relucid.studies.quickstart",
     "relucid.studies.structure",
     "relucid.studies.together",
     "relucid.studies.gmp",

@@ -64,7 +64,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     images = base.moments.normalize(train.inputs)
     found = examine(network, images[:1], [images])
 
-    converted = network
+    converted: nn.Module = network
     for name in config["convert"]:
         converted = CONVERSIONS[name](converted, images[:16]).model
     before, tested = base.predict(test), base.evaluate(test)
