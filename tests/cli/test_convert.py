@@ -54,7 +54,7 @@ def described(directory):
 
 
 @pytest.mark.parametrize(
-    ("to", "convert"),
+    "to, convert",
     [("crelu", to_crelu), ("geometric", to_geometric), ("heavy-ball", to_heavy_ball), ("plain", fuse)],
 )
 def test_the_written_weights_are_those_of_the_same_conversion_in_python(relucid, network, to, convert):
@@ -106,7 +106,7 @@ def test_a_result_is_replaced_only_by_force(relucid):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    "arguments, sentence",
     [
         (("build", "--to", "crelo"), "there is no conversion 'crelo', did you mean 'crelu'?"),
         (("build", "--to", "plain", "--layers", "0"), "plain changes the whole network"),

@@ -1,5 +1,6 @@
 """list, run, show and logs: the commands that have to do with studies."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -34,12 +35,25 @@ Directory = Annotated[
 ]
 
 
-def list_() -> None:
+def list_(
+    only_models: Annotated[bool, typer.Option("--models", help="Only the models, one a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
     """Show the studies, the models and the data sets, and which data sets are present."""
+    if as_json:
+        studies = {
+            name: {"title": s.title, "scales": list(s.scales)} for name, s in engine.built_in().items()
+        }
+        everything = {"studies": studies, "models": models.names(), "data": data.present()}
+        typer.echo(json.dumps(everything["models"] if only_models else everything, indent=1))
+        return
+    if only_models:
+        typer.echo("\n".join(models.names()))
+        return
     console = Console()
     grid = Grid("study", "what it compares", "scales", box=None)
     for study in engine.built_in().values():
-        grid.add_row(study.name, study.title, ", ".join(study.scales))
+        grid.add_row(study.name, escape(study.title), ", ".join(study.scales))
     console.print(grid)
     console.print("\nmodels", style="bold")
     console.print(", ".join(models.names()), soft_wrap=True)
@@ -64,6 +78,7 @@ def run(
     retry: Annotated[bool, typer.Option("--retry", help="Try runs again that have failed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write logs into the store.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only say what goes wrong.")] = False,
     store: Directory = None,
 ) -> None:
     """Do the runs of a study that have not been done yet, and show its table."""
@@ -75,7 +90,7 @@ def run(
         _start_torchrun(devices, nodes)
     logs = where / "tensorboard" if tensorboard else None
     try:
-        with _bar(found, scale, only, seeds, where, retry) as report:
+        with _bar(found, scale, only, seeds, where, retry, quiet) as report:
             engine.run(
                 found,
                 scale,
@@ -94,7 +109,8 @@ def run(
         raise typer.Exit(130) from None
     if os.environ.get("RANK", "0") == "0":
         table = engine.table(found, scale, only=only, seeds=seeds, store=where)
-        _print(table, study)
+        if not quiet:
+            _print(table, study)
         if any(run["state"] == "failed" for run in table.runs):
             raise typer.Exit(1)
 
@@ -160,7 +176,13 @@ def _print(table: engine.Table, name: str) -> None:
 
 @contextmanager
 def _bar(
-    study: engine.Study, scale: str | None, only: str | None, seeds: int | None, store: Path, retry: bool
+    study: engine.Study,
+    scale: str | None,
+    only: str | None,
+    seeds: int | None,
+    store: Path,
+    retry: bool,
+    quiet: bool,
 ) -> Iterator[Callable[[engine.Run, engine.Outcome | None], None]]:
     """A progress bar over the runs that are missing, with the time left; what goes wrong is told above it."""
     results = engine.Store(store)
@@ -169,7 +191,7 @@ def _bar(
     missing = {run.key for run in planned if results.state(run.key) in again}
     results.close()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    hidden = os.environ.get("RANK", "0") != "0"
+    hidden = quiet or os.environ.get("RANK", "0") != "0"
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("runs", total=len(missing))
 
