@@ -234,12 +234,11 @@ def test_differences_are_counted_as_chance_allows(shift, said):
 
 def test_the_share_of_runs_that_train_is_told_with_fisher_s_test():
     def value(row, column, k):
-        return 100.0 if row == "HB-Net-110" or k == 0 or "0.5" in column else 0.0
+        return 0.0 if row == "ResNet-110" and k > 0 else 100.0
 
     verdict = filled("structure/deep", value, runs=4).verdict
-    assert "At learning rate 0.1 have trained: ResNet-110 1 of 4" in verdict
-    assert "HB-Net-110 4 of 4 (HB-Net against ResNet: p = 0.14" in verdict
-    assert "(HB-Net against ResNet: p = 1, " in verdict
+    assert "ResNet-110 1 of 4, ResNet-110 without ReLU after the sum 4 of 4, HB-Net-110 4 of 4" in verdict
+    assert "p = 0.14 against ResNet-110, p = 1 against ResNet-110 without ReLU after the sum" in verdict
 
 
 def test_a_run_that_diverges_has_not_trained(monkeypatch):

@@ -65,7 +65,8 @@ def _courses(table: Table, store: Store, column: str, name: str, title: str) -> 
     """The course of training of every row in a column, the mean of its runs."""
     plot = go.Figure()
     for row in dict.fromkeys(row for row, _ in table.cells):
-        courses = [outcome.history[name] for outcome in _outcomes(table, store, row, column)]
+        outcomes = _outcomes(table, store, row, column)
+        courses = [outcome.history[name] for outcome in outcomes if name in outcome.history]
         if courses:
             means = [mean(epoch) for epoch in zip(*courses, strict=False)]
             plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, name=row, mode="lines")
