@@ -87,6 +87,17 @@ def test_all_figures_are_drawn_and_nothing_is_fetched(browser, page):
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
 
 
+def test_no_button_sends_anything_anywhere(browser, study):
+    browser.get(study)
+    wait(browser, DRAWN)
+    buttons = (
+        "return [...document.querySelectorAll('.plot:first-child .modebar-btn')].map((b) => b.dataset.title)"
+    )
+    assert set(browser.execute_script(buttons)) == {
+        *("Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes")
+    }
+
+
 def test_what_a_user_wrote_is_shown_and_not_run(browser, page):
     browser.get(page)
     wait(browser, DRAWN)

@@ -154,8 +154,14 @@ def sides(activity: Activity) -> Figure:
     """The share of inputs on which each unit is active, from the least to the most active unit."""
     rank = activity.active.argsort().argsort() + 1
     rest = ~(activity.dead | activity.always_on)
-    plot = go.Figure(layout={"xaxis_title": "units, by activity", "yaxis_title": "active on % of inputs"})
-    kinds = {"dead": activity.dead, "always on": activity.always_on, "others": rest}
+    plot = go.Figure(
+        layout={
+            "xaxis_title": "units, by activity",
+            "yaxis_title": "active on % of inputs",
+            "yaxis_range": [-4, 104],
+        }
+    )
+    kinds = {"dead": activity.dead, "always on": activity.always_on, "switching": rest}
     for (kind, mask), color, symbol in zip(
         kinds.items(), (PALETTE[1], PALETTE[2], PALETTE[0]), ("x", "triangle-up", "circle"), strict=True
     ):
@@ -187,9 +193,7 @@ def boundaries(found: Boundary, activity: Activity | None) -> Figure:
     )
     if shell is None:
         return Figure("Distances of the boundaries", found.summary(), plot)
-    plot.add_vrect(*shell, fillcolor=PALETTE[1], opacity=0.2, line_width=0)
-    plot.add_annotation(
-        x=shell[1], y=1, yref="paper", yanchor="bottom", text="lengths of the inputs", showarrow=False
-    )
+    said = {"annotation_text": "lengths of the inputs", "annotation_position": "inside top left"}
+    plot.add_vrect(*shell, fillcolor=PALETTE[1], opacity=0.2, line_width=0, **said)
     alt = f"{found.summary()}; inputs are {shell[0]:.3g} to {shell[1]:.3g} long"
     return Figure("Boundaries against the data", alt, plot)

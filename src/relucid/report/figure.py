@@ -49,8 +49,9 @@ def template(ink: str, lines: str) -> go.layout.Template:
             "xaxis": axis,
             "yaxis": axis,
             "colorscale": {"sequential": "Cividis", "diverging": "RdBu"},
-            "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
-            "margin": {"l": 48, "r": 16, "t": 32, "b": 40},
+            "legend": {"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0},
+            "margin": {"l": 48, "r": 16, "t": 52, "b": 40},
+            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": ink, "activecolor": PALETTE[1]},
             "hovermode": "closest",
         }
     )

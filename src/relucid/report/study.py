@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 from statistics import mean
+from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
@@ -22,7 +23,13 @@ def study_page(table: Table, store: Store, name: str) -> str:
     """The page of a study, from its table and the store with its runs; `name` is what it was asked for by."""
     study, states = table.study, Counter(run["state"] for run in table.runs)
     command = f"relucid {{}} {shlex.quote(name)} --scale {shlex.quote(table.scale)}"
-    figures = function_of(study.figures)(table, store) if study.figures and states["finished"] else []
+    figures = []
+    if states["finished"] and study.figures:
+        figures += function_of(study.figures)(table, store)
+    if not study.figures:
+        figures += curves(table, store)
+    if study.published or not study.figures:
+        figures += comparisons(table)
     return render(
         "study.html",
         study=study,
@@ -34,10 +41,10 @@ def study_page(table: Table, store: Store, name: str) -> str:
         time=timedelta(seconds=round(sum(run["seconds"] for run in table.runs))),
         grid=grid(table),
         legend=legend(table),
-        figures=[*figures, *([] if study.figures else curves(table, store)), *comparisons(table)],
+        figures=figures,
         runs=grid_of_runs(table),
         environments=grid_of_environments(table),
-        commands=[command.format("run"), command.format("report")],
+        commands=[command.format("run"), command.format("report") + " -o page.html"],
     )
 
 
@@ -76,7 +83,8 @@ def grid(table: Table) -> Grid:
             if label in theirs:
                 line.append(Cell(published(cell, column), cell.published[0], "dim"))
         rows.append(line)
-    return Grid("Results" + (f" beside {table.study.source}" if theirs else ""), head, rows)
+    caption = "Means and their standard errors" + (f", beside {table.study.source}" if theirs else "")
+    return Grid(caption, head, rows)
 
 
 def comparisons(table: Table) -> list[Figure]:
@@ -103,8 +111,8 @@ def comparisons(table: Table) -> list[Figure]:
                     name=whose,
                     mode="markers",
                     x=values,
-                    y=[literal(row) for row in rows],
-                    error_x={"array": [error or 0.0 for error in errors]},
+                    y=["<br>".join(map(literal, wrap(row, 24, break_long_words=False))) for row in rows],
+                    error_x={"array": errors},
                     marker={"color": color, "symbol": symbol, "size": 10},
                 )
         plot.update_yaxes(autorange="reversed", type="category").update_layout(
@@ -182,12 +190,12 @@ def _measured(value: Any) -> Cell:
 
 
 def grid_of_environments(table: Table) -> Grid:
-    """What the runs ran on."""
-    found: Counter[str] = Counter(json.dumps(run["environment"]) for run in table.runs)
-    flat = []
-    for text, runs in found.items():
+    """What the runs ran on, one column a machine."""
+    found = Counter(json.dumps(run["environment"]) for run in table.runs)
+    machines = []
+    for text in found:
         environment = json.loads(text)
-        flat.append({**environment, **environment.pop("versions", {}), "runs": runs})
-    names = [name for name in dict.fromkeys(name for each in flat for name in each) if name != "versions"]
-    rows = [[Cell("" if each.get(name) is None else str(each[name])) for name in names] for each in flat]
-    return Grid("What the runs ran on", [(name, "") for name in names], rows)
+        machines.append({**environment.pop("versions", {}), **environment})
+    names = dict.fromkeys(name for machine in machines for name, value in machine.items() if value)
+    rows = [[Cell(name), *(Cell(str(machine.get(name) or "")) for machine in machines)] for name in names]
+    return Grid("What the runs ran on", [("", ""), *((f"{runs} runs", "") for runs in found.values())], rows)

@@ -36,7 +36,9 @@ async function draw(plot) {
   const { data, layout, frames } = JSON.parse(plot.closest("figure").querySelector("script").textContent);
   plot.textContent = "";
   drawn.add(plot);
-  const config = { responsive: true, displaylogo: false };
+  // What is shown stays here: nothing is shared with Plotly's cloud.
+  const unwanted = ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"];
+  const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: unwanted };
   await Plotly.newPlot(plot, { data, layout: { ...layout, template: look() }, frames, config });
   if (frames) addPlayer(plot, frames);
 }
