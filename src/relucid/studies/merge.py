@@ -19,7 +19,7 @@ from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 from relucid.train import Fitted, Machine, Recipe, fit
 
-SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 LAYERS = tuple(f"conv{number}" for number in range(1, 7))
 OPPOSITE = 2**0.5  # as far as that from opposite, filters are orthogonal
 MERGE, MERGE_DATA, PRUNE, PRUNE_DATA = "merge", "merge, refitted", "pruning", "pruning, refitted"
@@ -155,7 +155,7 @@ STUDIES = (
                     "train": 5000,
                     "test": 5000,
                     "epochs": 5,
-                    "images": 256,
+                    "images": 128,
                 },
                 seconds=60,
             ),
@@ -173,7 +173,7 @@ STUDIES = (
             "filters are gone. Pruning takes as many of each layer, the shortest ones, and saves more parameters, for "
             "a merged filter is still read twice. Refitted: the layers that follow are fitted to what they computed "
             "before by least squares on training images; no further training. Batch norm is folded first. Small: an "
-            "eighth of the width, 5000 training images, 5 epochs, 256 images to refit on."
+            "eighth of the width, 5000 training images, 5 epochs, 128 images to refit on."
         ),
         baseline=PRUNE,
     ),
