@@ -52,13 +52,10 @@ def convergence(table: Table, store: Store) -> list[Figure]:
 
 def training(table: Table, store: Store) -> list[Figure]:
     """The training error over the epochs, a figure for each setting of the study."""
-    study = table.study
-    settings = {str(column.config): label for label, column in reversed(study.columns.items())}
-    return [
-        _courses(table, store, label, "train_error", "training error %")
-        for label in study.columns
-        if label in settings.values()
-    ]
+    labels: dict[str, str] = {}
+    for label, column in table.study.columns.items():
+        labels.setdefault(str(column.config), label)  # the first of those that show the same runs
+    return [_courses(table, store, label, "train_error", "training error %") for label in labels.values()]
 
 
 def _courses(table: Table, store: Store, column: str, name: str, title: str) -> Figure:
