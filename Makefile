@@ -8,7 +8,7 @@ TORCH  := torch==2.13.0
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all lint types test-source test-wheel bench clean
+.PHONY: help setup quickstart test test-all lint types test-source test-wheel bench docs pages clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,8 +21,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt $(TORCH) -e '.[dev]'
 	touch $@
 
-quickstart: setup  ## build, train and look at a network
-	$(BIN)/python examples/quickstart.py
+quickstart: setup  ## train, examine and convert a small network, and write a page about it
+	$(BIN)/relucid run quickstart
+	$(BIN)/relucid report quickstart -o quickstart.html --force
 
 test: lint types test-source test-wheel  ## everything a change must pass
 
@@ -56,6 +57,14 @@ BENCHMARKS := units propagation reversible models inspection convert ensemble pi
 
 bench: setup  ## measure against the published formulations; wants a quiet machine
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	$(BIN)/python benchmarks/table.py
+
+docs: setup pages  ## build the site in site/
+	$(BIN)/mkdocs build --strict --quiet
+
+pages: setup  ## write again what is generated from results/ and the claims
+	$(BIN)/python docs/results.py
+	$(BIN)/python docs/claims.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

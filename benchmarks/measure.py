@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+RESULTS = Path(__file__).with_name("results.json")
 
 def interleaved(sides: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """The median seconds of each side over ``repeats`` rounds, after one round that does not count."""
@@ -56,18 +57,18 @@ class Row:
         return self.ours / self.theirs
 
 
-def report(name: str, rows: list[Row]) -> None:
-    """Print the rows as a table of ratios and save them as results/NAME.json beside this file."""
+def report(name: str, rows: list[Row], **more: object) -> None:
+    """Print the rows as a table of ratios and keep them, and whatever more there is, in results.json."""
     width = max(len(row.case) for row in rows)
     print(f"{name:{width}}  measure    ratio    bar")
     for row in rows:
         verdict = "" if row.ratio <= row.bar else "  over"
         print(f"{row.case:{width}}  {row.measure:8} {row.ratio:7.3f} {row.bar:6.2f}{verdict}")
-    path = Path(__file__).parent / "results" / f"{name}.json"
-    path.parent.mkdir(exist_ok=True)
-    record = {
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    found[name] = {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "rows": [{**asdict(row), "ratio": row.ratio} for row in rows],
+        **more,
     }
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")

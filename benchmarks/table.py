@@ -1,0 +1,94 @@
+"""The table of measured ratios in README.md, from results.json.
+
+    python benchmarks/table.py
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from measure import RESULTS
+
+README = Path(__file__).parents[1] / "README.md"
+MARKS = "<!-- benchmarks -->\n", "<!-- /benchmarks -->"
+
+
+class Claim(NamedTuple):
+    """Rows of a benchmark that say one thing."""
+
+    benchmark: str
+    case: str  # how their names begin
+    measure: str
+    what: str
+    against: str
+
+
+PUBLISHED = "sin, cos, cumprod, concatenation"
+PAIR = "one convolution a pair of layers"
+CLAIMS = [
+    Claim("units", "unit_vector", "time", "weights from angles", PUBLISHED),
+    Claim("units", "direction", "time", "weights from latitudes, as layers store them", PUBLISHED),
+    Claim("units", "unit_vector", "bytes", "memory of weights from angles", PUBLISHED),
+    Claim("units", "direction", "bytes", "memory of weights from latitudes", PUBLISHED),
+    Claim("units", "crelu", "time", "CReLU", "two ReLUs and a concatenation"),
+    Claim("units", "crelu", "bytes", "memory of CReLU", "two ReLUs and a concatenation"),
+    Claim("units", "training step", "time", "training step of a geometric VGG-6", "standard weights"),
+    Claim("propagation", "linear 256", "time", "100 layers by Nesterov's rule, linear", "plain layers"),
+    Claim("propagation", "conv", "time", "100 layers by Nesterov's rule, convolutions", "plain layers"),
+    Claim("propagation", "linear: sum", "time", "Nesterov's rule as a running sum", "a sum over all layers"),
+    Claim("reversible", "reversible, depth", "bytes", "memory of 200 reversible layers", "10 of them"),
+    Claim("reversible", "reversible / ordinary, float64", "time", "reversible step", "same state, ordinary"),
+    Claim("reversible", "reversible / ordinary, float32", "time", "reversible step", "float32, ordinary"),
+    Claim("reversible", "gradient error", "error", "gradient error of 1000 reversible layers", "1e-5"),
+    Claim("models", "AGD-Net (k = 12, L = 40) / DenseNet", "time", "step of AGD-Net", "DenseNet"),
+    Claim("models", "AGD-Net (k = 12, L = 40) / one", "time", "step of AGD-Net, batches of 2 to 64", PAIR),
+    Claim("inspection", "reconstruct", "seconds", "reconstruction of a 224x224 image", "its limit, seconds"),
+    Claim("inspection", "reconstruct", "MB", "memory of the reconstruction", "its limit"),
+    Claim("inspection", "reconstruct", "lost", "what the reconstruction loses", "its limit"),
+    Claim("inspection", "pairing 100,000", "MB", "memory to pair 100,000 filters", "its limit"),
+    Claim("inspection", "pairing 16,384", "time", "pairing of 16,384 filters", "the matrix product alone"),
+    Claim("inspection", "training", "time", "training with a BoundaryTracker", "without"),
+    Claim("inspection", "examine", "seconds", "examination of ResNet-50", "its limit, seconds"),
+    Claim("inspection", "examine", "layers", "rectified layers that it finds", "those there are"),
+    Claim("convert", "", "time", "inference of fused networks", "the originals"),
+    Claim("ensemble", "gmp/mlp1-sp: loop", "time", "60 networks as one", "a loop, two threads"),
+    Claim("ensemble", "gmp/mlp1-sp: two", "time", "60 networks as one", "two processes"),
+    Claim("ensemble", "gmp/mlp1-gmp: loop", "time", "60 geometric networks as one", "a loop, two threads"),
+    Claim("ensemble", "gmp/mlp1-gmp: two", "time", "60 geometric networks as one", "two processes"),
+    Claim("pipeline", "batch of 128, per-sample", "time", "augmentation of CIFAR-10", "Pillow, one by one"),
+    Claim("pipeline", "batch of 128, step", "time", "augmentation of CIFAR-10", "a step of VGG-6"),
+]
+
+
+def table() -> str:
+    """The claims as a Markdown table; every measured row belongs to one of them."""
+    found = json.loads(RESULTS.read_text())
+    rows = {(name, row["case"], row["measure"]): row for name, each in found.items() for row in each["rows"]}
+    lines = ["| ours | against | ratio | bar |", "|---|---|---|---|"]
+    for claim in CLAIMS:
+        mine = [key for key in rows if _belongs(key, claim)]
+        taken = [rows.pop(key) for key in mine]
+        if taken:
+            ratios = sorted({f"{row['ratio']:.2g}" for row in taken}, key=float)
+            shown = " to ".join(dict.fromkeys((ratios[0], ratios[-1])))
+            over = " (over)" if any(row["ratio"] > row["bar"] for row in taken) else ""
+            lines.append(f"| {claim.what} | {claim.against} | {shown}{over} | {taken[0]['bar']:.2g} |")
+    if rows:
+        raise ValueError(f"no claim for {', '.join(map(str, rows))}: add it to CLAIMS")
+    return "\n".join(lines) + "\n"
+
+
+def _belongs(key: tuple[str, str, str], claim: Claim) -> bool:
+    benchmark, case, measure = key
+    return (benchmark, measure) == (claim.benchmark, claim.measure) and case.startswith(claim.case)
+
+
+def with_table(readme: str) -> str:
+    """The text with the table between its marks."""
+    begin, end = MARKS
+    return re.sub(f"(?<={begin}).*?(?={end})", lambda _: table(), readme, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    README.write_text(with_table(README.read_text()))
