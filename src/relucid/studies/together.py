@@ -4,11 +4,11 @@ import math
 from typing import Any
 
 from relucid.data import holdout
+from relucid.studies.crelu.words import Difference, difference
 from relucid.studies.run import Result
 from relucid.studies.structure.images import AUGMENT, RECIPE, build, load, parameters
-from relucid.studies.structure.verdicts import Difference, difference
 from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import LEVEL, Table, p_value
+from relucid.studies.table import LEVEL, Cell, Table, p_value
 from relucid.train import Machine, Recipe, fit
 
 CRELU, GEOMETRIC, HEAVY_BALL = (
@@ -49,22 +49,33 @@ def verdict(table: Table) -> str:
     cells = {row: table.cells[row, ERROR] for row in table.study.rows}
     alone = {row: difference(cells[NONE], cells[row]) for row in SINGLE}
     joint = difference(cells[NONE], cells[ALL])
-    listed = ", ".join(f"{row} {gain}" for row, gain in alone.items())
     total = sum(gain.mean for gain in alone.values())
-    errors = {row: cell.error for row, cell in cells.items()}
-    if any(error is None for error in errors.values()):
-        rest, said = Difference(joint.mean - total, None, False), "one run each says nothing of chance"
+    rest = _interaction(cells, joint.mean - total)
+    if rest.chance is None:
+        said = "which one run each cannot tell from noise"
     else:
-        # joint - total is 2 none - all + the three: its variance is the sum of theirs, that of none four times.
-        variance = sum((error or 0.0) ** 2 * (4 if row == NONE else 1) for row, error in errors.items())
-        runs = min(len(cell.values) for cell in cells.values())
-        chance = p_value((joint.mean - total, math.sqrt(variance), runs), (0.0, 0.0, math.inf))
-        rest = Difference(joint.mean - total, math.sqrt(variance), chance < LEVEL)
-        said = f"{'more than' if rest.significant else 'within what'} chance explains (t-test, 5%)"
+        said = (
+            "no more than noise: nothing speaks against their adding up"
+            if rest.chance >= LEVEL
+            else "more than noise: they do not add up"
+        )
+    listed = "; ".join(f"{row} {gain}" for row, gain in alone.items())
     return (
         f"Gain over none, in percentage points of test error: {listed}; all three {joint}. The single gains add up to "
         f"{total:+.2f}; the joint gain differs from that by {rest}, {said}."
     )
+
+
+def _interaction(cells: dict[str, Cell], mean: float) -> Difference:
+    """The joint gain less the sum of the single ones, by a t-test with the degrees of freedom of one cell."""
+    figures = {row: cell.figure for row, cell in cells.items()}
+    # It is 2 none - all + the three: its variance is the sum of theirs, that of none four times.
+    parts = [(2 if row == NONE else 1, figure) for row, figure in figures.items() if figure is not None]
+    if len(parts) < len(figures):
+        return Difference(mean, None, None)
+    error = math.sqrt(sum((times * each[1]) ** 2 for times, each in parts))
+    count = min(each[2] for _, each in parts)
+    return Difference(mean, error, p_value((mean, error, count), (0.0, 0.0, math.inf)))
 
 
 STUDY = Study(
