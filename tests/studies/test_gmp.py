@@ -11,8 +11,10 @@ from relucid.inspect import BoundaryTracker
 from relucid.models import create
 from relucid.studies import Cell, Table, find, plan, run, table
 from relucid.studies.gmp import STUDIES, evolution, images, perturbation, rates, uci
+from relucid.studies.gmp.evolution import ADAM
 from relucid.studies.gmp.problems import METHODS, PROBLEMS, Problem, trials
 from relucid.train import Plateau
+from relucid.train.ensemble import BETA1, BETA2
 
 BY_NAME = {study.name: study for study in STUDIES}
 
@@ -268,7 +270,7 @@ def test_the_verdict_on_levy_weighs_errors_and_steps(gmp, word):
     assert "no step of a characteristic point is larger than 0.35 under GmP" in verdict
     assert "2^16 under SP" in verdict
     assert "stays below 1 under GmP." in verdict
-    assert "no step of Adam exceeds 3.16 rates, here 0.32" in verdict
+    assert "no step of Adam exceeds 7.27 rates, here 0.73" in verdict
     assert word in verdict
 
 
@@ -302,3 +304,15 @@ def test_perturbations_turn_small_units_far_unless_they_are_geometric():
     assert max(found["GmP"]["turn at 0.001"]) == pytest.approx(np.rad2deg(1e-3))
     assert max(found["SP"]["turn at 0.001"]) > 90
     assert found["SP"]["turn at 0.001"] == pytest.approx(found["WN"]["turn at 0.001"])
+
+
+def test_no_step_of_adam_is_longer_than_the_bound_and_the_worst_gradients_come_near_it():
+    steps = 3000
+    worst = [(BETA1 / BETA2) ** back for back in reversed(range(steps))]
+    parameter = torch.zeros((), requires_grad=True)
+    optimizer = torch.optim.Adam([parameter], lr=1.0)
+    for gradient in worst:
+        before = parameter.item()
+        parameter.grad = torch.tensor(gradient)
+        optimizer.step()
+    assert 0.97 * ADAM < abs(parameter.item() - before) <= ADAM
