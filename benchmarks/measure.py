@@ -12,6 +12,7 @@ from torch import Tensor
 
 RESULTS = Path(__file__).with_name("results.json")
 
+
 def interleaved(sides: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """The median seconds of each side over ``repeats`` rounds, after one round that does not count."""
     # glibc hands freed blocks back to the system until it has seen a large one freed, as in any real training;

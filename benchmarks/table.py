@@ -1,6 +1,6 @@
 """The table of measured ratios in README.md, from results.json.
 
-    python benchmarks/table.py
+python benchmarks/table.py
 """
 
 import json

@@ -42,7 +42,7 @@ def _section(file: str, found: dict[str, Any], table: Table) -> str:
     troubles = "".join(f", {count} {state}" for state, count in states.items() if count)
     took = timedelta(seconds=round(sum(run["seconds"] for run in runs)))
     paragraphs = [
-        f"## {study.name}\n",
+        f"## {study.name}",
         f"{study.title}." + (f" Published: {study.source}." if study.source else ""),
         f"**Claim.** {study.claim}" if study.claim else "",
         f"**Here.** {table.verdict}" if table.verdict else "",
