@@ -22,24 +22,18 @@ def drawn(tmp_path):
     return draw
 
 
-def test_depth_shows_ours_beside_the_paper_s_and_the_courses(drawn):
+def test_depth_shows_every_rule_beside_least_squares_and_the_courses(drawn):
     found, (over_depth, courses) = drawn("structure/depth")
-    ours, theirs = over_depth.plot.data[::2], over_depth.plot.data[1::2]
-    assert [trace.name for trace in ours] == list(found.study.rows)
-    for trace, row in zip(ours, found.study.rows, strict=True):
-        assert list(trace.x) == [10, 20, 30, 40]
-        assert list(trace.y) == [found.cells[row, column].mean for column in found.study.columns]
-        assert list(trace.error_y.array) == [found.cells[row, column].error for column in found.study.columns]
-    for trace, row in zip(theirs, found.study.rows, strict=True):
-        assert list(trace.y) == list(found.study.published[row].values())
-    losses = [
-        each["metrics"]["mse"]
-        for each in found.runs
-        if each["config"] | {"rule": "gd", "depth": 40} == each["config"]
-    ]
-    course = next(trace for trace in courses.plot.data if trace.name == "GD (7)")
-    assert list(course.x) == [1, 2, 3]
-    assert course.y[-1] > sum(losses) / 2  # the loss before the last step, of two seeds
+    traces = {trace.name: trace for trace in over_depth.plot.data}
+    assert list(traces) == [*found.study.rows, "least squares"]
+    for row in found.study.rows:
+        assert list(traces[row].x) == [10, 20, 30, 40]
+        zero = found.runs[0]["metrics"]["mse_of_zero"], found.runs[-1]["metrics"]["mse_of_zero"]
+        means = [found.cells[row, column].mean - sum(zero) / 2 for column in found.study.columns]
+        assert list(traces[row].y) == pytest.approx(means)
+    assert max(traces["least squares"].y) < 0
+    assert [trace.name for trace in courses.plot.data] == list(found.study.rows)
+    assert all(list(trace.x) == [1, 2, 3] for trace in courses.plot.data)
 
 
 def test_convergence_leaves_out_who_never_arrives(drawn):

@@ -1,36 +1,35 @@
 """Figures of the studies of structure."""
 
 from collections.abc import Iterator
+from itertools import product
 from statistics import mean
 
 import plotly.graph_objects as go
 
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies import Outcome, Store, Table, cells
+from relucid.studies import Cell, Outcome, Store, Table, cells
+from relucid.studies.structure.depth import MSE, RULES, excess
 
 
 def depth(table: Table, store: Store) -> list[Figure]:
-    """The loss over the depth, ours and the paper's, and over the epochs at the greatest depth."""
-    study = table.study
-    depths = [column.config["depth"] for column in study.columns.values()]
+    """The loss over the depth, less that of an output of 0, and over the epochs at the greatest depth."""
+    found = excess(table)
     plot = go.Figure()
-    for colour, row in zip(PALETTE, study.rows, strict=False):
-        found = [table.cells[row, column] for column in study.columns]
-        errors = [cell.error or 0.0 for cell in found]
-        plot.add_scatter(
-            x=depths, y=[cell.mean for cell in found], error_y_array=errors, name=row, line_color=colour
-        )
-        theirs = {"color": colour, "dash": "dot"}
-        published = [cell.published[0] for cell in found]
-        plot.add_scatter(x=depths, y=published, name=f"{row}, {study.source}", line=theirs, mode="lines")
-    plot.update_xaxes(title="layers", tickvals=depths).update_yaxes(title="mean squared error")
-    last = list(study.columns)[-1]
-    ours = Figure(
-        "Loss over depth",
-        f"Lines of the loss after training over the number of layers, one a rule, with {study.source}'s dotted.",
-        plot,
-    )
-    return [ours, _courses(table, store, last, "train_loss", "mean squared error")]
+    for colour, (name, rule) in zip(PALETTE, {**RULES, "least squares": "lstsq"}.items(), strict=True):
+        over = {
+            depth: Cell(tuple(values.values()), 0, {}) for (of, depth), values in found.items() if of == rule
+        }
+        depths = sorted(over)
+        errors = [over[depth].error for depth in depths]
+        means = [over[depth].mean for depth in depths]
+        plot.add_scatter(x=depths, y=means, error_y_array=errors, name=name, line_color=colour)
+    plot.update_xaxes(title="layers", tickvals=list(MSE)).update_yaxes(title="mean squared error - that of 0")
+    alt = "Lines of the loss after training over the number of layers, one a rule, and one of least squares."
+    last = list(table.study.columns)[-1]
+    return [
+        Figure("Loss over depth", alt, plot),
+        _courses(table, store, last, "train_loss", "mean squared error"),
+    ]
 
 
 def convergence(table: Table, store: Store) -> list[Figure]:
@@ -38,14 +37,15 @@ def convergence(table: Table, store: Store) -> list[Figure]:
     study = table.study
     kappas = [column.config["kappa"] for column in study.columns.values()]
     missed = {each["config"]["rule"] for each in table.runs if each["metrics"].get("reached") == 0}
+    looks = product(("solid", "dot"), PALETTE)
     plot = go.Figure()
     for row, config in study.rows.items():
         if config["rule"] not in missed:
-            plot.add_scatter(
-                x=kappas, y=[table.cells[row, column].mean for column in study.columns], name=row
-            )
+            dash, colour = next(looks)
+            layers = [table.cells[row, column].mean for column in study.columns]
+            plot.add_scatter(x=kappas, y=layers, name=row, line={"color": colour, "dash": dash})
     plot.update_xaxes(type="log", title="kappa = L / mu", tickvals=kappas)
-    plot.update_yaxes(type="log", title="layers")
+    plot.update_yaxes(type="log", title="layers", dtick=1)
     alt = "Lines of the layers over the condition number, both logarithmic, one an algorithm: the steeper, the slower."
     return [Figure("Layers to reach the minimizer", alt, plot)]
 
