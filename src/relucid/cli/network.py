@@ -75,14 +75,15 @@ def batches_of(data: str) -> Iterable[Any]:
         batches: Iterable[Any] = found() if callable(found) else found
         return [batches] if isinstance(batches, Tensor) else batches
     if data.endswith(".npy"):
-        inputs = torch.from_numpy(np.load(data, allow_pickle=False))
+        inputs: Any = torch.from_numpy(np.load(data, allow_pickle=False))
     else:
         inputs = _loaded(Path(data), unsafe=False)
     if isinstance(inputs, Mapping) and len(inputs) == 1:
         (inputs,) = inputs.values()
     if not isinstance(inputs, Tensor):
         raise TypeError(f"{data} holds a {type(inputs).__name__}, not one tensor of inputs")
-    return inputs.split(BATCH)
+    split: tuple[Tensor, ...] = inputs.split(BATCH)
+    return split
 
 
 def imported(name: str) -> Any:

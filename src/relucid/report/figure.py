@@ -41,6 +41,7 @@ def template(ink: str, lines: str) -> go.layout.Template:
     """The look of all plots, for text of the colour `ink` and a grid of the colour `lines`."""
     axis = {"gridcolor": lines, "zerolinecolor": lines, "linecolor": lines, "automargin": True}
     return go.layout.Template(
+        data={"contour": [{"line": {"color": ink}}]},
         layout={
             "colorway": PALETTE,
             "font": {"color": ink, "family": "system-ui, sans-serif", "size": 13},
@@ -53,7 +54,7 @@ def template(ink: str, lines: str) -> go.layout.Template:
             "margin": {"l": 48, "r": 16, "t": 52, "b": 40},
             "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": ink, "activecolor": PALETTE[1]},
             "hovermode": "closest",
-        }
+        },
     )
 
 

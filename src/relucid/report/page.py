@@ -15,13 +15,16 @@ from relucid import __version__
 from relucid.report.figure import DARK, LIGHT, Figure
 
 
+Mood = Literal["", "good", "bad", "dim"]
+
+
 @dataclass(frozen=True)
 class Cell:
     """What a table shows at one place: its text, what it is sorted by, how it is coloured, where it leads."""
 
     text: str
     sort: float | str | None = None
-    mood: Literal["", "good", "bad", "dim"] = ""
+    mood: Mood = ""
     link: str = ""
 
 

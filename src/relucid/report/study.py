@@ -13,7 +13,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from relucid.report.figure import PALETTE, Figure, literal
-from relucid.report.page import Cell, Grid, render
+from relucid.report.page import Cell, Grid, Mood, render
 from relucid.studies import Store, Table, cells, plan
 from relucid.studies.formats import figure, legend, published
 from relucid.studies.plan import function_of
@@ -78,7 +78,7 @@ def grid(table: Table) -> Grid:
         line = [Cell(row)]
         for label, column in columns.items():
             cell = table.cells[row, label]
-            mood = "" if cell.better is None else "good" if cell.better else "bad"
+            mood: Mood = "" if cell.better is None else "good" if cell.better else "bad"
             line.append(Cell(figure(cell, column), cell.mean, mood))
             if label in theirs:
                 line.append(Cell(published(cell, column), cell.published[0], "dim"))
@@ -176,7 +176,7 @@ def grid_of_runs(table: Table) -> Grid:
     rows = []
     for run, config in zip(table.runs, configs, strict=True):
         line = [Cell(run["key"][:8]), *(Cell(config.get(name, "")) for name in varied)]
-        mood = "" if run["state"] == "finished" else "bad"
+        mood: Mood = "" if run["state"] == "finished" else "bad"
         line += [Cell(run["state"], mood=mood), Cell(f"{run['seconds']:.1f}", run["seconds"])]
         rows.append(line + [_measured(run["metrics"].get(name)) for name in metrics])
     head = [(name, "") for name in ("run", *varied, "state", "seconds", *metrics)]
