@@ -258,7 +258,11 @@ def test_differences_are_judged_split_by_split():
 
 @pytest.mark.parametrize(
     "gmp, word",
-    [(1.0, "lower: the best"), (3.0, "higher: the best"), (2.0, "not clearly different: the best")],
+    [
+        (1.0, "is lower than that"),
+        (3.0, "is higher than that"),
+        (2.0, "is close to that"),
+    ],
 )
 def test_the_verdict_on_levy_weighs_errors_and_steps(gmp, word):
     def values(row, column):
@@ -271,7 +275,23 @@ def test_the_verdict_on_levy_weighs_errors_and_steps(gmp, word):
     assert "2^16 under SP" in verdict
     assert "stays below 1 under GmP." in verdict
     assert "no step of Adam exceeds 7.27 rates, here 0.73" in verdict
-    assert word in verdict
+    assert verdict.count(word) == 2
+
+
+def test_the_verdict_on_banana_lets_the_others_have_the_large_rate_too():
+    def values(row, column):
+        if column.startswith("largest"):
+            return [1.0, 2.0]
+        return {"GmP": [5.0, 5.1], "SP": [4.0, 4.2] if column.endswith("0.1") else [7.0, 7.2]}.get(
+            row, [8.0, 9.0]
+        )
+
+    verdict = filled(evolution.BANANA, values).verdict
+    assert (
+        "At the paper's rates the error under GmP, 5.0, is lower than that under the best of the others, SP, 7.1"
+        in verdict
+    )
+    assert "either rate it is higher than that under the best of the others, SP at rate 0.1, 4.1" in verdict
 
 
 def test_the_widest_range_of_rates_is_named():

@@ -85,7 +85,7 @@ def levy(table: Table, store: Store) -> list[Figure]:
         "the characteristic point of each unit; the slider goes through training."
     )
     steps = _course(table, store, "moved", "largest step of a characteristic point")
-    powers = range(-16, 25, 4)
+    powers = range(-40, 25, 8)
     ticks = {"tickvals": [2.0**power for power in powers], "ticktext": [f"2^{power}" for power in powers]}
     steps.plot.update_yaxes(type="log", **ticks)
     return [Figure("Training on Levy, at the paper's rates", alt, plot), steps]
@@ -135,12 +135,18 @@ def _banana_frame(arrays: Arrays, frame: int, colour: str) -> list[Any]:
     grid = arrays["probe"].reshape(side, side, 2)
     # Only the sign near 0 is drawn: a byte a point is enough, and a frame stays small.
     logits = np.round(127 * np.clip(arrays["outputs"][frame], -1, 1)).astype(np.int8).reshape(side, side)
+    bold = {"color": PALETTE[5], "width": 3}
     level = {"start": 0, "end": 0, "size": 1, "coloring": "none"}
     return [
         go.Scatter(x=x, y=y, mode="lines", line={"color": PALE, "width": 1}),
         go.Scatter(x=stars[:, 0], y=stars[:, 1], mode="markers", marker={"symbol": "star", "color": colour}),
         go.Contour(
-            x=grid[:, 0, 0], y=grid[0, :, 1], z=logits.T, contours=level, line_width=3, showscale=False
+            x=grid[:, 0, 0],
+            y=grid[0, :, 1],
+            z=logits.T,
+            contours=level,
+            line={"color": PALETTE[5], "width": 3},
+            showscale=False,
         ),
     ]
 
@@ -257,7 +263,7 @@ def _course(table: Table, store: Store, name: str, title: str) -> Figure:
     for method, arrays in _found(table, store, dict.fromkeys(METHODS, LARGE)).items():
         y = np.rad2deg(arrays[name]) if name == "turned" else arrays[name]
         plot.add_scatter(x=arrays["course"], y=y, name=method, mode="lines", line_color=COLOURS[method])
-    plot.update_xaxes(title="step of training").update_yaxes(title=title)
+    plot.update_xaxes(title="step of training", type="log").update_yaxes(title=title)
     alt = (
         f"Lines of the {title} over training at rate {LARGE:g}, one a parameterization: lower is more stable."
     )

@@ -93,7 +93,7 @@ UCI = Study(
         "10 random 80/20 splits, the same for all methods; standardised features, MAE loss, Adam, full batch, "
         "at most 5000 epochs, Glorot's initial weights (and their lengths as GmP's initial scales), in "
         "float32 (the authors': float64). The first four rows do as the authors did: the rate of gmp C.3 (0.1 "
-        "for GmP, 0.01 for the others); the rate is cut to a tenth after 50 epochs without a better *test* "
+        "for GmP, 0.01 for the others); the rate is cut to a tenth after 50 epochs without a better test "
         "error, training ends after 100, and the weights with the best test error count. Those held out never "
         "look at the test part before the end: a fifth of the training part decides all that, and chooses "
         "the rate, from 0.001 to 0.3, for each split. ± is the standard error."
