@@ -26,7 +26,11 @@ def build_double():
 def batches():
     return [(torch.eye(3), torch.zeros(3)), (-torch.eye(3), torch.zeros(3))]
 
-number = 3.0
+def generated():
+    yield from batches()
+
+def none():
+    return []
 
 def nothing():
     return None
@@ -120,11 +124,20 @@ def test_a_pickled_network_is_loaded_only_if_it_is_trusted(relucid, weights):
 
 
 @pytest.mark.parametrize(
-    "data, inputs", [("x.npy", 7), ("x.pt", 7), ("x.safetensors", 7), ("my_net:batches", 6)]
+    "data, inputs",
+    [
+        ("x.npy", 7),
+        ("x.pt", 7),
+        ("x.safetensors", 7),
+        ("x64.npy", 7),
+        ("my_net:batches", 6),
+        ("my_net:generated", 6),
+    ],
 )
 def test_examine_counts_on_data(relucid, weights, data, inputs):
     x = torch.randn(7, 3)
     np.save("x.npy", x.numpy())
+    np.save("x64.npy", x.double().numpy())
     torch.save(x, "x.pt")
     save_file({"inputs": x}, "x.safetensors")
     torch.save(weights, "w.pt")
@@ -156,6 +169,8 @@ def test_examine_counts_on_data(relucid, weights, data, inputs):
         ),
         ("examine my_net:build --example 1,3 --checkpoint list.pt", "list.pt holds no weights by name"),
         ("examine my_net:build --data list.pt", "list.pt holds a list, not one tensor of inputs"),
+        ("examine my_net:build --data my_net:none", "--data has no inputs"),
+        ("examine my_net:build --example 1,7", "the network does not take these inputs: mat1 and mat2"),
         ("examine my_net:build --example 1,3 -o there/page.html", "there is no directory"),
         ("report squars", "there is no study 'squars'"),
     ],

@@ -54,7 +54,7 @@ def convert(
     said = {"layers": "auto" if layers == ["auto"] else layers, "tolerance": tolerance, "budget": budget}
     options: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     network = build(factory, checkpoint, unsafe=unsafe).eval()
-    batches = {} if data is None else {"data": batches_of(data)}
+    batches = {} if data is None else {"data": batches_of(data, network)}
     converted = change(network, example_of(example, network), **options, **batches)
     description = {
         "network": factory,

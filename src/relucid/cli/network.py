@@ -63,13 +63,11 @@ def example_of(shape: str, network: nn.Module) -> Tensor:
     sizes = shape.split(",")
     if not all(size.strip().isdecimal() for size in sizes):
         raise ValueError(f"--example {shape} is no shape: give whole numbers, such as 1,3,32,32")
-    generator = torch.Generator().manual_seed(0)
-    dtypes = [p.dtype for p in network.parameters() if p.is_floating_point()]
-    return torch.randn(*map(int, sizes), generator=generator, dtype=dtypes[0] if dtypes else None)
+    return _like(torch.randn(*map(int, sizes), generator=torch.Generator().manual_seed(0)), network)
 
 
-def batches_of(data: str) -> Iterable[Any]:
-    """Batches of inputs, from a file or a function of the user's."""
+def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
+    """Batches of inputs from a function of the user's, or from a file, in the precision of the network's weights."""
     if Path(data).suffix not in (".npy", ".pt", ".pth", ".safetensors"):
         found = imported(data)
         batches: Iterable[Any] = found() if callable(found) else found
@@ -82,8 +80,15 @@ def batches_of(data: str) -> Iterable[Any]:
         (inputs,) = inputs.values()
     if not isinstance(inputs, Tensor):
         raise TypeError(f"{data} holds a {type(inputs).__name__}, not one tensor of inputs")
-    split: tuple[Tensor, ...] = inputs.split(BATCH)
+    split: tuple[Tensor, ...] = _like(inputs, network).split(BATCH)
     return split
+
+
+def _like(inputs: Tensor, network: nn.Module) -> Tensor:
+    """Inputs in the precision of the network's weights, if they are no whole numbers."""
+    floating = (parameter for parameter in network.parameters() if parameter.is_floating_point())
+    weight = next(floating, inputs)
+    return inputs.to(weight.dtype) if inputs.is_floating_point() else inputs
 
 
 def imported(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,14 +58,17 @@ def examine(
     if output is not None:
         check(output, force)
     network = build(factory, checkpoint, unsafe=unsafe)
-    batches = None if data is None else batches_of(data)
+    batches = None if data is None else batches_of(data, network)
     if example is not None:
         first = example_of(example, network)
     elif batches is not None:
-        first = _first(batches)
+        first, batches = _peek(batches)
     else:
         raise ValueError("say what goes into the network: --example 1,3,32,32, or --data with inputs")
-    found = inspect.examine(network, first, batches)
+    try:
+        found = inspect.examine(network, first, batches)
+    except RuntimeError as error:
+        raise ValueError(f"the network does not take these inputs: {str(error).splitlines()[0]}") from error
     if as_json:
         typer.echo(json.dumps(found.to_dict()))
     else:
@@ -77,7 +81,9 @@ def examine(
         typer.echo(f"Written to {output}", err=True)
 
 
-def _first(batches: Iterable[Any]) -> Any:
-    """The inputs of the first batch, without labels after them."""
-    batch = next(iter(batches))
-    return batch[0] if isinstance(batch, tuple | list) else batch
+def _peek(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
+    """The inputs of the first batch, without labels after them, and all batches."""
+    rest = iter(batches)
+    for batch in rest:
+        return batch[0] if isinstance(batch, tuple | list) else batch, chain([batch], rest)
+    raise ValueError("--data has no inputs")
