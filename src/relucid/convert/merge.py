@@ -234,10 +234,10 @@ def _share(net: fx.GraphModule, relu: Node, node: Node, pairs: Sequence[Pair]) -
     setattr(layer, "out_features" if isinstance(layer, nn.Linear) else "out_channels", len(kept))
     net.set_submodule(str(relu.target), CReLU(dim, paired=len(pairs)))
     scale = torch.tensor([1.0] * len(kept) + ratios, dtype=torch.float64)
-    ratio = scale[len(kept) :]
+    r = scale[len(kept) :]
     mix = torch.eye(len(rows), dtype=torch.float64)[first + rest]
-    mix[range(len(pairs)), first] = 1 / (1 + ratio.square())
-    mix[range(len(pairs)), second] = -ratio / (1 + ratio.square())
+    mix[range(len(pairs)), first] = 1 / (1 + r.square())
+    mix[range(len(pairs)), second] = -r / (1 + r.square())
     return Layout(dim, torch.tensor(first + rest + second), scale), Target(rectified, mix)
 
 

@@ -48,9 +48,16 @@ def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Pa
     pairs = sum(_fewer(net, whole).values())
     metrics = {"pairs": float(pairs)}
     for share in SHARES:
-        limit = {"budget": torch.inf, "pairs": round(share * pairs)}
-        merging = batches if method == MERGE_DATA else None
-        merged = to_crelu(net, example, LAYERS, "merge", tolerance=OPPOSITE, **limit, data=merging).model
+        merged = to_crelu(
+            net,
+            example,
+            LAYERS,
+            "merge",
+            tolerance=OPPOSITE,
+            budget=torch.inf,
+            pairs=round(share * pairs),
+            data=batches if method == MERGE_DATA else None,
+        ).model
         if method in (PRUNE, PRUNE_DATA):
             counts = _fewer(net, merged)
             less, parameters = pruned(net, counts, example, batches), _parameters_left(net, counts)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 
 from relucid.data import Data, Part
 from relucid.models import create
@@ -99,7 +100,9 @@ def network(config: dict[str, Any], data: Data[Part]) -> nn.Sequential:
         layers[name] = module
         if name.startswith("pool"):
             layers[f"dropout_{name}"] = nn.Dropout(of_pooled)
-    return nn.Sequential(layers).to(memory_format=torch.channels_last)  # the same, a third faster
+    whole = nn.Sequential(layers)
+    convert_conv2d_weight_memory_format(whole, torch.channels_last)  # the same, a third faster
+    return whole
 
 
 def _published(figures: dict[str, tuple[Published, Published, Published, Published]]) -> dict[str, Any]:

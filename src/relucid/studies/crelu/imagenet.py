@@ -113,7 +113,7 @@ def _photos(name: str) -> tuple[Examples, Examples, Examples]:
 
 def _phases(net: torch.nn.Module) -> dict[str, float]:
     """Correlations of the weights that leave the two phases of CReLU units (crelu Table 6: conv1-7)."""
-    metrics = {}
+    metrics: dict[str, float] = {}
     for number in range(1, 12):
         if isinstance(net.get_submodule(f"act{number}"), CReLU):
             weight = net.get_submodule(f"conv{number + 1}").weight

@@ -58,7 +58,8 @@ def random_mu(dimension: int, others: int) -> float:
 
 def _pairing(network: nn.Sequential) -> tuple[Metrics, Arrays]:
     """Mean mu of every layer (crelu Section 2.1), that of random filters, and how far it is below."""
-    metrics, arrays = {}, {}
+    metrics: Metrics = {}
+    arrays: Arrays = {}
     for name in LAYERS:
         found = pairing(_weight(network, name))
         mu, random = float(found.opposite.nanmean()), random_mu(found.dimension, found.others)
@@ -70,7 +71,7 @@ def _pairing(network: nn.Sequential) -> tuple[Metrics, Arrays]:
 
 def _phase(network: nn.Sequential) -> Metrics:
     """Correlation of the weights that leave the two phases, of the same and of different units (crelu Table 6)."""
-    metrics = {}
+    metrics: Metrics = {}
     for name, following in pairwise([*LAYERS, "conv8"]):
         found = phase_correlation(_weight(network, following))
         metrics |= {f"{name} pair": found.pair[0], f"{name} non-pair": found.non_pair[0]}

@@ -26,8 +26,8 @@ def pictures(name: str, train: int | None = None, test: int | None = None, seed:
 def enlarged(factor: int) -> Data[Part]:
     """Handwritten digits, each pixel of which has become a square."""
     data = digits()
-    parts = [
-        Part(part.inputs.repeat_interleave(factor, 2).repeat_interleave(factor, 3), part.targets)
-        for part in (data.train, data.test)
-    ]
-    return Data(*parts, classes=data.classes)
+
+    def enlarge(part: Part) -> Part:
+        return Part(part.inputs.repeat_interleave(factor, 2).repeat_interleave(factor, 3), part.targets)
+
+    return Data(enlarge(data.train), enlarge(data.test), data.classes)
