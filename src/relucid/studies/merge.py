@@ -13,7 +13,7 @@ from relucid.convert.refit import refit
 from relucid.data import Part
 from relucid.models import create
 from relucid.studies.crelu.pictures import pictures
-from relucid.studies.crelu.words import difference, mean
+from relucid.studies.words import difference, mean
 from relucid.studies.run import Result
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from relucid.data import holdout
-from relucid.studies.crelu.words import Difference, difference
+from relucid.studies.words import Difference, difference
 from relucid.studies.run import Result
 from relucid.studies.structure.images import AUGMENT, RECIPE, build, load, parameters
 from relucid.studies.study import Column, Scale, Study

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from relucid.inspect import random_layer, random_ratio, ratio_of_layer
-from relucid.studies.crelu.words import mean
+from relucid.studies.words import mean
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 

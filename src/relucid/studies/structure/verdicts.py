@@ -1,6 +1,6 @@
 """A sentence about the differences between rows of a table."""
 
-from relucid.studies.crelu.words import difference
+from relucid.studies.words import difference
 from relucid.studies.table import LEVEL, Table
 
 
