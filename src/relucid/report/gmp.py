@@ -145,7 +145,7 @@ def _banana_frame(arrays: Arrays, frame: int, colour: str) -> list[Any]:
             y=grid[0, :, 1],
             z=logits.T,
             contours=level,
-            line={"color": PALETTE[5], "width": 3},
+            line=bold,
             showscale=False,
         ),
     ]
