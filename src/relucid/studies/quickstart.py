@@ -25,7 +25,7 @@ CONVERSIONS: dict[str, Callable[..., Conversion]] = {
     "crelu": to_crelu,
     "geometric": to_geometric,
 }
-UNCHANGED = "ReLU, unchanged"
+UNCHANGED = "ReLU"
 
 
 class Digits(nn.Module):
@@ -110,15 +110,15 @@ def _activity(found: Examination) -> dict[str, np.ndarray]:
 
 def verdict(table: Table) -> str:
     """What the conversions kept, what the examination found, and which networks ended better or worse."""
-    moved = max(_mean(table, row, "outputs moved, 10⁻⁶") for row in table.study.rows)
-    dead, paired = (
-        mean(run["metrics"][name] for run in table.runs if "error" in run["metrics"])
-        for name in ("dead_before", "paired_before")
+    moved = max(_mean(table, row, "moved 10⁻⁶") for row in table.study.rows)
+    error, dead, paired = (
+        mean(run["metrics"][name] for run in table.runs if run["state"] == "finished")
+        for name in ("error_before", "dead_before", "paired_before")
     )
     words = {True: "better", False: "worse"}
     cells = {row: table.cells[row, "test error %"] for row in table.study.rows}
     told = [
-        f"{row} ended {words[cell.better]} ({cell.mean:.2f} % wrong, unchanged {cells[UNCHANGED].mean:.2f} %)"
+        f"{row} ended {words[cell.better]} ({cell.mean:.2f} %)"
         for row, cell in cells.items()
         if cell.better is not None
     ]
@@ -129,9 +129,10 @@ def verdict(table: Table) -> str:
     if rest:
         told.append(f"the difference that {_list(rest)} made {chance}")
     return (
-        f"Conversions moved no output by more than {moved:.1f} millionths of the largest one. Before them "
-        f"{dead:.1f} % of the ReLU units were dead and {paired:.1f} % of the filters had an opposite partner. "
-        f"After as many epochs, {'; '.join(told)}."
+        f"Conversions moved no output by more than {moved:.1f} millionths of the largest one. The ReLU network erred "
+        f"on {error:.1f} % of the test digits before them, {dead:.1f} % of its units were dead and {paired:.1f} % of its "
+        f"filters had an opposite partner. Trained on unchanged it errs on {cells[UNCHANGED].mean:.2f} %; of the "
+        f"converted ones, {'; '.join(told)}."
     )
 
 
@@ -152,19 +153,18 @@ STUDIES = (
         run=run,
         rows={
             UNCHANGED: {"convert": []},
-            "to_crelu": {"convert": ["crelu"]},
-            "to_geometric": {"convert": ["geometric"]},
-            "to_heavy_ball": {"convert": ["heavy_ball"]},
+            "CReLU": {"convert": ["crelu"]},
+            "geometric": {"convert": ["geometric"]},
+            "heavy ball": {"convert": ["heavy_ball"]},
             "all three": {"convert": ["heavy_ball", "crelu", "geometric"]},
         },
         columns={
-            "test error % before": Column("error_before", best=None),
             "test error %": Column("error"),
             "parameters": Column("parameters", best=None, digits=0),
             "seconds": Column("seconds", best=None, digits=1),
-            "outputs moved, 10⁻⁶": Column("difference", best=None, digits=1),
-            "dead units %": Column("dead", best=None, digits=1),
-            "opposite filters %": Column("paired", best=None, digits=1),
+            "moved 10⁻⁶": Column("difference", best=None, digits=1),
+            "dead %": Column("dead", best=None, digits=1),
+            "paired %": Column("paired", best=None, digits=1),
         },
         scales={
             "small": Scale({"before": 6, "after": 30, "channels": 16}, seconds=8),
@@ -178,8 +178,9 @@ STUDIES = (
             "A residual network of seven convolutions is trained for 6 epochs, converted, and trained on for 30, by "
             "the same recipe in all rows. A seed decides the split into 360 training and 1437 test digits, the "
             "initial weights and the order of examples: until they are converted, the networks of a seed are one and "
-            "the same. Dead units and opposite filters are those of the network trained on, on the training digits; "
-            "seconds are those of training on."
+            "the same. Moved: the largest difference of an output by conversion, as a share of the largest output. "
+            "Dead units and filters paired with an opposite one are those of the network trained on; seconds are those of "
+            "training on."
         ),
     ),
 )

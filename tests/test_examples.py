@@ -1,0 +1,70 @@
+"""Every example runs as a script, and does what it says."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(name: str) -> str:
+        command = [sys.executable, str(EXAMPLES / name)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def numbers(pattern: str, text: str) -> list[float]:
+    return [float(number) for number in re.findall(pattern, text)]
+
+
+def test_a_plain_loop_learns_and_geometric_boundaries_move_steadily(run):
+    said = run("plain_loop.py")
+    assert max(numbers(r"test error ([\d.]+) %", said)) < 10
+    standard, geometric = numbers(r"turns by at most ([\d.]+)°", said)
+    assert geometric < standard
+
+
+@pytest.mark.slow
+def test_a_lightning_module_learns_and_its_boundaries_are_watched(run):
+    said = run("lightning_module.py")
+    assert numbers(r"test error ([\d.]+) %", said)[0] < 15
+    assert len(numbers(r"moves by at most ([\d.]+)", said)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None,
+    reason="needs Hugging Face's Trainer: pip install transformers",
+)
+def test_hugging_face_s_trainer_trains_a_converted_network(run):
+    said = run("hugging_face.py")
+    assert max(numbers(r"moved by at most (\S+)", said)) < 1e-5
+    assert numbers(r"test error ([\d.]+) %", said)[0] < 20
+
+
+@pytest.mark.slow
+def test_a_converted_network_is_trained_on_and_exported_with_the_same_outputs(run, tmp_path):
+    said = run("convert_and_export.py")
+    assert max(numbers(r"moved by at most (\S+)", said)) < 1e-4
+    before, after = numbers(r"test error ([\d.]+) %", said)
+    assert after < before
+    assert numbers(r"outputs differ by at most (\S+)", said)[0] < 1e-4
+    assert (tmp_path / "digits.onnx").exists()
+
+
+@pytest.mark.slow
+def test_a_thousand_layers_learn_in_a_fraction_of_the_memory(run):
+    said = run("thousand_layers.py")
+    losses = numbers(r"training loss ([\d.]+)", said)
+    assert losses[-1] < losses[0]
+    reversible, ordinary = numbers(r"([\d.]+) MB", said)
+    assert reversible < ordinary / 100
