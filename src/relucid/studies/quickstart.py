@@ -130,8 +130,8 @@ def verdict(table: Table) -> str:
         told.append(f"the difference that {_list(rest)} made {chance}")
     return (
         f"Conversions moved no output by more than {moved:.1f} millionths of the largest one. The ReLU network erred "
-        f"on {error:.1f} % of the test digits before them, {dead:.1f} % of its units were dead and {paired:.1f} % of its "
-        f"filters had an opposite partner. Trained on unchanged it errs on {cells[UNCHANGED].mean:.2f} %; of the "
+        f"on {error:.1f} % of the test digits before them, {dead:.1f} % of its units were dead and {paired:.1f} % of "
+        f"its filters had an opposite partner. Trained on unchanged it errs on {cells[UNCHANGED].mean:.2f} %; of the "
         f"converted ones, {'; '.join(told)}."
     )
 
@@ -179,8 +179,8 @@ STUDIES = (
             "the same recipe in all rows. A seed decides the split into 360 training and 1437 test digits, the "
             "initial weights and the order of examples: until they are converted, the networks of a seed are one and "
             "the same. Moved: the largest difference of an output by conversion, as a share of the largest output. "
-            "Dead units and filters paired with an opposite one are those of the network trained on; seconds are those of "
-            "training on."
+            "Dead units and filters paired with an opposite one are those of the network trained on; seconds are those "
+            "of training on."
         ),
     ),
 )
