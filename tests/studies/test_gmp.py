@@ -297,7 +297,7 @@ def test_the_verdict_on_banana_lets_the_others_have_the_large_rate_too():
 def test_the_widest_range_of_rates_is_named():
     def values(row, column):
         wide = row.endswith("BN")
-        return [1.0] if column == "0.01" or (wide and column in ("0.003", "0.03")) else [2.0]
+        return [1.0] if column == "rate 0.01" or (wide and column in ("rate 0.003", "rate 0.03")) else [2.0]
 
     verdict = filled(rates.RATES_STUDY, values).verdict
     assert "1.0 under SP, 1.0 under WN, 10.0 under BN, 1.0 under GmP" in verdict

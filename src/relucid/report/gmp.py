@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies import Store, Table
 from relucid.studies.gmp.evolution import LARGE
-from relucid.studies.gmp.problems import BEST_RATES, METHODS
+from relucid.studies.gmp.problems import BEST_RATES, METHODS, RATES
 
 Arrays = Mapping[str, np.ndarray]
 COLOURS = dict(zip(METHODS, PALETTE, strict=False))
@@ -49,9 +49,9 @@ def rates(table: Table, store: Store) -> list[Figure]:
     for place, problem in enumerate(problems):
         for method in METHODS:
             cells = {
-                float(rate): cell
-                for rate in table.study.columns
-                if (cell := table.cells.get((f"{problem} {method}", rate)))
+                rate: cell
+                for rate, column in zip(RATES, table.study.columns, strict=True)
+                if (cell := table.cells.get((f"{problem} {method}", column)))
             }
             plot.add_scatter(
                 x=list(cells),

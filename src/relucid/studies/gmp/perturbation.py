@@ -36,7 +36,7 @@ def run(config: dict[str, Any]) -> Result:
 
 def verdict(table: Table) -> str:
     """Whether small weights make boundaries turn far under SP and WN, and never under GmP."""
-    small, large = (f"{size:g}" for size in (SIZES[-1], SIZES[0]))
+    small, large = (f"size {size:g}" for size in (SIZES[-1], SIZES[0]))
     worst = {
         method: [max(table.cells[method, column].values) for column in (large, small)] for method in KINDS
     }
@@ -45,7 +45,7 @@ def verdict(table: Table) -> str:
         f"A change of {EPSILON:g} turns no boundary by more than {bound:.3f}° under GmP, whatever the weights' size "
         f"(Theorem 3 allows {np.rad2deg(EPSILON):.3f}°), but by up to "
         + " and ".join(f"{worst[method][1]:.0f}° under {method}" for method in ("SP", "WN"))
-        + f" where weights are of size {small}. Where they are of size {large} it is "
+        + f" where weights are of {small}. Where they are of {large} it is "
         + " and ".join(f"{worst[method][0]:.1f}°" for method in ("SP", "WN"))
         + " at most: it is small weights that make the difference."
     )
@@ -56,7 +56,7 @@ PERTURBATION = Study(
     title=f"By how many degrees the boundary of a unit in the plane turns when its parameters grow by {EPSILON:g}",
     run=run,
     rows={method: {"method": method} for method in KINDS},
-    columns={f"{size:g}": Column(f"turn at {size:g}", digits=3) for size in SIZES},
+    columns={f"size {size:g}": Column(f"turn at {size:g}", digits=3) for size in SIZES},
     config={"seed": 0},
     scales={"full": Scale({"units": 1000}, seconds=0.1), "smoke": Scale({"units": 10}, seconds=0.1)},
     repeat={},
@@ -68,7 +68,7 @@ PERTURBATION = Study(
     verdict=verdict,
     figures="relucid.report.gmp:perturbation",
     protocol=(
-        "1000 random units in the plane, weights and biases normally distributed; columns are their standard "
+        "1000 random units in the plane, weights and biases normally distributed; sizes are their standard "
         "deviation (the authors' is 0.001). Mean over the units ± its standard error. Under WN v is taken to "
         "be w, as it is at the start of training; v grows in training whatever w does, and WN gains by that."
     ),

@@ -66,7 +66,7 @@ RATES_STUDY = Study(
         for name, label in LABELS.items()
         for method in METHODS
     },
-    columns={f"{rate:g}": Column(f"error at {rate:g}", digits=3) for rate in RATES},
+    columns={f"rate {rate:g}": Column(f"error at {rate:g}", digits=3) for rate in RATES},
     scales={
         "full": Scale({"splits": 10, "epochs": None}, seconds=150),
         "smoke": Scale({"splits": 2, "epochs": 3}, seconds=1),

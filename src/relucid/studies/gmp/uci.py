@@ -80,7 +80,7 @@ UCI = Study(
     },
     columns={name.title(): Column("error", {"data": name}, digits=3) for name in SETS},
     scales={
-        "full": Scale({"splits": 10, "epochs": None}, seconds=120),
+        "full": Scale({"splits": 10, "epochs": None}, seconds=90),
         "smoke": Scale({"splits": 2, "epochs": 3}, seconds=1),
     },
     repeat={},
