@@ -13,6 +13,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from relucid.studies import Cell, Study, Table, built_in
@@ -124,7 +125,9 @@ def table_of(study: Study) -> Table | None:
     if not path.exists():
         return None
     table = Table.from_dict(study, json.loads(path.read_text()))
-    return table if all(cell.mean is not None for cell in table.cells.values()) else None
+    places = set(product(study.rows, study.columns))
+    complete = set(table.cells) == places and all(cell.mean is not None for cell in table.cells.values())
+    return table if complete else None
 
 
 def state(claim: Claim) -> tuple[str, str]:

@@ -5,8 +5,8 @@ from relucid.models import create
 from relucid.studies import plan, run, table
 from relucid.studies.crelu import STUDIES, convpool, imagenet, learned, random, vgg
 from relucid.studies.crelu.measures import LAYERS, measured, random_mu
-from relucid.studies.words import difference
 from relucid.studies.table import Cell, Table
+from relucid.studies.words import difference
 
 BY_NAME = {study.name: study for study in STUDIES}
 

@@ -73,7 +73,7 @@ def test_parameters_left_are_those_of_the_network_that_has_no_such_filters(plain
 @pytest.mark.parametrize(
     "merged, words",
     [
-        ((30.0, 31.0), "without data -10.00 ± 0.71 (p = 0.005), the claim holds here"),
+        ((30.0, 31.0), "25% without data -10.00 ± 0.71 (p = 0.005), the claim holds here"),
         ((40.0, 41.0), "no more than noise"),
     ],
 )

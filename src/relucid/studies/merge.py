@@ -13,10 +13,10 @@ from relucid.convert.refit import refit
 from relucid.data import Part
 from relucid.models import create
 from relucid.studies.crelu.pictures import pictures
-from relucid.studies.words import difference, mean
 from relucid.studies.run import Result
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
+from relucid.studies.words import difference, mean
 from relucid.train import Fitted, Machine, Recipe, fit
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -126,16 +126,16 @@ def _parameters_left(net: nn.Module, counts: Counts) -> int:
 def verdict(table: Table) -> str:
     """What can be merged for free, and merging against pruning, with and without data."""
     whole = mean(table.cells[MERGE, label(0.0)])
+    said = []
+    for share in (0.25, 0.5):
+        for how, (merged, cut) in {"without": (MERGE, PRUNE), "with": (MERGE_DATA, PRUNE_DATA)}.items():
+            found = difference(table.cells[merged, label(share)], table.cells[cut, label(share)])
+            said.append(f"{share:.0%} {how} data {found}, {found.judged()}")
     rises = {row: mean(table.cells[row, label(1.0)]) - whole for row in table.study.rows}
-    half = {
-        "without data": difference(table.cells[MERGE, label(0.5)], table.cells[PRUNE, label(0.5)]),
-        "with data": difference(table.cells[MERGE_DATA, label(0.5)], table.cells[PRUNE_DATA, label(0.5)]),
-    }
-    said = "; ".join(f"{how} {found}, {found.judged()}" for how, found in half.items())
     ends = ", ".join(f"{row} {rise:+.1f}" for row, rise in rises.items())
     return (
-        f"The whole network errs on {whole:.1f}%. With half of the pairs merged, less pruning as many filters: {said}. "
-        f"With all of them, points more than the whole network: {ends}."
+        f"The whole network errs on {whole:.1f}%. Points that merging costs more than pruning as many filters: "
+        f"{'; '.join(said)}. With all pairs gone, points more than the whole network: {ends}."
     )
 
 

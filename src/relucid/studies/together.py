@@ -4,11 +4,11 @@ import math
 from typing import Any
 
 from relucid.data import holdout
-from relucid.studies.words import Difference, difference
 from relucid.studies.run import Result
 from relucid.studies.structure.images import AUGMENT, RECIPE, build, load, parameters
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import LEVEL, Cell, Table, p_value
+from relucid.studies.words import Difference, difference
 from relucid.train import Machine, Recipe, fit
 
 CRELU, GEOMETRIC, HEAVY_BALL = (

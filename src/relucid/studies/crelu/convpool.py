@@ -12,10 +12,10 @@ from relucid.models import create
 from relucid.studies.crelu.measures import measured
 from relucid.studies.crelu.pictures import pictures
 from relucid.studies.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, VOTE, tested, trained
-from relucid.studies.words import difference, mean
 from relucid.studies.run import Result
 from relucid.studies.study import Column, Published, Scale, Study
 from relucid.studies.table import Table
+from relucid.studies.words import difference, mean
 from relucid.train import Machine, Recipe
 
 BASELINE, HALF = "Baseline", "CReLU (half)"

@@ -9,10 +9,10 @@ from relucid.inspect import phase_correlation
 from relucid.models import create, describe
 from relucid.nn import CReLU
 from relucid.studies.crelu.pictures import enlarged
-from relucid.studies.words import mean
 from relucid.studies.run import Result
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
+from relucid.studies.words import mean
 from relucid.train import Machine, Recipe, fit
 
 BASELINE = "Baseline"

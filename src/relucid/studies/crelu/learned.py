@@ -3,9 +3,9 @@
 from relucid.studies.crelu.convpool import BASELINE, HALF, ROWS, SCALES, SCALES100, study
 from relucid.studies.crelu.measures import LAYERS, POOLED
 from relucid.studies.crelu.protocols import SINGLE
-from relucid.studies.words import difference, mean
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
+from relucid.studies.words import difference, mean
 
 PHASED = ("CReLU", HALF)
 NON_PAIR = "non-pair, mean of layers"

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from relucid.inspect import random_layer, random_ratio, ratio_of_layer
-from relucid.studies.words import mean
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
+from relucid.studies.words import mean
 
 KERNEL, REGION = 3, 5  # 3x3 filters at the 3x3 places of a pooling region see 5x5 pixels
 PRINTED, TRUE = "√(1 - K/D), printed D", "√(1 - K/D), true D"

@@ -1,7 +1,7 @@
 """A sentence about the differences between rows of a table."""
 
-from relucid.studies.words import difference
 from relucid.studies.table import LEVEL, Table
+from relucid.studies.words import difference
 
 
 def differences(table: Table, pairs: list[tuple[str, str]], columns: list[str]) -> str:
