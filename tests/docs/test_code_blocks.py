@@ -1,0 +1,50 @@
+"""Whatever the README and the documentation show, runs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from relucid.cli.app import app
+from relucid.models import registry
+
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def commands() -> list[str]:
+    """Every line that begins with `relucid`, its comment left out."""
+    lines = (line for page in PAGES.values() for block in blocks(page, "") for line in block.splitlines())
+    return sorted({line.partition("#")[0].strip() for line in lines if line.startswith("relucid ")})
+
+
+@pytest.mark.parametrize("page", [name for name, path in PAGES.items() if blocks(path, "python")])
+def test_the_python_on_a_page_runs_from_top_to_bottom(page, monkeypatch, tmp_path):
+    monkeypatch.setattr(registry, "BACKBONES", dict(registry.BACKBONES))  # a page adds one
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks(PAGES[page], "python"):
+        exec(compile(block, page, "exec"), names)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_on_a_page_exists_with_its_options(command):
+    _, name, *arguments = shlex.split(command)
+    known = typer.main.get_command(app).commands
+    known[name].make_context(name, arguments, resilient_parsing=False)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_links_to_is_there(page):
+    text = re.sub(r"^```.*?^```", "", PAGES[page].read_text(), flags=re.DOTALL | re.MULTILINE)
+    targets = re.findall(r"\]\((?!http)([^)#]+)", text)
+    missing = [target for target in targets if not (PAGES[page].parent / target).exists()]
+    assert not missing
