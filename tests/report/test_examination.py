@@ -16,7 +16,7 @@ from relucid.report.examination import (
     words,
 )
 
-PLANTED = '<script>alert("planted")</script>'
+PLANTED = "<script>alert('planted')</script>"  # torch.fx takes no double quotes in a name
 
 
 @pytest.fixture
@@ -29,6 +29,7 @@ def network():
     net = nn.Sequential(conv, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), hidden, nn.ReLU())
     net.add_module(PLANTED, nn.Linear(6, 5))
     net.add_module("last", nn.ReLU())
+    net.add_module("out", nn.Linear(5, 2))
     return net
 
 
@@ -50,7 +51,7 @@ def values(network, inputs):
 
 def test_everything_is_escaped(found, without_library):
     page = without_library(examination_page(found, Subject(PLANTED, PLANTED, "1,3,8,8", PLANTED)))
-    assert "&lt;script&gt;alert(&#34;planted&#34;)" in page
+    assert "&lt;script&gt;alert(&#39;planted&#39;)" in page
     assert PLANTED not in page
 
 
@@ -85,6 +86,22 @@ def test_each_finding_comes_with_the_command_that_addresses_it(found):
         (command[command.index("--to") + 1], command[command.index("--layers") + 1]) for command in commands
     }
     assert {("merge", "0"), ("crelu", "4"), ("geometric", "4")} <= told
+    assert {command[command.index("--to") + 1] for command in commands if "--data" in command} == {"merge"}
+
+
+def test_the_commands_convert_the_layers_that_were_found(found, network, relucid, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(network, "net.pt")
+    (tmp_path / "net.py").write_text("import torch\nbuild = torch.load('net.pt', weights_only=False)")
+    told = [
+        command
+        for _, command in remedies(found.findings, Subject("net.py:build", example="9,3,8,8"))
+        if command
+    ]
+    for number, command in enumerate(told):
+        status, shown, complaint = relucid(*shlex.split(command)[1:-1], str(number))
+        assert status == 0, complaint
+        assert "changed: " in shown
 
 
 def test_findings_of_one_remedy_are_told_together(found):

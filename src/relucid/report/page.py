@@ -14,7 +14,6 @@ from plotly.offline import get_plotlyjs
 from relucid import __version__
 from relucid.report.figure import DARK, LIGHT, Figure
 
-
 Mood = Literal["", "good", "bad", "dim"]
 
 
