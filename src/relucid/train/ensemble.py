@@ -92,7 +92,8 @@ def ensemble(
     )
     _keep_freed_memory()
     width = max(parameter.shape[0] for parameter in networks[0].parameters())
-    for members in torch.arange(count).split(max(1, LARGEST // (len(train[0]) * width))):
+    rows = min(batch_size or len(train[0]), len(train[0]))
+    for members in torch.arange(count).split(max(1, LARGEST // (rows * width))):
         stack = _Stack(members.tolist(), networks, train, monitor, rates, seeds)
         for epoch in range(epochs):
             losses = stack.learn(loss, batch_size, observe)
