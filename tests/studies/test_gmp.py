@@ -63,6 +63,18 @@ def test_uci_runs_both_protocols(data):
     assert found.verdict.startswith("As published, GmP has the lowest mean error on ")
 
 
+def test_batches_make_a_difference(data):
+    config = {"data": "yacht", "method": "SP", "stop_on": "test", "rates": [0.01], "splits": 1, "epochs": 2}
+    full, batches = (uci.run({**config, **more}).metrics["error"] for more in ({}, {"batch_size": 50}))
+    assert full != batches
+
+
+def test_the_two_larger_sets_are_those_that_do_not_fit_into_a_batch():
+    (size,) = {each.config["batch_size"] for each in plan(uci.BATCHES, "full")}
+    assert [name.title() for name, (rows, *_) in UCI.items() if rows * 4 // 5 > size] == list(uci.LARGE_SETS)
+    assert not {each.key for each in plan(uci.BATCHES, "full")} & {each.key for each in plan(uci.UCI, "full")}
+
+
 @pytest.mark.parametrize("name", ["gmp/levy", "gmp/banana", "gmp/perturbation"])
 def test_a_figure_runs_and_is_judged(name, data):
     found = smoke(BY_NAME[name], data)
@@ -238,7 +250,7 @@ def test_what_is_far_from_the_paper_is_told():
     verdict = filled(study, values).verdict
     assert "GmP has the lowest mean error on 5 of 6 sets" in verdict
     assert "23 of 24 means" in verdict
-    assert "(how many away): GmP on Boston 3.777 instead of 3.057 (5)." in verdict
+    assert "(how many away): GmP on Boston 3.777 instead of 3.057 (5.0)." in verdict
 
 
 def test_differences_are_judged_split_by_split():
