@@ -179,8 +179,8 @@ STUDIES = (
             "the same recipe in all rows. A seed decides the split into 360 training and 1437 test digits, the "
             "initial weights and the order of examples: until they are converted, the networks of a seed are one and "
             "the same. Moved: the largest difference of an output by conversion, as a share of the largest output. "
-            "Dead units and filters paired with an opposite one are those of the network trained on; CPU seconds are those "
-            "of training on."
+            "Dead units and filters paired with an opposite one are those of the network trained on; CPU seconds are "
+            "those of training on."
         ),
     ),
 )
