@@ -84,6 +84,15 @@ def test_the_verdict_follows_the_figures(merged, words):
         for row, values in rows.items()
         for share in SHARES
     }
-    said = STUDY.verdict(Table(STUDY, "small", cells, []))
+    runs = [
+        {
+            "config": {"method": row},
+            "metrics": {f"error at {share}": 40 + share for share in SHARES}
+            | {f"parameters at {share}": 100 - (20 if row == PRUNE else 10) * share for share in SHARES},
+        }
+        for row in STUDY.rows
+    ]
+    said = STUDY.verdict(Table(STUDY, "small", cells, runs))
     assert words in said
+    assert f"At equal parameters, 95: merge {sum(merged) / 2:.1f}%, pruning 40.2%" in said
     assert f"{PRUNE} {40.5 - sum(merged) / 2:+.1f}" in said

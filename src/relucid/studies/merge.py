@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -135,8 +136,26 @@ def verdict(table: Table) -> str:
     ends = ", ".join(f"{row} {rise:+.1f}" for row, rise in rises.items())
     return (
         f"The whole network errs on {whole:.1f}%. Points that merging costs more than pruning as many filters: "
-        f"{'; '.join(said)}. With all pairs gone, points more than the whole network: {ends}."
+        f"{'; '.join(said)}. With all pairs gone, points more than the whole network: {ends}. "
+        f"{_at_equal_parameters(table)}"
     )
+
+
+def _at_equal_parameters(table: Table) -> str:
+    """Merging half of the pairs against pruning, between whose shares is interpolated, with as many parameters left."""
+
+    def means(name: str, method: str) -> list[float]:
+        found = [run["metrics"] for run in table.runs if run["config"]["method"] == method]
+        return [sum(each[f"{name} at {share}"] for each in found) / len(found) for share in SHARES]
+
+    said = []
+    for merged, cut in (MERGE, PRUNE), (MERGE_DATA, PRUNE_DATA):
+        left = means("parameters", merged)[SHARES.index(0.5)]
+        pruned_error = np.interp(left, means("parameters", cut)[::-1], means("error", cut)[::-1])
+        said.append(
+            f"{left:,.0f}: {merged} {mean(table.cells[merged, label(0.5)]):.1f}%, {cut} {pruned_error:.1f}%"
+        )
+    return f"At equal parameters, {'; '.join(said)}."
 
 
 def label(share: float) -> str:
