@@ -60,7 +60,7 @@ bench: setup  ## measure against the published formulations; wants a quiet machi
 	$(BIN)/python benchmarks/table.py
 
 docs: setup pages  ## build the site in site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 pages: setup  ## write again what is generated from results/ and the claims
 	$(BIN)/python docs/results.py

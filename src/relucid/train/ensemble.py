@@ -21,7 +21,7 @@ Tensors = dict[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
 Observer = Callable[[int, Tensor, Tensors], None]
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # as torch.optim.Adam has them
-LARGEST = 500_000  # numbers in a layer of all networks that are trained at once: what caches hold, about
+LARGEST = 1_000_000  # numbers a thread, in a layer of all networks trained at once: what caches hold, about
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ def ensemble(
     _keep_freed_memory()
     width = max(parameter.shape[0] for parameter in networks[0].parameters())
     rows = min(batch_size or len(train[0]), len(train[0]))
-    for members in torch.arange(count).split(max(1, LARGEST // (rows * width))):
+    for members in torch.arange(count).split(max(1, LARGEST * torch.get_num_threads() // (rows * width))):
         stack = _Stack(members.tolist(), networks, train, monitor, rates, seeds)
         for epoch in range(epochs):
             losses = stack.learn(loss, batch_size, observe)
