@@ -168,7 +168,7 @@ def test_a_network_that_diverges_stops_alone_and_is_told():
     assert result.losses[-1, 1] < result.losses[0, 1]
 
 
-@pytest.mark.parametrize(("batch_size", "steps_an_epoch"), [(None, 1), (16, 3)])
+@pytest.mark.parametrize("batch_size, steps_an_epoch", [(None, 1), (16, 3)])
 def test_an_observer_sees_parameters_and_buffers_of_the_networks_in_training_after_every_step(
     batch_size, steps_an_epoch
 ):

@@ -182,8 +182,8 @@ def _vector(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor, T
     """The vector w, and the t and p of its derivatives (see the top of this file)."""
     if torch.compiler.is_compiling() or x.is_meta:  # no values to look at
         return _vector_at_zeros(x, scale, latitude)
-    across = x.cos() if latitude else x.sin()
-    t = x.tan() if latitude else x.cos().div_(across)
+    along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
+    t = along.div_(across)
     across[..., 0] *= scale
     p = across.cumprod_(-1)
     if (p[..., -1].abs() <= _small(x) * scale.abs()).any():
