@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from relucid.studies import FORMATS, Table, find
+from relucid.studies import FORMATS, Table, find, plan
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "results"
@@ -41,6 +41,8 @@ def _section(file: str, found: dict[str, Any], table: Table) -> str:
     states = {state: sum(run["state"] == state for run in runs) for state in ("diverged", "failed")}
     troubles = "".join(f", {count} {state}" for state, count in states.items() if count)
     took = timedelta(seconds=round(sum(run["seconds"] for run in runs)))
+    planned = len(plan(study, table.scale))
+    count = f"{len(runs)} runs" if len(runs) == planned else f"{len(runs)} of {planned} runs so far"
     paragraphs = [
         f"## {study.name}",
         f"{study.title}." + (f" Published: {study.source}." if study.source else ""),
@@ -48,7 +50,7 @@ def _section(file: str, found: dict[str, Any], table: Table) -> str:
         f"**Here.** {table.verdict}" if table.verdict else "",
         FORMATS["markdown"](table).rstrip(),
         study.protocol,
-        f"Scale {table.scale}: {len(runs)} runs{troubles}, {took} of computing, {_machines(runs)}. "
+        f"Scale {table.scale}: {count}{troubles}, {took} of computing, {_machines(runs)}. "
         f"Every run: `results/{file}`; again: `relucid run {study.name} --scale {table.scale}`.",
     ]
     return "\n\n".join(filter(None, paragraphs)) + "\n"
