@@ -99,7 +99,7 @@ def test_runs_are_told_by_what_they_differ_in(squares, done):
 def test_the_page_tells_what_the_runs_ran_on(squares, done):
     found = grid_of_environments(done(squares())[0])
     assert found.head == [("", ""), ("8 runs", "")]
-    assert {"python", "torch", "device", "commit"} <= {name.text for name, _ in found.rows}
+    assert {"python", "torch", "device"} <= {name.text for name, _ in found.rows}
 
 
 def test_the_figures_of_a_study_are_drawn_once_a_run_has_finished(squares, done, without_library, tmp_path):
