@@ -387,7 +387,7 @@ class _Rectify(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
-        # Not generate_vmap_rule, which makes a new class at every call: milliseconds.
+        # Not generate_vmap_rule, which builds the rule anew at every call.
         z, scale = mapped_first(info, in_dims, inputs)
         return _Rectify.apply(z, scale.unflatten(0, (-1, *[1] * (z.dim() - scale.dim())))), 0
 

@@ -253,7 +253,7 @@ class _PlainWeightNorm(_WeightNorm):
 
 
 class _OnePassLinear(TorchFunctionMode):
-    """Has linear layers under vmap multiply and add their bias at once, in a third of the time."""
+    """Has linear layers under vmap multiply and add their bias at once."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.linear and not kwargs and len(args) == 3 and args[2] is not None and args[0].dim() == 2:
