@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 
 def unit_vector(angles: Tensor) -> Tensor:
@@ -184,7 +185,7 @@ def _vector(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor, T
         return _vector_at_zeros(x, scale, latitude)
     along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
     t = along.div_(across)
-    across[..., 0] *= scale
+    across[..., 0].mul_(scale)
     p = across.cumprod_(-1)
     if (p[..., -1].abs() <= _small(x) * scale.abs()).any():
         return _vector_at_zeros(x, scale, latitude)
@@ -216,15 +217,15 @@ def _small(x: Tensor) -> float:
     return float(torch.finfo(x.dtype).tiny ** 0.25)
 
 
-def _pull(t: Tensor, p: Tensor, scale: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients in the latitudes (..., n - 1) and in the scale (...) for a gradient g in w, (..., n)."""
+def _pull(t: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """For a gradient g in w, (..., n): the gradient in the latitudes, (..., n - 1), and <g, w>, (...)."""
     own, last = g[..., :-1] * p, g[..., -1] * p[..., -1]
     later = (own * t).flip(-1)  # g_k w_k, from the right
-    later[..., 0] += last
+    later[..., 0].add_(last)
     later = later.cumsum_(-1).flip(-1)
     own[..., :-1].addcmul_(later[..., 1:], t[..., :-1], value=-1)
     own[..., -1].addcmul_(last, t[..., -1], value=-1)
-    return own, later[..., 0] / _beside_zero(scale)
+    return own, later[..., 0]
 
 
 def _push(t: Tensor, p: Tensor, scale: Tensor, v: Tensor, r: Tensor) -> Tensor:
@@ -237,7 +238,7 @@ def _push(t: Tensor, p: Tensor, scale: Tensor, v: Tensor, r: Tensor) -> Tensor:
 def _bend(
     t: Tensor, p: Tensor, scale: Tensor, g: Tensor, pull: Tensor, v: Tensor, r: Tensor
 ) -> tuple[Tensor, Tensor]:
-    r"""Change of ``_pull(t, p, scale, g)`` for a change v of the latitudes and r of the scale.
+    r"""Change of the gradients in the latitudes and in the scale for a change v of the one and r of the other.
 
     The Hessian of <g, w> in the latitudes is :math:`-t_{\min(i,j)} \, \mathrm{pull}_{\max(i,j)}` off the diagonal
     and :math:`-\sum_{k \ge i} g_k w_k` on it.
@@ -253,7 +254,8 @@ class _Direction(torch.autograd.Function):
     """x, scale, sign -> w, t, p for latitudes (sign 1) or angles (sign -1); only w has a derivative."""
 
     @staticmethod
-    def forward(x: Tensor, scale: Tensor, sign: int) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:  # torch binds a longer signature slowly, every time
+        x, scale, sign = inputs
         return _vector(x, scale, latitude=sign == 1)
 
     @staticmethod
@@ -269,8 +271,14 @@ class _Direction(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor | None, *_: None) -> tuple[Tensor | None, Tensor | None, None]:
         if g is None:
             return None, None, None
-        function = _Pull if torch.compiler.is_compiling() else _PullForwardMode
-        return *function.apply(*ctx.saved_tensors, g, ctx.sign), None
+        x, t, p, scale = ctx.saved_tensors
+        if torch.compiler.is_compiling():
+            return *_Pull.apply(x, t, p, scale, g, ctx.sign), None
+        if torch.is_grad_enabled() or any(unpack_dual(each).tangent is not None for each in (x, scale, g)):
+            return *_PullForwardMode.apply(x, t, p, scale, g, ctx.sign), None
+        pull, along = _pull(t, p, g)  # nobody asks for a second derivative
+        in_scale = along / _beside_zero(scale) if ctx.needs_input_grad[1] else None
+        return pull if ctx.sign == 1 else pull.neg_(), in_scale, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
@@ -292,8 +300,8 @@ class _Pull(torch.autograd.Function):
     def forward(
         x: Tensor, t: Tensor, p: Tensor, scale: Tensor, g: Tensor, sign: int
     ) -> tuple[Tensor, Tensor]:
-        pull, in_scale = _pull(t, p, scale, g)
-        return pull if sign == 1 else pull.neg_(), in_scale
+        pull, along = _pull(t, p, g)
+        return sign * pull, along / _beside_zero(scale)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
