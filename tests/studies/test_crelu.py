@@ -5,6 +5,7 @@ from relucid.models import create
 from relucid.studies import plan, run, table
 from relucid.studies.crelu import STUDIES, convpool, imagenet, learned, random, vgg
 from relucid.studies.crelu.measures import LAYERS, measured, random_mu
+from relucid.studies.crelu.pictures import pictures
 from relucid.studies.table import Cell, Table
 from relucid.studies.words import difference
 
@@ -63,9 +64,19 @@ def test_the_full_scale_of_cifar_100_is_that_of_cifar_10_but_for_the_data():
 
 def test_single_trains_three_networks_at_small_scale_and_folds_are_three_of_ten():
     configs = [each.config for each in plan(BY_NAME["crelu/convpool"], "small", only="CReLU")]
-    assert sorted(each["seed"] for each in configs if each["protocol"] == "single") == [0, 1, 2]
-    assert sorted(each["fold"] for each in configs if each["protocol"] == "folds") == [0, 1, 2]
+    for lr in (0.05, 0.01):
+        of_rate = [each for each in configs if each["lr"] == lr]
+        assert sorted(each["seed"] for each in of_rate if each["protocol"] == "single") == [0, 1, 2]
+        assert sorted(each["fold"] for each in of_rate if each["protocol"] == "folds") == [0, 1, 2]
     assert {each["folds"] for each in configs} == {10}
+
+
+def test_shrunk_pictures_have_the_means_of_squares_for_pixels():
+    whole, shrunk = (pictures("digits", train=5, test=5, pool=pool) for pool in (1, 8))
+    squares = whole.train.inputs.unfold(2, 8, 8).unfold(3, 8, 8).float().mean((-2, -1))
+    torch.testing.assert_close(shrunk.train.inputs.float(), squares, atol=0.5, rtol=0)
+    assert shrunk.train.inputs.dtype == whole.train.inputs.dtype
+    assert torch.equal(shrunk.train.targets, whole.train.targets)
 
 
 def test_dropout_is_where_the_source_of_convpool_has_it():

@@ -50,11 +50,21 @@ FULL: dict[str, Any] = {
 }
 LESS = {"dropout": [0, 0], "images": 250, "samples": 32}
 # Small batches, for rectified logits leave the plateau at the start only after some hundreds of steps.
-SMALL = {"width": 0.125, "train": 3000, "test": 5000, "epochs": 9, "steps": [7, 8], "batch_size": 32}
+SMALL = {
+    "width": 0.125,
+    "train": 5000,
+    "test": 5000,
+    "pool": 2,
+    "epochs": 20,
+    "steps": [14, 17],
+    "batch_size": 32,
+}
 SMOKE = {"width": 0.0625, "train": 200, "test": 50, "epochs": 1, "steps": []}
 SCALES = {
     "full": Scale(FULL | {"data": "cifar10"}),
-    "small": Scale(FULL | LESS | SMALL | {"data": "cifar10"}, {"lr": [0.01], "fold": range(3)}, seconds=60),
+    "small": Scale(
+        FULL | LESS | SMALL | {"data": "cifar10"}, {"lr": [0.05, 0.01], "fold": range(3)}, seconds=60
+    ),
     "smoke": Scale(
         FULL | LESS | SMOKE | {"data": "digits"}, {"lr": [0.05], "fold": [0, 1], "seed": [0]}, seconds=2
     ),
@@ -64,7 +74,7 @@ SCALES100 = {"full": Scale(FULL | {"data": "cifar100"}), "smoke": SCALES["smoke"
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
     """Train a ConvPool network as crelu Section 3.1 says, and test it; one of "Single" is measured as well."""
-    data = pictures(config["data"], config["train"], config["test"], config["seed"])
+    data = pictures(config["data"], config["train"], config["test"], config["seed"], config.get("pool", 1))
     recipe = Recipe(
         epochs=config["epochs"],
         lr=config["lr"],
@@ -147,11 +157,11 @@ def verdict(table: Table) -> str:
 PROTOCOL = (
     '"Single": the training loss at the least error on a held-out fifth of the training set is where training on '
     'all of it stops. "Average" and "Vote": networks trained without one of ten folds each. Learning rate from '
-    "{0.25, 0.1, 0.05, 0.01} by the held-out error, 350 epochs. At small scale: rate 0.01, batches of 32, an eighth "
-    "of the width, 3000 training images drawn by the seed, 5000 test images, 9 epochs, no dropout, three of the folds. "
-    "That rate is the one of three settings, tried with single networks and judged by test error, at which both the "
-    "baseline and its half learn; at 0.05 the half collapsed or was worse. One rate serves all five, so that what "
-    "wins here may win at that rate only."
+    "{0.25, 0.1, 0.05, 0.01} by the held-out error, 350 epochs. At small scale: rate from {0.05, 0.01}, batches of "
+    "32, an eighth of the width, 5000 training images drawn by the seed, of 16 pixels a side, 5000 test images, 20 "
+    "epochs, no dropout, three of the folds. A first small scale, with 32 pixels, 3000 images, 9 epochs and the rate "
+    "0.01 for all, was given up: its networks hardly learned (test errors of 58 to 79%), and CReLU (half) against the "
+    "baseline was -3.17 ± 2.34, no more than noise."
 )
 
 

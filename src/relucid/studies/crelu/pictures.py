@@ -1,11 +1,14 @@
 """The images that the studies of crelu train and test on."""
 
 import torch
+from torch.nn.functional import avg_pool2d
 
 from relucid.data import Data, Part, cifar10, cifar100, digits
 
 
-def pictures(name: str, train: int | None = None, test: int | None = None, seed: int = 0) -> Data[Part]:
+def pictures(
+    name: str, train: int | None = None, test: int | None = None, seed: int = 0, pool: int = 1
+) -> Data[Part]:
     """CIFAR-10, CIFAR-100 or, where nothing is to be read, digits of 32 pixels; a random part of them if asked for.
 
     >>> data = pictures("digits", train=100)
@@ -17,10 +20,21 @@ def pictures(name: str, train: int | None = None, test: int | None = None, seed:
         train: so many training images, drawn by ``seed``; all by default.
         test: the first so many test images; all by default.
         seed: of the draw.
+        pool: so many pixels a side become one, their mean.
     """
     data = {"cifar10": cifar10, "cifar100": cifar100, "digits": lambda: enlarged(4)}[name]()
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
-    return Data(data.train.take(order[:train]), data.test.take(range(test or len(data.test))), data.classes)
+    parts = data.train.take(order[:train]), data.test.take(range(test or len(data.test)))
+    return Data(*(shrunk(part, pool) for part in parts), data.classes)
+
+
+def shrunk(part: Part, factor: int) -> Part:
+    """The same images with the mean of each square of pixels in its place, rounded if they are integers."""
+    if factor == 1:
+        return part
+    pooled = avg_pool2d(part.inputs.float(), factor)
+    inputs = pooled if part.inputs.is_floating_point() else pooled.round()
+    return Part(inputs.to(part.inputs.dtype), part.targets)
 
 
 def enlarged(factor: int) -> Data[Part]:
