@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import torch
 from measure import Row, interleaved, report
+from reversible import transforms
 from torch import Tensor, nn
 
 from relucid.nn.propagation import Propagation
@@ -28,8 +29,8 @@ def convolution() -> nn.Module:
 def against(
     name: str, other: str | Rule, make: Callable[[], nn.Module], x: Tensor, *, bar: float, repeats: int
 ) -> Row:
-    transforms = [make() for _ in range(DEPTH)]
-    ours, theirs = (Propagation(transforms, rule) for rule in ("nesterov2", other))
+    layers = [make() for _ in range(DEPTH)]
+    ours, theirs = (Propagation(layers, rule) for rule in ("nesterov2", other))
     seconds = interleaved(
         {"ours": lambda: ours(x).sum().backward(), "theirs": lambda: theirs(x).sum().backward()}, repeats
     )
@@ -38,10 +39,14 @@ def against(
 
 def main() -> None:
     torch.manual_seed(0)
-    vectors, images = torch.randn(256, 256), torch.randn(32, 16, 16, 16)
+    vectors, small, images = (
+        torch.randn(shape) for shape in ((256, 256), (32, 16, 16, 16), (32, 64, 32, 32))
+    )
+    twice = "conv-BN-ReLU-conv-BN 64, 32x32, batch 32: plain"
     rows = [
         against("linear 256, batch 256: plain", "plain", linear, vectors, bar=1.2, repeats=25),
-        against("conv-BN-ReLU 16, 16x16, batch 32: plain", "plain", convolution, images, bar=1.2, repeats=15),
+        against("conv-BN-ReLU 16, 16x16, batch 32: plain", "plain", convolution, small, bar=1.2, repeats=15),
+        against(twice, "plain", lambda: transforms(1, 64)[0], images, bar=1.2, repeats=4),
         against("linear: sum over all layers", RelaxedNesterov2(), linear, vectors, bar=0.5, repeats=3),
     ]
     report("propagation", rows)
