@@ -13,11 +13,15 @@ from torch import Tensor
 RESULTS = Path(__file__).with_name("results.json")
 
 
-def interleaved(sides: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The median seconds of each side over ``repeats`` rounds, after one round that does not count."""
-    # glibc hands freed blocks back to the system until it has seen a large one freed. With this both sides reuse
-    # memory; without it ratios differ, in both directions.
-    torch.empty(31 << 20, dtype=torch.uint8)
+def interleaved(sides: dict[str, Callable[[], object]], repeats: int, reuse: bool = True) -> dict[str, float]:
+    """The median seconds of each side over ``repeats`` rounds, after one round that does not count.
+
+    glibc hands freed blocks back to the system until it has seen a large one freed, and then no more. That is what
+    ``reuse`` has it see, so that both sides reuse memory as in a process that trains; ratios differ, in both
+    directions.
+    """
+    if reuse:
+        torch.empty(31 << 20, dtype=torch.uint8)
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(1 + repeats):
         for name, side in sides.items():

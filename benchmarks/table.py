@@ -29,6 +29,8 @@ PAIR = "one convolution a pair of layers"
 CLAIMS = [
     Claim("units", "unit_vector", "time", "weights from angles", PUBLISHED),
     Claim("units", "direction", "time", "weights from latitudes, as layers store them", PUBLISHED),
+    Claim("units", "unit_vector", "reusing", "weights from angles, memory reused", PUBLISHED),
+    Claim("units", "direction", "reusing", "weights from latitudes, memory reused", PUBLISHED),
     Claim("units", "unit_vector", "bytes", "memory of weights from angles", PUBLISHED),
     Claim("units", "direction", "bytes", "memory of weights from latitudes", PUBLISHED),
     Claim("units", "crelu", "time", "CReLU", "two ReLUs and a concatenation"),
