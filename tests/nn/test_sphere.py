@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import grad, hessian, vmap
 
 from relucid.nn import angles_of, direction, latitudes_of, metric, unit_vector
@@ -66,6 +66,21 @@ def test_a_scale_is_a_factor_with_derivatives_of_its_own(values, scale):
     assert torch.allclose(direction(latitudes, scales), expected, atol=1e-15)
     assert gradcheck(direction, (latitudes, scales), check_forward_ad=True, check_batched_grad=True)
     assert gradgradcheck(direction, (latitudes, scales))
+
+
+@pytest.mark.parametrize("values", SPECIAL)
+@pytest.mark.parametrize("function", [unit_vector, direction])
+def test_a_tangent_goes_through_an_ordinary_backward_pass(function, values):
+    angles = torch.tensor([values, values[::-1]], dtype=torch.float64, requires_grad=True)
+    tangent, weights = torch.ones_like(angles), torch.arange(1.0, len(values) + 2, dtype=torch.float64)
+    (gradient,) = torch.autograd.grad((function(angles) * weights).sum(), angles, create_graph=True)
+    (expected,) = torch.autograd.grad(gradient, angles, tangent)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(angles, tangent)
+        (gradient,) = torch.autograd.grad(
+            (function(dual) * weights).sum(), dual
+        )  # no second derivative asked for
+        assert torch.allclose(forward_ad.unpack_dual(gradient).tangent, expected)
 
 
 @given(vectors(torch.float32))

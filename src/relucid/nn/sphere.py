@@ -254,9 +254,8 @@ class _Direction(torch.autograd.Function):
     """x, scale, sign -> w, t, p for latitudes (sign 1) or angles (sign -1); only w has a derivative."""
 
     @staticmethod
-    def forward(
-        *inputs: Any,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # torch binds a longer signature slowly, every time
+    def forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        # One name for all: torch binds the signature anew at every call.
         x, scale, sign = inputs
         return _vector(x, scale, latitude=sign == 1)
 
