@@ -61,6 +61,7 @@ def test_only_runs_at_the_chosen_rate_are_drawn(tmp_path):
     run(TOGETHER, "smoke", only=row, store=tmp_path, jobs=1)
     found, store = table(TOGETHER, "smoke", store=tmp_path), Store(tmp_path)
     (figure,) = structure.training(found, store)
+    assert figure.title == "Course of training"
     chosen = found.cells[row, "test error %"].chosen["lr"]
     courses = {
         each["config"]["seed"]: store.get(each["key"]).history

@@ -28,7 +28,7 @@ def depth(table: Table, store: Store) -> list[Figure]:
     last = list(table.study.columns)[-1]
     return [
         Figure("Loss over depth", alt, plot),
-        _courses(table, store, last, "train_loss", "mean squared error"),
+        _courses(table, store, last, "train_loss", "mean squared error", f"Course of training, {last}"),
     ]
 
 
@@ -55,10 +55,14 @@ def training(table: Table, store: Store) -> list[Figure]:
     labels: dict[str, str] = {}
     for label, column in table.study.columns.items():
         labels.setdefault(str(column.config), label)  # the first of those that show the same runs
-    return [_courses(table, store, label, "train_error", "training error %") for label in labels.values()]
+    titles = {label: f", {label}" if len(labels) > 1 else "" for label in labels.values()}
+    return [
+        _courses(table, store, label, "train_error", "training error %", f"Course of training{of}")
+        for label, of in titles.items()
+    ]
 
 
-def _courses(table: Table, store: Store, column: str, name: str, title: str) -> Figure:
+def _courses(table: Table, store: Store, column: str, name: str, quantity: str, title: str) -> Figure:
     """The course of training of every row in a column, the mean of its runs."""
     plot = go.Figure()
     for row in dict.fromkeys(row for row, _ in table.cells):
@@ -67,9 +71,9 @@ def _courses(table: Table, store: Store, column: str, name: str, title: str) -> 
         if courses:
             means = [mean(epoch) for epoch in zip(*courses, strict=False)]
             plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, name=row, mode="lines")
-    plot.update_xaxes(title="epoch").update_yaxes(title=title)
-    alt = f"Lines of the {title} over the epochs, one for each of: {', '.join(table.study.rows)}."
-    return Figure(f"Course of training, {column}", alt, plot)
+    plot.update_xaxes(title="epoch").update_yaxes(title=quantity)
+    alt = f"Lines of the {quantity} over the epochs, one for each of: {', '.join(table.study.rows)}."
+    return Figure(title, alt, plot)
 
 
 def _outcomes(table: Table, store: Store, row: str, column: str) -> Iterator[Outcome]:
