@@ -24,8 +24,8 @@ def pictures(
     """
     data = {"cifar10": cifar10, "cifar100": cifar100, "digits": lambda: enlarged(4)}[name]()
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
-    parts = data.train.take(order[:train]), data.test.take(range(test or len(data.test)))
-    return Data(*(shrunk(part, pool) for part in parts), data.classes)
+    chosen, tested = data.train.take(order[:train]), data.test.take(range(test or len(data.test)))
+    return Data(shrunk(chosen, pool), shrunk(tested, pool), data.classes)
 
 
 def shrunk(part: Part, factor: int) -> Part:
