@@ -91,7 +91,10 @@ def _study(name: str, data: str, n: int, depth: int, scales: dict[str, Scale]) -
     without = {"recipe": {"augment": []}, "dense": {"dropout": 0.2}}
     return Study(
         name=name,
-        title=f"Layers joined by heavy ball and by Nesterov's method on {data}, {6 * n + 2} and {depth} layers deep",
+        title=(
+            f"Layers joined by heavy ball and by Nesterov's method on {data} (at full scale, {6 * n + 2} and {depth} of "
+            "them)"
+        ),
         run=run,
         rows=ROWS,
         columns={
