@@ -92,8 +92,8 @@ def _study(name: str, data: str, n: int, depth: int, scales: dict[str, Scale]) -
     return Study(
         name=name,
         title=(
-            f"Layers joined by heavy ball and by Nesterov's method on {data} (at full scale, {6 * n + 2} and {depth} of "
-            "them)"
+            f"Layers joined by heavy ball and by Nesterov's method on {data} "
+            f"(at full scale, {6 * n + 2} and {depth} of them)"
         ),
         run=run,
         rows=ROWS,
