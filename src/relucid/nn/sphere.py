@@ -115,19 +115,18 @@ def metric(angles: Tensor) -> Tensor:
 
 def _apply(x: Tensor, scale: Tensor | None, latitude: bool) -> Tensor:
     _check(x, "latitudes" if latitude else "angles")
-    if scale is None:
-        scale = x.new_ones(x.shape[:-1])
-    elif scale.shape != x.shape[:-1]:
+    if scale is not None and scale.shape != x.shape[:-1]:
         raise ValueError(
             f"{tuple(x.shape)} latitudes need a scale of shape {tuple(x.shape[:-1])}, not {tuple(scale.shape)}"
         )
     # Half precision has too few digits for a product of hundreds of factors.
     wide = torch.promote_types(x.dtype, torch.float32)
     if x.shape[-1] == 0:
-        return (x.sum(-1, keepdim=True) + 1) * scale.unsqueeze(-1)
+        return (x.sum(-1, keepdim=True) + 1) * (1 if scale is None else scale.unsqueeze(-1))
     # torch.compile does not trace a function that defines forward mode.
     function = _Direction if torch.compiler.is_compiling() else _DirectionForwardMode
-    vector: Tensor = function.apply(x.to(wide), scale.to(wide), 1 if latitude else -1)[0]
+    scale = None if scale is None else scale.to(wide)
+    vector: Tensor = function.apply(x.to(wide), scale, 1 if latitude else -1)[0]
     return vector.to(x.dtype)
 
 
@@ -179,16 +178,17 @@ def _sum_after(x: Tensor) -> Tensor:
     return F.pad(_sum_from_right(x)[..., 1:], (0, 1))
 
 
-def _vector(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _vector(x: Tensor, scale: Tensor | None, latitude: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The vector w, and the t and p of its derivatives (see the top of this file)."""
     if torch.compiler.is_compiling() or x.is_meta:  # no values to look at
-        return _vector_at_zeros(x, scale, latitude)
+        return _vector_at_zeros(x, _given(scale, x), latitude)
     along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
     t = along.div_(across)
-    across[..., 0].mul_(scale)
+    if scale is not None:
+        across[..., 0].mul_(scale)
     p = across.cumprod_(-1)
-    if (p[..., -1].abs() <= _small(x) * scale.abs()).any():
-        return _vector_at_zeros(x, scale, latitude)
+    if (p[..., -1].abs() <= (_small(x) if scale is None else _small(x) * scale.abs())).any():
+        return _vector_at_zeros(x, _given(scale, x), latitude)
     w = x.new_empty(*x.shape[:-1], x.shape[-1] + 1)
     torch.mul(t, p, out=w[..., :-1])
     w[..., -1] = p[..., -1]
@@ -206,6 +206,15 @@ def _vector_at_zeros(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, 
     across = torch.where(across.abs() < _small(x), across.new_tensor(_small(x)).copysign(across), across)
     p = torch.cat((_beside_zero(scale).unsqueeze(-1), across), -1).cumprod(-1)[..., 1:]
     return w, along / across, p
+
+
+def _given(scale: Tensor | None, x: Tensor) -> Tensor:
+    return x.new_ones(x.shape[:-1]) if scale is None else scale
+
+
+def _moving(*tensors: Tensor | None) -> bool:
+    """Whether forward mode is at work on any of them."""
+    return any(unpack_dual(each).tangent is not None for each in tensors if each is not None)
 
 
 def _beside_zero(scale: Tensor) -> Tensor:
@@ -251,7 +260,7 @@ def _bend(
 
 
 class _Direction(torch.autograd.Function):
-    """x, scale, sign -> w, t, p for latitudes (sign 1) or angles (sign -1); only w has a derivative."""
+    """x, scale or None, sign -> w, t, p for latitudes (sign 1) or angles (sign -1); only w has a derivative."""
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -260,7 +269,9 @@ class _Direction(torch.autograd.Function):
         return _vector(x, scale, latitude=sign == 1)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: tuple[Tensor, ...]) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor | None, int], output: tuple[Tensor, ...]
+    ) -> None:
         x, scale, ctx.sign = inputs
         _, t, p = output
         ctx.mark_non_differentiable(t, p)
@@ -273,10 +284,11 @@ class _Direction(torch.autograd.Function):
         if g is None:
             return None, None, None
         x, t, p, scale = ctx.saved_tensors
-        if torch.compiler.is_compiling():
-            return *_Pull.apply(x, t, p, scale, g, ctx.sign), None
-        if torch.is_grad_enabled() or any(unpack_dual(each).tangent is not None for each in (x, scale, g)):
-            return *_PullForwardMode.apply(x, t, p, scale, g, ctx.sign), None
+        compiling = torch.compiler.is_compiling()
+        if compiling or torch.is_grad_enabled() or _moving(x, scale, g):
+            function = _Pull if compiling else _PullForwardMode
+            pull, in_scale = function.apply(x, t, p, _given(scale, x), g, ctx.sign)
+            return pull, None if scale is None else in_scale, None
         pull, along = _pull(t, p, g)  # nobody asks for a second derivative
         in_scale = along / _beside_zero(scale) if ctx.needs_input_grad[1] else None
         return pull if ctx.sign == 1 else pull.neg_(), in_scale, None
@@ -290,6 +302,7 @@ class _DirectionForwardMode(_Direction):
     @staticmethod
     def jvp(ctx: Any, v: Tensor | None, r: Tensor | None, _: None) -> tuple[Tensor, None, None]:
         t, p, scale = ctx.saved_tensors
+        scale = _given(scale, t)
         v = torch.zeros_like(t) if v is None else ctx.sign * v
         return _push(t, p, scale, v, torch.zeros_like(scale) if r is None else r), None, None
 
