@@ -16,9 +16,8 @@ RESULTS = Path(__file__).with_name("results.json")
 def interleaved(sides: dict[str, Callable[[], object]], repeats: int, reuse: bool = True) -> dict[str, float]:
     """The median seconds of each side over ``repeats`` rounds, after one round that does not count.
 
-    glibc hands freed blocks back to the system until it has seen a large one freed, and then no more. That is what
-    ``reuse`` has it see, so that both sides reuse memory as in a process that trains; ratios differ, in both
-    directions.
+    glibc hands freed blocks back to the system until it has seen a large one freed. ``reuse`` has it see one, so that
+    both sides reuse memory from then on; ratios differ, in both directions.
     """
     if reuse:
         torch.empty(31 << 20, dtype=torch.uint8)

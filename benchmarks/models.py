@@ -1,7 +1,7 @@
 """A training step of AGD-Net against DenseNet, and against one convolution for every pair of layers.
 
 All three do the same multiply-adds. One convolution a pair costs more calls and more passes over memory, which
-weighs most in small batches; at batch 32 convolutions are two thirds of a step, of ours as of the other.
+weighs most in small batches; in larger ones the convolutions take most of the time, of ours as of the other.
 
 Run it with nothing else on the machine: ``python benchmarks/models.py``.
 """
