@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -60,6 +60,7 @@ class Claim:
     studies: tuple[str, ...] = ()
     expect: tuple[str, ...] = ()
     holds: bool = True
+    paired: bool = False
     erratum: str = ""
     note: str = ""
 
@@ -73,14 +74,23 @@ class Comparison:
     sign: str  # "<", ">" or "="
     than: tuple[str, str] | float
 
-    def outcome(self, table: Table) -> bool | None:
-        """Whether it holds beyond chance, the opposite does (False), or neither; single values are taken as exact."""
-        one = _figure(table.cells[self.row, self.column])
+    def outcome(self, table: Table, paired: bool = False) -> bool | None:
+        """Whether it holds beyond chance, the opposite does (False), or neither; single values are taken as exact.
+
+        Where cells are `paired`, their values are of the same seeds and it is the differences that are judged.
+        """
+        cell = table.cells[self.row, self.column]
+        one = _figure(cell)
         if self.sign == "=":
             digits = table.study.columns[self.column].digits
             return round(one[0], digits) == self.than
-        known = not isinstance(self.than, tuple)
-        other = (self.than, 0.0, math.inf) if known else _figure(table.cells[self.than])
+        if not isinstance(self.than, tuple):
+            other = (self.than, 0.0, math.inf)
+        elif paired:
+            pairs = zip(cell.values, table.cells[self.than].values, strict=True)
+            one, other = _figure(replace(cell, values=tuple(a - b for a, b in pairs))), (0.0, 0.0, math.inf)
+        else:
+            other = _figure(table.cells[self.than])
         if p_value(one, other) >= LEVEL:
             return None
         return (one[0] < other[0]) == (self.sign == "<")
@@ -120,14 +130,16 @@ def comparisons(claim: Claim) -> Iterator[Comparison]:
 
 
 def table_of(study: Study) -> Table | None:
-    """The recorded table of a study, if it is complete."""
-    path = RESULTS / f"{study.name.replace('/', '-')}.json"
-    if not path.exists():
-        return None
-    table = Table.from_dict(study, json.loads(path.read_text()))
+    """The recorded table of a study at the largest scale of which all runs have been done."""
+    files = (json.loads(path.read_text()) for path in RESULTS.glob("*.json"))
+    tables = [Table.from_dict(study, found) for found in files if found["study"] == study.name]
     places = set(product(study.rows, study.columns))
-    complete = set(table.cells) == places and all(cell.mean is not None for cell in table.cells.values())
-    return table if complete else None
+    complete = {table.scale: table for table in tables if set(table.cells) == places and _done(table)}
+    return next((complete[scale] for scale in study.scales if scale in complete), None)
+
+
+def _done(table: Table) -> bool:
+    return all(cell.values and sum(cell.states.values()) == cell.runs for cell in table.cells.values())
 
 
 def state(claim: Claim) -> tuple[str, str]:
@@ -143,7 +155,7 @@ def state(claim: Claim) -> tuple[str, str]:
         return ("needs a GPU" if (scale.seconds or math.inf) > LONG else "not run yet"), ""
     if not claim.expect:
         return "shown", ""
-    outcomes = Counter(each.outcome(table) for each in comparisons(claim))
+    outcomes = Counter(each.outcome(table, claim.paired) for each in comparisons(claim))
     return _judged(outcomes, table.scale), _counted(outcomes)
 
 

@@ -6,6 +6,7 @@ A file is what `relucid show STUDY --scale SCALE --format json` prints.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -32,19 +33,25 @@ def recorded() -> Iterator[tuple[Path, dict[str, Any], Table]]:
 
 
 def page() -> str:
-    """The page as Markdown."""
-    return "\n".join([HEAD, *(_section(path.name, found, table) for path, found, table in recorded())])
+    """The page as Markdown; a study that is recorded at several scales has a section for each."""
+    files = list(recorded())
+    scales = Counter(found["study"] for _, found, _ in files)
+    sections = []
+    for path, found, table in files:
+        name, scale = found["study"], f", {table.scale} scale" if scales[found["study"]] > 1 else ""
+        sections.append(_section(path.name, f"{name}{scale}", found["runs"], table))
+    return "\n".join([HEAD, *sections])
 
 
-def _section(file: str, found: dict[str, Any], table: Table) -> str:
-    study, runs = table.study, found["runs"]
+def _section(file: str, title: str, runs: list[dict[str, Any]], table: Table) -> str:
+    study = table.study
     states = {state: sum(run["state"] == state for run in runs) for state in ("diverged", "failed")}
     troubles = "".join(f", {count} {state}" for state, count in states.items() if count)
     took = timedelta(seconds=round(sum(run["seconds"] for run in runs)))
     planned = len(plan(study, table.scale))
     count = f"{len(runs)} runs" if len(runs) == planned else f"{len(runs)} of {planned} runs so far"
     paragraphs = [
-        f"## {study.name}",
+        f"## {title}",
         f"{study.title}." + (f" Published: {study.source}." if study.source else ""),
         f"**Claim.** {study.claim}" if study.claim else "",
         f"**Here.** {table.verdict}" if table.verdict else "",

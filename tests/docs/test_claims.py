@@ -94,13 +94,17 @@ def test_every_numbered_statement_table_and_figure_of_a_paper_is_listed(paper):
     assert found <= listed
 
 
-def recorded(study, scale, values):
+def filled(study, scale, values):
     cells = {
-        (row, column): Cell(values[row], len(values[row]), {"finished": 2})
+        (row, column): Cell(values[row], len(values[row]), {"finished": len(values[row])})
         for row in study.rows
         for column in study.columns
     }
-    return Table(study, scale, cells, []).to_dict()
+    return Table(study, scale, cells, [])
+
+
+def recorded(study, scale, values):
+    return filled(study, scale, values).to_dict()
 
 
 @pytest.mark.parametrize(
@@ -121,6 +125,29 @@ def test_the_state_of_a_claim_follows_from_the_recorded_results(
     values = dict.fromkeys(study.rows, (10.0, 10.1)) | {"CReLU (half)": half}
     (tmp_path / "crelu-convpool.json").write_text(json.dumps(recorded(study, scale, values)))
     assert ledger["state"](claim) == (state, figures)
+
+
+def test_a_scale_of_which_runs_are_missing_does_not_decide(tmp_path, monkeypatch):
+    monkeypatch.setitem(ledger["state"].__globals__, "RESULTS", tmp_path)
+    claim, study = BY_PLACE["crelu Table 1"], built_in()["crelu/convpool"]
+    lower, higher = (
+        dict.fromkeys(study.rows, (10.0, 10.1)) | {"CReLU (half)": (x, x + 0.1)} for x in (5.0, 15.0)
+    )
+    full = recorded(study, "full", higher)
+    (tmp_path / "crelu-convpool-small.json").write_text(json.dumps(recorded(study, "small", lower)))
+    (tmp_path / "crelu-convpool.json").write_text(json.dumps(full))
+    assert ledger["state"](claim)[0] == "contradicted"
+    full["cells"][0]["runs"] += 1
+    (tmp_path / "crelu-convpool.json").write_text(json.dumps(full))
+    assert ledger["state"](claim)[0] == "reproduced at small scale"
+
+
+@pytest.mark.parametrize("paired, outcome", [(False, None), (True, True)])
+def test_paired_cells_are_compared_seed_by_seed(paired, outcome):
+    study = built_in()["structure/depth"]
+    values = dict.fromkeys(study.rows, (1.0, 2.0, 3.1)) | {"HB (11)": (0.9, 1.9, 2.99)}
+    comparison = ledger["Comparison"]("HB (11)", "depth 30", "<", ("GD (7)", "depth 30"))
+    assert comparison.outcome(filled(study, "small", values), paired) is outcome
 
 
 def test_some_that_hold_and_fewer_that_do_not_are_a_part():

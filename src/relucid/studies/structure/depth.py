@@ -66,18 +66,24 @@ def _order(found: dict[tuple[str, int], dict[int, float]], depth: int) -> str:
         f"{name} {_signed(cell)}" for name, cell in sorted(means.items(), key=lambda item: item[1].mean or 0)
     )
     pairs: Counter[str] = Counter()
+    tested = all(cell.error is not None for cell in means.values())
     for (one, here), (other, there) in combinations(zip(RULES.values(), MSE[depth], strict=True), 2):
         ours, theirs = found[one, depth], found[other, depth]
         sign = math.copysign(1, here - there)
-        gain = _cell(*(sign * (ours[seed] - theirs[seed]) for seed in ours.keys() & theirs.keys())).figure
-        if gain is None or p_value(gain, (0.0, 0.0, math.inf)) >= LEVEL:
+        gain = _cell(*(sign * (ours[seed] - theirs[seed]) for seed in ours.keys() & theirs.keys()))
+        if tested and (gain.figure is None or p_value(gain.figure, (0.0, 0.0, math.inf)) >= LEVEL):
             pairs["undecided"] += 1
         else:
-            pairs["same" if gain[0] > 0 else "opposite"] += 1
+            pairs["same" if (gain.mean or 0) > 0 else "opposite"] += 1
+    order = f"{pairs['same']} are in the paper's order, {pairs['opposite']} in the opposite one"
+    chance = (
+        f", {pairs['undecided']} undecided (paired t-test, 5%)"
+        if tested
+        else "; of one seed, so nothing is tested"
+    )
     return (
         f"At depth {depth} the loss is above that of an output of 0 by, best first: {listed}; least squares: "
-        f"{mean(found['lstsq', depth].values()):+.5f}. Of {pairs.total()} pairs of rules {pairs['same']} are in the "
-        f"paper's order, {pairs['opposite']} in the opposite one, {pairs['undecided']} undecided (paired t-test, 5%)."
+        f"{mean(found['lstsq', depth].values()):+.5f}. Of {pairs.total()} pairs of rules {order}{chance}."
     )
 
 
