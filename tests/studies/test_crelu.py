@@ -71,6 +71,28 @@ def test_single_trains_three_networks_at_small_scale_and_folds_are_three_of_ten(
     assert {each["folds"] for each in configs} == {10}
 
 
+def test_vgg_has_the_dropout_of_the_tables_at_full_scale_and_none_at_small(monkeypatch):
+    built = {}
+    monkeypatch.setattr(vgg, "trained", lambda build, *rest: built.setdefault("network", build()))
+    monkeypatch.setattr(vgg, "tested", lambda *rest: None)
+    ratios = {}
+    for scale in ("full", "small"):
+        config = plan(BY_NAME["crelu/vgg"], scale)[0].config | {"data": "digits", "train": 10, "test": 10}
+        vgg.run(config, None)
+        ratios[scale] = {m.p for m in built.pop("network").modules() if isinstance(m, torch.nn.Dropout)}
+    assert ratios == {"full": {0.3, 0.4, 0.5}, "small": {0.0}}
+
+
+def test_the_rate_of_vgg_is_the_source_s_at_full_scale_and_chosen_for_each_network_at_small():
+    full, small = ([each.config for each in plan(BY_NAME["crelu/vgg"], scale)] for scale in ("full", "small"))
+    assert {(each["lr"], each["halved"], each["epochs"], each["batch_size"]) for each in full} == {
+        (1.0, 25, 300, 128)
+    }
+    of_rates = {lr: [each | {"lr": None} for each in small if each["lr"] == lr] for lr in (0.1, 0.03)}
+    assert len(of_rates[0.1]) == 24
+    assert all(each in of_rates[0.03] for each in of_rates[0.1])
+
+
 def test_shrunk_pictures_have_the_means_of_squares_for_pixels():
     whole, shrunk = (pictures("digits", train=5, test=5, pool=pool) for pool in (1, 8))
     squares = whole.train.inputs.unfold(2, 8, 8).unfold(3, 8, 8).float().mean((-2, -1))

@@ -21,10 +21,30 @@ ROWS = {
 TEST = "Single %"
 COLUMNS = {TEST: Column("error", SINGLE), **TEN_FOLDS}
 # Zagoruyko's, which the paper follows.
-FULL = {"width": 1, "train": None, "test": None, "share": 0.2, "folds": 10, "epochs": 300, "lr": 1.0}
+FULL: dict[str, Any] = {
+    "width": 1,
+    "train": None,
+    "test": None,
+    "share": 0.2,
+    "folds": 10,
+    "dropout": 1,  # times the ratios of Tables S4 to S7
+    "epochs": 300,
+    "halved": 25,  # the rate, after so many epochs each
+    "batch_size": 128,
+}
+LESS = {
+    "width": 0.125,
+    "train": 5000,
+    "test": 5000,
+    "dropout": 0,
+    "epochs": 12,
+    "halved": 3,
+    "batch_size": 64,
+}
+SMALL = Scale(FULL | LESS | {"data": "cifar10"}, {"lr": [0.1, 0.03], "fold": range(3)}, seconds=100)
 SMOKE = Scale(
-    FULL | {"data": "digits", "width": 0.0625, "train": 200, "test": 20, "epochs": 1, "lr": 0.1},
-    {"fold": [0, 1], "seed": [0]},
+    FULL | {"data": "digits", "width": 0.0625, "train": 200, "test": 20, "epochs": 1},
+    {"lr": [0.1], "fold": [0, 1], "seed": [0]},
     seconds=3,
 )
 CIFAR10: dict[str, tuple[Published, ...]] = {
@@ -47,15 +67,20 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     recipe = Recipe(
         epochs=config["epochs"],
         lr=config["lr"],
-        steps=range(25, config["epochs"], 25),
+        steps=range(config["halved"], config["epochs"], config["halved"]),
         factor=0.5,
         weight_decay=5e-4,
+        batch_size=config["batch_size"],
         augment=("flip", "crop"),
     )
 
     def build() -> nn.Module:
         name, channels = f"crelu/vgg16-{config['variant']}", data.train.inputs.shape[1]
-        return create(name, num_classes=data.classes or 0, in_channels=channels, width=config["width"])
+        network = create(name, num_classes=data.classes or 0, in_channels=channels, width=config["width"])
+        for module in network.modules():
+            if isinstance(module, nn.Dropout):
+                module.p *= config["dropout"]
+        return network
 
     return tested(trained(build, data, recipe, config, machine), data)
 
@@ -70,24 +95,37 @@ def verdict(table: Table) -> str:
     return f'"Average", less that of VGG. {". ".join(said)}.'
 
 
-def _study(name: str, data: str, title: str, figures: dict[str, tuple[Published, ...]]) -> Study:
+PROTOCOL = (
+    "Learning rate 1, halved every 25 of 300 epochs; no batch norm where CReLU stands, as printed. At small scale: an "
+    "eighth of the width, 5000 training images drawn by the seed, 5000 test images, 12 epochs, the rate chosen from "
+    "{0.1, 0.03} by the held-out error and halved every 3 epochs, batches of 64, no dropout, three of the folds. These "
+    "settings come from trials with single networks, judged by held-out images: with the dropout of the tables and a "
+    "rate of 0.25, halved every epoch, nothing was learned in 6 epochs; without it one of the two rates was better for "
+    "VGG, the other for (conv1,3,5)."
+)
+
+
+def _study(
+    name: str, data: str, title: str, figures: dict[str, tuple[Published, ...]], **scales: Scale
+) -> Study:
     return Study(
         name=name,
         title=f"CReLU after the first layers of VGG-16 on {title}",
         run=run,
         rows=ROWS,
         columns=COLUMNS,
-        scales={"full": Scale(FULL | {"data": data}), "smoke": SMOKE},
+        scales={"full": Scale(FULL | {"data": data}), **scales, "smoke": SMOKE},
+        choose={"lr": [1.0]},
         published={row: dict(zip(COLUMNS, cells, strict=True)) for row, cells in figures.items()},
         source="crelu Table 2",
         claim="CReLU after conv1, 3 and 5, with half their filters, lowers the error of VGG.",
         verdict=verdict,
-        protocol="Learning rate 1, halved every 25 of 300 epochs; no batch norm where CReLU stands, as printed.",
+        protocol=PROTOCOL,
         baseline=BASELINE,
     )
 
 
 STUDIES = (
-    _study("crelu/vgg", "cifar10", "CIFAR-10", CIFAR10),
+    _study("crelu/vgg", "cifar10", "CIFAR-10", CIFAR10, small=SMALL),
     _study("crelu/vgg-100", "cifar100", "CIFAR-100", CIFAR100),
 )
