@@ -2,12 +2,14 @@ import math
 
 import pytest
 import torch
+from torch.nn.functional import mse_loss
 
 from relucid.data import Data, Part
 from relucid.models import create
 from relucid.studies import Cell, Table, cells, plan, run, table
 from relucid.studies.structure import STUDIES
 from relucid.studies.structure.convergence import compare, count
+from relucid.studies.structure.depth import noise
 from relucid.studies.structure.images import build, load
 
 NAMED = {study.name: study for study in STUDIES}
@@ -137,7 +139,7 @@ def losses(order, noise=0.0, seeds=3):
     rules = {"ADMM": "admm", "GD": "gd", "HB": "hb", "AGD": "agd", "AGD2": "agd2"}
     return [
         {
-            "config": {"rule": rules[rule], "depth": depth, "seed": seed},
+            "config": {"rule": rules[rule], "depth": depth, "seed": seed, "pairs": 50, "features": 3},
             # what all networks of a seed share must not matter
             "metrics": {
                 "mse": 1 + seed + 0.01 * place + noise * math.sin(10 * place + seed),
@@ -166,7 +168,7 @@ PAPER = ["AGD2", "AGD", "HB", "GD", "ADMM"]
         (losses(PAPER, noise=1.0), "0 are in the paper's order, 0 in the opposite one, 10 undecided"),
         (
             losses(["AGD", "AGD2", *PAPER[2:]], seeds=1),
-            "9 are in the paper's order, 1 in the opposite one; of one seed, so nothing is tested.",
+            "9 are in the paper's order, 1 in the opposite one, 0 undecided (one seed: equal in 5 digits).",
         ),
     ],
 )
@@ -177,6 +179,19 @@ def test_the_order_of_the_rules_is_compared_pair_by_pair(runs, said):
     assert "At depth 30" in verdict
     assert "At depth 40" in verdict
     assert "least squares: -0.01000" in verdict
+
+
+def test_rules_that_have_learned_a_constant_only_are_named():
+    study, runs = NAMED["structure/depth"], losses(PAPER)
+    for each in runs:
+        if each["config"]["rule"] in ("hb", "agd2"):
+            _, f = noise(each["config"]["seed"], 50, 3)
+            gain = mse_loss(f.mean(0).expand_as(f), f) - mse_loss(torch.zeros_like(f), f)
+            each["metrics"]["mse"] = each["metrics"]["mse_of_zero"] + gain.item()
+    verdict = study.verdict(Table(study, "full", {}, runs))
+    said = "No more than that constant was learned by HB (11), AGD2 (13), by the others not even that."
+    assert verdict.count(said) == 2
+    assert "No more" not in study.verdict(Table(study, "full", {}, losses(PAPER)))
 
 
 def test_the_order_is_told_with_its_figures():

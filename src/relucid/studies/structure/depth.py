@@ -2,11 +2,13 @@
 
 import math
 from collections import Counter, defaultdict
+from functools import cache
 from itertools import combinations
 from statistics import mean
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from relucid.data import Part
@@ -23,12 +25,12 @@ MSE = {
     30: (1.07665, 1.00652, 1.00455, 1.00204, 1.00086),
     40: (1.07749, 1.00653, 1.00457, 1.00213, 0.99964),
 }
+DIGITS = 5  # of a loss that are shown
 
 
 def run(config: dict[str, Any]) -> Result:
     """Train one network on pairs x, f ~ N(0, I); its loss, that of an output of 0, and that of least squares."""
-    generator = torch.Generator().manual_seed(config["seed"])
-    x, f = torch.randn(2, config["pairs"], config["features"], generator=generator)
+    x, f = noise(config["seed"], config["pairs"], config["features"])
     torch.manual_seed(config["seed"])
     network = create(f"structure/fc-{config['rule']}", num_classes=config["features"], depth=config["depth"])
     course = ensemble([network], [Part(x, f)], rates=[config["rate"]], epochs=config["epochs"], loss=mse_loss)
@@ -40,8 +42,22 @@ def run(config: dict[str, Any]) -> Result:
     return Result({name: mse_loss(output, f).item() for name, output in outputs.items()}, history)
 
 
+def noise(seed: int, pairs: int, features: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of a seed, (pairs, features) each."""
+    x, f = torch.randn(2, pairs, features, generator=torch.Generator().manual_seed(seed))
+    return x, f
+
+
+@cache
+def best_constant(seed: int, pairs: int, features: int) -> float:
+    """The loss of the mean of all targets, less that of an output of 0."""
+    return -float(noise(seed, pairs, features)[1].mean(0).square().mean())
+
+
 def excess(table: Table) -> dict[tuple[str, int], dict[int, float]]:
-    """By rule and depth, and by seed: the loss less that of an output of 0; least squares is rule "lstsq".
+    """By rule and depth, and by seed: the loss less that of an output of 0.
+
+    Least squares is rule "lstsq", the best output that does not depend on the input is rule "constant".
 
     All networks of a seed see the same noise, and its size is none of their doing.
     """
@@ -52,6 +68,7 @@ def excess(table: Table) -> dict[tuple[str, int], dict[int, float]]:
             depth, seed, zero = config["depth"], config["seed"], metrics["mse_of_zero"]
             found[config["rule"], depth][seed] = metrics["mse"] - zero
             found["lstsq", depth][seed] = metrics["mse_of_lstsq"] - zero
+            found["constant", depth][seed] = best_constant(seed, config["pairs"], config["features"])
     return found
 
 
@@ -65,26 +82,39 @@ def _order(found: dict[tuple[str, int], dict[int, float]], depth: int) -> str:
     listed = ", ".join(
         f"{name} {_signed(cell)}" for name, cell in sorted(means.items(), key=lambda item: item[1].mean or 0)
     )
+    lstsq, constant = (mean(found[rule, depth].values()) for rule in ("lstsq", "constant"))
+    dull = [name for name, cell in means.items() if _same(cell.mean, constant)]
+    less = all(name in dull or (cell.mean or 0) > constant for name, cell in means.items())
+    rest = ", by the others not even that" if less and len(dull) < len(means) else ""
+    learned = f" No more than that constant was learned by {', '.join(dull)}{rest}." if dull else ""
+    return (
+        f"At depth {depth} the loss is above that of an output of 0 by, best first: {listed}; the best constant: "
+        f"{constant:+.5f}, least squares: {lstsq:+.5f}.{learned} {_pairs(found, depth)}"
+    )
+
+
+def _pairs(found: dict[tuple[str, int], dict[int, float]], depth: int) -> str:
+    """How many pairs of rules are in the paper's order; beyond chance, where there are seeds to tell."""
     pairs: Counter[str] = Counter()
-    tested = all(cell.error is not None for cell in means.values())
+    test = "paired t-test, 5%"
     for (one, here), (other, there) in combinations(zip(RULES.values(), MSE[depth], strict=True), 2):
         ours, theirs = found[one, depth], found[other, depth]
         sign = math.copysign(1, here - there)
         gain = _cell(*(sign * (ours[seed] - theirs[seed]) for seed in ours.keys() & theirs.keys()))
-        if tested and (gain.figure is None or p_value(gain.figure, (0.0, 0.0, math.inf)) >= LEVEL):
-            pairs["undecided"] += 1
+        if gain.figure is None:
+            test = f"one seed: equal in {DIGITS} digits"
+            undecided = _same(gain.mean, 0.0)
         else:
-            pairs["same" if (gain.mean or 0) > 0 else "opposite"] += 1
-    order = f"{pairs['same']} are in the paper's order, {pairs['opposite']} in the opposite one"
-    chance = (
-        f", {pairs['undecided']} undecided (paired t-test, 5%)"
-        if tested
-        else "; of one seed, so nothing is tested"
-    )
+            undecided = p_value(gain.figure, (0.0, 0.0, math.inf)) >= LEVEL
+        pairs["undecided" if undecided else "same" if (gain.mean or 0) > 0 else "opposite"] += 1
     return (
-        f"At depth {depth} the loss is above that of an output of 0 by, best first: {listed}; least squares: "
-        f"{mean(found['lstsq', depth].values()):+.5f}. Of {pairs.total()} pairs of rules {order}{chance}."
+        f"Of {pairs.total()} pairs of rules {pairs['same']} are in the paper's order, {pairs['opposite']} in the "
+        f"opposite one, {pairs['undecided']} undecided ({test})."
     )
+
+
+def _same(one: float | None, other: float) -> bool:
+    return one is not None and abs(one - other) < 10.0**-DIGITS
 
 
 def _cell(*values: float) -> Cell:
@@ -100,7 +130,7 @@ STUDY = Study(
     title="Five rules that join sigmoid layers, trained to map noise to noise",
     run=run,
     rows={name: {"rule": rule} for name, rule in RULES.items()},
-    columns={f"depth {depth}": Column("mse", {"depth": depth}, digits=5) for depth in MSE},
+    columns={f"depth {depth}": Column("mse", {"depth": depth}, digits=DIGITS) for depth in MSE},
     scales={
         "full": Scale({"features": 100, "pairs": 10_000, "epochs": 1000}, seconds=400),
         "small": Scale({"features": 32, "pairs": 3200, "epochs": 1000}, seconds=35),
