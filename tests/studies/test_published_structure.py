@@ -46,6 +46,9 @@ def test_table_2(lines):
         depth: {label.replace(" ", ""): mse for label, mse in row.items()} for depth, row in printed.items()
     }
     assert ours == theirs
+    # an output of 0 has a loss of 1, in expectation
+    assert [depth for depth, row in theirs.items() if min(row.values()) < 1] == ["40"]
+    assert sum(mse < 1 for row in theirs.values() for mse in row.values()) == 1
 
 
 @pytest.mark.parametrize(
