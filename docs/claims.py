@@ -156,7 +156,9 @@ def state(claim: Claim) -> tuple[str, str]:
     if not claim.expect:
         return "shown", ""
     outcomes = Counter(each.outcome(table, claim.paired) for each in comparisons(claim))
-    return _judged(outcomes, table.scale), _counted(outcomes)
+    word, figures = _judged(outcomes, table.scale), _counted(outcomes)
+    where = "" if table.scale == "full" or table.scale in word else f"at {table.scale} scale"
+    return word, ", ".join(filter(None, (figures, where)))
 
 
 def _judged(outcomes: Counter[bool | None], scale: str) -> str:

@@ -112,8 +112,13 @@ def recorded(study, scale, values):
     [
         ((5.0, 5.1), "full", "reproduced", "of 2 comparisons 2 hold"),
         ((5.0, 5.1), "small", "reproduced at small scale", "of 2 comparisons 2 hold"),
-        ((15.0, 15.1), "small", "contradicted", "of 2 comparisons 2 hold the other way round"),
-        ((5.0, 15.0), "small", "not told apart", "of 2 comparisons 2 cannot be told"),
+        (
+            (15.0, 15.1),
+            "small",
+            "contradicted",
+            "of 2 comparisons 2 hold the other way round, at small scale",
+        ),
+        ((5.0, 15.0), "small", "not told apart", "of 2 comparisons 2 cannot be told, at small scale"),
     ],
 )
 def test_the_state_of_a_claim_follows_from_the_recorded_results(

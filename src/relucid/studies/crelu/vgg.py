@@ -87,12 +87,14 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
 
 def verdict(table: Table) -> str:
     """Every variant against VGG."""
-    said = []
+    cells, said = table.cells, []
     for row in list(ROWS)[1:]:
-        found = difference(table.cells[row, AVERAGE], table.cells[BASELINE, AVERAGE])
-        votes = " against ".join(f"{mean(table.cells[each, VOTE]):.2f}" for each in (row, BASELINE))
-        said.append(f"{row}: {found}, {found.judged()}; vote {votes}")
-    return f'"Average", less that of VGG. {". ".join(said)}.'
+        single, average = (difference(cells[row, name], cells[BASELINE, name]) for name in (TEST, AVERAGE))
+        votes = " against ".join(f"{mean(cells[each, VOTE]):.2f}" for each in (row, BASELINE))
+        said.append(
+            f'{row}: "Single" {single}, {single.judged()}; "Average" {average}, {average.judged()}; vote {votes}'
+        )
+    return f"Errors less those of VGG. {'. '.join(said)}."
 
 
 PROTOCOL = (
