@@ -33,7 +33,8 @@ STATES = {
     "reproduced at small scale": "the same, with smaller networks, less data or fewer epochs",
     "reproduced in part": "some of the comparisons hold beyond chance, and fewer hold the other way round",
     "not told apart": "run, but no difference is larger than chance explains",
-    "contradicted": "tests or results show the opposite",
+    "contradicted": "tests show the opposite, or every comparison holds the other way round beyond chance",
+    "contradicted in part": "some comparisons hold the other way round, and no more of them hold",
     "shown": "run and drawn; it compares nothing",
     "not run yet": "ready to run here",
     "needs a GPU": "ready to run at the paper's scale, which takes days here",
@@ -166,7 +167,9 @@ def _judged(outcomes: Counter[bool | None], scale: str) -> str:
         return "reproduced" if scale == "full" else f"reproduced at {scale} scale"
     if outcomes[True] > outcomes[False]:
         return "reproduced in part"
-    return "contradicted" if outcomes[False] else "not told apart"
+    if outcomes[False] == outcomes.total():
+        return "contradicted"
+    return "contradicted in part" if outcomes[False] else "not told apart"
 
 
 def _counted(outcomes: Counter[bool | None]) -> str:

@@ -159,7 +159,9 @@ def test_some_that_hold_and_fewer_that_do_not_are_a_part():
     judged = ledger["_judged"]
     assert judged(Counter({True: 2, None: 1}), "full") == "reproduced in part"
     assert judged(Counter({True: 2, False: 1}), "small") == "reproduced in part"
-    assert judged(Counter({True: 1, False: 1}), "full") == "contradicted"
+    assert judged(Counter({True: 1, False: 1}), "full") == "contradicted in part"
+    assert judged(Counter({False: 1, None: 6}), "small") == "contradicted in part"
+    assert judged(Counter({False: 2}), "small") == "contradicted"
 
 
 def test_what_takes_days_needs_a_gpu():
