@@ -88,9 +88,11 @@ def test_the_rate_of_vgg_is_the_source_s_at_full_scale_and_chosen_for_each_netwo
     assert {(each["lr"], each["halved"], each["epochs"], each["batch_size"]) for each in full} == {
         (1.0, 25, 300, 128)
     }
-    of_rates = {lr: [each | {"lr": None} for each in small if each["lr"] == lr] for lr in (0.1, 0.03)}
-    assert len(of_rates[0.1]) == 24
-    assert all(each in of_rates[0.03] for each in of_rates[0.1])
+    first, *others = ([each | {"lr": None} for each in small if each["lr"] == lr] for lr in (0.1, 0.03, 0.01))
+    assert len(first) == 24
+    for other in others:
+        assert len(other) == 24
+        assert all(each in other for each in first)
 
 
 def test_shrunk_pictures_have_the_means_of_squares_for_pixels():
