@@ -88,7 +88,10 @@ class Comparison:
         if not isinstance(self.than, tuple):
             other = (self.than, 0.0, math.inf)
         elif paired:
-            pairs = zip(cell.values, table.cells[self.than].values, strict=True)
+            against = table.cells[self.than]
+            if any(len(each.values) < each.runs for each in (cell, against)):
+                return None  # whose values are missing is not recorded
+            pairs = zip(cell.values, against.values, strict=True)
             one, other = _figure(replace(cell, values=tuple(a - b for a, b in pairs))), (0.0, 0.0, math.inf)
         else:
             other = _figure(table.cells[self.than])

@@ -4,6 +4,7 @@ import os
 import re
 import runpy
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -153,6 +154,15 @@ def test_paired_cells_are_compared_seed_by_seed(paired, outcome):
     values = dict.fromkeys(study.rows, (1.0, 2.0, 3.1)) | {"HB (11)": (0.9, 1.9, 2.99)}
     comparison = ledger["Comparison"]("HB (11)", "depth 30", "<", ("GD (7)", "depth 30"))
     assert comparison.outcome(filled(study, "small", values), paired) is outcome
+
+
+def test_cells_of_which_a_seed_diverged_are_not_paired():
+    study = built_in()["structure/depth"]
+    table = filled(study, "small", dict.fromkeys(study.rows, (1.0, 2.0)) | {"HB (11)": (0.9, 1.9)})
+    comparison = ledger["Comparison"]("HB (11)", "depth 30", "<", ("GD (7)", "depth 30"))
+    assert comparison.outcome(table, paired=True)
+    cells = {place: replace(cell, runs=3) for place, cell in table.cells.items()}
+    assert comparison.outcome(replace(table, cells=cells), paired=True) is None
 
 
 def test_some_that_hold_and_fewer_that_do_not_are_a_part():

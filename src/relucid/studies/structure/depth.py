@@ -89,7 +89,7 @@ def _order(found: dict[tuple[str, int], dict[int, float]], depth: int) -> str:
     learned = f" No more than that constant was learned by {', '.join(dull)}{rest}." if dull else ""
     return (
         f"At depth {depth} the loss is above that of an output of 0 by, best first: {listed}; the best constant: "
-        f"{constant:+.5f}, least squares: {lstsq:+.5f}.{learned} {_pairs(found, depth)}"
+        f"{constant:+.{DIGITS}f}, least squares: {lstsq:+.{DIGITS}f}.{learned} {_pairs(found, depth)}"
     )
 
 
@@ -122,7 +122,7 @@ def _cell(*values: float) -> Cell:
 
 
 def _signed(cell: Cell) -> str:
-    return f"{cell.mean:+.5f}" + ("" if cell.error is None else f" ± {cell.error:.5f}")
+    return f"{cell.mean:+.{DIGITS}f}" + ("" if cell.error is None else f" ± {cell.error:.{DIGITS}f}")
 
 
 STUDY = Study(
