@@ -81,7 +81,8 @@ def plan(
 
 def _runs(study: Study, scale: Scale, row: Config, column: Column, seeds: int | None) -> list[Run]:
     grid: Grid = {**study.choose, **(study.repeat if column.repeat is None else column.repeat)}
-    grid = {name: scale.repeat.get(name, values) for name, values in grid.items()}
+    pinned = row.keys() | column.config.keys()  # a row or column that fixes a name is not repeated over it
+    grid = {name: scale.repeat.get(name, values) for name, values in grid.items() if name not in pinned}
     if seeds is not None and "seed" in grid:
         grid["seed"] = range(seeds)
     base = merge(study.config, scale.config, column.config, row)
