@@ -64,7 +64,7 @@ def test_show_shows_what_there_is_and_every_format_of_it(relucid, study):
 def test_a_dry_run_tells_the_plan_and_the_time_and_does_nothing(relucid, study):
     status, shown, _ = relucid("run", study, "--dry-run", "--jobs", "2")
     assert status == 0
-    assert shown.count('"function":"squares:run"') == 6
+    assert shown.count('"runner":"squares:run"') == 6
     assert "6 runs, 6 of them to do: about 0:03:00 with 2 at a time" in shown
     assert "(0 of 3 runs)" in relucid("show", study)[1]
 

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 import torch
 
-from relucid.studies import Column, Result, Run, Store, Study, run, table
+from relucid.studies import Result, Run, Store, run, table
 from relucid.studies.executors import cores, pool
 from relucid.studies.run import execute
 from relucid.train import DivergedError, Machine
@@ -102,16 +102,6 @@ def test_a_run_function_may_take_the_machine_and_return_more_than_metrics(tmp_pa
     outcome = execute(function, Run("f", {}), Machine(directory=tmp_path))
     assert (outcome.state, outcome.metrics, outcome.history) == ("finished", {"error": 1.0}, {"loss": [2.0]})
     assert (tmp_path / "seen").exists()
-
-
-def test_a_run_function_can_be_named_by_where_it_is_imported_from(tmp_path):
-    study = Study("roots", "", "relucid.data:levy_function", rows={"a": {}}, columns={"c": Column("c")})
-    run(study, store=tmp_path, jobs=1)
-    assert "failed" in table(study, store=tmp_path).cells["a", "c"].states
-    missing = Study("roots", "", "no.such:thing", rows={"a": {}}, columns={"c": Column("c")})
-    run(missing, store=tmp_path, jobs=1, seeds=1)
-    (record,) = table(missing, store=tmp_path, seeds=1).runs
-    assert "the run function 'no.such:thing' cannot be imported" in record["error"]
 
 
 def test_ctrl_c_keeps_what_is_finished_and_lets_the_rest_be_claimed(load_study, tmp_path):

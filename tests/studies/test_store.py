@@ -1,3 +1,4 @@
+import json
 import os
 import sqlite3
 import subprocess
@@ -8,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relucid.studies import Outcome, Run, Store, StoreError
-from relucid.studies import store as module
+from relucid.studies import Outcome, Run, Store, StoreError, built_in
+from relucid.studies import migrations as module
+from relucid.studies import store as store_module
 
 RUN, OTHER = Run("f", {"a": 1}), Run("f", {"a": 2})
 
@@ -112,6 +114,33 @@ def test_an_old_store_is_brought_up_to_date_with_all_it_holds(tmp_path, monkeypa
     assert second.database.execute("PRAGMA user_version").fetchone() == (len(module.MIGRATIONS),)
 
 
+def test_a_store_from_before_runners_had_names_keeps_its_runs_and_their_arrays(tmp_path):
+    functions = {"relucid.studies.gmp.images:run": "gmp/images", "my_study:run": "my_study:run"}
+    database = sqlite3.connect(tmp_path / "results.sqlite")
+    for statement in module.MIGRATIONS[0]:
+        database.execute(statement)
+    for function in functions:
+        text = json.dumps({"config": {"x": 1}, "function": function, "version": 1}, separators=(",", ":"))
+        values = (function, text, "finished", json.dumps({"error": 1.5}), "{}", None, "{}", "", 1.0)
+        database.execute(f"INSERT INTO run VALUES ({', '.join('?' * 9)})", values)
+        database.execute(
+            "INSERT INTO array VALUES (?, 'a', ?)", (function, store_module.compressed(np.ones(2)))
+        )
+    database.execute("PRAGMA user_version = 1")
+    database.commit()
+    database.close()
+    opened = Store(tmp_path)
+    for runner in functions.values():
+        key = Run(runner, {"x": 1}).key
+        assert opened.get(key).metrics == {"error": 1.5}
+        assert opened.arrays(key)["a"].tolist() == [1.0, 1.0]
+    assert opened.database.execute("SELECT count(*) FROM run").fetchone() == (2,)
+
+
+def test_the_store_renames_every_function_that_was_ever_a_built_in_study_s():
+    assert set(module.RUNNERS.values()) == {study.runner.name for study in built_in().values()}
+
+
 def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
     Store(tmp_path).close()
     broken = ("ALTER TABLE run ADD COLUMN place TEXT", "NOT SQL")
@@ -129,7 +158,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path):
     database.execute("PRAGMA user_version = 9")
     database.close()
     with pytest.raises(
-        StoreError, match=r"written by a newer relucid \(schema 9, this one knows 1\): upgrade"
+        StoreError, match=r"written by a newer relucid \(schema 9, this one knows 2\): upgrade"
     ):
         Store(tmp_path)
     assert sqlite3.connect(tmp_path / "results.sqlite").execute("PRAGMA user_version").fetchone() == (9,)

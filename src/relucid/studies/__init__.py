@@ -4,6 +4,7 @@ from relucid.studies.catalog import built_in, find
 from relucid.studies.formats import FORMATS
 from relucid.studies.plan import Run, cells, plan
 from relucid.studies.run import Result, default_store, run
+from relucid.studies.runner import Runner
 from relucid.studies.store import Outcome, Store, StoreError
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Cell, Table, table
@@ -15,6 +16,7 @@ __all__ = [
     "Outcome",
     "Result",
     "Run",
+    "Runner",
     "Scale",
     "Store",
     "StoreError",

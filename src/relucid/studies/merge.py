@@ -15,6 +15,7 @@ from relucid.data import Part
 from relucid.models import create
 from relucid.studies.crelu.pictures import pictures
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 from relucid.studies.words import difference, mean
@@ -40,6 +41,9 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     images = fitted.moments.normalize(data.train.inputs[: config["images"]])
     plain = fuse(fitted.network.cpu().eval(), images[:2]).model
     return Result(_curve(config["method"], plain, images, fitted, data.test), fitted.history)
+
+
+RUNNER = Runner("merge", run)
 
 
 def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Part) -> dict[str, float]:
@@ -167,7 +171,7 @@ STUDIES = (
     Study(
         name="merge",
         title="Test error in percent of a VGG-6 on CIFAR-10 whose opposite filters share one, or are pruned",
-        run=run,
+        run=RUNNER,
         rows={method: {"method": method} for method in (MERGE, MERGE_DATA, PRUNE, PRUNE_DATA)},
         columns={label(share): Column(f"error at {share}") for share in SHARES},
         scales={

@@ -16,6 +16,7 @@ from relucid.data import digits
 from relucid.inspect import Examination, examine
 from relucid.inspect.examination import Layer
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 from relucid.train import Machine, Recipe, fit
@@ -85,6 +86,9 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return Result(metrics, fitted.history, _activity(found))
 
 
+RUNNER = Runner("quickstart", run)
+
+
 def _shares(found: Examination) -> dict[str, float]:
     """Percentages of units that are dead, and of filters that have an opposite partner."""
     dead = torch.cat([_dead(layer) for layer in found.layers])
@@ -150,7 +154,7 @@ STUDIES = (
     Study(
         name="quickstart",
         title="A trained ReLU network, converted in three ways and trained on: handwritten digits",
-        run=run,
+        run=RUNNER,
         rows={
             UNCHANGED: {"convert": []},
             "CReLU": {"convert": ["crelu"]},

@@ -17,14 +17,14 @@ import torch.distributed as dist
 
 from relucid.studies.environment import environment
 from relucid.studies.executors import Pool, pool
-from relucid.studies.plan import Run, function_of, plan
+from relucid.studies.plan import Run, plan
 from relucid.studies.store import Claim, Outcome, Store
 from relucid.studies.study import Study
 from relucid.train import DivergedError, Machine
 
 ATTEMPTS = 3  # at a run whose process dies
 POLL = 1.0  # seconds between looks at runs that other processes have claimed
-Function = str | Callable[..., Any]
+Function = Callable[..., Any]
 Report = Callable[[Run, Outcome | None], None]
 
 
@@ -78,9 +78,9 @@ def run(
     runs, machine = plan(study, scale, only=only, seeds=seeds), machine or Machine()
     report = report or (lambda run, outcome: None)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        _run_together(study.run, runs, store or default_store(), machine, report)
+        _run_together(study.runner.function, runs, store or default_store(), machine, report)
         return
-    work = _Work(study.run, runs, Store(store or default_store()), machine, report)
+    work = _Work(study.runner.function, runs, Store(store or default_store()), machine, report)
     try:
         if retry:
             work.store.forget_failures([run.key for run in runs])
@@ -198,15 +198,14 @@ def _place(machine: Machine, run: Run, directory: Path) -> Machine:
 def execute(function: Function, run: Run, machine: Machine) -> Outcome:
     """Do a run and say what came of it, whatever happens.
 
-    >>> outcome = execute(lambda config: {"double": 2 * config["x"]}, Run("doctest:double", {"x": 4}), Machine())
+    >>> outcome = execute(lambda config: {"double": 2 * config["x"]}, Run("double", {"x": 4}), Machine())
     >>> outcome.state, outcome.metrics
     ('finished', {'double': 8.0})
     """
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     try:
-        called = function_of(function)
-        takes_machine = len(inspect.signature(called).parameters) > 1
-        returned = called(run.config, machine) if takes_machine else called(run.config)
+        takes_machine = len(inspect.signature(function).parameters) > 1
+        returned = function(run.config, machine) if takes_machine else function(run.config)
         result = returned if isinstance(returned, Result) else Result(returned)
         outcome = Outcome("finished", _numbers(result.metrics), result.history, result.arrays)
     except DivergedError as error:

@@ -15,36 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from filelock import FileLock, Timeout
 
+from relucid.studies.migrations import MIGRATIONS, migrate
 from relucid.studies.plan import Run
 
 State = Literal["finished", "diverged", "failed"]
-
-# One entry a version of the schema: what brings the database from the version before to this one.
-MIGRATIONS: list[tuple[str, ...]] = [
-    (
-        """
-        CREATE TABLE run (
-            key TEXT PRIMARY KEY,
-            run TEXT NOT NULL,          -- canonical JSON: function, version, configuration
-            state TEXT NOT NULL,        -- finished, diverged or failed
-            metrics TEXT NOT NULL,      -- JSON: name -> number or list of numbers
-            history TEXT NOT NULL,      -- JSON: name -> list, one entry an epoch
-            error TEXT,                 -- what went wrong, with the traceback
-            environment TEXT NOT NULL,  -- JSON: versions, device, commit
-            started TEXT NOT NULL,      -- UTC
-            seconds REAL NOT NULL
-        )
-        """,
-        """
-        CREATE TABLE array (
-            key TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
-            name TEXT NOT NULL,
-            data BLOB NOT NULL,         -- as numpy.save writes it, compressed
-            PRIMARY KEY (key, name)
-        )
-        """,
-    ),
-]
 
 
 class StoreError(RuntimeError):
@@ -139,7 +113,7 @@ class Store:
             outcome.started,
             outcome.seconds,
         )
-        arrays = [(run.key, name, _compressed(array)) for name, array in outcome.arrays.items()]
+        arrays = [(run.key, name, compressed(array)) for name, array in outcome.arrays.items()]
         with self._explained(), self.database:
             self.database.execute("DELETE FROM run WHERE key = ? AND state = 'failed'", (run.key,))
             cursor = self.database.execute(f"INSERT OR IGNORE INTO run VALUES ({', '.join('?' * 9)})", values)
@@ -172,12 +146,7 @@ class Store:
             raise StoreError(
                 f"{self.path} was written by a newer relucid ({known}): upgrade relucid to use it"
             )
-        for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
-            with self.database:
-                self.database.execute("BEGIN IMMEDIATE")
-                for statement in statements:
-                    self.database.execute(statement)
-                self.database.execute(f"PRAGMA user_version = {number}")
+        migrate(self.database, version)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -227,7 +196,8 @@ def _json(value: Any) -> str:
     return json.dumps(finite(value), allow_nan=False)
 
 
-def _compressed(array: np.ndarray) -> bytes:
+def compressed(array: np.ndarray) -> bytes:
+    """An array as the store keeps it."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, array=array)
     return buffer.getvalue()

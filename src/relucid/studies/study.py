@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from relucid.models.suggest import suggest
+from relucid.studies.runner import Runner, runner_of
 
 if TYPE_CHECKING:
     from relucid.studies.table import Table
@@ -58,8 +60,8 @@ class Study:
     Args:
         name: what `relucid run` calls it.
         title: what is compared, in a sentence.
-        run: what does a run, a function of its configuration that returns its metrics, by name (a dict) or as
-            a `Result`; or where to import it from, "package.module:function". A function with a second
+        run: what does a run: a function of its configuration that returns its metrics, by name (a dict) or as
+            a `Result`, or a `Runner`, which gives such a function a name and a version. A function with a second
             parameter is given the `relucid.train.Machine` it runs on.
         rows: label -> what the row adds to the configuration.
         columns: label -> `Column`.
@@ -77,7 +79,6 @@ class Study:
         figures: what draws its figures: a function of its table and store that returns a list of
             `relucid.report.Figure`, or where to import it from.
         baseline: the row that the others are compared with.
-        version: raise it when `run` has changed so that its old results do not count any more.
 
     >>> study = Study(
     ...     name="parabola",
@@ -91,7 +92,7 @@ class Study:
 
     name: str
     title: str
-    run: str | Callable[..., Any]
+    run: Runner | Callable[..., Any]
     rows: Mapping[str, Config]
     columns: Mapping[str, Column]
     scales: Mapping[str, Scale] = field(default_factory=lambda: {"full": Scale()})
@@ -106,15 +107,20 @@ class Study:
     claim: str = ""
     verdict: "Callable[[Table], str] | None" = None
     figures: str | Callable[..., Any] | None = None
-    version: int = 1
 
     def __post_init__(self) -> None:
+        _ = self.runner  # a function that cannot be named is refused here
         for row, figures in self.published.items():
             named(row, self.rows, f"published row of study {self.name!r}")
             for column in figures:
                 named(column, self.columns, f"published column of study {self.name!r}")
         if self.baseline is not None:
             named(self.baseline, self.rows, f"baseline of study {self.name!r}")
+
+    @cached_property
+    def runner(self) -> Runner:
+        """What does the runs, under its name."""
+        return runner_of(self.run)
 
     @property
     def default_scale(self) -> str:

@@ -246,7 +246,7 @@ def _record(run: Run, outcome: Outcome) -> dict[str, Any]:
     """A run as it goes into a file of results."""
     return {
         "key": run.key,
-        "function": run.function,
+        "runner": run.runner,
         "version": run.version,
         "config": run.config,
         "state": outcome.state,

@@ -5,6 +5,7 @@ from typing import Any
 
 from relucid.data import holdout
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.structure.images import AUGMENT, RECIPE, build, load, parameters
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import LEVEL, Cell, Table, p_value
@@ -44,6 +45,9 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return Result(metrics, fitted.history)
 
 
+RUNNER = Runner("together", run)
+
+
 def verdict(table: Table) -> str:
     """The gain of each choice, their sum, the gain of all together, and whether the two differ."""
     cells = {row: table.cells[row, ERROR] for row in table.study.rows}
@@ -81,7 +85,7 @@ def _interaction(cells: dict[str, Cell], mean: float) -> Difference:
 STUDY = Study(
     name="together",
     title="CReLU, geometric weights and heavy ball: each alone and all together in one residual network on CIFAR-10",
-    run=run,
+    run=RUNNER,
     rows={
         NONE: {"design": {}},
         **SINGLE,

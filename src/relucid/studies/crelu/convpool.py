@@ -13,6 +13,7 @@ from relucid.studies.crelu.measures import measured
 from relucid.studies.crelu.pictures import pictures
 from relucid.studies.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, VOTE, tested, trained
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Published, Scale, Study
 from relucid.studies.table import Table
 from relucid.studies.words import difference, mean
@@ -95,6 +96,9 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return Result({**result.metrics, **metrics}, result.history, arrays)
 
 
+RUNNER = Runner("crelu/convpool", run)
+
+
 def network(config: dict[str, Any], data: Data[Part]) -> nn.Sequential:
     """One of the five networks, with dropout of the input and after each pooling if there is to be any."""
     assert data.classes is not None
@@ -169,7 +173,7 @@ PROTOCOL = (
 def study(name: str, scales: dict[str, Scale], **fields: Any) -> Study:
     """A study over runs of this module; the rate is chosen by the error on what is held out."""
     lr = {"lr": [0.25, 0.1, 0.05, 0.01]}
-    return Study(f"crelu/{name}", run=run, scales=scales, choose=lr, **{"rows": ROWS, **fields})
+    return Study(f"crelu/{name}", run=RUNNER, scales=scales, choose=lr, **{"rows": ROWS, **fields})
 
 
 def _errors(name: str, data: str, scales: dict[str, Scale], published: dict[str, Any]) -> Study:

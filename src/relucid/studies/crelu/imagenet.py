@@ -10,6 +10,7 @@ from relucid.models import create, describe
 from relucid.nn import CReLU
 from relucid.studies.crelu.pictures import enlarged
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 from relucid.studies.words import mean
@@ -101,6 +102,9 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return Result({**metrics, **_phases(net.cpu())}, fitted.history)
 
 
+RUNNER = Runner("crelu/imagenet", run)
+
+
 def _photos(name: str) -> tuple[Examples, Examples, Examples]:
     """What is trained on, the centres of what is tested on, and all of it, from which ten crops are taken."""
     if name == "imagenet":
@@ -134,6 +138,9 @@ def count(config: dict[str, Any]) -> dict[str, float]:
     }
 
 
+COUNTER = Runner("crelu/parameters", count)
+
+
 def errors_verdict(table: Table) -> str:
     """All variants in order of their error."""
     column = "top-1 %"
@@ -165,7 +172,7 @@ def count_verdict(table: Table) -> str:
 
 MILLIONS = "millions of weights"
 SAME: dict[str, Any] = {
-    "run": run,
+    "run": RUNNER,
     "config": {"recipes": RECIPES},
     "repeat": {"seed": [0]},
     "scales": {
@@ -201,7 +208,7 @@ STUDIES = (
     Study(
         name="crelu/parameters",
         title="Parameters of the networks of crelu",
-        run=count,
+        run=COUNTER,
         rows={row: {"model": model, "classes": classes} for row, (model, classes, _) in PARAMETERS.items()},
         columns={
             MILLIONS: Column("millions", best=None, digits=1),

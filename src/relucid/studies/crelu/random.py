@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from relucid.inspect import random_layer, random_ratio, ratio_of_layer
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 from relucid.studies.words import mean
@@ -36,6 +37,9 @@ def run(config: dict[str, Any]) -> dict[str, float]:
     }
 
 
+RUNNER = Runner("crelu/random", run)
+
+
 def verdict(table: Table) -> str:
     """What is simulated against what is printed."""
     said = []
@@ -58,7 +62,7 @@ STUDIES = (
     Study(
         name="crelu/random",
         title="What random filters lose of their input: |x - x'| / |x|",
-        run=run,
+        run=RUNNER,
         rows={"conv2": {"filters": 48, "channels": 96}, "conv5": {"filters": 96, "channels": 192}},
         columns={
             PRINTED: Column("printed", best=None, digits=4),

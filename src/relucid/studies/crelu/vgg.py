@@ -8,6 +8,7 @@ from relucid.models import create
 from relucid.studies.crelu.pictures import pictures
 from relucid.studies.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, VOTE, tested, trained
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Published, Scale, Study
 from relucid.studies.table import Table
 from relucid.studies.words import difference, mean
@@ -85,6 +86,9 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return tested(trained(build, data, recipe, config, machine), data)
 
 
+RUNNER = Runner("crelu/vgg", run)
+
+
 def verdict(table: Table) -> str:
     """Every variant against VGG."""
     cells, said = table.cells, []
@@ -114,7 +118,7 @@ def _study(
     return Study(
         name=name,
         title=f"CReLU after the first layers of VGG-16 on {title}",
-        run=run,
+        run=RUNNER,
         rows=ROWS,
         columns=COLUMNS,
         scales={"full": Scale(FULL | {"data": data}), **scales, "smoke": SMOKE},

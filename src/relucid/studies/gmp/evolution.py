@@ -12,6 +12,7 @@ from relucid.inspect.boundary import Boundary, boundary
 from relucid.inspect.tracker import change
 from relucid.studies.gmp.problems import BEST_RATES, METHODS, PROBLEMS, gain, network, trials
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Cell, Table
 from relucid.train.ensemble import BETA1, BETA2, Tensors
@@ -109,6 +110,9 @@ def run(config: dict[str, Any]) -> Result:
             "targets": first.targets.float().numpy(),
         },
     )
+
+
+RUNNER = Runner("gmp/evolution", run)
 
 
 def _probe(inputs: Tensor) -> Tensor:
@@ -214,7 +218,7 @@ ROWS = {method: {"method": method} for method in METHODS}
 LEVY = Study(
     name="gmp/levy",
     title="The Levy function learned by 100 units, and how far their characteristic points move in a step",
-    run=run,
+    run=RUNNER,
     rows=ROWS,
     columns=_columns(
         {"RMSE": Column("error", digits=3), "log2 of the largest step": Column("log2 step", digits=1)}
@@ -243,7 +247,7 @@ LEVY = Study(
 BANANA = Study(
     name="gmp/banana",
     title="The Banana set learned by 10 units, and how far their directions turn in a step",
-    run=run,
+    run=RUNNER,
     rows=ROWS,
     columns=_columns(
         {"test error %": Column("error", digits=1), "largest turn in degrees": Column("turn", digits=0)}

@@ -7,6 +7,7 @@ import torch
 from relucid.data import cifar10, digits, imagenet, imagenet32
 from relucid.models import create
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Cell, Table
 from relucid.train import Machine, Recipe, fit
@@ -50,6 +51,9 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return Result({"top1": 100 - errors["error"], "top5": 100 - errors["error5"]}, fitted.history)
 
 
+RUNNER = Runner("gmp/images", run)
+
+
 def verdict(table: Table) -> str:
     """Whether GmP with IMN is best in every column, and by how much more than the noise."""
     sentences = []
@@ -85,7 +89,7 @@ _VGG6_COLUMNS = {
 VGG6 = Study(
     name="gmp/vgg6",
     title="Validation accuracy (%) of VGG-6 under six parameterizations at batch sizes B, 2B and 4B",
-    run=run,
+    run=RUNNER,
     rows={
         "SP": {"design": "sp"},
         "WN": {"design": "wn"},
@@ -146,7 +150,7 @@ VGG6 = Study(
 RESNET50 = Study(
     name="gmp/resnet50",
     title="Validation accuracy (%) of ResNet-50 on ImageNet",
-    run=run,
+    run=RUNNER,
     rows={"WN+MBN": {"design": "wn-mbn"}, "BN": {"design": "bn"}, "GmP+IMN": {"design": "gmp-imn"}},
     columns={f"top-{k}": Column(f"top{k}", best="highest") for k in (1, 5)},
     config={

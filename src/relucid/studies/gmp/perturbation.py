@@ -7,6 +7,7 @@ import torch
 
 from relucid.inspect.perturbation import perturbation
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 
@@ -34,6 +35,9 @@ def run(config: dict[str, Any]) -> Result:
     )
 
 
+RUNNER = Runner("gmp/perturbation", run)
+
+
 def verdict(table: Table) -> str:
     """Whether small weights make boundaries turn far under SP and WN, and never under GmP."""
     small, large = (f"size {size:g}" for size in (SIZES[-1], SIZES[0]))
@@ -54,7 +58,7 @@ def verdict(table: Table) -> str:
 PERTURBATION = Study(
     name="gmp/perturbation",
     title=f"By how many degrees the boundary of a unit in the plane turns when its parameters grow by {EPSILON:g}",
-    run=run,
+    run=RUNNER,
     rows={method: {"method": method} for method in KINDS},
     columns={f"size {size:g}": Column(f"turn at {size:g}", digits=3) for size in SIZES},
     config={"seed": 0},

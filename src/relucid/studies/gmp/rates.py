@@ -3,7 +3,7 @@
 from statistics import geometric_mean
 
 from relucid.studies.gmp.problems import METHODS, PROBLEMS, RATES
-from relucid.studies.gmp.uci import BLOCKS, HELD_OUT, ONCE, run
+from relucid.studies.gmp.uci import BLOCKS, HELD_OUT, ONCE, RUNNER
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 
@@ -55,7 +55,7 @@ STOP_ON = {"levy": "train"}
 RATES_STUDY = Study(
     name="gmp/rates",
     title="Test error at every learning rate of the grid: RMSE, on Banana the percentage of wrong classes",
-    run=run,
+    run=RUNNER,
     rows={
         f"{label} {method}": {
             **HELD_OUT,
@@ -80,6 +80,7 @@ RATES_STUDY = Study(
         "Ours: the paper shows its best rates only. The UCI sets are trained as in gmp/uci with validation "
         "data, and are the same runs; Levy and Banana as in gmp/levy and gmp/banana, but Banana stops on a "
         "fifth of its training part instead of on the test part. 50 splits (Levy: 50 draws of points; Power: 10 "
-        "splits); ± is the standard error. A range of good rates ends where the grid does: its true width may be larger."
+        "splits); ± is the standard error. A range of good rates ends where the grid does: its true width may be "
+        "larger."
     ),
 )

@@ -5,6 +5,7 @@ from typing import Any
 
 from relucid.studies.gmp.problems import BEST_RATES, METHODS, PROBLEMS, RATES, gain, trials
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 
@@ -48,6 +49,9 @@ def run(config: dict[str, Any]) -> Result:
     )
 
 
+RUNNER = Runner("gmp/uci", run)
+
+
 def verdict(table: Table) -> str:
     """Whether GmP is best under either protocol, and how far the means are from the published ones."""
     return f"{batches_verdict(table)} With validation data, {_best(table, HELD_OUT_LABEL)}."
@@ -85,7 +89,7 @@ def _best(table: Table, protocol: str) -> str:
 UCI = Study(
     name="gmp/uci",
     title="Test error (RMSE) of a network with one hidden layer of 100 units on six UCI regression sets",
-    run=run,
+    run=RUNNER,
     rows={
         **AS_PUBLISHED,
         **{method + HELD_OUT_LABEL: {"method": method, **HELD_OUT} for method in METHODS},
@@ -119,7 +123,7 @@ LARGE_SETS = ("Power", "Wine")
 BATCHES = Study(
     name="gmp/uci-batches",
     title="Test error (RMSE) on the two larger UCI sets, trained in batches of 1024",
-    run=run,
+    run=RUNNER,
     rows=AS_PUBLISHED,
     columns={name: UCI.columns[name] for name in LARGE_SETS},
     config={"batch_size": 1024},

@@ -3,6 +3,7 @@
 from typing import Any
 
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.structure.images import AUGMENT, RECIPE, parameters, train
 from relucid.studies.structure.verdicts import differences
 from relucid.studies.study import Column, Scale, Study
@@ -52,6 +53,9 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return Result(metrics, fitted.history)
 
 
+RUNNER = Runner("structure/cifar", run)
+
+
 def verdict(table: Table) -> str:
     """The differences that the paper claims, and that to the control."""
     pairs = [
@@ -95,7 +99,7 @@ def _study(name: str, data: str, n: int, depth: int, scales: dict[str, Scale]) -
             f"Layers joined by heavy ball and by Nesterov's method on {data} "
             f"(at full scale, {6 * n + 2} and {depth} of them)"
         ),
-        run=run,
+        run=RUNNER,
         rows=ROWS,
         columns={
             plain: Column("error", without),

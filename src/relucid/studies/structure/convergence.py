@@ -10,6 +10,7 @@ from relucid.inspect.convergence import layers_to_reach, strongly_convex
 from relucid.inspect.objective import ACTIVATIONS, Objective, minimize
 from relucid.nn import Propagation
 from relucid.nn.rules import ADMM, HeavyBall, Nesterov, Nesterov2, Plain, Rule
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 
@@ -37,6 +38,9 @@ def count(config: dict[str, Any]) -> dict[str, float]:
     begin = torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1))
     layers = layers_to_reach(rules(kappa)[config["rule"]], objective, begin, minimizer, limit=limit)
     return {"layers": limit if layers < 0 else layers, "reached": layers >= 0}
+
+
+COUNTER = Runner("structure/convergence", count)
 
 
 def verdict_of_counts(table: Table) -> str:
@@ -73,6 +77,9 @@ def compare(config: dict[str, Any]) -> dict[str, float]:
     layers: list[Any] = [(layer, layer) if rule.paths == 2 else layer] * depth
     states = torch.stack([Propagation(layers[:k], rule)(x) if k else x for k in range(depth + 1)])
     return {"difference": 1e15 * float((states - iterates).abs().max() / states.abs().max())}
+
+
+COMPARER = Runner("structure/lemma1", compare)
 
 
 class _Layer(nn.Module):
@@ -113,7 +120,7 @@ COLUMNS = {f"kappa = {kappa}": Column("layers", {"kappa": kappa}, digits=0) for 
 COUNTS = Study(
     name="structure/convergence",
     title="How many layers of one weight each rule needs to reach the minimizer of its objective",
-    run=count,
+    run=COUNTER,
     rows={row: {"rule": rule} for row, rule in ROWS.items()},
     columns=COLUMNS,
     scales={
@@ -138,7 +145,7 @@ COUNTS = Study(
 LEMMA = Study(
     name="structure/lemma1",
     title="Layers of one weight are steps of an algorithm on its objective, for every activation of Table 1",
-    run=compare,
+    run=COMPARER,
     rows={name: {"activation": name} for name in ACTIVATIONS},
     columns={
         label: Column("difference", {"rule": rule}, digits=1)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.structure.images import AUGMENT, RECIPE, train
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Cell, Table
@@ -28,6 +29,9 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return Result({"trained": 100.0 * (error < STARTED), "train_error": error}, history)
 
 
+RUNNER = Runner("structure/deep", run)
+
+
 def verdict(table: Table) -> str:
     """How many runs of each network have trained, and what HB-Net's advantage is worth."""
     from scipy.stats import fisher_exact
@@ -49,7 +53,7 @@ def _trained(cell: Cell) -> tuple[int, int]:
 STUDY = Study(
     name="structure/deep",
     title="The share of runs in which networks of 110 layers begin to learn, without warming up",
-    run=run,
+    run=RUNNER,
     rows=ROWS,
     columns={
         TRAINED: Column("trained", best="highest", digits=0),

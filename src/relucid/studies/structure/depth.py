@@ -14,6 +14,7 @@ from torch.nn.functional import mse_loss
 from relucid.data import Part
 from relucid.models import create
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import LEVEL, Cell, Table, p_value
 from relucid.train import DivergedError, ensemble
@@ -40,6 +41,9 @@ def run(config: dict[str, Any]) -> Result:
     with torch.no_grad():
         outputs = {"mse": network(x), "mse_of_zero": 0 * f, "mse_of_lstsq": x @ torch.linalg.lstsq(x, f)[0]}
     return Result({name: mse_loss(output, f).item() for name, output in outputs.items()}, history)
+
+
+RUNNER = Runner("structure/depth", run)
 
 
 def noise(seed: int, pairs: int, features: int) -> tuple[Tensor, Tensor]:
@@ -128,7 +132,7 @@ def _signed(cell: Cell) -> str:
 STUDY = Study(
     name="structure/depth",
     title="Five rules that join sigmoid layers, trained to map noise to noise",
-    run=run,
+    run=RUNNER,
     rows={name: {"rule": rule} for name, rule in RULES.items()},
     columns={f"depth {depth}": Column("mse", {"depth": depth}, digits=DIGITS) for depth in MSE},
     scales={

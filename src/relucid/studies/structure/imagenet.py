@@ -3,6 +3,7 @@
 from typing import Any
 
 from relucid.studies.run import Result
+from relucid.studies.runner import Runner
 from relucid.studies.structure.images import RECIPE, parameters, train
 from relucid.studies.structure.verdicts import differences
 from relucid.studies.study import Column, Scale, Study
@@ -27,6 +28,9 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return Result({**metrics, "parameters": parameters(fitted.network)}, fitted.history)
 
 
+RUNNER = Runner("structure/imagenet", run)
+
+
 def verdict(table: Table) -> str:
     """The differences that the paper claims, and that to the control."""
     pairs = [
@@ -40,7 +44,7 @@ def verdict(table: Table) -> str:
 STUDY = Study(
     name="structure/imagenet",
     title="Layers joined by heavy ball and by Nesterov's method on ImageNet",
-    run=run,
+    run=RUNNER,
     rows=ROWS,
     columns={
         TOP1: Column("error"),
