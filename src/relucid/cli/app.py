@@ -5,6 +5,7 @@ import sys
 import typer
 
 from relucid.cli import report, studies
+from relucid.cli.claims import claims
 from relucid.cli.convert import convert
 from relucid.convert import ConversionError
 from relucid.data import DamagedDataError, MissingDataError
@@ -19,6 +20,7 @@ app.command("list")(studies.list_)
 app.command()(studies.run)
 app.command()(studies.show)
 app.command()(studies.logs)
+app.command()(claims)
 app.command()(report.report)
 app.command()(report.examine)
 app.command()(convert)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from torch import Tensor
 
-from relucid import inspect
+from relucid import inspect, papers
 from relucid import studies as engine
 from relucid.cli.network import Checkpoint, Factory, Inputs, Shape, Unsafe, batches_of, build, example_of
 from relucid.cli.studies import Directory, Name, ScaleName
@@ -33,7 +33,7 @@ def report(
     check(output, force)
     where = store or engine.default_store()
     results = engine.Store(where)
-    table = engine.table(engine.find(study), scale, store=where)
+    table = engine.table(papers.find(study), scale, store=where)
     save(study_page(table, results, study), output)
     results.close()
     typer.echo(f"Written to {output}: {len(table.runs)} runs", err=True)

@@ -16,11 +16,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from relucid import data, models
+from relucid import data, models, papers
 from relucid import studies as engine
 from relucid.studies.estimate import estimate
 from relucid.studies.executors import BACKENDS, cores
-from relucid.studies.formats import FORMATS, figure, legend, published
+from relucid.studies.formats import FORMATS, banner, figure, legend, published
+from relucid.studies.ledger import entry
 from relucid.studies.study import named
 from relucid.train import Machine
 
@@ -42,7 +43,7 @@ def list_(
     """Show the studies, the models and the data sets, and which data sets are present."""
     if as_json:
         studies = {
-            name: {"title": s.title, "scales": list(s.scales)} for name, s in engine.built_in().items()
+            name: {"title": s.title, "scales": list(s.scales)} for name, s in papers.built_in().items()
         }
         everything = {"studies": studies, "models": models.names(), "data": data.present()}
         typer.echo(json.dumps(everything["models"] if only_models else everything, indent=1))
@@ -52,7 +53,7 @@ def list_(
         return
     console = Console()
     grid = Grid("study", "what it compares", "scales", box=None)
-    for study in engine.built_in().values():
+    for study in papers.built_in().values():
         grid.add_row(study.name, escape(study.title), ", ".join(study.scales))
     console.print(grid)
     console.print("\nmodels", style="bold")
@@ -82,7 +83,7 @@ def run(
     store: Directory = None,
 ) -> None:
     """Do the runs of a study that have not been done yet, and show its table."""
-    found, where = engine.find(study), store or engine.default_store()
+    found, where = papers.find(study), store or engine.default_store()
     if dry_run:
         _tell_plan(found, scale, only, seeds, where, jobs)
         return
@@ -124,7 +125,7 @@ def show(
     store: Directory = None,
 ) -> None:
     """Show the table of a study beside the published figures."""
-    table = engine.table(engine.find(study), scale, only=only, seeds=seeds, store=store)
+    table = engine.table(papers.find(study), scale, only=only, seeds=seeds, store=store)
     if form is None:
         _print(table, study)
     else:
@@ -140,7 +141,7 @@ def logs(
 ) -> None:
     """Tell what became of every run of a study, and how those that failed did so."""
     results = engine.Store(store or engine.default_store())
-    for planned in engine.plan(engine.find(study), scale, only=only, seeds=seeds):
+    for planned in engine.plan(papers.find(study), scale, only=only, seeds=seeds):
         outcome = results.get(planned.key)
         if outcome is None:
             typer.echo(f"{planned.key[:8]}  not run   {planned.canonical}")
@@ -155,18 +156,29 @@ def _print(table: engine.Table, name: str) -> None:
     """The table on the terminal."""
     console, study = Console(), table.study
     console.print(f"[bold]{escape(study.name)}[/bold] ({table.scale}): {escape(study.title)}")
+    if banner(table):
+        console.print(f"[bold]{banner(table)}[/bold]")
     grid = Grid("", *map(escape, study.columns), caption=legend(table) or None)
     for row in dict.fromkeys(row for row, _ in table.cells):
         cells = [(table.cells[row, label], column) for label, column in study.columns.items()]
         grid.add_row(escape(row), *(escape(figure(*cell)) for cell in cells))
-        theirs = [published(*cell) for cell in cells]
+        theirs = [published(table, *cell) for cell in cells]
         if any(theirs):
             grid.add_row(f"  {study.source}", *theirs, style="dim")
     console.print(grid)
-    said = {"Claim": study.claim, "Here": table.verdict, "Protocol": study.protocol}
-    for label, text in said.items():
-        if text:
-            console.print(f"[bold]{label}:[/bold] {escape(text)}")
+    for claim in study.claims:
+        if claim.where in table.judged:
+            found = entry("", study, claim, table)
+            console.print(f"[bold]{escape(claim.where)}:[/bold] {escape(claim.says)}")
+            console.print(
+                escape(f"Here {found.stands}."),
+                *(f"\n  {escape(str(each))}" for each in found.judged),
+                sep="",
+            )
+            if found.remark:
+                console.print(escape(found.remark))
+    if study.protocol:
+        console.print(f"[bold]Protocol:[/bold] {escape(study.protocol)}")
     failed = sum(run["state"] == "failed" for run in table.runs)
     if failed:
         console.print(

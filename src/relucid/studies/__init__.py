@@ -1,6 +1,7 @@
 """Studies: variants of a network trained and compared honestly, resumable, on one core or on a cluster."""
 
-from relucid.studies.catalog import built_in, find
+from relucid.studies.compare import Comparison, compare
+from relucid.studies.expect import Claim, Derived, Equal, Higher, Lower, Near, NotWorse, Quantity, Statistic
 from relucid.studies.formats import FORMATS
 from relucid.studies.plan import Run, cells, plan
 from relucid.studies.run import Result, default_store, run
@@ -12,20 +13,29 @@ from relucid.studies.table import Cell, Table, table
 __all__ = [
     "FORMATS",
     "Cell",
+    "Claim",
     "Column",
+    "Comparison",
+    "Derived",
+    "Equal",
+    "Higher",
+    "Lower",
+    "Near",
+    "NotWorse",
     "Outcome",
+    "Quantity",
     "Result",
     "Run",
     "Runner",
     "Scale",
+    "Statistic",
     "Store",
     "StoreError",
     "Study",
     "Table",
-    "built_in",
     "cells",
+    "compare",
     "default_store",
-    "find",
     "plan",
     "run",
     "table",
