@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from relucid.models.chain import Chain
+from relucid.models.builder import Builder
 from relucid.models.dense import densenet, densenet_cifar
 from relucid.models.design import CHOICES, Design
 from relucid.models.mlp import feedforward, mlp
@@ -131,9 +131,9 @@ def create(
     if variant.layers:  # what is asked for holds in every layer
         own = {k: replace(layer, design=asked.over(layer.design)) for k, layer in variant.layers.items()}
         options = {"layers": own, **options}
-    chain = Chain(complete, channels, width=variant.width * width, init=init)
-    backbone.build(chain, num_classes, **{**backbone.options, **variant.options, **options})
-    network = Network(OrderedDict(chain.layers))
+    builder = Builder(complete, channels, width=variant.width * width, init=init)
+    backbone.build(builder, num_classes, **{**backbone.options, **variant.options, **options})
+    network = Network(OrderedDict(builder.layers))
     network.name, network.design = name, complete
     network.input_shape = (
         (channels,) if backbone.image is None else (channels, backbone.image, backbone.image)

@@ -1,4 +1,4 @@
-"""Networks under construction: units appended to a chain that knows how many channels flow."""
+"""Networks under construction: a builder appends units and knows how many channels flow."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -11,15 +11,15 @@ from relucid.nn import MeanNorm
 from relucid.nn.rules import Rule, rule_of
 
 
-class Chain:
-    """A chain of layers of one design, and the number of channels at its end.
+class Builder:
+    """Appends layers of one design to a network, and keeps count of the channels at its end.
 
     Each method appends named layers. After a CReLU there are twice as many channels, and the next unit takes them.
 
-    >>> chain = Chain(Design("crelu", "standard", "none", "plain"), channels=3)
-    >>> chain.conv(1, 8, 3, padding=1)
-    >>> chain.conv(2, 8, 3, padding=1)
-    >>> [(name, tuple(p.shape)) for name, p in chain.sequential().named_parameters() if p.dim() > 1]
+    >>> builder = Builder(Design("crelu", "standard", "none", "plain"), channels=3)
+    >>> builder.conv(1, 8, 3, padding=1)
+    >>> builder.conv(2, 8, 3, padding=1)
+    >>> [(name, tuple(p.shape)) for name, p in builder.sequential().named_parameters() if p.dim() > 1]
     [('conv1.weight', (8, 3, 3, 3)), ('conv2.weight', (8, 16, 3, 3))]
 
     Args:
@@ -47,9 +47,9 @@ class Chain:
         """``filters`` times the network's width, at least 1."""
         return max(1, round(filters * self.width))
 
-    def branch(self, channels: int | None = None, *, centred: bool | None = None) -> "Chain":
-        """A new chain that goes on from here, or from another number of channels."""
-        return Chain(
+    def branch(self, channels: int | None = None, *, centred: bool | None = None) -> "Builder":
+        """A new builder that goes on from here, or from another number of channels."""
+        return Builder(
             self.design,
             self.channels if channels is None else channels,
             width=self.width,
