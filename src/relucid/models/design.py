@@ -29,7 +29,7 @@ class Design:
 
     >>> Design(activation="crelu", norm="batch")
     Design(activation='crelu', weights=None, norm='batch', propagation=None)
-    >>> print(Design(weights="geometric").over(Design("relu", "standard", "none", "plain")))
+    >>> print(Design(weights="geometric").with_defaults(Design("relu", "standard", "none", "plain")))
     relu, geometric weights, norm none, plain
     """
 
@@ -52,7 +52,7 @@ class Design:
                 "give norm='mean' (as in gmp), 'input_mean' or 'none' with weights='weightnorm'"
             )
 
-    def over(self, other: "Design") -> "Design":
+    def with_defaults(self, other: "Design") -> "Design":
         """This design, with the choices of ``other`` where it has none."""
         return Design(**{f.name: _first(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 

@@ -105,7 +105,7 @@ def _features(builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[
             continue
         convs += 1
         layer = own.pop(f"conv{convs}", Layer())
-        builder.design = layer.design.over(design)
+        builder.design = layer.design.with_defaults(design)
         filters = max(1, round(row.filters * layer.filters * builder.width))
         builder.conv(convs, filters, row.kernel_size, row.stride, row.padding)
         dropout = row.dropout if layer.dropout is None else layer.dropout

@@ -121,15 +121,17 @@ def create(
     options = {key: value for key, value in choices.items() if key not in CHOICES}
     _check_options(name, backbone, options)
     changes = {key: value for key, value in choices.items() if key in CHOICES}
-    asked = Design(**changes).over(design or Design())
-    complete = asked.over(variant.design).over(backbone.own)
+    asked = Design(**changes).with_defaults(design or Design())
+    complete = asked.with_defaults(variant.design).with_defaults(backbone.own)
     _check_propagation(name, backbone, complete)
     channels = _channels(name, backbone, in_channels, num_classes)
     _check_sizes(num_classes=num_classes, in_channels=channels, width=width)
     if init not in (None, "glorot"):
         raise ValueError(f"init is None or 'glorot', not {init!r}")
     if variant.layers:  # what is asked for holds in every layer
-        own = {k: replace(layer, design=asked.over(layer.design)) for k, layer in variant.layers.items()}
+        own = {
+            k: replace(layer, design=asked.with_defaults(layer.design)) for k, layer in variant.layers.items()
+        }
         options = {"layers": own, **options}
     builder = Builder(complete, channels, width=variant.width * width, init=init)
     backbone.build(builder, num_classes, **{**backbone.options, **variant.options, **options})
