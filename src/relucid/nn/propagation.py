@@ -115,8 +115,7 @@ class Propagation(nn.Module):
             )
             if self.after is not None:
                 variables = (self.after(variables[0]), *variables[1:])
-        last: Tensor = variables[0]
-        return last
+        return self.rule.end(*variables)
 
     def _run_reversible(self, x: Tensor, previous: Tensor, dtype: torch.dtype) -> Tensor:
         coefficients, transforms = self._coefficients(), self.transforms

@@ -71,6 +71,11 @@ class Rule:
         """The variables one layer on, given the layer's T, the variables, and the layer's coefficients."""
         raise NotImplementedError
 
+    def end(self, *variables: Any) -> Tensor:
+        """The output of a stage, given the variables after its last layer."""
+        last: Tensor = variables[0]
+        return last
+
 
 @dataclass(frozen=True)
 class Plain(Rule):
@@ -228,12 +233,13 @@ class ADMM(Rule):
 
 @dataclass(frozen=True)
 class RelaxedADMM(Rule):
-    """Two paths, x'_{k+1} = T'(x'_k) + s_k and x_{k+1} = T(x_k) + s_k (structure Eq. 20); the output is x.
+    """Two paths, x'_{k+1} = T'(x'_k) + s_k and x_{k+1} = T(x_k) + s_k (structure Eq. 20).
 
     s_k = sum_t alpha_k^t x'_t + sum_t beta_k^t x_t, coefficients as in :class:`RelaxedNesterov2`; by default
     alpha_k^k = beta_k^k = 1/2 and the others are 0: DMRNet. The printed alpha_t, the same in all layers, in
     sums from t = 1, could not say that. Nor does Eq. 20 contain Eq. 14, whose signs differ between the paths.
-    A layer is a pair of transforms, (T', T).
+    A layer is a pair of transforms, (T', T). The output is the mean of x and x': of x alone, the last T' would
+    have no part in it.
     """
 
     paths: ClassVar[int] = 2
@@ -257,6 +263,10 @@ class RelaxedADMM(Rule):
         xs_, xs = (*xs_, x_), (*xs, x)
         shared = _weighted(alpha, xs_) + _weighted(beta, xs)
         return T(x) + shared, T_(x_) + shared, xs_, xs
+
+    def end(self, x: Tensor, x_: Tensor, xs_: Any, xs: Any) -> Tensor:
+        """The mean of both paths."""
+        return (x + x_) / 2
 
 
 RULES: dict[str, type[Rule]] = {
