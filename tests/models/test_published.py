@@ -158,8 +158,8 @@ COUNTS = {
     "structure/resnet34": 21_797_672,
     "structure/hbnet34": 21_797_672,
     "structure/densenet121": 7_978_856,
-    # alpha: one a pair, but none in the first layer of a block, where it is a scale that batch norms cancel
-    "structure/agdnet121": 7_978_856 + sum(n * (n + 1) // 2 - 1 for n in (6, 12, 24, 16)),
+    # alpha: one per pair and one per bottleneck, but none in a block's first layer, where batch norms cancel it
+    "structure/agdnet121": 7_978_856 + sum(n * (n + 1) // 2 - 1 + n - 1 for n in (6, 12, 24, 16)),
 }
 CIFAR_COUNTS = {
     "structure/resnet56": 853_018,

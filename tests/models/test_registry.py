@@ -160,7 +160,7 @@ def test_weights_have_readable_names(name, keys):
     [
         ("structure/densenet40", "conv1", ["conv1.weight"]),
         ("structure/agdnet40", "conv1", ["conv1.alpha", "conv1.conv.weight"]),
-        ("structure/agdnet121", "conv2", ["conv2.weight"]),
+        ("structure/agdnet121", "conv2", ["conv2.alpha", "conv2.conv.weight"]),
     ],
 )
 def test_weights_of_dense_blocks_have_readable_names(name, block, others):

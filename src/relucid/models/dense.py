@@ -24,7 +24,7 @@ def densenet_cifar(
     for k in (1, 2, 3):
         _block(builder, k, (depth - 4) // 3, builder.scaled(growth), dropout, beta, bottleneck=False)
         if k < 3:
-            _transition(builder, k, builder.channels)
+            _transition(builder, k, builder.channels, dropout)
     _head(builder, "4", num_classes)
 
 
@@ -44,7 +44,7 @@ def densenet(
     for k, count in enumerate(blocks, start=1):
         _block(builder, k, count, builder.scaled(growth), dropout, beta, bottleneck=True)
         if k < len(blocks):
-            _transition(builder, k, builder.channels // 2)
+            _transition(builder, k, builder.channels // 2, dropout)
     _head(builder, str(len(blocks) + 1), num_classes)
 
 
@@ -63,7 +63,7 @@ def _block(
         layer.norm_and_activation("2" if bottleneck else "1")
         layer.bare_conv("2" if bottleneck else "1", growth, 3, added=nesterov and k > 0)
         if nesterov and (k > 0 or builder.design.norm != "batch"):
-            layer.layers["conv1"] = PairwiseConv2d(layer.layers["conv1"], channels)
+            _weigh(layer, channels)
         if dropout:
             layer.add("dropout", nn.Dropout(dropout))
         layers.append(layer.sequential())
@@ -72,11 +72,25 @@ def _block(
     builder.channels = sum(channels)
 
 
-def _transition(builder: Builder, number: int, channels: int) -> None:
+def _weigh(layer: Builder, channels: Sequence[int]) -> None:
+    """Give a layer the alpha of structure Eq. 21, one for each predecessor.
+
+    In a bottleneck they scale the 1x1 convolution, and a batch norm after it cancels a factor common to all of them.
+    Then the 3x3 convolution gets that factor, so that twice the alphas make twice the output, as Eq. 21 says.
+    """
+    layer.layers["conv1"] = PairwiseConv2d(layer.layers["conv1"], channels)
+    last = layer.layers.get("conv2")
+    if last is not None and layer.design.norm == "batch":
+        layer.layers["conv2"] = PairwiseConv2d(last, [4 * layer.channels])
+
+
+def _transition(builder: Builder, number: int, channels: int, dropout: float) -> None:
     """Append "transition" + number: half the size."""
     transition = builder.branch()
     transition.norm_and_activation("")
     transition.bare_conv("", channels, 1)
+    if dropout:
+        transition.add("dropout", nn.Dropout(dropout))
     transition.add("pool", nn.AvgPool2d(2))
     builder.add(f"transition{number}", transition.sequential())
     builder.channels = transition.channels
