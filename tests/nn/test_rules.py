@@ -12,6 +12,7 @@ from relucid.nn.propagation import Propagation
 from relucid.nn.rules import (
     ADMM,
     HeavyBall,
+    LatestNesterov2,
     Nesterov,
     Nesterov2,
     RelaxedADMM,
@@ -209,6 +210,18 @@ def test_plain_is_heavy_ball_without_momentum():
 def test_nesterov2_is_eq18_with_the_coefficients_of_eq5():
     T, x = layers(9), state()
     close(Propagation(T, "nesterov2")(x), Propagation(T, RelaxedNesterov2())(x))
+
+
+def test_both_readings_of_eq13_agree_where_all_layers_are_one():
+    T, x = layers(1) * 7, state()
+    close(Propagation(T, LatestNesterov2())(x), Propagation(T, "nesterov2")(x))
+
+
+def test_the_latest_layer_is_applied_to_all_states():
+    T, xs, h = layers(5), [state()], nesterov_weights(5)
+    for k in range(5):
+        xs.append(xs[k] + sum(h[k, j] * (T[k](xs[j]) - xs[j]) for j in range(k + 1)))
+    close(Propagation(T, LatestNesterov2())(xs[0]), xs[-1])
 
 
 def test_relaxed_admm_is_dmrnet_by_default_and_not_eq14():

@@ -180,6 +180,29 @@ class Nesterov2(Rule):
 
 
 @dataclass(frozen=True)
+class LatestNesterov2(Rule):
+    """x_{k+1} = x_k + sum_j h_{k+1,j} (T_{k+1}(x_j) - x_j): Eq. 13 with the new layer's weights on all x_j.
+
+    The other reading of Eq. 13, which has one T for all layers: in :class:`Nesterov2` each x_j keeps its own T_{j+1}.
+    Here layer k + 1 is applied k times, and all x_j are kept.
+    """
+
+    def coefficients(self, depth: int) -> dict[str, Tensor]:
+        """The lower triangle h of Eq. 5."""
+        return {"h": nesterov_weights(depth)}
+
+    def begin(self, x: Tensor, previous: Tensor) -> tuple[Any, ...]:
+        """x_0, and no layers before it."""
+        return x, ()
+
+    def step(self, T: Transform, x: Tensor, xs: Any, *, h: Any) -> tuple[Any, ...]:
+        """Eq. 13."""
+        xs = (*xs, x)
+        steps = [weight * (T(x_j) - x_j) for weight, x_j in zip(h, xs, strict=False) if weight != 0]
+        return sum(steps, x), xs
+
+
+@dataclass(frozen=True)
 class RelaxedNesterov2(Rule):
     """x_{k+1} = sum_j alpha_{k+1}^j T(x_j) + sum_j beta_{k+1}^j x_j over all j = 0..k (structure Eq. 18).
 
