@@ -43,6 +43,7 @@ WN = [f"conv1.parametrizations.weight.original{i}" for i in (0, 1)]
         ("weightnorm", "none", ["conv1", "act1"], ["conv1.bias", *WN]),
         ("weightnorm", "mean", ["conv1", "mbn1", "act1"], [*WN, "mbn1.bias"]),
         ("weightnorm", "input_mean", ["imn1", "conv1", "act1"], ["conv1.bias", *WN]),
+        ("standard", "activation_mean", ["conv1", "act1", "imn1"], ["conv1.bias", "conv1.weight"]),
         ("geometric", "none", ["conv1"], ["conv1.latitudes", "conv1.offset", "conv1.scale"]),
         ("geometric", "batch", ["conv1", "bn1", "act1"], ["bn1.bias", "bn1.weight", "conv1.latitudes"]),
         ("geometric", "mean", ["conv1", "mbn1", "act1"], ["conv1.latitudes", "conv1.scale", "mbn1.bias"]),
@@ -63,6 +64,19 @@ def test_the_activation_is_inside_a_geometric_layer_unless_a_norm_is_between_or_
     bare = conv("avr", "geometric", "none", end=None)
     assert kinds(bare) == {"conv1": "GeometricConv2d"}
     assert bare.layers["conv1"].activation is None
+
+
+def test_what_is_added_has_no_activation_to_centre():
+    assert list(conv("relu", "standard", "activation_mean", end=None).layers) == ["conv1"]
+
+
+def test_crelu_can_have_leaky_relu_inside():
+    leaky = conv("leaky_crelu", "standard", "none")
+    assert leaky.channels == 12
+    x = torch.tensor([-2.0, 3.0]).view(1, 2, 1, 1)
+    assert torch.equal(leaky.layers["act1"](x).flatten(), torch.tensor([-0.02, 3.0, 2.0, -0.03]))
+    alone = conv("leaky_crelu", "standard", "none", end="one_phase")
+    assert (type(alone.layers["act1"]), alone.channels) == (nn.LeakyReLU, 6)
 
 
 @pytest.mark.parametrize("weights", ["standard", "geometric"])
@@ -150,6 +164,17 @@ def test_geometric_scales_are_one_at_any_width_and_glorots_on_request(width):
     assert torch.equal(weights_of(design, "fc", (width, 64)).scale, torch.ones(64))
     lengths = weights_of(design, "fc", (width, 64), init="glorot").scale
     assert lengths.square().mean().item() == pytest.approx(2 * width / (width + 64), rel=0.2)
+
+
+@pytest.mark.parametrize("weights, fan_out", [("standard", 9 * 40), ("weightnorm", 40), ("geometric", 40)])
+def test_uniform_weights_are_the_gmp_authors_whose_fan_out_leaves_out_the_kernel_but_for_standard_ones(
+    weights, fan_out
+):
+    weight = weights_of(Design("relu", weights), "conv", (30, 40, 3), init="glorot_uniform").weight
+    bound = math.sqrt(6 / (9 * 30 + fan_out))
+    assert weight.abs().max().item() == pytest.approx(bound, rel=0.01)
+    assert weight.abs().max() <= bound * (1 + 1e-6)
+    assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.03)
 
 
 def test_the_output_has_glorots_uniform_weights_and_no_bias_at_first():

@@ -1,4 +1,4 @@
-"""Plain convolutional networks: ConvPool-CNN-C, VGG-16 for CIFAR, All-CNN-B (crelu) and VGG-6 (gmp)."""
+"""Plain convolutional networks: AlexNet, ConvPool-CNN-C, VGG-16 for CIFAR, All-CNN-B (crelu) and VGG-6 (gmp)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -42,6 +42,13 @@ class MaxPool:
 _POOL = MaxPool(3, ceil_mode=True)
 CONVPOOL = (Conv(96), Conv(96), _POOL, Conv(192), Conv(192), Conv(192), _POOL, Conv(192), Conv(192, 1))
 
+# torchvision's: Krizhevsky's second version ("One weird trick"), whose published weights everyone has.
+_OVERLAP = MaxPool(3)
+ALEXNET = (
+    *(Conv(64, 11, 4, 2), _OVERLAP, Conv(192, 5, 1, 2), _OVERLAP),
+    *(Conv(384), Conv(256), Conv(256), _OVERLAP),
+)
+
 # crelu Table S8.
 ALL_CNN_B = (
     *(Conv(96, 11, 4, 0), Conv(96, 1, 1, 0), Conv(96, 3, 2, 0)),
@@ -62,6 +69,21 @@ VGG16 = (
 
 # gmp C.2 and the authors' runs.
 VGG6 = (*(Conv(128), Conv(128), _HALVE), *(Conv(256), Conv(256), _HALVE), *(Conv(512), Conv(512), _HALVE))
+
+
+def alexnet(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+    """AlexNet, with the names of torchvision's: "features.0.weight" to "classifier.6.bias"."""
+    features = builder.branch()
+    _features(features, ALEXNET, layers)
+    builder.add("features", nn.Sequential(*features.layers.values()))
+    builder.add("avgpool", nn.AdaptiveAvgPool2d(6))
+    builder.add("flatten", nn.Flatten())
+    classifier = features.branch(36 * features.channels)
+    for k in (6, 7):
+        classifier.add(f"dropout{k}", nn.Dropout(0.5))
+        classifier.linear(k, builder.scaled(4096))
+    classifier.output("fc8", num_classes)
+    builder.add("classifier", nn.Sequential(*classifier.layers.values()))
 
 
 def convpool(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:

@@ -160,7 +160,7 @@ class _Stages:
             self.builder.transforms(count, lambda: self._transform(planes)),
             self.builder.rule,
             first=first,
-            after=self._activation() if self.rectify == "sum" else None,
+            after=self._after(count) if self.rectify == "sum" else None,
             start="zero",
             reversible=self.reversible,
         )
@@ -178,8 +178,19 @@ class _Stages:
         if isinstance(self.builder.rule, Plain):
             return self._transform(planes, stride)
         downsample = self.shortcut(self.builder, channels, stride, self.rectify != "nowhere")
-        after = nn.Identity() if self.rectify == "nowhere" else self._activation()
+        after = nn.Identity() if self.rectify == "nowhere" else self._rectified(channels)
         return ResidualBlock(self._transform(planes, stride, bare=True), downsample, after)
 
-    def _activation(self) -> nn.Module:
-        return activation_of(self.builder.design, "one_phase", self.builder.channels)[0]
+    def _after(self, count: int) -> nn.Module | list[nn.Module]:
+        """What follows the sums of a stage: one module for all of them, unless each has a mean of its own."""
+        channels = self.builder.channels
+        if self.builder.design.norm == "activation_mean":
+            return [self._rectified(channels) for _ in range(count)]
+        return self._rectified(channels)
+
+    def _rectified(self, channels: int) -> nn.Module:
+        """An activation, and its norm if the design has one there."""
+        activation = activation_of(self.builder.design, "one_phase", channels)[0]
+        if self.builder.design.norm != "activation_mean":
+            return activation
+        return nn.Sequential(activation, self.builder.input_mean(channels))
