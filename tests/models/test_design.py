@@ -37,8 +37,8 @@ def test_a_design_survives_json_and_can_be_a_key(design):
 
 
 @given(designs, designs)
-def test_over_keeps_what_is_chosen_and_takes_the_rest(first, second):
-    both = first.over(second)
+def test_with_defaults_keeps_what_is_chosen_and_takes_the_rest(first, second):
+    both = first.with_defaults(second)
     for name in CHOICES:
         chosen = getattr(first, name)
         assert getattr(both, name) == (getattr(second, name) if chosen is None else chosen)

@@ -59,7 +59,7 @@ def test_names_are_unique_and_all_of_them_are_known():
         ("feedforward", {"in_channels": 3}, "in_channels is 3, num_classes 10"),
         ("vgg6", {"width": 0.0}, "width must be positive, not 0.0"),
         ("vgg6", {"in_channels": 0}, "in_channels must be positive, not 0"),
-        ("vgg6", {"init": "he"}, "init is None or 'glorot', not 'he'"),
+        ("vgg6", {"init": "he"}, "init is None, 'glorot' or 'glorot_uniform', not 'he'"),
         (
             "vgg6",
             {"layers": {"conv7": Layer()}},
@@ -160,7 +160,7 @@ def test_weights_have_readable_names(name, keys):
     [
         ("structure/densenet40", "conv1", ["conv1.weight"]),
         ("structure/agdnet40", "conv1", ["conv1.alpha", "conv1.conv.weight"]),
-        ("structure/agdnet121", "conv2", ["conv2.weight"]),
+        ("structure/agdnet121", "conv2", ["conv2.alpha", "conv2.conv.weight"]),
     ],
 )
 def test_weights_of_dense_blocks_have_readable_names(name, block, others):

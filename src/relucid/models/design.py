@@ -7,10 +7,14 @@ from typing import Any
 from relucid.models.suggest import suggest
 from relucid.nn.rules import RULES, Rule
 
+# Where IMN stands is a reading. gmp Eq. 16 centres the input of a ReLU layer. "input_mean" does just that, and is what
+# the "-imn" networks have: a skip stays the identity, and the output layer, which learns no features (gmp 4.1), is left
+# alone. The authors' code centres what every activation hands on, wherever that goes: "activation_mean", before VGG-6's
+# max-pools and output, and after the sum of a residual block, so on the next skip too.
 CHOICES: dict[str, tuple[str, ...]] = {
-    "activation": ("relu", "avr", "crelu", "sigmoid"),
+    "activation": ("relu", "avr", "crelu", "leaky_crelu", "sigmoid"),
     "weights": ("standard", "weightnorm", "geometric"),
-    "norm": ("none", "batch", "mean", "input_mean"),
+    "norm": ("none", "batch", "mean", "input_mean", "activation_mean"),
     "propagation": (*RULES, "dense"),
 }
 
@@ -22,14 +26,16 @@ class Design:
     A field that is None is the backbone's own choice.
 
     Args:
-        activation: "relu", "avr", "crelu" (crelu), or "sigmoid" (structure 5.3).
+        activation: "relu", "avr", "crelu", "leaky_crelu" (CReLU with leaky ReLU inside, crelu 2.1), or "sigmoid"
+            (structure 5.3).
         weights: "standard", "weightnorm" or "geometric" (gmp).
-        norm: "none", "batch", "mean" (MBN, on the pre-activation) or "input_mean" (IMN, on a layer's input).
+        norm: "none", "batch", "mean" (MBN, on the pre-activation), "input_mean" (IMN, on a layer's input) or
+            "activation_mean" (IMN on what every activation hands on).
         propagation: a name in ``relucid.nn.RULES``, "dense", or a rule such as ``HeavyBall(beta=0.3)``.
 
     >>> Design(activation="crelu", norm="batch")
     Design(activation='crelu', weights=None, norm='batch', propagation=None)
-    >>> print(Design(weights="geometric").over(Design("relu", "standard", "none", "plain")))
+    >>> print(Design(weights="geometric").with_defaults(Design("relu", "standard", "none", "plain")))
     relu, geometric weights, norm none, plain
     """
 
@@ -52,7 +58,7 @@ class Design:
                 "give norm='mean' (as in gmp), 'input_mean' or 'none' with weights='weightnorm'"
             )
 
-    def over(self, other: "Design") -> "Design":
+    def with_defaults(self, other: "Design") -> "Design":
         """This design, with the choices of ``other`` where it has none."""
         return Design(**{f.name: _first(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 

@@ -4,15 +4,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
-from relucid.models.chain import Chain
+from relucid.models.builder import Builder
 from relucid.models.dense import densenet, densenet_cifar
 from relucid.models.design import CHOICES, Design
 from relucid.models.mlp import feedforward, mlp
-from relucid.models.plain import all_cnn_b, convpool, vgg6, vgg16
+from relucid.models.plain import alexnet, all_cnn_b, convpool, vgg6, vgg16
 from relucid.models.published import PUBLISHED, Variant
 from relucid.models.residual import BASIC, BOTTLENECK, resnet, resnet_cifar
 from relucid.models.suggest import suggest
@@ -42,6 +42,7 @@ _DENSELY = Design("relu", "standard", "batch", "dense")
 BACKBONES: dict[str, Backbone] = {
     "mlp": Backbone(mlp, _UNNORMED, None, *_ANY),
     "feedforward": Backbone(feedforward, _UNNORMED, None, *_ANY),
+    "alexnet": Backbone(alexnet, _UNNORMED, 224, *_PLAIN),
     "convpool": Backbone(convpool, _UNNORMED, 32, *_PLAIN),
     "vgg16": Backbone(vgg16, replace(_UNNORMED, norm="batch"), 32, *_PLAIN),
     "vgg6": Backbone(vgg6, _UNNORMED, 32, *_PLAIN),
@@ -110,8 +111,9 @@ def create(
         num_classes: the number of outputs.
         in_channels: of an image, 3 by default; or the number of features of a vector, for "mlp".
         width: a factor for the number of filters in all layers.
-        init: None for He's weights (Glorot's for the output) and geometric scales 1, as the papers have them;
-            "glorot" for Glorot's weights everywhere, and their lengths as scales: the gmp authors' own runs.
+        init: "glorot" or "glorot_uniform" for Glorot's weights everywhere, normal or uniform, and their lengths as
+            geometric scales; None for the name's own choice: He's weights (Glorot's for the output) and geometric
+            scales 1, as the papers say, or "glorot_uniform" in the gmp authors' variants.
         **choices: fields of ``Design``, and options of the backbone: ``layers`` of plain networks; ``depth`` of
             resnet_cifar, densenet_cifar and feedforward; ``rectify`` and ``reversible`` of residual ones; ``growth``,
             ``dropout`` and ``beta`` of dense ones; ``hidden`` of mlp.
@@ -121,19 +123,23 @@ def create(
     options = {key: value for key, value in choices.items() if key not in CHOICES}
     _check_options(name, backbone, options)
     changes = {key: value for key, value in choices.items() if key in CHOICES}
-    asked = Design(**changes).over(design or Design())
-    complete = asked.over(variant.design).over(backbone.own)
+    asked = Design(**changes).with_defaults(design or Design())
+    complete = asked.with_defaults(variant.design).with_defaults(backbone.own)
     _check_propagation(name, backbone, complete)
     channels = _channels(name, backbone, in_channels, num_classes)
     _check_sizes(num_classes=num_classes, in_channels=channels, width=width)
-    if init not in (None, "glorot"):
-        raise ValueError(f"init is None or 'glorot', not {init!r}")
+    if init not in (None, *get_args(Init)):
+        raise ValueError(f"init is None, {' or '.join(map(repr, get_args(Init)))}, not {init!r}")
     if variant.layers:  # what is asked for holds in every layer
-        own = {k: replace(layer, design=asked.over(layer.design)) for k, layer in variant.layers.items()}
+        own = {
+            k: replace(layer, design=asked.with_defaults(layer.design)) for k, layer in variant.layers.items()
+        }
         options = {"layers": own, **options}
-    chain = Chain(complete, channels, width=variant.width * width, init=init)
-    backbone.build(chain, num_classes, **{**backbone.options, **variant.options, **options})
-    network = Network(OrderedDict(chain.layers))
+    builder = Builder(
+        complete, channels, width=variant.width * width, init=init or variant.init, norms=variant.norms
+    )
+    backbone.build(builder, num_classes, **{**backbone.options, **variant.options, **options})
+    network = Network(OrderedDict(builder.layers))
     network.name, network.design = name, complete
     network.input_shape = (
         (channels,) if backbone.image is None else (channels, backbone.image, backbone.image)

@@ -7,7 +7,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relucid.models.chain import Chain
+from relucid.models.builder import Builder
 from relucid.models.unit import End, activation_of
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import ADMM, Nesterov, Nesterov2, Plain, Residual, Rule
@@ -26,7 +26,7 @@ _RECTIFY: dict[type[Rule], Rectify] = {
 
 
 def resnet_cifar(
-    chain: Chain,
+    builder: Builder,
     num_classes: int,
     *,
     depth: int = 20,
@@ -36,16 +36,16 @@ def resnet_cifar(
     """ResNet for 32x32 images, 6n + 2 layers deep, whose shortcuts have no parameters."""
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"resnet_cifar has a depth of 6n + 2: 8, 14, 20, ..., not {depth}")
-    chain.conv(1, chain.scaled(16), 3, padding=1, end="one_phase")
-    stages = _Stages(chain, BASIC, subsampling, rectify, reversible)
+    builder.conv(1, builder.scaled(16), 3, padding=1, end="one_phase")
+    stages = _Stages(builder, BASIC, subsampling, rectify, reversible)
     for width, stride in (16, 1), (32, 2), (64, 2):
         stages.append(width, (depth - 2) // 6, stride)
-    chain.pool_and_flatten()
-    chain.output("fc", num_classes)
+    builder.pool_and_flatten()
+    builder.output("fc", num_classes)
 
 
 def resnet(
-    chain: Chain,
+    builder: Builder,
     num_classes: int,
     *,
     block: "Block",
@@ -54,22 +54,22 @@ def resnet(
     reversible: bool = False,
 ) -> None:
     """ResNet for 224x224 images, with the names of torchvision's."""
-    chain.conv(1, chain.scaled(64), 7, stride=2, padding=3, end="one_phase")
-    chain.add("maxpool", nn.MaxPool2d(3, 2, padding=1))
-    stages = _Stages(chain, block, projection, rectify, reversible)
+    builder.conv(1, builder.scaled(64), 7, stride=2, padding=3, end="one_phase")
+    builder.add("maxpool", nn.MaxPool2d(3, 2, padding=1))
+    stages = _Stages(builder, block, projection, rectify, reversible)
     for width, count, stride in zip((64, 128, 256, 512), blocks, (1, 2, 2, 2), strict=True):
         stages.append(width, count, stride)
-    chain.pool_and_flatten()
-    chain.output("fc", num_classes)
+    builder.pool_and_flatten()
+    builder.output("fc", num_classes)
 
 
-def basic(branch: Chain, planes: int, stride: int, end: End | None, shift: bool) -> None:
+def basic(branch: Builder, planes: int, stride: int, end: End | None, shift: bool) -> None:
     """T: two 3x3 convolutions."""
     branch.conv(1, planes, 3, stride, padding=1)
     branch.conv(2, planes, 3, padding=1, end=end, shift=shift)
 
 
-def bottleneck(branch: Chain, planes: int, stride: int, end: End | None, shift: bool) -> None:
+def bottleneck(branch: Builder, planes: int, stride: int, end: End | None, shift: bool) -> None:
     """T: a 3x3 convolution between two of 1x1, the second of which has four times as many channels."""
     branch.conv(1, planes, 1)
     branch.conv(2, planes, 3, stride, padding=1)
@@ -80,23 +80,23 @@ def bottleneck(branch: Chain, planes: int, stride: int, end: End | None, shift: 
 class Block:
     """What appends T, and how many times its planes T hands on."""
 
-    append: Callable[[Chain, int, int, End | None, bool], None]
+    append: Callable[[Builder, int, int, End | None, bool], None]
     expansion: int
 
 
 BASIC, BOTTLENECK = Block(basic, 1), Block(bottleneck, 4)
 
 
-def projection(chain: Chain, channels: int, stride: int, shift: bool) -> nn.Module:
+def projection(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:
     """A shortcut that is a bare 1x1 convolution. IMN does not stand on it."""
-    skip = chain.branch(centred=False)
+    skip = builder.branch(centred=False)
     skip.conv(0, channels, 1, stride, end=None, shift=shift)
     return nn.Sequential(*skip.layers.values())
 
 
-def subsampling(chain: Chain, channels: int, stride: int, shift: bool) -> nn.Module:
+def subsampling(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:
     """A shortcut that takes every other pixel, and zeros for new channels: He's option A."""
-    return Subsampling(channels - chain.channels, stride)
+    return Subsampling(channels - builder.channels, stride)
 
 
 class Subsampling(nn.Module):
@@ -131,55 +131,66 @@ class ResidualBlock(nn.Module):
 
 
 class _Stages:
-    """Appends stages to a chain: "layer1", "layer2", ...."""
+    """Appends stages to a builder: "layer1", "layer2", ...."""
 
     def __init__(
         self,
-        chain: Chain,
+        builder: Builder,
         block: Block,
-        shortcut: Callable[[Chain, int, int, bool], nn.Module],
+        shortcut: Callable[[Builder, int, int, bool], nn.Module],
         rectify: Rectify | None,
         reversible: bool,
     ) -> None:
         if rectify not in (None, "sum", "transform", "nowhere"):
             raise ValueError(f"rectify is 'sum', 'transform' or 'nowhere', not {rectify!r}")
-        self.chain, self.block, self.shortcut, self.reversible = chain, block, shortcut, reversible
+        self.builder, self.block, self.shortcut, self.reversible = builder, block, shortcut, reversible
         self.count = 0
-        self.rectify = rectify or _RECTIFY.get(type(chain.rule), "nowhere")
+        self.rectify = rectify or _RECTIFY.get(type(builder.rule), "nowhere")
 
     def append(self, width: int, count: int, stride: int) -> None:
         """Append a stage of ``count`` blocks; one that changes the shape comes ahead of the rule's first step."""
-        planes = self.chain.scaled(width)
+        planes = self.builder.scaled(width)
         channels = planes * self.block.expansion
         first = None
-        if stride != 1 or self.chain.channels != channels:
+        if stride != 1 or self.builder.channels != channels:
             first = self._first(planes, channels, stride)
             count -= 1
-        self.chain.channels = channels
+        self.builder.channels = channels
         stage = Propagation(
-            self.chain.transforms(count, lambda: self._transform(planes)),
-            self.chain.rule,
+            self.builder.transforms(count, lambda: self._transform(planes)),
+            self.builder.rule,
             first=first,
-            after=self._activation() if self.rectify == "sum" else None,
+            after=self._after(count) if self.rectify == "sum" else None,
             start="zero",
             reversible=self.reversible,
         )
         self.count += 1
-        self.chain.add(f"layer{self.count}", stage)
+        self.builder.add(f"layer{self.count}", stage)
 
     def _transform(self, planes: int, stride: int = 1, *, bare: bool = False) -> nn.Sequential:
-        branch = self.chain.branch()
+        branch = self.builder.branch()
         end: End | None = "same_channels" if self.rectify == "transform" and not bare else None
         self.block.append(branch, planes, stride, end, self.rectify != "nowhere")
         return branch.sequential()
 
     def _first(self, planes: int, channels: int, stride: int) -> nn.Module:
         """A residual block under any rule (structure, "Block Based Structure") but plain, which has no shortcuts."""
-        if isinstance(self.chain.rule, Plain):
+        if isinstance(self.builder.rule, Plain):
             return self._transform(planes, stride)
-        downsample = self.shortcut(self.chain, channels, stride, self.rectify != "nowhere")
-        after = nn.Identity() if self.rectify == "nowhere" else self._activation()
+        downsample = self.shortcut(self.builder, channels, stride, self.rectify != "nowhere")
+        after = nn.Identity() if self.rectify == "nowhere" else self._rectified(channels)
         return ResidualBlock(self._transform(planes, stride, bare=True), downsample, after)
 
-    def _activation(self) -> nn.Module:
-        return activation_of(self.chain.design, "one_phase", self.chain.channels)[0]
+    def _after(self, count: int) -> nn.Module | list[nn.Module]:
+        """What follows the sums of a stage: one module for all of them, unless each has a mean of its own."""
+        channels = self.builder.channels
+        if self.builder.design.norm == "activation_mean":
+            return [self._rectified(channels) for _ in range(count)]
+        return self._rectified(channels)
+
+    def _rectified(self, channels: int) -> nn.Module:
+        """An activation, and its norm if the design has one there."""
+        activation = activation_of(self.builder.design, "one_phase", channels)[0]
+        if self.builder.design.norm != "activation_mean":
+            return activation
+        return nn.Sequential(activation, self.builder.input_mean(channels))

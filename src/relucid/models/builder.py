@@ -1,4 +1,4 @@
-"""Networks under construction: units appended to a chain that knows how many channels flow."""
+"""Networks under construction: a builder appends units and knows how many channels flow."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -6,28 +6,29 @@ from collections.abc import Callable, Iterable
 from torch import nn
 
 from relucid.models.design import Design
-from relucid.models.unit import End, Init, Kind, activation_of, norm_of, output_of, weights_of
+from relucid.models.unit import End, Init, Kind, Norms, activation_of, norm_of, output_of, weights_of
 from relucid.nn import MeanNorm
 from relucid.nn.rules import Rule, rule_of
 
 
-class Chain:
-    """A chain of layers of one design, and the number of channels at its end.
+class Builder:
+    """Appends layers of one design to a network, and keeps count of the channels at its end.
 
     Each method appends named layers. After a CReLU there are twice as many channels, and the next unit takes them.
 
-    >>> chain = Chain(Design("crelu", "standard", "none", "plain"), channels=3)
-    >>> chain.conv(1, 8, 3, padding=1)
-    >>> chain.conv(2, 8, 3, padding=1)
-    >>> [(name, tuple(p.shape)) for name, p in chain.sequential().named_parameters() if p.dim() > 1]
+    >>> builder = Builder(Design("crelu", "standard", "none", "plain"), channels=3)
+    >>> builder.conv(1, 8, 3, padding=1)
+    >>> builder.conv(2, 8, 3, padding=1)
+    >>> [(name, tuple(p.shape)) for name, p in builder.sequential().named_parameters() if p.dim() > 1]
     [('conv1.weight', (8, 3, 3, 3)), ('conv2.weight', (8, 16, 3, 3))]
 
     Args:
-        design: of the units to come; no field of it is None.
+        design: the design of the units to come, with no field left None.
         channels: of the input.
         width: the factor of ``scaled``.
         init: as in ``weights_of``.
-        centred: whether IMN, if the design has it, stands before the first unit: not at the network's input.
+        norms: how norms are set up.
+        centred: whether norm="input_mean" centres the input of the first unit too; a network's own input it does not.
     """
 
     def __init__(
@@ -37,23 +38,25 @@ class Chain:
         *,
         width: float = 1.0,
         init: Init | None = None,
+        norms: Norms | None = None,
         centred: bool = False,
     ) -> None:
         self.design, self.channels = design, channels
-        self.width, self.init, self.centred = width, init, centred
+        self.width, self.init, self.norms, self.centred = width, init, norms or Norms(), centred
         self.layers: OrderedDict[str, nn.Module] = OrderedDict()
 
     def scaled(self, filters: int) -> int:
         """``filters`` times the network's width, at least 1."""
         return max(1, round(filters * self.width))
 
-    def branch(self, channels: int | None = None, *, centred: bool | None = None) -> "Chain":
-        """A new chain that goes on from here, or from another number of channels."""
-        return Chain(
+    def branch(self, channels: int | None = None, *, centred: bool | None = None) -> "Builder":
+        """A new builder that goes on from here, or from another number of channels."""
+        return Builder(
             self.design,
             self.channels if channels is None else channels,
             width=self.width,
             init=self.init,
+            norms=self.norms,
             centred=self.centred if centred is None else centred,
         )
 
@@ -106,23 +109,25 @@ class Chain:
 
     def norm_and_activation(self, name: str, *, end: End = "activation") -> None:
         """Append what comes first in a unit of DenseNet's order: "norm", "act" + ``name``."""
-        norm = norm_of(self.design, "conv", self.channels)
+        norm = norm_of(self.design, "conv", self.channels, self.norms)
         if norm is not None:
             self.add(f"norm{name}", norm)
         activation, _, self.channels = activation_of(self.design, end, self.channels)
         self.add(f"act{name}", activation)
+        if self.design.norm == "activation_mean":
+            self.add(f"norm{name}", self.input_mean())
 
     def bare_conv(
         self, name: str, filters: int, kernel_size: int, stride: int = 1, *, added: bool = False
     ) -> None:
         """Append what comes last in a unit of DenseNet's order: "conv" + ``name``.
 
-        The norms of all that reads the output cancel what a norm right behind it would: but not the scale, if the
-        output is ``added`` to others before.
+        Whatever reads the output normalizes it first, and cancels what a norm right after the convolution would cancel:
+        but not the scale, if the output is ``added`` to others before that.
         """
         norm = self.design.norm
         if norm == "input_mean" and self.centred:
-            self.add(f"norm{name}", MeanNorm(self.channels))
+            self.add(f"norm{name}", self.input_mean())
         layer = weights_of(
             self.design,
             "conv",
@@ -143,6 +148,10 @@ class Chain:
         self.add(f"conv{number}", output_of(self.design, nn.Conv2d(self.channels, num_classes, 1)))
         self.add(f"act{number}", activation_of(self.design, "one_phase", num_classes)[0])
 
+    def input_mean(self, channels: int | None = None) -> MeanNorm:
+        """The norm that centres what flows at the end, or images of another number of channels."""
+        return MeanNorm(channels or self.channels, momentum=self.norms.momentum)
+
     def pool_and_flatten(self) -> None:
         """Append the mean over all positions."""
         self.add("avgpool", nn.AdaptiveAvgPool2d(1))
@@ -161,9 +170,9 @@ class Chain:
         if end is not None:
             activation, filters, handed_on = activation_of(design, end, filters)
         if design.norm == "input_mean" and self.centred:
-            self.add(f"imn{number}", MeanNorm(self.channels))
-        norm = norm_of(design, kind, filters)
-        # r stands outside the activation if that is the unit's own and no norm is between (gmp Eq. 15).
+            self.add(f"imn{number}", self.input_mean())
+        norm = norm_of(design, kind, filters, self.norms)
+        # r stands outside the unit's own activation, if no norm stands between them (gmp Eq. 15).
         inside = activation if design.weights == "geometric" and norm is None else None
         layer = weights_of(
             design,
@@ -180,3 +189,5 @@ class Chain:
         if activation is not None and inside is None:
             self.add(f"act{number}", activation)
         self.channels, self.centred = handed_on, True
+        if activation is not None and design.norm == "activation_mean":
+            self.add(f"imn{number}", self.input_mean())
