@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
-from relucid.data import Data, Part
+from relucid.data import Data, Split
 from relucid.models import create
 from relucid.studies import Cell, Table, cells, plan, run, table
 from relucid.studies.structure import STUDIES
@@ -13,7 +13,7 @@ from relucid.studies.structure.depth import noise
 from relucid.studies.structure.images import build, load
 
 NAMED = {study.name: study for study in STUDIES}
-IMAGES = Data(Part(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1)), None, 10)
+IMAGES = Data(Split(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1)), None, 10)
 
 
 def filled(name, value, scale="smoke", runs=3):

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.data import Part
+from relucid.data import Split
 from relucid.models import create
 from relucid.train import Plateau, ensemble
 
@@ -79,7 +79,7 @@ def part(n, seed):
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(n, 3, dtype=torch.float64, generator=generator)
     noise = 0.3 * torch.randn(n, 1, dtype=torch.float64, generator=generator)
-    return Part(inputs, inputs.prod(1, keepdim=True).sin() + noise)
+    return Split(inputs, inputs.prod(1, keepdim=True).sin() + noise)
 
 
 def problem(kind, rates):
@@ -147,7 +147,7 @@ def test_classes_and_any_measure_can_be_monitored():
         return (outputs.argmax(1) != targets).double().mean()
 
     networks = [nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).double() for _ in range(2)]
-    parts = [Part(p.inputs, (p.targets[:, 0] > 0).long()) for p in (part(40, 1), part(40, 2))]
+    parts = [Split(p.inputs, (p.targets[:, 0] > 0).long()) for p in (part(40, 1), part(40, 2))]
     result = ensemble(
         networks, parts, parts, rates=[0.1, 0.1], epochs=80, loss=F.cross_entropy, measure=error
     )
@@ -159,7 +159,7 @@ def test_classes_and_any_measure_can_be_monitored():
 def test_a_network_that_diverges_stops_alone_and_is_told():
     rates = [0.01, 0.01]
     networks, train, _ = problem("standard", rates)
-    broken = Part(train[0].inputs, train[0].targets * torch.inf)
+    broken = Split(train[0].inputs, train[0].targets * torch.inf)
     start = deepcopy(networks[0])
     result = ensemble(networks, [broken, train[1]], rates=rates, epochs=30, loss=F.mse_loss)
     assert result.diverged.tolist() == [True, False]

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.data import Part, holdout, moments, ten_crops
+from relucid.data import Split, holdout, moments, ten_crops
 from relucid.train import DivergedError, Machine, Recipe, fit, single
 from relucid.train.batches import Batches
 from relucid.train.plateau import PlateauState
@@ -18,7 +18,7 @@ def same(one, other):
     return all(a.equal(b) for a, b in pairs)
 
 
-class Stops(Part):
+class Stops(Split):
     """A part that ends the process, so to speak, at the batch with this number."""
 
     def batch(self, indices, seed=0):
@@ -74,7 +74,7 @@ def test_a_table_changes_the_weight_decay_too():
     network = nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
     with torch.no_grad():
         network[1].weight.fill_(1.0)
-    train = Part(torch.zeros(4, 3, 6, 6), torch.tensor([0, 1, 0, 1]))  # no gradient in the weight
+    train = Split(torch.zeros(4, 3, 6, 6), torch.tensor([0, 1, 0, 1]))  # no gradient in the weight
     fit(network, train, recipe)
     assert (network[1].weight == torch.tensor(1.0) - 0.1 * 0.5).all()
 
@@ -155,7 +155,7 @@ def test_single_trains_on_everything_to_the_loss_that_was_best_for_a_share():
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_history(bad, tmp_path):
-    train = Part(torch.randn(20, 3), torch.randn(20, 1))
+    train = Split(torch.randn(20, 3), torch.randn(20, 1))
 
     class Breaks(nn.Linear):
         calls = 0
@@ -179,7 +179,7 @@ def test_a_monitor_that_is_not_measured_is_named():
 
 def test_inputs_can_be_left_as_they_are():
     recipe = Recipe(epochs=1, loss="mse", normalize=False)
-    fitted = fit(nn.Linear(1, 1), Part(torch.full((4, 1), 7.0), torch.ones(4, 1)), recipe)
+    fitted = fit(nn.Linear(1, 1), Split(torch.full((4, 1), 7.0), torch.ones(4, 1)), recipe)
     assert fitted.moments.normalize(torch.tensor([[7.0]])).item() == 7.0
 
 

@@ -12,11 +12,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from problems import PLAIN, mean_norm_network, small_images, small_network
 
-from relucid.data import Part
+from relucid.data import Split
 from relucid.train import Machine, fit
 
 
-class Slow(Part):
+class Slow(Split):
     """A part that takes its time, so that there is a moment to be killed at, or that kills its own process."""
 
     dies: Path | None = None

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relucid.data.part import Data, Part, holdout
-from relucid.data.place import DamagedDataError, directory, locate
+from relucid.data.dataset import Data, Split, holdout
+from relucid.data.paths import DamagedDataError, directory, locate
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ SOURCES = {
 SIZE = 32
 
 
-def digits(seed: int = 0) -> Data[Part]:
+def digits(seed: int = 0) -> Data[Split]:
     """The 1797 handwritten digits (1, 8, 8) that scikit-learn brings along, a fifth of them for testing.
 
     >>> data = digits()
@@ -43,20 +43,20 @@ def digits(seed: int = 0) -> Data[Part]:
 
     bunch = load_digits()
     inputs = torch.from_numpy(bunch.images).to(torch.uint8).unsqueeze(1)
-    return Data(*holdout(Part(inputs, torch.from_numpy(bunch.target).long()), 0.2, seed), classes=10)
+    return Data(*holdout(Split(inputs, torch.from_numpy(bunch.target).long()), 0.2, seed), classes=10)
 
 
-def cifar10() -> Data[Part]:
+def cifar10() -> Data[Split]:
     """CIFAR-10: 50,000 and 10,000 images (3, 32, 32) of 10 classes."""
     return _in_memory("cifar10", directory())
 
 
-def cifar100() -> Data[Part]:
+def cifar100() -> Data[Split]:
     """CIFAR-100: 50,000 and 10,000 images (3, 32, 32) of 100 classes."""
     return _in_memory("cifar100", directory())
 
 
-def imagenet32() -> Data[Part]:
+def imagenet32() -> Data[Split]:
     """ImageNet at 32 pixels: 1,281,167 and 50,000 images (3, 32, 32) of 1000 classes."""
     return _in_memory("imagenet32", directory())
 
@@ -68,19 +68,19 @@ def advice(name: str) -> str:
 
 
 @lru_cache(maxsize=1)  # decoded once a process; a study's runs share it
-def _in_memory(name: str, _directory: Path) -> Data[Part]:
+def _in_memory(name: str, _directory: Path) -> Data[Split]:
     source = SOURCES[name]
     train, test = (_part(name, part) for part in ("train", source.test))
     return Data(train, test, classes=source.classes)
 
 
-def _part(name: str, part: str) -> Part:
+def _part(name: str, part: str) -> Split:
     """The images (N, 3, 32, 32) and labels (N,) of all parquet files of a part."""
     files = sorted(locate(name, advice(name)).rglob(f"{part}*.parquet"))
     if not files:
         raise DamagedDataError(f"{directory() / name} has no {part}*.parquet: {advice(name)}")
     images, labels = zip(*(_decode(file, SOURCES[name]) for file in files), strict=True)
-    return Part(torch.cat(images), torch.cat(labels))
+    return Split(torch.cat(images), torch.cat(labels))
 
 
 def _decode(file: Path, source: Source) -> tuple[Tensor, Tensor]:

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from relucid.data.dataset import Data
 from relucid.data.images import SOURCES, advice
-from relucid.data.part import Data
-from relucid.data.place import DamagedDataError, locate
+from relucid.data.paths import DamagedDataError, locate
 
 if TYPE_CHECKING:
     from datasets import Dataset

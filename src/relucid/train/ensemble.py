@@ -13,7 +13,7 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 
-from relucid.data import Part
+from relucid.data import Split
 from relucid.nn.sphere import mapped_first
 from relucid.train.plateau import Plateau, PlateauState
 
@@ -41,8 +41,8 @@ class Ensemble:
 
 def ensemble(
     networks: Sequence[nn.Module],
-    train: Sequence[Part],
-    monitor: Sequence[Part] | None = None,
+    train: Sequence[Split],
+    monitor: Sequence[Split] | None = None,
     *,
     rates: Sequence[float],
     epochs: int,
@@ -72,7 +72,7 @@ def ensemble(
             their parameters and buffers (m, ...).
 
     >>> from torch.nn.functional import mse_loss
-    >>> part = Part(torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]]))
+    >>> part = Split(torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]]))
     >>> lines = [nn.Linear(1, 1) for _ in range(3)]
     >>> result = ensemble(lines, [part] * 3, rates=[0.1, 0.2, 0.3], epochs=300, loss=mse_loss)
     >>> [round(line.weight.item(), 3) for line in lines], result.epochs.tolist()
@@ -114,8 +114,8 @@ class _Stack:
         self,
         members: list[int],
         networks: Sequence[nn.Module],
-        train: Sequence[Part],
-        monitor: Sequence[Part] | None,
+        train: Sequence[Split],
+        monitor: Sequence[Split] | None,
         rates: Sequence[float],
         seeds: Sequence[int],
     ) -> None:
@@ -227,9 +227,9 @@ class _Stack:
             parameter.addcdiv_(step, v.sqrt().div_(correction).add_(EPSILON))
 
 
-def _stacked(parts: Sequence[Part]) -> Part:
+def _stacked(parts: Sequence[Split]) -> Split:
     """Parts of one size as one, with their number as the first dimension."""
-    return Part(torch.stack([part.inputs for part in parts]), torch.stack([part.targets for part in parts]))
+    return Split(torch.stack([part.inputs for part in parts]), torch.stack([part.targets for part in parts]))
 
 
 def _vmappable(network: nn.Module) -> nn.Module:

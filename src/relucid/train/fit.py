@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from relucid.data import Examples, Moments, Part, moments, ten_crops
+from relucid.data import Examples, Moments, Split, moments, ten_crops
 from relucid.train.batches import Batches
 from relucid.train.machine import Machine
 from relucid.train.measure import measures
@@ -73,6 +73,6 @@ def fit(
 
 def _moments(train: Examples, recipe: Recipe) -> Moments:
     if recipe.normalize:
-        return moments(train) if isinstance(train, Part) else moments(train, limit=5000)
+        return moments(train) if isinstance(train, Split) else moments(train, limit=5000)
     channels = train.batch(torch.tensor([0]))[0].shape[1]
     return Moments(torch.zeros(channels), torch.eye(channels))

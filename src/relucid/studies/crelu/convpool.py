@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 
-from relucid.data import Data, Part
+from relucid.data import Data, Split
 from relucid.models import create
 from relucid.studies.crelu.measures import measured
 from relucid.studies.crelu.pictures import pictures
@@ -95,7 +95,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return Result({**result.metrics, **metrics}, result.history, arrays)
 
 
-def network(config: dict[str, Any], data: Data[Part]) -> nn.Sequential:
+def network(config: dict[str, Any], data: Data[Split]) -> nn.Sequential:
     """One of the five networks, with dropout of the input and after each pooling if there is to be any."""
     assert data.classes is not None
     of_input, of_pooled = config["dropout"]
