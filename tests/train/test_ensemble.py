@@ -9,6 +9,7 @@ from torch import nn
 from relucid.data import Split
 from relucid.models import create
 from relucid.train import Plateau, ensemble
+from relucid.train.measure import LOSSES
 
 DESIGNS = {
     "standard": {},
@@ -204,3 +205,23 @@ def test_everything_must_be_there_for_every_network(short):
     given[short] = given[short][:1]
     with pytest.raises(ValueError, match=f"2 networks need 2 {short}, not 1"):
         ensemble(networks, **given, epochs=1, loss=F.mse_loss)
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, F.l1_loss, LOSSES["bce"]])
+@pytest.mark.parametrize("kind", [torch.float64, torch.long])
+def test_targets_without_a_second_dimension_are_those_with_one(loss, kind):
+    networks, parts, _ = problem("standard", [0.1])
+    column = Split(parts[0].inputs, (parts[0].targets > 0).to(kind))
+    flat = Split(column.inputs, column.targets.squeeze(1))
+    settings = {"rates": [0.1], "epochs": 3, "loss": loss}
+    expected = ensemble(deepcopy(networks), [column], [column], **settings)
+    found = ensemble(deepcopy(networks), [flat], [flat], **settings)
+    assert found.losses.equal(expected.losses)
+    assert found.values.equal(expected.values)
+
+
+def test_targets_of_another_shape_than_the_outputs_are_refused():
+    networks, parts, _ = problem("standard", [0.1])
+    two = Split(parts[0].inputs, parts[0].targets.expand(-1, 2))
+    with pytest.raises(ValueError, match=r"outputs \(40, 1\) cannot be compared with targets \(40, 2\)"):
+        ensemble(networks, [two], rates=[0.1], epochs=1, loss=F.mse_loss)

@@ -41,8 +41,12 @@ def main(directory, output, devices="1", dies=None):
     fitted = fit(
         network, Slow(part.inputs, part.targets), recipe, small_images(31, seed=2), seed=3, machine=machine
     )
-    if os.environ.get("RANK", "0") == "0":
-        torch.save({"weights": network.state_dict(), "history": fitted.history}, output)
+    found = {"weights": network.state_dict(), "history": fitted.history}
+    if distributed:
+        held = small_images(31, seed=2)
+        short = fit(small_network(), part, replace(PLAIN, epochs=1), machine=replace(machine, directory=None))
+        found |= {"tested": fitted.evaluate(held), "tested with batch norm": short.evaluate(held)}
+    torch.save(found, output if os.environ.get("RANK", "0") == "0" else output + ".second")
 
 
 if __name__ == "__main__":

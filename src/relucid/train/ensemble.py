@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from relucid.data import Split
 from relucid.nn.sphere import mapped_first
+from relucid.train.measure import LOSSES, aligned
 from relucid.train.plateau import Plateau, PlateauState
 
 Tensors = dict[str, Tensor]
@@ -63,7 +64,8 @@ def ensemble(
         monitor: M parts whose `measure` decides what is best; by default the training loss does.
         rates: M learning rates.
         epochs: at most so many.
-        loss: of the outputs (B, ...) and targets (B, ...) of one network, a mean over the examples.
+        loss: of the outputs (B, ...) and targets of one network, a mean over the examples. Integer targets
+            are classes (B,), others values in the shape of the outputs.
         measure: likewise, for `monitor`; lower is better. The loss, by default.
         plateau: schedule of the rate and early stopping, for each network by itself.
         batch_size: by default the whole part; otherwise each network shuffles its part in every epoch.
@@ -196,7 +198,8 @@ class _Stack:
 
     def _losses(self, loss: Loss, inputs: Tensor, targets: Tensor) -> Tensor:
         def one(params: Tensors, buffers: Tensors, x: Tensor, y: Tensor) -> Tensor:
-            return loss(functional_call(self.template, (params, buffers), (x,)), y)
+            outputs = functional_call(self.template, (params, buffers), (x,))
+            return loss(outputs, aligned(outputs, y, classes=_takes_classes(loss, y)))
 
         with _OnePassLinear():
             losses: Tensor = vmap(one)(self.params, self.buffers, inputs, targets)
@@ -225,6 +228,12 @@ class _Stack:
         for parameter, m, v in zip(self.params.values(), first, second, strict=True):
             step = m * -size.to(m.dtype).view(-1, *[1] * (m.dim() - 1))
             parameter.addcdiv_(step, v.sqrt().div_(correction).add_(EPSILON))
+
+
+def _takes_classes(loss: Loss, targets: Tensor) -> bool:
+    """Whether a loss takes one class per example; of a loss we do not know, integers are taken for classes."""
+    values = (LOSSES["mae"], LOSSES["mse"], LOSSES["bce"])
+    return not targets.is_floating_point() and loss not in values
 
 
 def _stacked(parts: Sequence[Split]) -> Split:
