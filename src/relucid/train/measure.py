@@ -36,7 +36,7 @@ def same_kind(train: Tensor, other: Tensor) -> None:
         )
 
 
-def _without_last_one(shape: torch.Size) -> torch.Size:
+def _without_last_one(shape: torch.Size) -> tuple[int, ...]:
     return shape[:1] if len(shape) == 2 and shape[1] == 1 else shape
 
 

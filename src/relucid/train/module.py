@@ -61,7 +61,7 @@ class Module(L.LightningModule):
         }
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The recipe's optimizer; its schedule is the matter of `Course`."""
+        """The recipe's optimizer; `Course` follows its schedule."""
         return self.recipe.make_optimizer(self.network)
 
 
