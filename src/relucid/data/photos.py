@@ -30,6 +30,10 @@ class Photos:
         self.rows, self.size, self.scales, self.jitter = rows, size, scales, jitter
         self.targets = torch.tensor(rows["label"][:])
         classes = SOURCES["imagenet"].classes
+        if self.targets.is_floating_point():
+            raise DamagedDataError(
+                f"{rows.split} split of ImageNet: labels are {self.targets.dtype}, not integers"
+            )
         wrong = ((self.targets < 0) | (self.targets >= classes)).nonzero()
         if len(wrong):
             row = int(wrong[0])
@@ -65,7 +69,7 @@ class Photos:
 
     def _name(self, index: int) -> str:
         path = self.rows[index]["image"]["path"]
-        return f"{self.rows.split} part of ImageNet, row {index}" + (f" ({path})" if path else "")
+        return f"{self.rows.split} split of ImageNet, row {index}" + (f" ({path})" if path else "")
 
 
 def imagenet(scales: tuple[int, int] = (256, 256), size: int = 224, test_size: int = 224) -> Data[Photos]:
