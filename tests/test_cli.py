@@ -137,7 +137,7 @@ DISTRIBUTED = """
 import os
 import torch
 from torch import nn
-from relucid.data import Part
+from relucid.data import Split
 from relucid.nn import MeanNorm
 from relucid.studies import Column, Study
 from relucid.train import Recipe, fit
@@ -146,7 +146,7 @@ def run(config, machine):
     torch.manual_seed(config["seed"])
     network = nn.Sequential(nn.Linear(3, 8), MeanNorm(8, bias=True), nn.ReLU(), nn.Linear(8, 1)).double()
     inputs = torch.randn(40, 3, dtype=torch.float64)
-    part = Part(inputs, inputs.sum(1, keepdim=True).sin())
+    part = Split(inputs, inputs.sum(1, keepdim=True).sin())
     fitted = fit(network, part, Recipe(epochs=3, batch_size=10, loss="mse", lr=0.01), machine=machine)
     return {"loss": fitted.history["train_loss"][-1], "processes": int(os.environ.get("WORLD_SIZE", 1))}
 

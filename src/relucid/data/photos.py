@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from relucid.data.dataset import Data
 from relucid.data.images import SOURCES, advice
-from relucid.data.part import Data
-from relucid.data.place import DamagedDataError, locate
+from relucid.data.paths import DamagedDataError, locate
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -30,6 +30,10 @@ class Photos:
         self.rows, self.size, self.scales, self.jitter = rows, size, scales, jitter
         self.targets = torch.tensor(rows["label"][:])
         classes = SOURCES["imagenet"].classes
+        if self.targets.is_floating_point():
+            raise DamagedDataError(
+                f"{rows.split} split of ImageNet: labels are {self.targets.dtype}, not integers"
+            )
         wrong = ((self.targets < 0) | (self.targets >= classes)).nonzero()
         if len(wrong):
             row = int(wrong[0])
@@ -65,7 +69,7 @@ class Photos:
 
     def _name(self, index: int) -> str:
         path = self.rows[index]["image"]["path"]
-        return f"{self.rows.split} part of ImageNet, row {index}" + (f" ({path})" if path else "")
+        return f"{self.rows.split} split of ImageNet, row {index}" + (f" ({path})" if path else "")
 
 
 def imagenet(scales: tuple[int, int] = (256, 256), size: int = 224, test_size: int = 224) -> Data[Photos]:

@@ -13,8 +13,9 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 
-from relucid.data import Part
+from relucid.data import Split
 from relucid.nn.sphere import mapped_first
+from relucid.train.measure import LOSSES, aligned
 from relucid.train.plateau import Plateau, PlateauState
 
 Tensors = dict[str, Tensor]
@@ -41,8 +42,8 @@ class Ensemble:
 
 def ensemble(
     networks: Sequence[nn.Module],
-    train: Sequence[Part],
-    monitor: Sequence[Part] | None = None,
+    train: Sequence[Split],
+    monitor: Sequence[Split] | None = None,
     *,
     rates: Sequence[float],
     epochs: int,
@@ -63,7 +64,8 @@ def ensemble(
         monitor: M parts whose `measure` decides what is best; by default the training loss does.
         rates: M learning rates.
         epochs: at most so many.
-        loss: of the outputs (B, ...) and targets (B, ...) of one network, a mean over the examples.
+        loss: of the outputs (B, ...) and targets of one network, a mean over the examples. Integer targets
+            are classes (B,), others values in the shape of the outputs.
         measure: likewise, for `monitor`; lower is better. The loss, by default.
         plateau: schedule of the rate and early stopping, for each network by itself.
         batch_size: by default the whole part; otherwise each network shuffles its part in every epoch.
@@ -72,7 +74,7 @@ def ensemble(
             their parameters and buffers (m, ...).
 
     >>> from torch.nn.functional import mse_loss
-    >>> part = Part(torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]]))
+    >>> part = Split(torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]]))
     >>> lines = [nn.Linear(1, 1) for _ in range(3)]
     >>> result = ensemble(lines, [part] * 3, rates=[0.1, 0.2, 0.3], epochs=300, loss=mse_loss)
     >>> [round(line.weight.item(), 3) for line in lines], result.epochs.tolist()
@@ -114,8 +116,8 @@ class _Stack:
         self,
         members: list[int],
         networks: Sequence[nn.Module],
-        train: Sequence[Part],
-        monitor: Sequence[Part] | None,
+        train: Sequence[Split],
+        monitor: Sequence[Split] | None,
         rates: Sequence[float],
         seeds: Sequence[int],
     ) -> None:
@@ -196,7 +198,8 @@ class _Stack:
 
     def _losses(self, loss: Loss, inputs: Tensor, targets: Tensor) -> Tensor:
         def one(params: Tensors, buffers: Tensors, x: Tensor, y: Tensor) -> Tensor:
-            return loss(functional_call(self.template, (params, buffers), (x,)), y)
+            outputs = functional_call(self.template, (params, buffers), (x,))
+            return loss(outputs, aligned(outputs, y, classes=_takes_classes(loss, y)))
 
         with _OnePassLinear():
             losses: Tensor = vmap(one)(self.params, self.buffers, inputs, targets)
@@ -227,9 +230,15 @@ class _Stack:
             parameter.addcdiv_(step, v.sqrt().div_(correction).add_(EPSILON))
 
 
-def _stacked(parts: Sequence[Part]) -> Part:
+def _takes_classes(loss: Loss, targets: Tensor) -> bool:
+    """Whether a loss takes one class per example; of a loss we do not know, integers are taken for classes."""
+    values = (LOSSES["mae"], LOSSES["mse"], LOSSES["bce"])
+    return not targets.is_floating_point() and loss not in values
+
+
+def _stacked(parts: Sequence[Split]) -> Split:
     """Parts of one size as one, with their number as the first dimension."""
-    return Part(torch.stack([part.inputs for part in parts]), torch.stack([part.targets for part in parts]))
+    return Split(torch.stack([part.inputs for part in parts]), torch.stack([part.targets for part in parts]))
 
 
 def _vmappable(network: nn.Module) -> nn.Module:

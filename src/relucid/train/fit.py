@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from relucid.data import Examples, Moments, Part, moments, ten_crops
-from relucid.train.batches import Batches
+from relucid.data import Examples, Moments, Split, moments, ten_crops
 from relucid.train.machine import Machine
-from relucid.train.measure import measures
+from relucid.train.measure import measures, same_kind
 from relucid.train.recipe import Recipe
 
 
@@ -28,7 +27,9 @@ class Fitted:
         self.network.eval().to(self.device)
         dtype = next(self.network.parameters()).dtype
         outputs = []
-        for inputs, _ in Batches(examples, batch_size):
+        # All of them, also where training was distributed: `Batches` would hand each process its share.
+        for number, indices in enumerate(torch.arange(len(examples)).split(batch_size)):
+            inputs, _ = examples.batch(indices, number)
             inputs = self.moments.normalize(inputs.to(self.device)).to(dtype)
             if crops is None:
                 outputs.append(self.network(inputs).cpu())
@@ -56,6 +57,7 @@ def fit(
 
     Raises:
         DivergedError: if the loss becomes NaN or infinite.
+        ValueError: if outputs and targets cannot be compared.
 
     >>> from relucid.data import digits
     >>> data = digits()
@@ -66,6 +68,8 @@ def fit(
     """
     from relucid.train.trainer import train_network  # Lightning takes seconds to import
 
+    if validation is not None:
+        same_kind(train.targets, validation.targets)
     normal = _moments(train, recipe)
     history, device = train_network(network, train, recipe, validation, normal, seed, machine or Machine())
     return Fitted(network, normal, history, recipe.loss, device)
@@ -73,6 +77,6 @@ def fit(
 
 def _moments(train: Examples, recipe: Recipe) -> Moments:
     if recipe.normalize:
-        return moments(train) if isinstance(train, Part) else moments(train, limit=5000)
+        return moments(train) if isinstance(train, Split) else moments(train, limit=5000)
     channels = train.batch(torch.tensor([0]))[0].shape[1]
     return Moments(torch.zeros(channels), torch.eye(channels))

@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning as L
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from relucid.data import Moments, augment
@@ -60,7 +61,7 @@ class Module(L.LightningModule):
         }
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The recipe's optimizer; its schedule is the matter of `Course`."""
+        """The recipe's optimizer; `Course` follows its schedule."""
         return self.recipe.make_optimizer(self.network)
 
 
@@ -104,6 +105,7 @@ class Course(L.Callback):
             raise DivergedError(f"the training loss became {loss} in epoch {epoch}", self.history)
         figures["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
         module.log_dict(figures)
+        _share_buffers(module.network)
         for name, value in figures.items():
             self.history.setdefault(name, []).append(value)
         self._judge(figures, module.network)
@@ -124,3 +126,10 @@ class Course(L.Callback):
             self.finished = bool(self.plateau.waited >= plateau.stop)
         if target is not None and figures["train_loss"] <= target:
             self.finished = True
+
+
+def _share_buffers(network: nn.Module) -> None:
+    """Give every process the buffers of the first: batch norms have seen different examples in each."""
+    if dist.is_initialized():
+        for buffer in network.buffers():
+            dist.broadcast(buffer, 0)

@@ -3,12 +3,12 @@
 import torch
 from torch.nn.functional import avg_pool2d
 
-from relucid.data import Data, Part, cifar10, cifar100, digits
+from relucid.data import Data, Split, cifar10, cifar100, digits
 
 
 def pictures(
     name: str, train: int | None = None, test: int | None = None, seed: int = 0, pool: int = 1
-) -> Data[Part]:
+) -> Data[Split]:
     """CIFAR-10, CIFAR-100 or, where nothing is to be read, digits of 32 pixels; a random part of them if asked for.
 
     >>> data = pictures("digits", train=100)
@@ -28,20 +28,20 @@ def pictures(
     return Data(shrunk(chosen, pool), shrunk(tested, pool), data.classes)
 
 
-def shrunk(part: Part, factor: int) -> Part:
+def shrunk(part: Split, factor: int) -> Split:
     """The same images with the mean of each square of pixels in its place, rounded if they are integers."""
     if factor == 1:
         return part
     pooled = avg_pool2d(part.inputs.float(), factor)
     inputs = pooled if part.inputs.is_floating_point() else pooled.round()
-    return Part(inputs.to(part.inputs.dtype), part.targets)
+    return Split(inputs.to(part.inputs.dtype), part.targets)
 
 
-def enlarged(factor: int) -> Data[Part]:
+def enlarged(factor: int) -> Data[Split]:
     """Handwritten digits, each pixel of which has become a square."""
     data = digits()
 
-    def enlarge(part: Part) -> Part:
-        return Part(part.inputs.repeat_interleave(factor, 2).repeat_interleave(factor, 3), part.targets)
+    def enlarge(part: Split) -> Split:
+        return Split(part.inputs.repeat_interleave(factor, 2).repeat_interleave(factor, 3), part.targets)
 
     return Data(enlarge(data.train), enlarge(data.test), data.classes)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from relucid.data import Data, Part, fold
+from relucid.data import Data, Split, fold
 from relucid.studies.run import Result
 from relucid.studies.study import Column
 from relucid.train import Fitted, Machine, Recipe, fit, single
@@ -20,7 +20,7 @@ TEN_FOLDS = {AVERAGE: Column("error", **FOLDS), VOTE: Column("error", **FOLDS, s
 
 def trained(
     build: Callable[[], nn.Module],
-    data: Data[Part],
+    data: Data[Split],
     recipe: Recipe,
     config: dict[str, Any],
     machine: Machine,
@@ -47,7 +47,7 @@ def trained(
     return single(seeded, data.train, recipe, share=config["share"], seed=seed, machine=machine)
 
 
-def tested(fitted: Fitted, data: Data[Part]) -> Result:
+def tested(fitted: Fitted, data: Data[Split]) -> Result:
     """The errors of a network in percent, on the test part and on what was held out; its outputs, for a vote."""
     outputs, targets = fitted.predict(data.test), data.test.targets
     metrics = {"error": float(error(outputs, targets)), "val_error": min(fitted.history["val_error"])}

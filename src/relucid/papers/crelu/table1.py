@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 
-from relucid.data import Data, Part
+from relucid.data import Data, Split
 from relucid.models import create
 from relucid.papers.crelu.images import pictures
 from relucid.papers.crelu.measures import measured
@@ -100,7 +100,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
 RUNNER = Runner("crelu/convpool", run)
 
 
-def network(config: dict[str, Any], data: Data[Part]) -> nn.Sequential:
+def network(config: dict[str, Any], data: Data[Split]) -> nn.Sequential:
     """One of the five networks, with dropout of the input and after each pooling if there is to be any."""
     assert data.classes is not None
     of_input, of_pooled = config["dropout"]

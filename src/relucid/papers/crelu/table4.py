@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from relucid.data import Examples, Part, imagenet
+from relucid.data import Examples, Split, imagenet
 from relucid.inspect import phase_correlation
 from relucid.models import create
 from relucid.nn import CReLU
@@ -83,7 +83,7 @@ def _photos(name: str) -> tuple[Examples, Examples, Examples]:
         photos = imagenet()
         return photos.train, photos.test, imagenet(test_size=256).test
     data = enlarged(9)  # 72 pixels, of which 64 are used
-    train, centre = (Part(part.inputs[..., 4:-4, 4:-4], part.targets) for part in (data.train, data.test))
+    train, centre = (Split(part.inputs[..., 4:-4, 4:-4], part.targets) for part in (data.train, data.test))
     return train.take(range(64)), centre.take(range(20)), data.test.take(range(20))
 
 

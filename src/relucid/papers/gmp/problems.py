@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import l1_loss, mse_loss
 
-from relucid.data import Data, Part, banana, holdout, levy, moments, uci
+from relucid.data import Data, Split, banana, holdout, levy, moments, uci
 from relucid.data.tables import UCI
 from relucid.models import create
 from relucid.train import Ensemble, Plateau, ensemble
@@ -38,7 +38,7 @@ def error_rate(outputs: Tensor, targets: Tensor) -> Tensor:
 class Problem:
     """Data and the recipe for it; where the paper is silent, its authors' published runs speak."""
 
-    load: Callable[[int], Data[Part]]  # a split of it
+    load: Callable[[int], Data[Split]]  # a split of it
     loss: Loss
     measure: Loss  # what is reported, and what decides when to stop unless that is the training loss
     epochs: int
@@ -81,9 +81,9 @@ class Trials:
 
     problem: Problem
     networks: list[nn.Module]
-    train: list[Part]
-    monitor: list[Part] | None
-    test: list[Part]
+    train: list[Split]
+    monitor: list[Split] | None
+    test: list[Split]
 
     def learn(
         self, rates: Sequence[float], epochs: int | None = None, observe: Observer | None = None
@@ -138,15 +138,15 @@ def network(method: str, features: int, units: int) -> nn.Module:
     return create(name, num_classes=1, in_channels=features, hidden=(units,), init="glorot").double()
 
 
-def _parts(problem: Problem, split: int, stop_on: StopOn) -> tuple[Part, Part, Part]:
+def _parts(problem: Problem, split: int, stop_on: StopOn) -> tuple[Split, Split, Split]:
     """What is trained on, what decides when to stop, and what is tested on."""
     data = problem.load(split)
     rest, held = holdout(data.train, SHARE, split) if stop_on == "validation" else (data.train, data.test)
     normal = moments(rest)
 
-    def prepared(part: Part) -> Part:
+    def prepared(part: Split) -> Split:
         inputs = normal.normalize(part.inputs) if problem.standardize else part.inputs
         targets = part.targets.to(problem.dtype) if part.targets.is_floating_point() else part.targets
-        return Part(inputs.to(problem.dtype), targets)
+        return Split(inputs.to(problem.dtype), targets)
 
     return prepared(rest), prepared(held), prepared(data.test)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from relucid.convert import capture, fuse, to_crelu
 from relucid.convert.refit import refit
-from relucid.data import Part
+from relucid.data import Split
 from relucid.models import create
 from relucid.papers.crelu.images import pictures
 from relucid.report.figure import Figure
@@ -45,7 +45,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return Result(_curve(config["method"], plain, images, fitted, data.test), fitted.history)
 
 
-def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Part) -> dict[str, float]:
+def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Split) -> dict[str, float]:
     """The test error and the number of parameters at every share of the pairs."""
     example, batches = images[:2], list(images.split(64)) if method in (MERGE_DATA, PRUNE_DATA) else None
     whole = to_crelu(net, example, LAYERS, "merge", tolerance=OPPOSITE, budget=torch.inf).model

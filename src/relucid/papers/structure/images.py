@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from relucid.data import Data, Part, cifar10, cifar100, digits, imagenet
+from relucid.data import Data, Split, cifar10, cifar100, digits, imagenet
 from relucid.models import create
 from relucid.train import Fitted, Machine, Recipe, fit
 
@@ -23,11 +23,11 @@ RECIPE = {
 AUGMENT = ["flip", "crop"]
 
 
-def noise(images: int = 8, pixels: int = 64, classes: int = 1000) -> Data[Part]:
+def noise(images: int = 8, pixels: int = 64, classes: int = 1000) -> Data[Split]:
     """Random images, to see that a recipe starts."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randint(256, (images, 3, pixels, pixels), dtype=torch.uint8, generator=generator)
-    part = Part(inputs, torch.arange(images) % classes)
+    part = Split(inputs, torch.arange(images) % classes)
     return Data(part, part, classes)
 
 

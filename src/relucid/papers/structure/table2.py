@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from relucid.data import Part
+from relucid.data import Split
 from relucid.models import create
 from relucid.report.courses import courses
 from relucid.report.figure import PALETTE, Figure
@@ -37,7 +37,9 @@ def run(config: dict[str, Any]) -> Result:
     x, f = noise(config["seed"], config["pairs"], config["features"])
     torch.manual_seed(config["seed"])
     network = create(f"structure/fc-{config['rule']}", num_classes=config["features"], depth=config["depth"])
-    course = ensemble([network], [Part(x, f)], rates=[config["rate"]], epochs=config["epochs"], loss=mse_loss)
+    course = ensemble(
+        [network], [Split(x, f)], rates=[config["rate"]], epochs=config["epochs"], loss=mse_loss
+    )
     history = {"train_loss": course.losses[: int(course.epochs), 0].tolist()}
     if course.diverged:
         raise DivergedError(f"the loss was not finite in epoch {int(course.epochs)}", history)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Examples(Protocol):
-    """What a network is trained or tested on: in memory (`Part`) or decoded as they are needed (`Photos`)."""
+    """What a network is trained or tested on: in memory (`Split`) or decoded as they are needed (`Photos`)."""
 
     @property
     def targets(self) -> Tensor:
@@ -22,10 +22,10 @@ class Examples(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Split:
     """Inputs (N, ...) and their targets (N,) or (N, K), in memory.
 
-    >>> part = Part(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1]))
+    >>> part = Split(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1]))
     >>> len(part), part.take([2, 0]).inputs.tolist()
     (3, [[4.0, 5.0], [0.0, 1.0]])
     """
@@ -47,9 +47,9 @@ class Part:
         # a tenth of the time that inputs[indices] takes
         return self.inputs.index_select(0, indices), self.targets.index_select(0, indices)
 
-    def take(self, indices: Sequence[int] | Tensor) -> "Part":
+    def take(self, indices: Sequence[int] | Tensor) -> "Split":
         """The part that consists of these examples, in this order."""
-        return Part(*self.batch(torch.as_tensor(indices)))
+        return Split(*self.batch(torch.as_tensor(indices)))
 
 
 E = TypeVar("E", bound=Examples)
@@ -88,7 +88,7 @@ class Moments:
 def moments(examples: Examples, limit: int = 100_000) -> Moments:
     """Mean and covariance of the channels (dimension 1), over at most `limit` examples spread over the part.
 
-    >>> found = moments(Part(torch.tensor([[0, 5], [4, 5]], dtype=torch.uint8), torch.zeros(2)))
+    >>> found = moments(Split(torch.tensor([[0, 5], [4, 5]], dtype=torch.uint8), torch.zeros(2)))
     >>> found.mean.tolist(), found.std.tolist()
     ([2.0, 5.0], [2.0, 1.0])
     """
@@ -110,7 +110,7 @@ def moments(examples: Examples, limit: int = 100_000) -> Moments:
     return Moments((rough + rest).squeeze(1), products / count - rest @ rest.T)
 
 
-def holdout(part: Part, share: float, seed: int = 0) -> tuple[Part, Part]:
+def holdout(part: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
     """The part without a random `share` of it, and that share; classes keep their proportions."""
     from sklearn.model_selection import train_test_split
 
@@ -120,10 +120,10 @@ def holdout(part: Part, share: float, seed: int = 0) -> tuple[Part, Part]:
     return part.take(rest), part.take(held)
 
 
-def fold(part: Part, index: int, folds: int, seed: int = 0) -> tuple[Part, Part]:
+def fold(part: Split, index: int, folds: int, seed: int = 0) -> tuple[Split, Split]:
     """The part without its fold number `index` of `folds`, and that fold; classes keep their proportions.
 
-    >>> part = Part(torch.arange(6.0).view(6, 1), torch.tensor([0, 0, 0, 1, 1, 1]))
+    >>> part = Split(torch.arange(6.0).view(6, 1), torch.tensor([0, 0, 0, 1, 1, 1]))
     >>> sorted(int(x) for i in range(3) for x in fold(part, i, 3)[1].inputs)
     [0, 1, 2, 3, 4, 5]
     """
@@ -137,5 +137,5 @@ def fold(part: Part, index: int, folds: int, seed: int = 0) -> tuple[Part, Part]
     return part.take(rest), part.take(held)
 
 
-def _classes(part: Part) -> Tensor | None:
+def _classes(part: Split) -> Tensor | None:
     return None if part.targets.is_floating_point() else part.targets

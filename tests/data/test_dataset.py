@@ -4,16 +4,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relucid.data import Part, fold, holdout, moments
+from relucid.data import Split, fold, holdout, moments
 
 
-def labelled(n: int, classes: int = 2) -> Part:
-    return Part(torch.arange(n).view(n, 1), torch.arange(n) % classes)
+def labelled(n: int, classes: int = 2) -> Split:
+    return Split(torch.arange(n).view(n, 1), torch.arange(n) % classes)
 
 
 def test_inputs_and_targets_must_be_as_many():
     with pytest.raises(ValueError, match="3 inputs have 2 targets"):
-        Part(torch.zeros(3, 1), torch.zeros(2))
+        Split(torch.zeros(3, 1), torch.zeros(2))
 
 
 @pytest.mark.parametrize("shape", [(2500, 3), (1200, 3, 4, 5)])
@@ -24,14 +24,14 @@ def test_moments_are_those_of_numpy(shape, kind):
     if kind == "far from zero":
         inputs = inputs / 255 + 1e6
     rows = np.moveaxis(inputs, 1, -1).reshape(-1, 3).astype(np.float64)
-    found = moments(Part(torch.from_numpy(inputs), torch.zeros(len(inputs))))
+    found = moments(Split(torch.from_numpy(inputs), torch.zeros(len(inputs))))
     np.testing.assert_allclose(found.mean, rows.mean(0), rtol=1e-12)
     # numpy centres on its own rounded mean, hence an absolute error of (1e6 * 1e-16)^2 and a relative one
     np.testing.assert_allclose(found.covariance, np.cov(rows.T, bias=True), rtol=1e-8, atol=1e-11)
 
 
 def test_normalized_training_inputs_have_mean_zero_and_deviation_one():
-    part = Part(torch.randint(0, 256, (50, 3, 8, 8), dtype=torch.uint8), torch.zeros(50))
+    part = Split(torch.randint(0, 256, (50, 3, 8, 8), dtype=torch.uint8), torch.zeros(50))
     normal = moments(part).normalize(part.inputs)
     assert normal.dtype == torch.float32
     assert normal.mean((0, 2, 3)).abs().max() < 1e-6
@@ -39,7 +39,7 @@ def test_normalized_training_inputs_have_mean_zero_and_deviation_one():
 
 
 def test_a_constant_channel_is_centred_and_not_blown_up_by_rounding():
-    part = Part(torch.full((999, 1), 0.1, dtype=torch.float64), torch.zeros(999))
+    part = Split(torch.full((999, 1), 0.1, dtype=torch.float64), torch.zeros(999))
     assert moments(part).normalize(part.inputs).abs().max() < 1e-15
 
 
@@ -56,7 +56,7 @@ def test_a_part_without_examples_has_no_moments():
 def test_folds_divide_a_part_and_keep_the_proportion_of_the_classes(n, folds, seed, classes):
     part = labelled(n, classes or 1)
     if not classes:  # values instead of classes
-        part = Part(part.inputs, part.targets.float().unsqueeze(1))
+        part = Split(part.inputs, part.targets.float().unsqueeze(1))
     pairs = [fold(part, index, folds, seed) for index in range(folds)]
     held = torch.cat([held.inputs for _, held in pairs]).flatten()
     assert sorted(held.tolist()) == list(range(n))
