@@ -231,6 +231,11 @@ class Claim:
         """All that it compares."""
         return [each for expectation in self.expect for each in expectation.comparisons()]
 
+    @property
+    def of_cells(self) -> bool:
+        """Whether all that it compares are cells, so that the places it names are all that it needs."""
+        return bool(self.expect) and all(isinstance(each.a, Place) for each in self.comparisons())
+
     def places(self) -> Iterator[Place]:
         """The cells that it names."""
         for each in self.comparisons():

@@ -31,6 +31,7 @@ class Column:
             which a run leaves arrays `outputs` (N, classes) and `targets` (N,).
         best: which values are better; None where neither is.
         digits: after the decimal point.
+        optional: runs that were made before it was measured may lack it.
     """
 
     metric: str
@@ -39,6 +40,7 @@ class Column:
     summary: Literal["mean", "share", "vote"] = "mean"
     best: Literal["lowest", "highest"] | None = "lowest"
     digits: int = 2
+    optional: bool = False
 
 
 @dataclass(frozen=True)

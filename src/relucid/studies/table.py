@@ -75,11 +75,17 @@ class Table:
     def judged(self) -> dict[str, list[Judged]]:
         """What came of every comparison of the study's claims, by where the claim stands in the paper.
 
-        Nothing is judged at smoke scale, nor in a table of some of the rows only.
+        Nothing is judged at smoke scale, nor a claim some of whose rows are not in the table.
         """
-        if self.scale == "smoke" or {row for row, _ in self.cells} != set(self.study.rows):
+        if self.scale == "smoke":
             return {}
-        return {claim.where: judge(self, claim) for claim in self.study.claims}
+        whole = {row for row, _ in self.cells} == set(self.study.rows)
+        return {
+            claim.where: judge(self, claim)
+            for claim in self.study.claims
+            if whole
+            or (claim.of_cells and all((each.row, each.column) in self.cells for each in claim.places()))
+        }
 
     @property
     def complete(self) -> bool:
@@ -235,7 +241,7 @@ def _cell(
         repeated = _repeated(study, mine)
         for run in finished:
             label = ", ".join(f"{name} {run.config[name]}" for name in repeated)
-            values = _values(outcomes[run.key], shown.metric)
+            values = _values(outcomes[run.key], shown.metric, shown.optional)
             samples |= {f"{label}, {place}".lstrip(", "): value for place, value in enumerate(values)}
     figure = study.published.get(row, {}).get(column, (None, None))
     published = figure if isinstance(figure, tuple) else (figure, None)
@@ -274,8 +280,10 @@ def _chosen(
     return dict(zip(names, best, strict=True)), groups[best]
 
 
-def _values(outcome: Outcome, metric: str) -> list[float]:
+def _values(outcome: Outcome, metric: str, optional: bool = False) -> list[float]:
     if metric not in outcome.metrics:
+        if optional:
+            return []
         raise ValueError(f"a run has no metric {metric!r}; it has {', '.join(outcome.metrics)}")
     value = outcome.metrics[metric]
     return value if isinstance(value, list) else [value]

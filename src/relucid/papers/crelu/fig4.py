@@ -2,11 +2,11 @@
 
 from relucid.papers.crelu.measures import LAYERS
 from relucid.papers.crelu.protocols import SINGLE
-from relucid.papers.crelu.table1 import BASELINE, SAME_RUNS, SCALES, study
+from relucid.papers.crelu.table1 import BASELINE, SAME_RUNS, SCALES, SCALES100, study
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Higher
 from relucid.studies.store import Store
-from relucid.studies.study import Column
+from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 
 
@@ -38,19 +38,19 @@ def figures(table: Table, store: Store) -> list[Figure]:
     return [Figure("Invariance over depth", alt, plot)]
 
 
-STUDIES = (
-    study(
-        "invariance",
-        SCALES,
-        title="How often a unit still fires when the image is flipped, turned or moved, over how often it fires",
+def _study(name: str, where: str, data: str, scales: dict[str, Scale]) -> Study:
+    return study(
+        name,
+        scales,
+        title=f"How often a unit still fires when the image is changed, over how often it fires, on {data}",
         columns={layer: Column(f"{layer} invariance", SINGLE, best="highest") for layer in LAYERS},
-        source="crelu Fig. 4",
-        protocol=SAME_RUNS,
+        source=f"crelu {where}",
+        protocol=f"{SAME_RUNS} The image is flipped, turned or moved.",
         baseline=BASELINE,
         paired=True,
         claims=(
             Claim(
-                "Fig. 4",
+                where,
                 "CReLU networks have higher invariance scores than ReLU networks in all layers.",
                 (Higher("CReLU", than=BASELINE, columns=LAYERS),),
                 remark=remark,
@@ -59,5 +59,10 @@ STUDIES = (
             ),
         ),
         figures=figures,
-    ),
+    )
+
+
+STUDIES = (
+    _study("invariance", "Fig. 4", "CIFAR-10", SCALES),
+    _study("invariance-100", "Fig. 4b", "CIFAR-100", SCALES100),
 )

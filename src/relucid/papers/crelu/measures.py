@@ -20,6 +20,7 @@ from relucid.nn import CReLU
 
 LAYERS = tuple(f"conv{number}" for number in range(1, 8))
 POOLED = {"conv2": "pool1", "conv5": "pool2"}  # the layers of crelu Table S1
+KERNEL, REGION = 3, 5  # 3x3 filters at the 3x3 places of a pooling region see 5x5 pixels
 STAGES = ("image", "from conv1", "from conv2", "from pool1")  # of the array "reconstructions"
 DRAWN = 4  # images whose reconstructions are kept
 
@@ -90,7 +91,18 @@ def _reconstruction(network: nn.Sequential, images: Tensor) -> Metrics:
                 inputs = before(inputs)
         for kind, used in {"learned": layer, "random": random_layer(layer)}.items():
             metrics[f"{name} {kind}"] = float(ratio_of_layer(used, inputs, pooling).mean())
+            metrics[f"{name} {kind}, one region"] = float(_ratio_of_region(used, inputs))
     return metrics
+
+
+def _ratio_of_region(layer: nn.Module, inputs: Tensor) -> Tensor:
+    """The mean ratio where one pooling region is all there is: 3x3 places of 3x3 filters, 5x5 inputs (Algorithm 2)."""
+    assert isinstance(layer, nn.Conv2d)
+    top, left = ((side - REGION) // 2 for side in inputs.shape[-2:])
+    alone = nn.Conv2d(layer.in_channels, layer.out_channels, KERNEL, bias=layer.bias is not None)
+    alone.load_state_dict(layer.state_dict())
+    patch = inputs[..., top : top + REGION, left : left + REGION]
+    return ratio_of_layer(alone, patch, nn.MaxPool2d(KERNEL)).mean()
 
 
 def _reconstructions(network: nn.Sequential, images: Tensor) -> np.ndarray:

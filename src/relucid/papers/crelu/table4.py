@@ -80,7 +80,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
 def _photos(name: str) -> tuple[Examples, Examples, Examples]:
     """What is trained on, the centres of what is tested on, and all of it, from which ten crops are taken."""
     if name == "imagenet":
-        photos = imagenet()
+        photos = imagenet(central=True)  # crelu 3.2: crops of the central 256 x 256 square
         return photos.train, photos.test, imagenet(test_size=256).test
     data = enlarged(9)  # 72 pixels, of which 64 are used
     train, centre = (Split(part.inputs[..., 4:-4, 4:-4], part.targets) for part in (data.train, data.test))
@@ -109,7 +109,7 @@ SAME: dict[str, Any] = {
         "full": Scale({"data": "imagenet", "classes": 1000, "width": 1}),
         "smoke": Scale({"data": "digits", "classes": 10, "width": 0.0625, "recipes": BRIEF}, seconds=3),
     },
-    "protocol": "crelu Appendix E; AlexNet's augmentation: crops of 224 pixels, flips, colours.",
+    "protocol": "crelu Appendix E; AlexNet's augmentation: crops of 224 pixels of the central 256, flips, colours.",
 }
 STUDIES = (
     Study(

@@ -6,12 +6,12 @@ import torch
 from torch import nn
 
 from relucid.inspect import random_layer, random_ratio, ratio_of_layer
+from relucid.papers.crelu.measures import KERNEL, REGION
 from relucid.studies.expect import Claim, Near
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 
-KERNEL, REGION = 3, 5  # 3x3 filters at the 3x3 places of a pooling region see 5x5 pixels
 PRINTED, TRUE = "√(1 - K/D), printed D", "√(1 - K/D), true D"
 PROJECTED, POOLED, MAP = "random projection", "one pooling region", "a whole map"
 SIZE = 16  # of a map

@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from relucid.data import Data, Split, cifar10, cifar100, digits, imagenet
-from relucid.models import create
+from relucid.models import Design, create
+from relucid.models.design import CHOICES
 from relucid.train import Fitted, Machine, Recipe, fit
 
 # structure Section 7.1, for CIFAR; the schedule is that of the DenseNet paper.
@@ -53,8 +54,10 @@ def build(config: dict[str, Any], data: Data[Any]) -> nn.Module:
     assert data.classes is not None
     channels = data.train.batch(torch.tensor([0]))[0].shape[1]
     torch.manual_seed(config["seed"])
-    backbone = {**config[config["family"]], **config["design"]}
-    network = create(**backbone, num_classes=data.classes, in_channels=channels)
+    design = Design.from_dict({name: value for name, value in config["design"].items() if name in CHOICES})
+    options = {name: value for name, value in config["design"].items() if name not in CHOICES}
+    backbone = {**config[config["family"]], **options}
+    network = create(**backbone, design=design, num_classes=data.classes, in_channels=channels)
     pool = config.get("pool", 1)
     pooled = network if pool == 1 else nn.Sequential(nn.AvgPool2d(pool), network)
     if config["family"] == "dense":
@@ -67,7 +70,8 @@ def build(config: dict[str, Any], data: Data[Any]) -> nn.Module:
 def train(config: dict[str, Any], machine: Machine) -> tuple[Fitted, Data[Any]]:
     """A network trained by the run's recipe, and the data."""
     data = load(config)
-    recipe = Recipe(**config["recipe"])
+    decay = config.get("decay", {}).get(config["family"], "groups")
+    recipe = Recipe(**config["recipe"], decay=decay)
     return fit(build(config, data), data.train, recipe, seed=config["seed"], machine=machine), data
 
 
