@@ -168,7 +168,7 @@ STUDY = Study(
         "Ours: the paper claims it and shows no experiment. Eight splits of 1797 digits (64 features), the same for "
         "all rows; cross entropy, Adam, full batch, at most 200 epochs, the rate from 0.001 to 0.1 chosen for each "
         "split on a fifth of the training part, which also stops training. Hidden units start with weights of length "
-        "1, of Glorot's length, or of independent standard normal entries (length √n): under GmP that is the scale r. The "
+        "1, of Glorot's length, or of independent standard normal entries (length √n): GmP's scale r. The "
         f"output layer starts with Glorot's weights in all rows. Depth is that of hidden layers of {DEEP_WIDTH} units."
     ),
     paired=True,
