@@ -12,9 +12,9 @@ from relucid.nn.rules import Rule, rule_of
 
 
 class Builder:
-    """Appends layers of one design to a network, and keeps count of the channels at its end.
+    """Appends layers of one design to a network and keeps track of its number of output channels.
 
-    Each method appends named layers. After a CReLU there are twice as many channels, and the next unit takes them.
+    Each method appends named layers. A CReLU doubles the channels, and the next unit takes all of them.
 
     >>> builder = Builder(Design("crelu", "standard", "none", "plain"), channels=3)
     >>> builder.conv(1, 8, 3, padding=1)
@@ -24,11 +24,11 @@ class Builder:
 
     Args:
         design: the design of the units to come, with no field left None.
-        channels: of the input.
-        width: the factor of ``scaled``.
+        channels: the number of input channels.
+        width: the factor that ``scaled`` applies.
         init: as in ``weights_of``.
-        norms: how norms are set up.
-        centred: whether norm="input_mean" centres the input of the first unit too; a network's own input it does not.
+        norms: settings of the norms.
+        centred: whether norm="input_mean" also centres the first unit's input; it leaves a network's own input alone.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Builder:
         return max(1, round(filters * self.width))
 
     def branch(self, channels: int | None = None, *, centred: bool | None = None) -> "Builder":
-        """A new builder that goes on from here, or from another number of channels."""
+        """A new builder that continues from here, or from the given number of channels."""
         return Builder(
             self.design,
             self.channels if channels is None else channels,
@@ -76,7 +76,7 @@ class Builder:
         self.layers[name] = layer
 
     def sequential(self) -> nn.Sequential:
-        """All layers."""
+        """The layers so far, as one module."""
         return nn.Sequential(self.layers)
 
     def conv(
@@ -93,13 +93,13 @@ class Builder:
         """Append a convolution, its norm and its activation: "conv1", "bn1", "act1".
 
         Args:
-            number: ends the names.
-            filters: the number of channels before the activation, or after it if that is to keep them.
+            number: the suffix of the names.
+            filters: the number of channels before the activation, or after it with end="same_channels".
             kernel_size: as in ``nn.Conv2d``.
             stride: as in ``nn.Conv2d``.
             padding: as in ``nn.Conv2d``.
-            end: the activation; None before an addition.
-            shift: False if input means cancel a constant in all that reads the output.
+            end: which activation; None before an addition.
+            shift: False if everything that reads the output centres it, which cancels a constant.
         """
         self._unit("conv", number, filters, (kernel_size, stride, padding), end, shift)
 
@@ -108,7 +108,7 @@ class Builder:
         self._unit("fc", number, units, (), end)
 
     def norm_and_activation(self, name: str, *, end: End = "activation") -> None:
-        """Append what comes first in a unit of DenseNet's order: "norm", "act" + ``name``."""
+        """Append the first part of a unit in DenseNet's order: "norm" and "act" + ``name``."""
         norm = norm_of(self.design, "conv", self.channels, self.norms)
         if norm is not None:
             self.add(f"norm{name}", norm)
@@ -120,10 +120,10 @@ class Builder:
     def bare_conv(
         self, name: str, filters: int, kernel_size: int, stride: int = 1, *, added: bool = False
     ) -> None:
-        """Append what comes last in a unit of DenseNet's order: "conv" + ``name``.
+        """Append the last part of a unit in DenseNet's order: "conv" + ``name``.
 
-        Whatever reads the output normalizes it first, and cancels what a norm right after the convolution would cancel:
-        but not the scale, if the output is ``added`` to others before that.
+        Every layer that reads the output normalizes it first, which cancels what a norm right after the convolution
+        would cancel; except the scale, if the output is first ``added`` to others.
         """
         norm = self.design.norm
         if norm == "input_mean" and self.centred:
@@ -149,7 +149,7 @@ class Builder:
         self.add(f"act{number}", activation_of(self.design, "one_phase", num_classes)[0])
 
     def input_mean(self, channels: int | None = None) -> MeanNorm:
-        """The norm that centres what flows at the end, or images of another number of channels."""
+        """A norm that centres the output so far, or one of the given number of channels."""
         return MeanNorm(channels or self.channels, momentum=self.norms.momentum)
 
     def pool_and_flatten(self) -> None:

@@ -51,7 +51,7 @@ def densenet(
 def _block(
     builder: Builder, number: int, count: int, growth: int, dropout: float, beta: float, *, bottleneck: bool
 ) -> None:
-    """Append "denseblock" + number: each layer reads all before it."""
+    """Append "denseblock" + number, in which each layer reads all layers before it."""
     nesterov = builder.design.propagation == "nesterov2"
     channels, layers = [builder.channels], []
     for k in range(count):
@@ -59,7 +59,7 @@ def _block(
         if bottleneck:
             layer.norm_and_activation("1")
             layer.bare_conv("1", 4 * growth, 1)
-        # h gives z_1 no part in the sums (beta_1 = 0 in Eq. 5), so that its norms cancel its scale.
+        # z_1 has no part in the sums, as beta_1 = 0 in Eq. 5, so the norms that read it cancel its scale.
         layer.norm_and_activation("2" if bottleneck else "1")
         layer.bare_conv("2" if bottleneck else "1", growth, 3, added=nesterov and k > 0)
         if nesterov and (k > 0 or builder.design.norm != "batch"):
@@ -73,10 +73,10 @@ def _block(
 
 
 def _weigh(layer: Builder, channels: Sequence[int]) -> None:
-    """Give a layer the alpha of structure Eq. 21, one for each predecessor.
+    """Give a layer the weights alpha of structure Eq. 21, one for each predecessor.
 
-    In a bottleneck they scale the 1x1 convolution, and a batch norm after it cancels a factor common to all of them.
-    Then the 3x3 convolution gets that factor, so that twice the alphas make twice the output, as Eq. 21 says.
+    In a bottleneck they scale the 1x1 convolution. The batch norm that follows cancels their common factor, so the 3x3
+    convolution gets a factor of its own: twice the alphas give twice the output, as in Eq. 21.
     """
     layer.layers["conv1"] = PairwiseConv2d(layer.layers["conv1"], channels)
     last = layer.layers.get("conv2")
@@ -85,7 +85,7 @@ def _weigh(layer: Builder, channels: Sequence[int]) -> None:
 
 
 def _transition(builder: Builder, number: int, channels: int, dropout: float) -> None:
-    """Append "transition" + number: half the size."""
+    """Append "transition" + number, which halves the image."""
     transition = builder.branch()
     transition.norm_and_activation("")
     transition.bare_conv("", channels, 1)

@@ -10,7 +10,7 @@ from relucid.nn.rules import Plain
 
 
 def mlp(builder: Builder, num_classes: int, *, hidden: Sequence[int] = (100,)) -> None:
-    """Hidden layers and an output layer; under a rule other than plain all hidden layers have one width."""
+    """Hidden layers and an output layer; any rule but "plain" needs hidden layers of equal width."""
     widths = [builder.scaled(units) for units in hidden]
     _check(builder, widths)
     if isinstance(builder.rule, Plain):
@@ -23,11 +23,11 @@ def mlp(builder: Builder, num_classes: int, *, hidden: Sequence[int] = (100,)) -
 
 
 def feedforward(builder: Builder, num_classes: int, *, depth: int = 10) -> None:
-    """x_0 to x_K of ``num_classes`` features each, joined by a rule, nothing before or after (structure 5.3)."""
+    """``depth`` layers of ``num_classes`` features, joined by a rule, and nothing else (structure 5.3)."""
     if builder.channels != num_classes:
         raise ValueError(
-            f"feedforward keeps the number of features: in_channels is {builder.channels}, num_classes "
-            f"{num_classes}; give the same"
+            f"feedforward keeps the number of features, so in_channels and num_classes must be equal, not "
+            f"{builder.channels} and {num_classes}"
         )
     first = _layers(builder, 1)
     builder.centred = True
@@ -47,13 +47,14 @@ def _layers(builder: Builder, depth: int) -> list[nn.Module | list[nn.Module]]:
 
 def _check(builder: Builder, widths: Sequence[int]) -> None:
     if not widths:
-        raise ValueError("an mlp has hidden layers: give hidden=(100,), for example")
+        raise ValueError("an mlp needs at least one hidden layer: give hidden=(100,), for example")
     if not isinstance(builder.rule, Plain) and (len(widths) < 2 or len(set(widths)) > 1):
         raise ValueError(
-            f"a rule joins layers of one width, two or more: hidden={tuple(widths)} allows propagation='plain' only"
+            "propagation other than 'plain' needs at least two hidden layers of equal width, not "
+            f"hidden={tuple(widths)}"
         )
     if builder.design.norm == "input_mean" and len(widths) < 2:
         raise ValueError(
-            "norm='input_mean' stands before every layer but the first and the output: an mlp of one hidden layer has "
-            "no such layer; give norm='none' or more hidden layers"
+            "norm='input_mean' applies to every layer but the first and the output, and an mlp with one hidden layer "
+            "has no other: give norm='none' or more hidden layers"
         )

@@ -11,7 +11,7 @@ from relucid.models.design import Design
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer of a published variant has for itself: a design, a share of the filters, dropout after it."""
+    """How one layer differs from the rest: its design, its share of the filters, the dropout after it."""
 
     design: Design = field(default_factory=Design)
     filters: float = 1.0
@@ -20,7 +20,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Conv:
-    """A row of the papers' tables."""
+    """A convolution, as a row of the papers' tables."""
 
     filters: int
     kernel_size: int = 3
@@ -31,18 +31,18 @@ class Conv:
 
 @dataclass(frozen=True)
 class MaxPool:
-    """A pooling row, of stride 2."""
+    """A max-pool of stride 2, as a row of the papers' tables."""
 
     kernel_size: int = 2
     ceil_mode: bool = False
 
 
-# crelu Table S2. Its 10x10 average pool comes out of 32x32 images only if sizes are rounded up: 32 -> 16 -> 8, and
-# conv7's padding gives 10.
+# crelu Table S2. Only sizes that are rounded up lead from 32x32 images to its 10x10 average pool: 32 -> 16 -> 8, and 10
+# by conv7's padding.
 _POOL = MaxPool(3, ceil_mode=True)
 CONVPOOL = (Conv(96), Conv(96), _POOL, Conv(192), Conv(192), Conv(192), _POOL, Conv(192), Conv(192, 1))
 
-# torchvision's: Krizhevsky's second version ("One weird trick"), whose published weights everyone has.
+# torchvision's AlexNet: Krizhevsky's "One weird trick", whose weights are published.
 _OVERLAP = MaxPool(3)
 ALEXNET = (
     *(Conv(64, 11, 4, 2), _OVERLAP, Conv(192, 5, 1, 2), _OVERLAP),
@@ -94,7 +94,7 @@ def convpool(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] 
 
 
 def all_cnn_b(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
-    """All-CNN-B: convolutions only, so it takes images of any size."""
+    """All-CNN-B: only convolutions, so it takes images of any size."""
     _features(builder, ALL_CNN_B, layers)
     builder.output_conv(12, num_classes)
     builder.pool_and_flatten()
@@ -118,7 +118,7 @@ def vgg6(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | No
 
 
 def _features(builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[str, Layer] | None) -> None:
-    """Append the rows, "conv1", "conv2", ... and "pool1", ...; those that ``layers`` names have their own choices."""
+    """Append the rows as "conv1", "conv2", ... and "pool1", ...; ``layers`` overrides the choices of single ones."""
     design, convs, pools, own = builder.design, 0, 0, dict(layers or {})
     for row in rows:
         if isinstance(row, MaxPool):

@@ -1,4 +1,4 @@
-"""The networks of the three papers: only a backbone, a design, and what single layers have for themselves."""
+"""The networks of the three papers, each as a backbone, a design, and the layers that differ."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from relucid.nn.rules import HeavyBall, LatestNesterov2, RelaxedADMM, Rule
 
 @dataclass(frozen=True)
 class Variant:
-    """A backbone with a design, a width, layers that differ, options, initial weights and the setup of its norms."""
+    """A backbone with a design, a width, layers that differ, options, initial weights and settings of its norms."""
 
     backbone: str
     design: Design = field(default_factory=Design)
@@ -34,8 +34,8 @@ CONVPOOL = {
     "crelu/convpool-half": Variant("convpool", CRELU, width=0.5),
 }
 
-# crelu Tables S4 to S7. They print "CReLU" where others have "BN+ReLU": no batch norm there, unless norm="batch" is
-# asked for.
+# crelu Tables S4 to S7. They print "CReLU" where other layers have "BN+ReLU", so no batch norm there; norm="batch" adds
+# it.
 _HALVED = Layer(Design("crelu", norm="none"), filters=0.5)
 _VGG1 = {"conv1": Layer(_HALVED.design, 0.5, dropout=0.1)}
 _VGG13 = {**_VGG1, "conv3": Layer(_HALVED.design, 0.5, dropout=0.2)}
@@ -48,7 +48,7 @@ VGG = {
     # Footnote 5 of Table 2: CReLU in "the second or fourth layer before max-pooling layers" does not help.
     "crelu/vgg16-conv2": Variant("vgg16", layers={"conv2": _HALVED}),
     "crelu/vgg16-conv4": Variant("vgg16", layers={"conv4": _HALVED}),
-    # Footnote 4: AVR "on various layers", of which nothing more is said. It replaces ReLU and nothing else.
+    # Footnote 4: AVR "on various layers", without saying which. It replaces ReLU and changes nothing else.
     **{
         f"crelu/vgg16-avr-conv{numbers}": Variant(
             "vgg16", layers={f"conv{k}": Layer(AVR) for k in numbers.split(",")}
@@ -60,7 +60,7 @@ VGG = {
 
 
 def _all_cnn(design: Design, numbers: Iterable[int], filters: float = 1.0, dropout: float = 0.25) -> Variant:
-    """All-CNN-B with a design in some layers; dropout, where there is any, comes before conv10."""
+    """All-CNN-B with a design in some layers, and dropout, if any, before conv10."""
     layers = {f"conv{k}": Layer(design, filters) for k in numbers}
     last = layers.get("conv9", Layer())
     return Variant("all_cnn_b", layers={**layers, "conv9": Layer(last.design, last.filters, dropout)})
@@ -114,7 +114,7 @@ GMP = {
     **{f"gmp/mlp1-{name}-authors": _authors("mlp", name) for name in _MLP},
 }
 
-# structure Section 5.3, Tables 3 to 5; ResNet without ReLU after the sum is the control that the paper does not have.
+# structure Section 5.3, Tables 3 to 5; ResNet without ReLU after the sum is a control that the paper lacks.
 HEAVY_BALL, NESTEROV = Design(propagation="heavy_ball"), Design(propagation="nesterov2")
 _RULES: dict[str, str | Rule] = {
     "gd": "plain",

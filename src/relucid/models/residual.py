@@ -1,4 +1,4 @@
-"""Residual networks, and what they become under other rules: HB-Net is ResNet under heavy ball (structure 6.1)."""
+"""Residual networks, under any rule: HB-Net is ResNet under heavy ball (structure 6.1)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from relucid.nn.rules import ADMM, Nesterov, Nesterov2, Plain, Residual, Rule
 
 Rectify = Literal["sum", "transform", "nowhere"]
 
-# Where the state is rectified, if nothing is said. He's ResNet: after the sum. In the algorithms T is a whole layer
-# Phi(W x). In HB-Net T ends in a convolution, and nothing follows the sum (structure 6.1).
+# Where the state is rectified by default: in He's ResNet after the sum; in the algorithms, whose T is a whole layer
+# Phi(W x), within T; in HB-Net, and under rules not listed here, nowhere: T ends in a convolution (structure 6.1).
 _RECTIFY: dict[type[Rule], Rectify] = {
     Residual: "sum",
     Plain: "transform",
@@ -33,7 +33,7 @@ def resnet_cifar(
     rectify: Rectify | None = None,
     reversible: bool = False,
 ) -> None:
-    """ResNet for 32x32 images, 6n + 2 layers deep, whose shortcuts have no parameters."""
+    """ResNet for 32x32 images, 6n + 2 layers deep, with shortcuts that have no parameters."""
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"resnet_cifar has a depth of 6n + 2: 8, 14, 20, ..., not {depth}")
     builder.conv(1, builder.scaled(16), 3, padding=1, end="one_phase")
@@ -70,7 +70,7 @@ def basic(branch: Builder, planes: int, stride: int, end: End | None, shift: boo
 
 
 def bottleneck(branch: Builder, planes: int, stride: int, end: End | None, shift: bool) -> None:
-    """T: a 3x3 convolution between two of 1x1, the second of which has four times as many channels."""
+    """T: a 1x1, a 3x3 and a 1x1 convolution, the last with four times as many channels."""
     branch.conv(1, planes, 1)
     branch.conv(2, planes, 3, stride, padding=1)
     branch.conv(3, 4 * planes, 1, end=end, shift=shift)
@@ -78,7 +78,7 @@ def bottleneck(branch: Builder, planes: int, stride: int, end: End | None, shift
 
 @dataclass(frozen=True)
 class Block:
-    """What appends T, and how many times its planes T hands on."""
+    """The function that appends T, and the ratio of its output channels to its planes."""
 
     append: Callable[[Builder, int, int, End | None, bool], None]
     expansion: int
@@ -88,14 +88,14 @@ BASIC, BOTTLENECK = Block(basic, 1), Block(bottleneck, 4)
 
 
 def projection(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:
-    """A shortcut that is a bare 1x1 convolution. IMN does not stand on it."""
+    """A shortcut that is a bare 1x1 convolution, whose input IMN does not centre."""
     skip = builder.branch(centred=False)
     skip.conv(0, channels, 1, stride, end=None, shift=shift)
     return nn.Sequential(*skip.layers.values())
 
 
 def subsampling(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:
-    """A shortcut that takes every other pixel, and zeros for new channels: He's option A."""
+    """A shortcut that takes every other pixel and pads the new channels with zeros: He's option A."""
     return Subsampling(channels - builder.channels, stride)
 
 
@@ -112,7 +112,7 @@ class Subsampling(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """after(T(x) + downsample(x)): how a stage of another shape begins."""
+    """after(T(x) + downsample(x)): the first block of a stage that changes the shape."""
 
     def __init__(self, transform: nn.Sequential, downsample: nn.Module, after: nn.Module) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class _Stages:
         self.rectify = rectify or _RECTIFY.get(type(builder.rule), "nowhere")
 
     def append(self, width: int, count: int, stride: int) -> None:
-        """Append a stage of ``count`` blocks; one that changes the shape comes ahead of the rule's first step."""
+        """Append a stage of ``count`` blocks; a block that changes the shape precedes the rule's first step."""
         planes = self.builder.scaled(width)
         channels = planes * self.block.expansion
         first = None
@@ -174,7 +174,7 @@ class _Stages:
         return branch.sequential()
 
     def _first(self, planes: int, channels: int, stride: int) -> nn.Module:
-        """A residual block under any rule (structure, "Block Based Structure") but plain, which has no shortcuts."""
+        """A residual block under any rule (structure, "Block Based Structure"), but without shortcut under plain."""
         if isinstance(self.builder.rule, Plain):
             return self._transform(planes, stride)
         downsample = self.shortcut(self.builder, channels, stride, self.rectify != "nowhere")
@@ -182,7 +182,7 @@ class _Stages:
         return ResidualBlock(self._transform(planes, stride, bare=True), downsample, after)
 
     def _after(self, count: int) -> nn.Module | list[nn.Module]:
-        """What follows the sums of a stage: one module for all of them, unless each has a mean of its own."""
+        """What follows the sums of a stage: one module for all, or one for each where each keeps a mean of its own."""
         channels = self.builder.channels
         if self.builder.design.norm == "activation_mean":
             return [self._rectified(channels) for _ in range(count)]
