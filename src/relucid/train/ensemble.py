@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from relucid.data import Split
 from relucid.nn.sphere import mapped_first
 from relucid.train.measure import LOSSES, aligned
+from relucid.train.memory import keep_memory
 from relucid.train.plateau import Plateau, PlateauState
 
 Tensors = dict[str, Tensor]
@@ -92,7 +93,7 @@ def ensemble(
         losses=torch.full((epochs, count), torch.nan, dtype=torch.float64),
         values=torch.full((epochs, count), torch.nan, dtype=torch.float64),
     )
-    _keep_freed_memory()
+    keep_memory()
     width = max(parameter.shape[0] for parameter in networks[0].parameters())
     rows = min(batch_size or len(train[0]), len(train[0]))
     for members in torch.arange(count).split(max(1, LARGEST * torch.get_num_threads() // (rows * width))):
@@ -285,9 +286,3 @@ class _Linear(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
         x, weight, bias = mapped_first(info, in_dims, inputs)
         return torch.baddbmm(bias.unsqueeze(1), x, weight.mT), 0
-
-
-def _keep_freed_memory() -> None:
-    # glibc hands freed blocks back to the system, and to get zeroed pages again costs as much as the arithmetic.
-    # It keeps blocks up to the size of the largest one (at most 32 MB) it has seen freed: show it one.
-    torch.empty(31 << 20, dtype=torch.uint8)

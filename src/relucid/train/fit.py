@@ -6,20 +6,23 @@ import torch
 from torch import Tensor, nn
 
 from relucid.data import Examples, Moments, Split, moments, ten_crops
+from relucid.train.engine import CONTIGUOUS, Engine
 from relucid.train.machine import Machine
 from relucid.train.measure import measures, same_kind
+from relucid.train.memory import keep_memory
 from relucid.train.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A trained network, the moments its inputs are normalized with, and the figures of every epoch."""
+    """A trained network, the moments that normalize its inputs, and the measures of every epoch."""
 
     network: nn.Module
     moments: Moments
     history: dict[str, list[float]]
     loss: str
     device: torch.device
+    engine: Engine = CONTIGUOUS  # how its steps were computed
 
     @torch.no_grad()
     def predict(self, examples: Examples, crops: int | None = None, batch_size: int = 500) -> Tensor:
@@ -32,9 +35,9 @@ class Fitted:
             inputs, _ = examples.batch(indices, number)
             inputs = self.moments.normalize(inputs.to(self.device)).to(dtype)
             if crops is None:
-                outputs.append(self.network(inputs).cpu())
+                outputs.append(self.network(self.engine.arrange(inputs)).cpu())
             else:
-                scores = self.network(ten_crops(inputs, crops).flatten(0, 1)).softmax(1)
+                scores = self.network(self.engine.arrange(ten_crops(inputs, crops).flatten(0, 1))).softmax(1)
                 outputs.append(scores.unflatten(0, (-1, 10)).mean(1).log().cpu())
         return torch.cat(outputs)
 
@@ -70,9 +73,10 @@ def fit(
 
     if validation is not None:
         same_kind(train.targets, validation.targets)
-    normal = _moments(train, recipe)
-    history, device = train_network(network, train, recipe, validation, normal, seed, machine or Machine())
-    return Fitted(network, normal, history, recipe.loss, device)
+    keep_memory()
+    normal, machine = _moments(train, recipe), machine or Machine()
+    history, device, engine = train_network(network, train, recipe, validation, normal, seed, machine)
+    return Fitted(network, normal, history, recipe.loss, device, engine)
 
 
 def _moments(train: Examples, recipe: Recipe) -> Moments:

@@ -15,6 +15,8 @@ from torch import nn
 from relucid.data import Examples, Moments
 from relucid.train.batches import Batches
 from relucid.train.checkpoints import AtomicCheckpoints, usable
+from relucid.train.choice import chosen
+from relucid.train.engine import Engine
 from relucid.train.machine import Machine
 from relucid.train.module import Course, Module
 from relucid.train.progress import Bar
@@ -29,8 +31,12 @@ def train_network(
     moments: Moments,
     seed: int,
     machine: Machine,
-) -> tuple[dict[str, list[float]], torch.device]:
-    """Train a network to the end of its recipe, from its checkpoint if there is one; the history and the device."""
+) -> tuple[dict[str, list[float]], torch.device, Engine]:
+    """Train a network to the end of its recipe, from its checkpoint if there is one.
+
+    Returns:
+        The history, the device and the engine it was trained with.
+    """
     checkpoint = machine.directory and machine.directory / "last.ckpt"
     resume = checkpoint if checkpoint and usable(checkpoint) else None
     course = Course(recipe, checkpoint)
@@ -38,13 +44,16 @@ def train_network(
     with _quietly():
         trainer = _trainer(recipe, machine, course)
         batches = Batches(train, recipe.batch_size, seed, lambda: trainer.current_epoch, machine.workers)
+        engine = chosen(network, train, recipe, moments, machine, trainer.strategy.root_device)
         try:
-            trainer.fit(Module(network, recipe, moments), batches, held, ckpt_path=resume, weights_only=True)
+            with engine.holding(network):
+                module = Module(network, recipe, moments, engine)
+                trainer.fit(module, batches, held, ckpt_path=resume, weights_only=True)
         except SystemExit:  # what Lightning makes of Ctrl-C, once it has cleaned up
             raise KeyboardInterrupt from None
     if course.best is not None:
         network.load_state_dict(course.best)
-    return course.history, trainer.strategy.root_device
+    return course.history, trainer.strategy.root_device, engine
 
 
 def _trainer(recipe: Recipe, machine: Machine, course: Course) -> L.Trainer:
