@@ -19,6 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from relucid.nn.kinds import KINDS, Kind
+
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
 # The two factors of a product among its arguments, by ATen's name.
@@ -31,6 +33,7 @@ FACTORS = {
     "baddbmm": (1, 2),
 }
 
+GUARD = 1e3  # a clamp beyond these values keeps numbers finite
 DATA = object()  # stands for the value that depends on the network's input in the arguments of a `Node`
 
 
@@ -46,7 +49,7 @@ class Node:
     parameters: frozenset[str] = frozenset()  #: those that the value is made of, if the input is not
     data: bool = False  #: does the value depend on the network's input?
     name: str = ""  #: of a parameter, of a layer (an operation with a weight), of a rectification
-    kind: str = ""  #: of a rectification: "relu", "clipped" (ReLU6 and the like), "avr", "crelu"
+    kind: Kind | None = None  #: of a rectification
     phases: tuple[int, ...] = ()  #: of a CReLU: the shape of the negative phases
     twin: Node | None = None  #: of the negative phases of a CReLU: the positive ones, which stand for both
     call: tuple[Any, ...] = ()  #: (function, arguments, keyword arguments), `DATA` in place of the data
@@ -92,31 +95,43 @@ def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[
     >>> [(n.op, n.name) for n in nodes]
     [('t', ''), ('addmm', '0'), ('relu', '1')]
     """
-    batch = tree_map(
-        lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch
-    )  # a network may overwrite it
-    recorder = _Recorder(model, batch, visit)
-    with ExitStack() as stack:
-        stack.enter_context(_undisturbed(model))
-        for name, module in model.named_modules():
-            if not isinstance(module, torch.jit.ScriptModule):
-                stack.enter_context(_hook(module, name, recorder.path))
-        with recorder:
+    with running(model) as run:
+        return run(batch, visit)
+
+
+@contextmanager
+def running(model: nn.Module) -> Iterator[Callable[[Batch, Visit | None], list[Node]]]:
+    """Give the function that `execute` is, for a model that runs on many batches: it is prepared once."""
+    path = [""]
+
+    def run(batch: Batch, visit: Visit | None) -> list[Node]:
+        # A network may overwrite its input.
+        batch = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
+        del path[1:]
+        with _Recorder(model, batch, visit, path) as recorder:
             if isinstance(batch, Mapping):
                 model(**batch)
             else:
                 model(*(batch if isinstance(batch, tuple | list) else (batch,)))
-    return recorder.executed
+        executed: list[Node] = recorder.executed
+        return executed
+
+    with ExitStack() as stack:
+        stack.enter_context(_undisturbed(model))
+        for name, module in model.named_modules():
+            if not isinstance(module, torch.jit.ScriptModule):
+                stack.enter_context(_hook(module, name, path))
+        yield run
 
 
 class _Recorder(TorchDispatchMode):
     """Notes every operation; values are looked at as they pass and not kept."""
 
-    def __init__(self, model: nn.Module, batch: Batch, visit: Visit | None) -> None:
+    def __init__(self, model: nn.Module, batch: Batch, visit: Visit | None, path: list[str]) -> None:
         super().__init__()
         self.visit = visit
         self.executed: list[Node] = []
-        self.path = [""]  # of the modules that are running, the innermost last
+        self.path = path  # of the modules that are running, the innermost last
         self.leaves = {name for name, m in model.named_modules() if name and not list(m.children())}
         self.used: Counter[str] = Counter()  # names
         self.nodes = WeakTensorKeyDictionary()
@@ -129,7 +144,7 @@ class _Recorder(TorchDispatchMode):
         for name in (name for name, tensor in tensors.items() if tensor.dim() > 1):
             self.owned[_owner(name)].add(name)
         for tensor in _tensors(batch):
-            self.nodes[tensor] = Node("input", data=True, name="the input")
+            self.nodes[tensor] = Node("input", data=True, name="the input", shape=tuple(tensor.shape))
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -181,22 +196,22 @@ class _Recorder(TorchDispatchMode):
         written = self.written.get(_storage(tensor))
         return made if written is None or written.order <= made.order else _overwritten(made, written)
 
-    def _rectification(self, node: Node) -> str:
-        """Return the kind of rectification that an operation is, or ""; the second phase of a CReLU is none."""
+    def _rectification(self, node: Node) -> Kind | None:
+        """Return the kind of rectification that an operation is; the second phase of a CReLU is none."""
         kind, value = _rectification(node), node.upstream[0]
-        if kind != "relu":
+        if kind != KINDS["relu"]:
             return kind
         if both := _both_phases(value):
             node.phases = value.inputs[1].shape
             self.first[both, False] = node
-            return "crelu"
+            return KINDS["crelu"]
         source, negated = _negated(value)
         first = self.first.get((source, not negated))
-        if first is None or first.kind != "relu":
+        if first is None or first.kind != KINDS["relu"]:
             self.first[source, negated] = node
-            return "relu"
-        first.kind, first.phases, node.twin = "crelu", value.shape, first
-        return ""
+            return KINDS["relu"]
+        first.kind, first.phases, node.twin = KINDS["crelu"], value.shape, first
+        return None
 
     def _layer(self, parameters: frozenset[str]) -> str:
         """Return the module that a weight belongs to, or the parameter if its module has several weights."""
@@ -249,30 +264,45 @@ def _both_phases(value: Node) -> Node | None:
     return value.inputs[0] if is_pair else None
 
 
-def _rectification(node: Node) -> str:
-    """Return "relu", "clipped" or "avr" for an operation that is one, else ""."""
+def _rectification(node: Node) -> Kind | None:
+    """Return what an operation is among the activations with boundaries."""
     _, args, kwargs = node.call
     low, high = (*args[1:], None, None)[:2]
     low, high = kwargs.get("min", low), kwargs.get("max", high)
     match node.op:
         case "relu":
-            return "relu"
+            return KINDS["relu"]
         case "abs":
-            return "avr"
+            return KINDS["avr"]
+        case "leaky_relu":
+            return KINDS["leaky"].with_slope(0.01 if low is None else low)
+        case "_prelu_kernel":
+            return KINDS["leaky"].with_slope(None)
+        case "rrelu_with_noise" if len(args) < 5 or not args[4]:  # in evaluation
+            lower, upper = (*args[2:], 1 / 8, 1 / 3)[:2]
+            return KINDS["leaky"].with_slope((lower + upper) / 2)
         case "hardtanh":
-            return "clipped" if low == 0 else ""
+            return KINDS["clipped"].between(-1 if low is None else low, 1 if high is None else high)
         case "clamp" if isinstance(low, Tensor) and isinstance(high, Tensor):  # a sign for each unit
             positive, negative = (low == 0) & (high == torch.inf), (low == -torch.inf) & (high == 0)
-            return "relu" if bool((positive | negative).all()) else ""
+            return KINDS["relu"] if bool((positive | negative).all()) else None
         case "clamp" | "clamp_min":
-            is_zero = isinstance(low, int | float) and low == 0
-            return ("relu" if high is None else "clipped") if is_zero else ""
+            return _clamped(low, high)
         case "threshold":
-            return "relu" if low == 0 and high == 0 else ""
+            return KINDS["relu"] if low == 0 and high == 0 else None
         case "maximum":
             other = next((a for a in args if isinstance(a, Tensor)), None)
-            return "relu" if other is not None and not bool(other.any()) else ""
-    return ""
+            return KINDS["relu"] if other is not None and not bool(other.any()) else None
+    return None
+
+
+def _clamped(low: object, high: object) -> Kind | None:
+    """Return what a clamp is; one that only guards the ends of the number range, or against 0, rectifies nothing."""
+    if high is None:
+        return KINDS["relu"] if isinstance(low, int | float) and low == 0 else None
+    if not isinstance(low, int | float) or not isinstance(high, int | float) or max(-low, high) > GUARD:
+        return None
+    return KINDS["clipped"].between(low, high) if low == 0 or low == -high else None
 
 
 def _tensors(tree: Any) -> list[Tensor]:

@@ -1,23 +1,19 @@
 """The page of an examination: what a network has learned, layer by layer, and what would improve it."""
 
-import ast
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import plotly.graph_objects as go
 from torch import Tensor
 
-from relucid.inspect import Activity, Boundary, Examination, Finding, figure_of_pairs
+from relucid.inspect import Activity, Boundary, Examination, Suggestion, figure_of_pairs
 from relucid.inspect.examination import Layer
 from relucid.report.figure import PALETTE, Figure
 from relucid.report.page import Cell, Grid, render
 
 NUMBER = re.compile(r"[\d,.]+")
-# All filters that count as paired, cosines of -0.5 and less, are within 1; outputs may differ by a hundredth.
-MERGE = ("--tolerance", "1", "--budget", "0.01")
 
 
 @dataclass(frozen=True)
@@ -29,11 +25,24 @@ class Subject:
     example: str | None = None
     data: str | None = None
 
+    def options(self, *names: str) -> list[str]:
+        """The options of these names that were given, as words of a command."""
+        given = {"--checkpoint": self.checkpoint, "--example": self.example, "--data": self.data}
+        return [word for name in names if (value := given[name]) is not None for word in (name, value)]
+
     def command(self, verb: str, *more: str) -> str:
         """A command on the same network."""
-        options = {"--checkpoint": self.checkpoint, "--example": self.example, "--data": self.data}
-        given = [word for option, value in options.items() if value is not None for word in (option, value)]
-        return shlex.join(["relucid", verb, self.factory, *given, *more])
+        options = self.options("--checkpoint", "--example", "--data")
+        return shlex.join(["relucid", verb, self.factory, *options, *more])
+
+    def convert(self, suggestion: Suggestion) -> str:
+        """The command for a conversion of the same network; merge alone makes use of data.
+
+        >>> Subject("net:build", example="1,3,8,8").convert(Suggestion("to_crelu", ("a",), "expand"))
+        'relucid convert net:build --example 1,3,8,8 --to crelu --layers a -o converted-crelu'
+        """
+        names = ["--checkpoint", "--example", *(["--data"] if suggestion.mode == "merge" else [])]
+        return suggestion.command(self.factory, *self.options(*names))
 
 
 def examination_page(found: Examination, subject: Subject) -> str:
@@ -42,7 +51,7 @@ def examination_page(found: Examination, subject: Subject) -> str:
         "examination.html",
         subject=subject,
         words=words(found),
-        findings=remedies(found.findings, subject),
+        findings=remedies(found, subject),
         grid=grid(found),
         sections=[(layer.name, *section(layer)) for layer in found.layers],
         unattributed=found.unattributed,
@@ -68,30 +77,14 @@ def words(found: Examination) -> str:
     )
 
 
-def remedies(findings: Sequence[Finding], subject: Subject) -> list[tuple[list[str], str]]:
-    """The findings, those that one command addresses together, and the command, "" where there is none."""
-    by_command: dict[tuple[str, str], list[str]] = {}
-    for finding in findings:
-        by_command.setdefault((finding.layer, remedy(finding, subject)), []).append(finding.sentence)
-    return [(sentences, command) for (_, command), sentences in by_command.items()]
-
-
-def remedy(finding: Finding, subject: Subject) -> str:
-    """The command for the conversion that a finding suggests, or "".
-
-    >>> finding = Finding("a", "dead", "", {}, "to_crelu(model, example, layers=['a'], mode='expand')")
-    >>> remedy(finding, Subject("net:build", example="1,3,8,8"))
-    'relucid convert net:build --example 1,3,8,8 --to crelu --layers a -o converted'
-    """
-    if not finding.suggestion:
-        return ""
-    call = cast(ast.Call, ast.parse(finding.suggestion, mode="eval").body)
-    options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    layers = [word for layer in options["layers"] for word in ("--layers", layer)]
-    if options.get("mode") == "merge":
-        return subject.command("convert", "--to", "merge", *layers, *MERGE, "-o", "converted")
-    conversion = cast(ast.Name, call.func).id.removeprefix("to_")
-    return replace(subject, data=None).command("convert", "--to", conversion, *layers, "-o", "converted")
+def remedies(found: Examination, subject: Subject) -> list[tuple[str, list[str]]]:
+    """(the command, "" where there is none; the findings that it addresses), one per conversion."""
+    groups: dict[str, list[str]] = {subject.convert(suggestion): [] for suggestion in found.suggestions()}
+    by_name = dict(zip((s.name for s in found.suggestions()), groups, strict=True))
+    for finding in found.findings:
+        command = by_name[finding.suggestion.name] if finding.suggestion else ""
+        groups.setdefault(command, []).append(finding.sentence)
+    return list(groups.items())
 
 
 def grid(found: Examination) -> Grid:
