@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NEARLY = 0.01  # a unit that is inactive on at most this share of the inputs is nearly linear
 BLOCK = 1 << 18  # numbers that are counted at a time: they stay in the cache
+SHORT = 32  # places in a row
 
 
 @dataclass(frozen=True)
@@ -178,11 +179,11 @@ class ActivityCounter:
 
     def _count(self, block: Tensor) -> None:
         """Add (outer, units, inner) in one buffer: a new one for every comparison would take longer than it all."""
-        exact = torch.float64 if block.dtype == torch.float64 else torch.float32
-        buffer = torch.empty_like(block, dtype=exact)
+        block = block if block.dtype == torch.float64 else block.float()
+        buffer = torch.empty_like(block)
 
         def total() -> Tensor:
-            return buffer.sum((0, 2)).double().cpu()
+            return _by_unit(buffer, torch.sum)
 
         torch.gt(block, 0, out=buffer)
         self.positive += total()
@@ -194,7 +195,7 @@ class ActivityCounter:
         torch.abs(block, out=buffer)
         self.total += total()
         if self.planes is not None:
-            torch.minimum(self.least, buffer.amin((0, 2)).double().cpu(), out=self.least)
+            torch.minimum(self.least, _by_unit(buffer, torch.amin), out=self.least)
 
     def update_shell(self, lengths: Tensor) -> None:
         """Add the lengths of inputs."""
@@ -247,6 +248,12 @@ class _ActivityGauge(Gauge):
     def result(self) -> Activity | None:
         """Return what was counted."""
         return self.counter.result() if self.counter.places else None
+
+
+def _by_unit(block: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
+    """Return (outer, units, inner) reduced to (units,), in float64; few inner places last: they are slow to reduce."""
+    found = reduce(reduce(block, 0), 1) if block.shape[2] < SHORT else reduce(block, (0, 2))
+    return found.double().cpu()
 
 
 def _blocks(values: Tensor, dim: int) -> Iterator[Tensor]:

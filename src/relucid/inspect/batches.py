@@ -132,7 +132,8 @@ def _tensor(leaf: Any, like: Tensor | None) -> Any:
 def _check(part: Part, number: int) -> None:
     """Refuse what is no number: every unit would seem dead on it."""
     for leaf in tree_leaves(part.arguments):
-        if _is_floating(leaf) and not bool(leaf.isfinite().all()):
+        # A sum is quick, and finite unless something in it is not; or is huge, which the second look tells.
+        if _is_floating(leaf) and not bool(leaf.sum().isfinite()) and not bool(leaf.isfinite().all()):
             bad = int((~leaf.isfinite()).sum())
             raise ValueError(
                 f"batch {number} of the data holds nan or infinity ({bad:,} of {leaf.numel():,} values): "

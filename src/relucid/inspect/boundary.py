@@ -135,6 +135,12 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
     return hyperplanes(folded, shift if bias is None else shift + scale * bias.detach())
 
 
+def _squares(rows: Tensor) -> Tensor:
+    """Return the squared lengths of rows, in float64."""
+    rows = rows if rows.dtype == torch.float64 else rows.float()
+    return rows.square().sum(1).double()
+
+
 def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
     """Return (lambda, |w|) of every unit of a layer, norms folded, in float64: (units,) each."""
     if layer.scale is None or layer.shift is None:
@@ -142,7 +148,7 @@ def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
     source = layer.sources[0]
     rows = source.weight.flatten(1)
     count = max(1, BLOCK // max(rows.shape[1], 1))
-    norms = torch.cat([block.double().norm(dim=1) for block in rows.split(count)])
+    norms = torch.cat([_squares(block) for block in rows.split(count)]).sqrt()
     scale, shift = layer.scale.to(norms), layer.shift.to(norms)
     lengths = scale.abs() * norms
     offset = shift if source.bias is None else shift + scale * source.bias.double()

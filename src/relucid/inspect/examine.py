@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from relucid.inspect.batches import count_of, parts_of
 from relucid.inspect.examination import Examination, Layer
-from relucid.inspect.execution import DATA, Batch, Node, running
+from relucid.inspect.execution import DATA, Batch, Node
 from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
 from relucid.inspect.measures import MEASURES, USUAL
+from relucid.inspect.replay import following
 from relucid.inspect.trace import Rectified, Trace, trace
 
 Progress = Callable[[str, int, int | None], None]  # what is done, how many of them, of how many
@@ -88,7 +89,7 @@ def _watch(
     data = [network.example] if network.data is None else network.data
     shells = _Shells(watched)
     seen = 0
-    with running(network.model) as run:
+    with following(network.model) as run:
         for number, part in enumerate(parts_of(data, network.example), 1):
 
             def visit(node: Node, value: Tensor, part: Any = part, first: int = seen) -> None:

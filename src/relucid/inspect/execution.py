@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +54,9 @@ class Node:
     twin: Node | None = None  #: of the negative phases of a CReLU: the positive ones, which stand for both
     call: tuple[Any, ...] = ()  #: (function, arguments, keyword arguments), `DATA` in place of the data
     shape: tuple[int, ...] = ()  #: of the value
+    function: Any = None  #: ATen's overload
+    argument: int = 0  #: of a rectification or a product: where its data is among the arguments
+    weight: tuple[int, int] | None = None  #: of a product: where its weight is among them, and that in memory
 
     @property
     def upstream(self) -> list[Node]:
@@ -80,6 +83,10 @@ class Node:
         """Is it the product of a value and a weight?"""
         return self.op in FACTORS and bool(self.name)
 
+    def same_weight(self, args: Sequence[Any]) -> bool:
+        """Whether a product of these arguments is one with the same weight."""
+        return self.weight is None or _storage(args[self.weight[0]]) == self.weight[1]
+
 
 Visit = Callable[[Node, Tensor], None]
 
@@ -95,33 +102,42 @@ def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[
     >>> [(n.op, n.name) for n in nodes]
     [('t', ''), ('addmm', '0'), ('relu', '1')]
     """
-    with running(model) as run:
+    with running(model) as (run, _):
         return run(batch, visit)
 
 
 @contextmanager
-def running(model: nn.Module) -> Iterator[Callable[[Batch, Visit | None], list[Node]]]:
-    """Give the function that `execute` is, for a model that runs on many batches: it is prepared once."""
+def running(model: nn.Module) -> Iterator[tuple[Callable[[Batch, Visit | None], list[Node]], list[str]]]:
+    """Give what `execute` does for a model that is prepared once, and the path of modules that is running."""
     path = [""]
 
     def run(batch: Batch, visit: Visit | None) -> list[Node]:
-        # A network may overwrite its input.
-        batch = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
-        del path[1:]
-        with _Recorder(model, batch, visit, path) as recorder:
-            if isinstance(batch, Mapping):
-                model(**batch)
-            else:
-                model(*(batch if isinstance(batch, tuple | list) else (batch,)))
-        executed: list[Node] = recorder.executed
-        return executed
+        batch = copied(batch)
+        recorder = _Recorder(model, batch, visit, path)
+        with recorder:
+            called(model, batch)
+        return recorder.executed
 
     with ExitStack() as stack:
         stack.enter_context(_undisturbed(model))
         for name, module in model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):
                 stack.enter_context(_hook(module, name, path))
-        yield run
+        yield run, path
+
+
+def copied(batch: Batch) -> Batch:
+    """Return a copy: a network may overwrite its input."""
+    found: Batch = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
+    return found
+
+
+def called(model: nn.Module, batch: Batch) -> None:
+    """Call a model with a tensor, with positional or with keyword arguments."""
+    if isinstance(batch, Mapping):
+        model(**batch)
+    else:
+        model(*(batch if isinstance(batch, tuple | list) else (batch,)))
 
 
 class _Recorder(TorchDispatchMode):
@@ -140,6 +156,7 @@ class _Recorder(TorchDispatchMode):
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
+        self.fixed = {_storage(tensor) for tensor in tensors.values()}
         self.owned: dict[str, set[str]] = defaultdict(set)  # module -> its weights
         for name in (name for name, tensor in tensors.items() if tensor.dim() > 1):
             self.owned[_owner(name)].add(name)
@@ -154,9 +171,11 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         node = self._node(func, args, kwargs or {})
-        if self.visit and node.name:
-            values = args if node.kind else [args[i] for i in FACTORS[node.op]]
-            self.visit(node, next(a for a in values if isinstance(a, Tensor) and self._of(a).data))
+        node.function = func
+        if node.name:
+            self._locate(node, args)
+            if self.visit:
+                self.visit(node, args[node.argument])
         out = func(*args, **(kwargs or {}))
         known = {_storage(t) for t in _tensors([args, kwargs])}
         for tensor in reversed(_tensors(out)):
@@ -168,6 +187,15 @@ class _Recorder(TorchDispatchMode):
                 self.written.pop(_storage(tensor), None)  # new memory, perhaps at an old address
         self.executed.append(node)
         return out
+
+    def _locate(self, node: Node, args: Any) -> None:
+        """Note where the data of a rectification or a product is among its arguments, and its weight."""
+        places = range(len(args)) if node.kind else FACTORS[node.op]
+        node.argument = next(i for i in places if isinstance(args[i], Tensor) and self._of(args[i]).data)
+        if not node.kind:
+            weight = next(i for i in places if i != node.argument)
+            if _storage(args[weight]) in self.fixed:
+                node.weight = weight, _storage(args[weight])
 
     def _node(self, func: Any, args: Any, kwargs: Any) -> Node:
         outputs = {a.name for a in func._schema.arguments if a.is_out}
