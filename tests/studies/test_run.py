@@ -158,7 +158,7 @@ def test_two_processes_share_the_work_and_do_nothing_twice(write_study, load_stu
     assert set(count_starts(log()).values()) == {1}
     assert len(count_starts(log())) == 12
     assert len({process for _, _, _, process in log()}) == 2
-    assert all(len(found) == 2 for found in values(load_study(rows=6, seeds=2), store).values())
+    assert all(len(found) == 2 for found in values(load_study(rows=6, seeds=2, pause=0.3), store).values())
 
 
 def test_workers_do_not_outlive_a_process_that_is_killed(write_study, tmp_path, log):

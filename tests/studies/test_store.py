@@ -202,6 +202,15 @@ def test_a_file_in_the_place_of_the_directory_or_the_database_is_told(tmp_path):
         Store(tmp_path)
 
 
+def test_a_store_that_is_only_read_is_not_made(tmp_path):
+    absent = Store(tmp_path / "absent", create=False)
+    assert (absent.get(RUN.key), absent.arrays(RUN.key), absent.runs("f")) == (None, {}, [])
+    assert not (tmp_path / "absent").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot use .*results.sqlite"):
+        Store(tmp_path / "file", create=False)
+
+
 def test_many_processes_open_a_new_store_at_once(tmp_path):
     code = "import sys; from relucid.studies import Store; Store(sys.argv[1]).close()"
     processes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "new")]) for _ in range(4)]

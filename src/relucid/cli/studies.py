@@ -18,6 +18,7 @@ from rich.table import Table as Grid
 
 from relucid import data, models
 from relucid import studies as engine
+from relucid.studies.changes import outdated, said
 from relucid.studies.estimate import estimate
 from relucid.studies.executors import BACKENDS, cores
 from relucid.studies.formats import FORMATS, figure, legend, published
@@ -76,12 +77,20 @@ def run(
     devices: Annotated[int, typer.Option(min=1, help="Devices for one run, by torchrun.")] = 1,
     nodes: Annotated[int, typer.Option(min=1, help="Machines for one run, by torchrun on each.")] = 1,
     retry: Annotated[bool, typer.Option("--retry", help="Try runs again that have failed.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Count runs that were made before your study's code changed.")
+    ] = False,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Run those anew that were made before your study's code changed.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write logs into the store.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only say what goes wrong.")] = False,
     store: Directory = None,
 ) -> None:
     """Do the runs of a study that have not been done yet, and show its table."""
+    if keep and rerun:
+        raise ValueError("--keep and --rerun exclude each other: name one of them")
     found, where = engine.find(study), store or engine.default_store()
     if dry_run:
         _tell_plan(found, scale, only, seeds, where, jobs)
@@ -101,9 +110,13 @@ def run(
                 backend=backend,
                 address=address,
                 retry=retry,
+                changed="keep" if keep else "rerun" if rerun else "refuse",
                 machine=Machine(devices=devices, nodes=nodes, tensorboard=logs),
                 report=report,
             )
+    except engine.ChangedError as error:
+        typer.echo(f"relucid: {error}", err=True)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         typer.echo("Stopped. What is finished is kept; the same command goes on from here.", err=True)
         raise typer.Exit(130) from None
@@ -124,11 +137,18 @@ def show(
     store: Directory = None,
 ) -> None:
     """Show the table of a study beside the published figures."""
-    table = engine.table(engine.find(study), scale, only=only, seeds=seeds, store=store)
+    found, where = engine.find(study), store or engine.default_store()
+    table = engine.table(found, scale, only=only, seeds=seeds, store=where)
     if form is None:
         _print(table, study)
     else:
         typer.echo(named(form, FORMATS, "format")(table), nl=False)
+    results = engine.Store(where, create=False)
+    old = outdated(engine.plan(found, scale, only=only, seeds=seeds), results)
+    results.close()
+    if old:
+        advice = f"`relucid run {study} --keep` counts them, `--rerun` runs them anew"
+        typer.echo(f"{said(old)}; they are not shown: {advice}", err=True)
 
 
 def logs(
@@ -139,7 +159,7 @@ def logs(
     store: Directory = None,
 ) -> None:
     """Tell what became of every run of a study, and how those that failed did so."""
-    results = engine.Store(store or engine.default_store())
+    results = engine.Store(store or engine.default_store(), create=False)
     for planned in engine.plan(engine.find(study), scale, only=only, seeds=seeds):
         outcome = results.get(planned.key)
         if outcome is None:
@@ -210,7 +230,9 @@ def _tell_plan(
 ) -> None:
     """What there is to do, and about how long it takes."""
     runs = engine.plan(study, scale, only=only, seeds=seeds)
-    results = engine.Store(where)
+    results = engine.Store(where, create=False)
+    if found := outdated(runs, results):
+        typer.echo(f"{said(found)}: say --keep to count them, or --rerun", err=True)
     missing, seconds = estimate(study, scale or study.default_scale, runs, results)
     workers = min(jobs or cores(), max(1, len(missing)))
     time = "an unknown time" if seconds is None else f"about {timedelta(seconds=round(seconds / workers))}"

@@ -1,6 +1,7 @@
 """Studies: variants of a network trained and compared honestly, resumable, on one core or on a cluster."""
 
 from relucid.studies.catalog import built_in, find
+from relucid.studies.changes import ChangedError
 from relucid.studies.formats import FORMATS
 from relucid.studies.plan import Run, cells, plan
 from relucid.studies.run import Result, default_store, run
@@ -12,6 +13,7 @@ from relucid.studies.table import Cell, Table, table
 __all__ = [
     "FORMATS",
     "Cell",
+    "ChangedError",
     "Column",
     "Outcome",
     "Result",

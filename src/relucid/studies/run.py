@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
+from relucid.studies.changes import Changed, settle
 from relucid.studies.environment import environment
 from relucid.studies.executors import Pool, pool
 from relucid.studies.plan import Run, plan
@@ -53,6 +54,7 @@ def run(
     backend: str = "local",
     address: str | None = None,
     retry: bool = False,
+    changed: Changed = "refuse",
     machine: Machine | None = None,
     report: Report | None = None,
 ) -> None:
@@ -72,16 +74,19 @@ def run(
         backend: "local", "ray" or "dask".
         address: of a Ray or Dask cluster.
         retry: try runs again that have failed.
+        changed: what becomes of runs that were made before the code of the study's own function changed: "refuse"
+            to go on (`ChangedError`), "keep" them and count them, or "rerun" them, see `relucid.studies.changes`.
         machine: devices and the like.
         report: called with every run and its outcome, None if it was done before or by another process.
     """
     runs, machine = plan(study, scale, only=only, seeds=seeds), machine or Machine()
     report = report or (lambda run, outcome: None)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        _run_together(study.runner.function, runs, store or default_store(), machine, report)
+        _run_together(study.runner.function, runs, store or default_store(), machine, report, changed)
         return
     work = _Work(study.runner.function, runs, Store(store or default_store()), machine, report)
     try:
+        settle(runs, work.store, changed)
         if retry:
             work.store.forget_failures([run.key for run in runs])
         with pool(backend, jobs, address) as workers:
@@ -168,11 +173,18 @@ class _Work:
 
 
 def _run_together(
-    function: Function, runs: list[Run], directory: str | Path, machine: Machine, report: Report
+    function: Function,
+    runs: list[Run],
+    directory: str | Path,
+    machine: Machine,
+    report: Report,
+    changed: Changed,
 ) -> None:
     """One run at a time in all processes that torchrun has started; the first one chooses and records."""
+    store = Store(directory) if os.environ["RANK"] == "0" else None
+    if store:
+        settle(runs, store, changed)
     dist.init_process_group("cpu:gloo,cuda:nccl" if dist.is_nccl_available() else "gloo")
-    store = Store(directory) if dist.get_rank() == 0 else None
     for run in runs:
         claim = store.claim(run.key) if store and not store.state(run.key) else None
         place: list[Path | None] = [claim.directory if claim else None]

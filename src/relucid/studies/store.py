@@ -49,11 +49,17 @@ class Store:
     Args:
         directory: made if it does not exist. It must be on a disk of this machine (SQLite's way of letting
             several processes write does not work over a network); workers may be anywhere.
+        create: if False, nothing is made: a store that does not exist is read as an empty one.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, *, create: bool = True) -> None:
         self.directory = Path(directory)
         self.path = self.directory / "results.sqlite"
+        absent = not self.directory.exists() or (self.directory.is_dir() and not self.path.exists())
+        if absent and not create:
+            self.database = sqlite3.connect(":memory:")
+            self._migrate()
+            return
         with self._explained():
             self.directory.mkdir(parents=True, exist_ok=True)
             with FileLock(self.directory / "opening.lock"):
@@ -99,6 +105,27 @@ class Store:
         with self._explained():
             rows = self.database.execute("SELECT name, data FROM array WHERE key = ?", (key,)).fetchall()
         return {name: np.load(io.BytesIO(data), allow_pickle=False)["array"] for name, data in rows}
+
+    def runs(self, runner: str) -> list[Run]:
+        """The runs of a runner that have an outcome, in whatever version, the latest last; not those that failed."""
+        query = "SELECT run FROM run WHERE json_extract(run, '$.runner') = ? AND state != 'failed' ORDER BY started"
+        with self._explained():
+            rows = self.database.execute(query, (runner,)).fetchall()
+        found = [json.loads(text) for (text,) in rows]
+        return [Run(each["runner"], each["config"], each["version"]) for each in found]
+
+    def keep(self, former: Run, run: Run) -> None:
+        """Let the outcome of a run count for another one too, marked by the version of the one that made it."""
+        with self._explained(), self.database:
+            cursor = self.database.execute(
+                "INSERT OR IGNORE INTO run SELECT ?, ?, state, metrics, history, error, "
+                "json_set(environment, '$.kept', coalesce(json_extract(environment, '$.kept'), ?)), started, seconds "
+                "FROM run WHERE key = ?",
+                (run.key, run.canonical, str(former.version), former.key),
+            )
+            if cursor.rowcount:
+                copied = "INSERT INTO array SELECT ?, name, data FROM array WHERE key = ?"
+                self.database.execute(copied, (run.key, former.key))
 
     def put(self, run: Run, outcome: Outcome) -> None:
         """Keep the outcome of a run, all of it or nothing."""

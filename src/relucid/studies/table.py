@@ -136,7 +136,7 @@ def table(
 ) -> Table:
     """What the store has of a study; the arguments are those of `run`."""
     planned = cells(study, scale, only=only, seeds=seeds)
-    results = Store(store or default_store())
+    results = Store(store or default_store(), create=False)
     try:
         runs = {run.key: run for runs in planned.values() for run in runs}
         outcomes = {key: outcome for key in runs if (outcome := results.get(key))}
