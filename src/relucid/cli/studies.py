@@ -72,6 +72,9 @@ def run(
     only: Only = None,
     seeds: Seeds = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core, by default.")] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads of each run; results depend on them, in the last digits.")
+    ] = 1,
     backend: Annotated[str, typer.Option(help=f"Where to run: {', '.join(BACKENDS)}.")] = "local",
     address: Annotated[str | None, typer.Option(help="Of a Ray or Dask cluster.")] = None,
     devices: Annotated[int, typer.Option(min=1, help="Devices for one run, by torchrun.")] = 1,
@@ -107,6 +110,7 @@ def run(
                 seeds=seeds,
                 store=where,
                 jobs=jobs,
+                threads=threads,
                 backend=backend,
                 address=address,
                 retry=retry,

@@ -1,7 +1,6 @@
 """Where results are kept: a directory with an SQLite database, one transaction a run."""
 
 import errno
-import io
 import json
 import math
 import shutil
@@ -15,10 +14,15 @@ from typing import Any, Literal
 import numpy as np
 from filelock import FileLock, Timeout
 
+from relucid.studies.arrays import packed, unpacked
 from relucid.studies.migrations import MIGRATIONS, migrate
 from relucid.studies.plan import Run
 
 State = Literal["finished", "diverged", "failed"]
+
+
+RACES = 100  # attempts at a lease whose directory others remove
+LIMIT = 2**24  # bytes of an array, or of a run's numbers, that are read; a store may be a stranger's
 
 
 class StoreError(RuntimeError):
@@ -42,8 +46,8 @@ class Outcome:
 class Store:
     """Results of runs by their keys, safe from kill -9 and shared by any number of processes of one machine.
 
-    A run is claimed by a lock on a file in its work directory; the system gives the lock up when the process
-    that holds it ends in whatever way, so that a claim cannot outlive its process. Nothing is overwritten: the
+    A run is leased by a lock on a file in its work directory; the system gives the lock up when the process
+    that holds it ends in whatever way, so that a lease cannot outlive its process. Nothing is overwritten: the
     first outcome of a run stays, unless it is a failure.
 
     Args:
@@ -88,6 +92,8 @@ class Store:
             ).fetchone()
         if row is None:
             return None
+        if (size := sum(len(text or "") for text in row[1:5])) > LIMIT:
+            raise StoreError(f"run {key[:8]} in {self.path} takes {size} bytes; at most {LIMIT} are read")
         state, metrics, history, error, environment, started, seconds = row
         return Outcome(
             state,
@@ -100,11 +106,14 @@ class Store:
             seconds,
         )
 
-    def arrays(self, key: str) -> dict[str, np.ndarray]:
-        """The arrays that a run has left, by name."""
+    def arrays(self, key: str, *, limit: int | None = LIMIT) -> dict[str, np.ndarray]:
+        """The arrays that a run has left, by name; one of more than `limit` bytes is refused."""
         with self._explained():
             rows = self.database.execute("SELECT name, data FROM array WHERE key = ?", (key,)).fetchall()
-        return {name: np.load(io.BytesIO(data), allow_pickle=False)["array"] for name, data in rows}
+        try:
+            return {name: unpacked(data, limit) for name, data in rows}
+        except ValueError as error:
+            raise StoreError(f"cannot read an array of run {key[:8]} in {self.path}: {error}") from error
 
     def runs(self, runner: str) -> list[Run]:
         """The runs of a runner that have an outcome, in whatever version, the latest last; not those that failed."""
@@ -140,7 +149,7 @@ class Store:
             outcome.started,
             outcome.seconds,
         )
-        arrays = [(run.key, name, compressed(array)) for name, array in outcome.arrays.items()]
+        arrays = [(run.key, name, packed(array)) for name, array in outcome.arrays.items()]
         with self._explained(), self.database:
             self.database.execute("DELETE FROM run WHERE key = ? AND state = 'failed'", (run.key,))
             cursor = self.database.execute(f"INSERT OR IGNORE INTO run VALUES ({', '.join('?' * 9)})", values)
@@ -154,17 +163,25 @@ class Store:
                 "DELETE FROM run WHERE key = ? AND state = 'failed'", [(key,) for key in keys]
             )
 
-    def claim(self, key: str) -> "Claim | None":
+    def lease(self, key: str) -> "Lease | None":
         """The right to do a run and a directory to do it in, or None while another process has it."""
         work = self.directory / "work" / key
+        lock = FileLock(work / "lock", thread_local=False)
         with self._explained():
-            work.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(work / "lock", thread_local=False)
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                return None
-        return Claim(work, lock)
+            for attempt in range(RACES):
+                try:
+                    work.mkdir(parents=True, exist_ok=True)
+                    lock.acquire(timeout=0)
+                    break
+                except Timeout:
+                    return None
+                except (
+                    FileExistsError,
+                    FileNotFoundError,
+                ):  # just removed by a process that finished the run
+                    if attempt == RACES - 1:
+                        raise
+        return Lease(work, lock)
 
     def _migrate(self) -> None:
         (version,) = self.database.execute("PRAGMA user_version").fetchone()
@@ -194,7 +211,7 @@ class Store:
 
 
 @dataclass(frozen=True, eq=False)
-class Claim:
+class Lease:
     """The right to do a run, and a directory for its checkpoints that outlives its process."""
 
     directory: Path
@@ -205,9 +222,9 @@ class Claim:
         self.lock.release()
 
     def finish(self) -> None:
-        """Give the claim up for good, now that the run's outcome is in the store."""
-        self.lock.release()
+        """Give the lease up for good, now that the run's outcome is in the store."""
         shutil.rmtree(self.directory, ignore_errors=True)
+        self.lock.release()
 
 
 def _json(value: Any) -> str:
@@ -221,10 +238,3 @@ def _json(value: Any) -> str:
         return None if isinstance(item, float) and not math.isfinite(item) else item
 
     return json.dumps(finite(value), allow_nan=False)
-
-
-def compressed(array: np.ndarray) -> bytes:
-    """An array as the store keeps it."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, array=array)
-    return buffer.getvalue()
