@@ -87,6 +87,23 @@ def test_an_edited_study_is_refused_and_the_old_numbers_are_not_shown(relucid, s
     assert (status, "2.00 ± 0.58" in shown, "of 3 runs" in shown) == (0, True, False)
 
 
+def test_what_is_shown_as_json_can_be_imported_elsewhere(relucid, study, tmp_path):
+    relucid("run", study, "--jobs", "1")
+    (tmp_path / "squares.json").write_text(relucid("show", study, "--format", "json")[1])
+    status, told, _ = relucid("import", "squares.json", "runs", "--store", "other")
+    assert status == 0
+    assert (
+        told == "squares.json: 6 runs added, 0 were there already\nruns: 0 runs added, 6 were there already\n"
+    )
+    assert relucid("show", study, "--store", "other")[1] == relucid("show", study)[1]
+    changed = json.loads((tmp_path / "squares.json").read_text())
+    changed["runs"][0]["metrics"]["value"] = 7
+    (tmp_path / "squares.json").write_text(json.dumps(changed))
+    status, _, told = relucid("import", "squares.json", "--store", "other")
+    assert status == 1
+    assert "squares.json: refused, another outcome is there: " + changed["runs"][0]["key"][:8] in told
+
+
 @pytest.mark.parametrize("command", ["show squares.py", "logs squares.py", "run squares.py --dry-run"])
 def test_a_command_that_only_reads_makes_no_store(relucid, study, command):
     assert relucid(*command.split())[0] == 0

@@ -1,4 +1,4 @@
-"""list, run, show and logs: the commands that have to do with studies."""
+"""list, run, show, logs and import: the commands that have to do with studies."""
 
 import json
 import os
@@ -23,6 +23,7 @@ from relucid.studies.estimate import estimate
 from relucid.studies.executors import BACKENDS, cores
 from relucid.studies.formats import FORMATS, figure, legend, published
 from relucid.studies.study import named
+from relucid.studies.travel import bring, exported
 from relucid.train import Machine
 
 Name = Annotated[
@@ -143,11 +144,13 @@ def show(
     """Show the table of a study beside the published figures."""
     found, where = engine.find(study), store or engine.default_store()
     table = engine.table(found, scale, only=only, seeds=seeds, store=where)
+    results = engine.Store(where, create=False)
     if form is None:
         _print(table, study)
+    elif form == "json":
+        typer.echo(json.dumps(exported(table, results), indent=1, ensure_ascii=False))
     else:
         typer.echo(named(form, FORMATS, "format")(table), nl=False)
-    results = engine.Store(where, create=False)
     old = outdated(engine.plan(found, scale, only=only, seeds=seeds), results)
     results.close()
     if old:
@@ -173,6 +176,28 @@ def logs(
         typer.echo(f"{planned.key[:8]}  {outcome.state:9} {outcome.started} {took}  {planned.canonical}")
         if outcome.error:
             typer.echo(indent(outcome.error.rstrip(), "    "))
+
+
+def import_(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Files that `relucid show --format json` wrote, or other stores."
+        ),
+    ],
+    store: Directory = None,
+) -> None:
+    """Put the runs of files of results or of other stores into a store; nothing in it is overwritten."""
+    results, conflicts = engine.Store(store or engine.default_store()), 0
+    for source in sources:
+        imported = bring(source, results)
+        typer.echo(f"{source}: {imported.added} runs added, {imported.there} were there already")
+        for conflict in imported.conflicts:
+            typer.echo(f"{source}: refused, another outcome is there: {conflict}", err=True)
+        conflicts += len(imported.conflicts)
+    results.close()
+    if conflicts:
+        raise typer.Exit(1)
 
 
 def _print(table: engine.Table, name: str) -> None:

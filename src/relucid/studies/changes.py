@@ -21,7 +21,8 @@ def outdated(runs: Sequence[Run], store: Store) -> dict[str, Run]:
     about: whoever raises the version has said that what was recorded does not count.
     """
     own = [run for run in runs if isinstance(run.version, str)]
-    former = {_what(run): run for name in {run.runner for run in own} for run in store.runs(name)}
+    recorded = [run for name in {run.runner for run in own} for run in store.runs(name)]
+    former = {_what(run): run for run in recorded if store.state(run.key) != "failed"}
     return {run.key: former[_what(run)] for run in own if _what(run) in former and not store.state(run.key)}
 
 

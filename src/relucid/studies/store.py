@@ -115,13 +115,35 @@ class Store:
         except ValueError as error:
             raise StoreError(f"cannot read an array of run {key[:8]} in {self.path}: {error}") from error
 
-    def runs(self, runner: str) -> list[Run]:
-        """The runs of a runner that have an outcome, in whatever version, the latest last; not those that failed."""
-        query = "SELECT run FROM run WHERE json_extract(run, '$.runner') = ? AND state != 'failed' ORDER BY started"
+    def packed_arrays(self, key: str) -> dict[str, bytes]:
+        """The arrays of a run as they are kept, by name."""
+        with self._explained():
+            return dict(self.database.execute("SELECT name, data FROM array WHERE key = ?", (key,)))
+
+    def runs(self, runner: str | None = None) -> list[Run]:
+        """The runs that have an outcome, all or those of a runner in whatever version, the latest last."""
+        query = "SELECT run FROM run WHERE ?1 IS NULL OR json_extract(run, '$.runner') = ?1 ORDER BY started"
         with self._explained():
             rows = self.database.execute(query, (runner,)).fetchall()
         found = [json.loads(text) for (text,) in rows]
         return [Run(each["runner"], each["config"], each["version"]) for each in found]
+
+    def vote(self, keys: Sequence[str]) -> float | None:
+        """The error of a vote of these runs, if it was brought from elsewhere."""
+        with self._explained():
+            row = self.database.execute("SELECT error FROM vote WHERE runs = ?", (_voters(keys),)).fetchone()
+        return None if row is None else row[0]
+
+    def votes(self) -> list[tuple[list[str], float]]:
+        """All votes that were brought from elsewhere: the keys of the runs, and the error."""
+        with self._explained():
+            rows = self.database.execute("SELECT runs, error FROM vote").fetchall()
+        return [(json.loads(keys), error) for keys, error in rows]
+
+    def put_vote(self, keys: Sequence[str], error: float) -> None:
+        """Keep the error of a vote, if there is none yet."""
+        with self._explained(), self.database:
+            self.database.execute("INSERT OR IGNORE INTO vote VALUES (?, ?)", (_voters(keys), error))
 
     def keep(self, former: Run, run: Run) -> None:
         """Let the outcome of a run count for another one too, marked by the version of the one that made it."""
@@ -138,6 +160,10 @@ class Store:
 
     def put(self, run: Run, outcome: Outcome) -> None:
         """Keep the outcome of a run, all of it or nothing."""
+        self.put_packed(run, outcome, {name: packed(array) for name, array in outcome.arrays.items()})
+
+    def put_packed(self, run: Run, outcome: Outcome, arrays: Mapping[str, bytes]) -> bool:
+        """Keep an outcome whose arrays are packed already; whether there was none to stay in its place."""
         values = (
             run.key,
             run.canonical,
@@ -149,12 +175,22 @@ class Store:
             outcome.started,
             outcome.seconds,
         )
-        arrays = [(run.key, name, packed(array)) for name, array in outcome.arrays.items()]
         with self._explained(), self.database:
             self.database.execute("DELETE FROM run WHERE key = ? AND state = 'failed'", (run.key,))
             cursor = self.database.execute(f"INSERT OR IGNORE INTO run VALUES ({', '.join('?' * 9)})", values)
             if cursor.rowcount:
-                self.database.executemany("INSERT INTO array VALUES (?, ?, ?)", arrays)
+                rows = [(run.key, name, data) for name, data in arrays.items()]
+                self.database.executemany("INSERT INTO array VALUES (?, ?, ?)", rows)
+        return bool(cursor.rowcount)
+
+    def complete(self, run: Run, history: Mapping[str, list[float]], arrays: Mapping[str, bytes]) -> None:
+        """Add to an outcome the course and the arrays that it was brought without."""
+        with self._explained(), self.database:
+            self.database.execute(
+                "UPDATE run SET history = ? WHERE key = ? AND history = '{}'", (_json(history), run.key)
+            )
+            rows = [(run.key, name, data) for name, data in arrays.items()]
+            self.database.executemany("INSERT OR IGNORE INTO array VALUES (?, ?, ?)", rows)
 
     def forget_failures(self, keys: Sequence[str]) -> None:
         """Let the runs of these that failed be run again."""
@@ -225,6 +261,10 @@ class Lease:
         """Give the lease up for good, now that the run's outcome is in the store."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self.lock.release()
+
+
+def _voters(keys: Sequence[str]) -> str:
+    return json.dumps(sorted(keys))
 
 
 def _json(value: Any) -> str:

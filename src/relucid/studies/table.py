@@ -18,6 +18,7 @@ from relucid.train import vote
 
 Figure = tuple[float, float, float]
 LEVEL = 0.05  # of significance, two-sided
+OUTPUTS = 2**30  # bytes of the outputs of a run that are read for a vote
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,12 @@ class Table:
     scale: str
     cells: Mapping[tuple[str, str], Cell]
     runs: list[dict[str, Any]]
+    votes: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def dirty(self) -> int:
+        """How many of the runs were made from a work tree with changes that no commit has."""
+        return sum(str(run["environment"].get("commit")).endswith("-dirty") for run in self.runs)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON has it: figures, and every run with its configuration, metrics and environment."""
@@ -95,6 +102,7 @@ class Table:
                 }
                 for (row, column), cell in self.cells.items()
             ],
+            "votes": self.votes,
             "runs": self.runs,
         }
 
@@ -113,7 +121,7 @@ class Table:
             )
             for each in recorded["cells"]
         }
-        return cls(study, recorded["scale"], cells, recorded["runs"])
+        return cls(study, recorded["scale"], cells, recorded["runs"], recorded.get("votes", []))
 
     @property
     def verdict(self) -> str | None:
@@ -153,7 +161,18 @@ def table(
         for (row, column), cell in filled.items()
     }
     return Table(
-        study, scale or study.default_scale, compared, [_record(runs[key], o) for key, o in outcomes.items()]
+        study,
+        scale or study.default_scale,
+        compared,
+        [_record(runs[key], outcome) for key, outcome in outcomes.items()],
+        [
+            {
+                "runs": _finished(_chosen(study, planned[place], outcomes)[1], outcomes),
+                "error": cell.values[0],
+            }
+            for place, cell in filled.items()
+            if study.columns[place[1]].summary == "vote" and cell.values
+        ],
     )
 
 
@@ -162,9 +181,10 @@ def _cell(
 ) -> Cell:
     """The figure of a cell."""
     shown, (chosen, mine) = study.columns[column], _chosen(study, runs, outcomes)
-    finished = [run.key for run in mine if run.key in outcomes and outcomes[run.key].state == "finished"]
+    finished = _finished(mine, outcomes)
     if shown.summary == "vote":
-        values = [_vote(finished, store)] if finished and len(finished) == len(mine) else []
+        error = _vote(finished, store) if finished and len(finished) == len(mine) else None
+        values = [] if error is None else [error]
     else:
         values = [value for key in finished for value in _values(outcomes[key], shown.metric)]
     figure = study.published.get(row, {}).get(column, (None, None))
@@ -207,8 +227,15 @@ def _values(outcome: Outcome, metric: str) -> list[float]:
     return value if isinstance(value, list) else [value]
 
 
-def _vote(keys: list[str], store: Store) -> float:
-    arrays = [store.arrays(key) for key in keys]
+def _finished(runs: list[Run], outcomes: Mapping[str, Outcome]) -> list[str]:
+    return [run.key for run in runs if run.key in outcomes and outcomes[run.key].state == "finished"]
+
+
+def _vote(keys: list[str], store: Store) -> float | None:
+    """The error of the runs' vote; what was brought from elsewhere, where their outputs were not."""
+    arrays = [store.arrays(key, limit=OUTPUTS) for key in keys]
+    if not all({"outputs", "targets"} <= each.keys() for each in arrays):
+        return store.vote(keys)
     outputs = [torch.from_numpy(each["outputs"]) for each in arrays]
     return vote(outputs, torch.from_numpy(arrays[0]["targets"]))
 
@@ -251,6 +278,7 @@ def _record(run: Run, outcome: Outcome) -> dict[str, Any]:
         "config": run.config,
         "state": outcome.state,
         "metrics": dict(outcome.metrics),
+        "history": dict(outcome.history),
         "error": outcome.error,
         "environment": dict(outcome.environment),
         "started": outcome.started,
