@@ -32,7 +32,7 @@ def report(
 
     check(output, force)
     where = store or engine.default_store()
-    results = engine.Store(where)
+    results = engine.Store(where, create=False)
     table = engine.table(papers.find(study), scale, store=where)
     save(study_page(table, results, study), output)
     results.close()

@@ -1,4 +1,4 @@
-"""list, run, show and logs: the commands that have to do with studies."""
+"""list, run, show, logs and import: the commands that have to do with studies."""
 
 import json
 import os
@@ -18,11 +18,13 @@ from rich.table import Table as Grid
 
 from relucid import data, models, papers
 from relucid import studies as engine
+from relucid.studies.changes import outdated, said
 from relucid.studies.estimate import estimate
 from relucid.studies.executors import BACKENDS, cores
 from relucid.studies.formats import FORMATS, banner, figure, legend, published
-from relucid.studies.ledger import entry
+from relucid.studies.ledger import Entry, entry
 from relucid.studies.study import named
+from relucid.studies.travel import bring, exported
 from relucid.train import Machine
 
 Name = Annotated[
@@ -72,17 +74,28 @@ def run(
     only: Only = None,
     seeds: Seeds = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core, by default.")] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads of each run; results depend on them, in the last digits.")
+    ] = 1,
     backend: Annotated[str, typer.Option(help=f"Where to run: {', '.join(BACKENDS)}.")] = "local",
     address: Annotated[str | None, typer.Option(help="Of a Ray or Dask cluster.")] = None,
     devices: Annotated[int, typer.Option(min=1, help="Devices for one run, by torchrun.")] = 1,
     nodes: Annotated[int, typer.Option(min=1, help="Machines for one run, by torchrun on each.")] = 1,
     retry: Annotated[bool, typer.Option("--retry", help="Try runs again that have failed.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Count runs that were made before your study's code changed.")
+    ] = False,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Run those anew that were made before your study's code changed.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write logs into the store.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only say what goes wrong.")] = False,
     store: Directory = None,
 ) -> None:
     """Do the runs of a study that have not been done yet, and show its table."""
+    if keep and rerun:
+        raise ValueError("--keep and --rerun exclude each other: name one of them")
     found, where = papers.find(study), store or engine.default_store()
     if dry_run:
         _tell_plan(found, scale, only, seeds, where, jobs)
@@ -99,12 +112,17 @@ def run(
                 seeds=seeds,
                 store=where,
                 jobs=jobs,
+                threads=threads,
                 backend=backend,
                 address=address,
                 retry=retry,
+                changed="keep" if keep else "rerun" if rerun else "refuse",
                 machine=Machine(devices=devices, nodes=nodes, tensorboard=logs),
                 report=report,
             )
+    except engine.ChangedError as error:
+        typer.echo(f"relucid: {error}", err=True)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         typer.echo("Stopped. What is finished is kept; the same command goes on from here.", err=True)
         raise typer.Exit(130) from None
@@ -125,11 +143,20 @@ def show(
     store: Directory = None,
 ) -> None:
     """Show the table of a study beside the published figures."""
-    table = engine.table(papers.find(study), scale, only=only, seeds=seeds, store=store)
+    found, where = papers.find(study), store or engine.default_store()
+    table = engine.table(found, scale, only=only, seeds=seeds, store=where)
+    results = engine.Store(where, create=False)
     if form is None:
         _print(table, study)
+    elif form == "json":
+        typer.echo(json.dumps(exported(table, results), indent=1, ensure_ascii=False))
     else:
         typer.echo(named(form, FORMATS, "format")(table), nl=False)
+    old = outdated(engine.plan(found, scale, only=only, seeds=seeds), results)
+    results.close()
+    if old:
+        advice = f"`relucid run {study} --keep` counts them, `--rerun` runs them anew"
+        typer.echo(f"{said(old)}; they are not shown: {advice}", err=True)
 
 
 def logs(
@@ -140,7 +167,7 @@ def logs(
     store: Directory = None,
 ) -> None:
     """Tell what became of every run of a study, and how those that failed did so."""
-    results = engine.Store(store or engine.default_store())
+    results = engine.Store(store or engine.default_store(), create=False)
     for planned in engine.plan(papers.find(study), scale, only=only, seeds=seeds):
         outcome = results.get(planned.key)
         if outcome is None:
@@ -150,6 +177,28 @@ def logs(
         typer.echo(f"{planned.key[:8]}  {outcome.state:9} {outcome.started} {took}  {planned.canonical}")
         if outcome.error:
             typer.echo(indent(outcome.error.rstrip(), "    "))
+
+
+def import_(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Files that `relucid show --format json` wrote, or other stores."
+        ),
+    ],
+    store: Directory = None,
+) -> None:
+    """Put the runs of files of results or of other stores into a store; nothing in it is overwritten."""
+    results, conflicts = engine.Store(store or engine.default_store()), 0
+    for source in sources:
+        imported = bring(source, results)
+        typer.echo(f"{source}: {imported.added} runs added, {imported.there} were there already")
+        for conflict in imported.conflicts:
+            typer.echo(f"{source}: refused, another outcome is there: {conflict}", err=True)
+        conflicts += len(imported.conflicts)
+    results.close()
+    if conflicts:
+        raise typer.Exit(1)
 
 
 def _print(table: engine.Table, name: str) -> None:
@@ -168,15 +217,7 @@ def _print(table: engine.Table, name: str) -> None:
     console.print(grid)
     for claim in study.claims:
         if claim.where in table.judged:
-            found = entry("", study, claim, table)
-            console.print(f"[bold]{escape(claim.where)}:[/bold] {escape(claim.says)}")
-            console.print(
-                escape(f"Here {found.stands}."),
-                *(f"\n  {escape(str(each))}" for each in found.judged),
-                sep="",
-            )
-            if found.remark:
-                console.print(escape(found.remark))
+            _print_claim(console, entry("", study, claim, table))
     if study.protocol:
         console.print(f"[bold]Protocol:[/bold] {escape(study.protocol)}")
     failed = sum(run["state"] == "failed" for run in table.runs)
@@ -184,6 +225,16 @@ def _print(table: engine.Table, name: str) -> None:
         console.print(
             escape(f"Failed runs: {failed}. `relucid logs {name}` tells why, `--retry` tries again.")
         )
+
+
+def _print_claim(console: Console, found: Entry) -> None:
+    """A claim, how it stands, and every comparison it makes."""
+    console.print(f"[bold]{escape(found.claim.where)}:[/bold] {escape(found.claim.says)}")
+    console.print(
+        escape(f"Here {found.stands}."), *(f"\n  {escape(str(each))}" for each in found.judged), sep=""
+    )
+    if found.remark:
+        console.print(escape(found.remark))
 
 
 @contextmanager
@@ -222,7 +273,9 @@ def _tell_plan(
 ) -> None:
     """What there is to do, and about how long it takes."""
     runs = engine.plan(study, scale, only=only, seeds=seeds)
-    results = engine.Store(where)
+    results = engine.Store(where, create=False)
+    if found := outdated(runs, results):
+        typer.echo(f"{said(found)}: say --keep to count them, or --rerun", err=True)
     missing, seconds = estimate(study, scale or study.default_scale, runs, results)
     workers = min(jobs or cores(), max(1, len(missing)))
     time = "an unknown time" if seconds is None else f"about {timedelta(seconds=round(seconds / workers))}"

@@ -55,7 +55,12 @@ def _from_file(path: Path, name: str | None = None) -> Study:
         raise ValueError(f"there is no file {path}")
     sys.path.insert(0, str(path.parent.resolve()))  # as for any script, what lies beside it can be imported
     # Under its own name, not as a module: functions of no importable module travel to other processes whole.
-    found = runpy.run_path(str(path), run_name=path.stem)
+    try:
+        found = runpy.run_path(str(path), run_name=path.stem)
+    except SystemExit as error:
+        raise ValueError(
+            f"{path} ends by sys.exit() when it is loaded; it must leave its study behind"
+        ) from error
     studies = {value.name: value for value in found.values() if isinstance(value, Study)}
     if not studies:
         raise ValueError(f"{path} has no study: it must have a variable that is a relucid.studies.Study")

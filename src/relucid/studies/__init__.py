@@ -1,5 +1,6 @@
 """Studies: variants of a network trained and compared honestly, resumable, on one core or on a cluster."""
 
+from relucid.studies.changes import ChangedError
 from relucid.studies.compare import Comparison, compare
 from relucid.studies.expect import Claim, Derived, Equal, Higher, Lower, Near, NotWorse, Quantity, Statistic
 from relucid.studies.formats import FORMATS
@@ -13,6 +14,7 @@ from relucid.studies.table import Cell, Table, table
 __all__ = [
     "FORMATS",
     "Cell",
+    "ChangedError",
     "Claim",
     "Column",
     "Comparison",

@@ -36,6 +36,9 @@ MIGRATIONS: list[tuple[str, ...]] = [
         """,
         "UPDATE run SET key = sha256(by_runner(run)), run = by_runner(run)",
     ),
+    (  # The error of several runs' vote, where a file of results has brought it but not their outputs.
+        "CREATE TABLE vote (runs TEXT PRIMARY KEY, error REAL NOT NULL)",  # JSON: keys, sorted
+    ),
 ]
 
 # The runners of those functions. A user's own function is called what it was called.

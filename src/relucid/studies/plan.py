@@ -22,7 +22,7 @@ class Run:
 
     runner: str
     settings: Config
-    version: int = 1
+    version: int | str = 1
 
     @cached_property
     def canonical(self) -> str:

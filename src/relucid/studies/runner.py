@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from relucid.studies.source import version_of
+
 
 @dataclass(frozen=True)
 class Runner:
@@ -15,7 +17,8 @@ class Runner:
         name: "gmp/uci", say; one name per function.
         function: takes a configuration and returns metrics, by name (a dict) or as a `Result`; a function with
             a second parameter is given the `relucid.train.Machine` it runs on.
-        version: raise it when the function has changed so that its old results do not count any more.
+        version: raise it when the function has changed so that its old results do not count any more. It is your
+            word: nobody looks at the code. A plain function has a digest of its source here (`version_of`).
 
     >>> Runner("double", lambda config: {"double": 2 * config["x"]})({"x": 4})
     {'double': 8}
@@ -23,7 +26,7 @@ class Runner:
 
     name: str
     function: Callable[..., Any]
-    version: int = 1
+    version: int | str = 1
 
     def __call__(self, *args: Any) -> Any:
         """What the function returns."""
@@ -31,9 +34,9 @@ class Runner:
 
 
 def runner_of(run: Runner | Callable[..., Any]) -> Runner:
-    """A runner as it is; a plain function as a runner named by its module and its own name."""
+    """A runner as it is; a plain function under its module's name and its own, with its source as its version."""
     if isinstance(run, Runner):
         return run
     if not hasattr(run, "__qualname__"):
         raise TypeError(f"run is {run!r}; it must be a function, or a Runner that gives it a name")
-    return Runner(f"{run.__module__}:{run.__qualname__}", run)
+    return Runner(f"{run.__module__}:{run.__qualname__}", run, version_of(run))

@@ -21,7 +21,8 @@ from relucid.studies.store import Outcome, Store
 from relucid.studies.study import Study
 from relucid.train import vote
 
-Vote = Callable[[str, str, list[str]], float | None]  # of a row, a column and the keys of its finished runs
+OUTPUTS = 2**30  # bytes of the outputs of a run that are read for a vote
+Vote = Callable[[list[str]], float | None]  # of the keys of the runs that take part
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,12 @@ class Table:
     scale: str
     cells: Mapping[tuple[str, str], Cell]
     runs: list[dict[str, Any]]
+    votes: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def dirty(self) -> int:
+        """How many of the runs were made from a work tree with changes that no commit has."""
+        return sum(str(run["environment"].get("commit")).endswith("-dirty") for run in self.runs)
 
     @cached_property
     def judged(self) -> dict[str, list[Judged]]:
@@ -152,6 +159,7 @@ class Table:
                 }
                 for (row, column), cell in self.cells.items()
             ],
+            "votes": self.votes,
             "runs": self.runs,
         }
 
@@ -159,14 +167,17 @@ class Table:
     def from_dict(cls, study: Study, recorded: Mapping[str, Any]) -> "Table":
         """The table that `to_dict` has written, computed anew from its runs."""
         rows = dict.fromkeys(each["row"] for each in recorded["cells"])
-        votes = {(each["row"], each["column"]): each["values"] for each in recorded["cells"]}
+        votes = {tuple(each["runs"]): each["error"] for each in recorded["votes"]}
         planned = {place: runs for place, runs in cells(study, recorded["scale"]).items() if place[0] in rows}
         outcomes = {each["key"]: _outcome(each) for each in recorded["runs"]}
-
-        def recorded_vote(row: str, column: str, keys: list[str]) -> float | None:
-            return next(iter(votes.get((row, column), ())), None)
-
-        return _tabulated(study, recorded["scale"], planned, outcomes, recorded["runs"], recorded_vote)
+        return _tabulated(
+            study,
+            recorded["scale"],
+            planned,
+            outcomes,
+            recorded["runs"],
+            lambda keys: votes.get(tuple(keys)),
+        )
 
 
 def table(
@@ -179,7 +190,7 @@ def table(
 ) -> Table:
     """What the store has of a study; the arguments are those of `run`."""
     planned = cells(study, scale, only=only, seeds=seeds)
-    results = Store(store or default_store())
+    results = Store(store or default_store(), create=False)
     try:
         runs = {run.key: run for runs in planned.values() for run in runs}
         outcomes = {key: outcome for key in runs if (outcome := results.get(key))}
@@ -190,7 +201,7 @@ def table(
             planned,
             outcomes,
             records,
-            lambda row, column, keys: _vote(keys, results),
+            lambda keys: _vote(keys, results),
         )
     finally:
         results.close()
@@ -209,13 +220,18 @@ def _tabulated(
         (row, column): _cell(study, row, column, runs, outcomes, votes)
         for (row, column), runs in planned.items()
     }
+    cast = [
+        {"runs": _finished(_chosen(study, planned[place], outcomes)[1], outcomes), "error": cell.values[0]}
+        for place, cell in filled.items()
+        if study.columns[place[1]].summary == "vote" and cell.samples
+    ]
     bare = Table(study, scale, filled, records)
     better, confirms = _better(bare), _confirms(bare)
     marked = {
         place: replace(cell, better=better.get(place), confirms=confirms.get(place))
         for place, cell in filled.items()
     }
-    return Table(study, scale, marked, records)
+    return Table(study, scale, marked, records, cast)
 
 
 def _cell(
@@ -228,20 +244,16 @@ def _cell(
 ) -> Cell:
     """The figure of a cell."""
     shown, (chosen, mine) = study.columns[column], _chosen(study, runs, outcomes)
-    finished = [run for run in mine if run.key in outcomes and outcomes[run.key].state == "finished"]
+    finished = _finished(mine, outcomes)
     samples: dict[str, float] = {}
     if shown.summary == "vote":
-        value = (
-            votes(row, column, [run.key for run in finished])
-            if finished and len(finished) == len(mine)
-            else None
-        )
+        value = votes(finished) if finished and len(finished) == len(mine) else None
         samples = {} if value is None else {"vote": value}
     else:
-        repeated = _repeated(study, mine)
-        for run in finished:
-            label = ", ".join(f"{name} {run.config[name]}" for name in repeated)
-            values = _values(outcomes[run.key], shown.metric, shown.optional)
+        repeated, configs = _repeated(mine), {run.key: run.config for run in mine}
+        for key in finished:
+            label = ", ".join(f"{name} {configs[key][name]}" for name in repeated)
+            values = _values(outcomes[key], shown.metric, shown.optional)
             samples |= {f"{label}, {place}".lstrip(", "): value for place, value in enumerate(values)}
     figure = study.published.get(row, {}).get(column, (None, None))
     published = figure if isinstance(figure, tuple) else (figure, None)
@@ -249,7 +261,7 @@ def _cell(
     return Cell(samples, len(mine), states, published, chosen)
 
 
-def _repeated(study: Study, runs: Sequence[Run]) -> list[str]:
+def _repeated(runs: Sequence[Run]) -> list[str]:
     """The settings in which the runs of a cell differ."""
     if not runs:
         return []
@@ -289,8 +301,16 @@ def _values(outcome: Outcome, metric: str, optional: bool = False) -> list[float
     return value if isinstance(value, list) else [value]
 
 
-def _vote(keys: list[str], store: Store) -> float:
-    arrays = [store.arrays(key) for key in keys]
+def _finished(runs: Sequence[Run], outcomes: Mapping[str, Outcome]) -> list[str]:
+    """The keys of the runs that have finished."""
+    return [run.key for run in runs if run.key in outcomes and outcomes[run.key].state == "finished"]
+
+
+def _vote(keys: list[str], store: Store) -> float | None:
+    """The error of the runs' vote; what was brought from elsewhere, where their outputs were not."""
+    arrays = [store.arrays(key, limit=OUTPUTS) for key in keys]
+    if not all({"outputs", "targets"} <= each.keys() for each in arrays):
+        return store.vote(keys)
     outputs = [torch.from_numpy(each["outputs"]) for each in arrays]
     return vote(outputs, torch.from_numpy(arrays[0]["targets"]))
 
@@ -362,6 +382,7 @@ def _record(run: Run, outcome: Outcome) -> dict[str, Any]:
         "config": run.config,
         "state": outcome.state,
         "metrics": dict(outcome.metrics),
+        "history": dict(outcome.history),
         "error": outcome.error,
         "environment": dict(outcome.environment),
         "started": outcome.started,
@@ -374,6 +395,7 @@ def _outcome(record: Mapping[str, Any]) -> Outcome:
     return Outcome(
         record["state"],
         record["metrics"],
+        record.get("history", {}),
         error=record["error"],
         environment=record["environment"],
         started=record["started"],
