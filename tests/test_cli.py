@@ -133,6 +133,12 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
         main()
 
 
+def test_logs_for_tensorboard_need_tensorboard(relucid, study, monkeypatch):
+    monkeypatch.setattr("relucid.cli.studies.find_spec", lambda name: None)
+    status, _, told = relucid("run", study, "--tensorboard")
+    assert (status, told) == (1, "relucid: --tensorboard needs tensorboard: pip install tensorboard")
+
+
 DISTRIBUTED = """
 import os
 import torch

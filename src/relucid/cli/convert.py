@@ -1,7 +1,6 @@
 """convert: a network of the user's own, changed in one of our ways, its function kept."""
 
 import json
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from relucid.cli.network import Checkpoint, Factory, Inputs, Shape, Unsafe, batches_of, build, example_of
+from relucid.cli.output import check_directory, write_directory
 from relucid.convert import Conversion, fuse, to_crelu, to_geometric, to_heavy_ball
 from relucid.studies.study import named
 
@@ -20,6 +20,7 @@ CONVERSIONS: dict[str, Callable[..., Conversion]] = {
     "heavy-ball": to_heavy_ball,
     "plain": fuse,
 }
+FILES = ("weights.safetensors", "conversion.json")
 WITH_LAYERS = ("crelu", "merge", "geometric")
 
 
@@ -45,8 +46,7 @@ def convert(
     weights. With --data, merge fits what reads the merged channels to what it computed before.
     """
     change = named(to, CONVERSIONS, "conversion")
-    if out.exists() and not force:
-        raise ValueError(f"{out} exists; --force replaces it")
+    check_directory(out, FILES, force)
     if layers and to not in WITH_LAYERS:
         raise ValueError(f"--layers is for {', '.join(WITH_LAYERS)}; {to} changes the whole network")
     if (budget is not None or data is not None) and to != "merge":
@@ -65,21 +65,14 @@ def convert(
         "options": options,
         **converted.to_dict(),
     }
-    _write(converted, description, out)
+    write_directory(out, FILES, force, partial(_write, converted, description))
     typer.echo(converted.summary())
     typer.echo(f"Written to {out}: weights.safetensors, conversion.json", err=True)
 
 
 def _write(converted: Conversion, description: dict[str, Any], out: Path) -> None:
-    """Both files or none: a directory that is filled, then given its name."""
+    """Fill a directory with the weights and what was done to them."""
     from safetensors.torch import save_model
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as place:
-        filled = Path(place) / out.name
-        filled.mkdir()
-        save_model(converted.model, str(filled / "weights.safetensors"))
-        (filled / "conversion.json").write_text(json.dumps(description, indent=1) + "\n")
-        if out.exists():
-            out.rename(Path(place) / "replaced")
-        filled.rename(out)
+    save_model(converted.model, str(out / "weights.safetensors"))
+    (out / "conversion.json").write_text(json.dumps(description, indent=1) + "\n")

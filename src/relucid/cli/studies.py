@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
 from typing import Annotated
@@ -82,6 +83,8 @@ def run(
     store: Directory = None,
 ) -> None:
     """Do the runs of a study that have not been done yet, and show its table."""
+    if tensorboard and find_spec("tensorboard") is None:
+        raise ValueError("--tensorboard needs tensorboard: pip install tensorboard")
     found, where = engine.find(study), store or engine.default_store()
     if dry_run:
         _tell_plan(found, scale, only, seeds, where, jobs)
