@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relucid.cli.studies import Directory
+from relucid.cli.options import Directory
 
 if TYPE_CHECKING:
     from relucid.studies import Table

@@ -1,7 +1,8 @@
 """Where data sets live, and what is said when one is missing or damaged."""
 
-import os
 from pathlib import Path
+
+from relucid.place import directory as directory
 
 
 class MissingDataError(FileNotFoundError):
@@ -10,17 +11,6 @@ class MissingDataError(FileNotFoundError):
 
 class DamagedDataError(ValueError):
     """A data file cannot be used; the message names the file and, where there is one, the row."""
-
-
-def directory() -> Path:
-    """The directory of all data sets: `RELUCID_DATA`, or `relucid` in the user's cache.
-
-    >>> directory().is_absolute()
-    True
-    """
-    # The same cache directory on every platform, as torch.hub and the Hugging Face libraries have it.
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.environ.get("RELUCID_DATA") or f"{cache}/relucid").expanduser().absolute()
 
 
 def locate(path: str, advice: str) -> Path:
