@@ -14,7 +14,8 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
 from relucid.nn.activation import Activation, is_relu, name_of
-from relucid.nn.sphere import direction, latitudes_of, mapped_first
+from relucid.nn.sphere import direction, latitudes_of
+from relucid.nn.tracing import mapped_first
 
 Standard = nn.Linear | _ConvNd
 Init = Literal["one", "glorot", "glorot_uniform"]

@@ -14,7 +14,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 
 from relucid.data import Split
-from relucid.nn.sphere import mapped_first
+from relucid.nn.tracing import mapped_first
 from relucid.train.measure import LOSSES, aligned
 from relucid.train.memory import keep_memory
 from relucid.train.plateau import Plateau, PlateauState
