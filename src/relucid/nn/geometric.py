@@ -5,7 +5,7 @@ say where its boundary lies, the scale r how strongly it speaks.
 """
 
 import math
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -39,8 +39,8 @@ class _Geometric(nn.Module):
         self, like: Standard, activation: Activation | None, init: Init, scale: bool, device: Any
     ) -> None:
         """Take over the arguments of a standard layer and create the parameters."""
-        if init not in get_args(Init):
-            raise ValueError(f"init must be one of {', '.join(map(repr, get_args(Init)))}, not {init!r}")
+        if init not in ("one", "glorot", "glorot_uniform"):
+            raise ValueError(f"init must be 'one', 'glorot' or 'glorot_uniform', not {init!r}")
         if not like.weight.is_floating_point():
             raise TypeError(f"a geometric layer is of a real floating-point type, not {like.weight.dtype}")
         for name in self.arguments:

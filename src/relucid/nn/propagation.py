@@ -26,8 +26,8 @@ class Propagation(nn.Module):
         rule: a name in ``RULES``, or an object such as ``HeavyBall(beta=0.3)``.
         first: a block ahead of the rule's first step that may change the shape: a downsampling block. It is
             child "0" and the transforms come after it; without it they are "0", "1", ....
-        after: applied to each x_{k+1} before the next layer sees it; a list has one module for each layer. He's
-            ResNet: "residual", ``nn.ReLU()``.
+        after: applied to each x_{k+1} before the next layer sees it. He's ResNet: "residual", ``nn.ReLU()``.
+            An ``nn.ModuleList`` has a module of its own for each layer.
         start: x_{-1} is x_0 ("same", as in the algorithms) or 0 ("zero", as in a residual network's stage).
         reversible: same output and gradients in a memory that does not grow with depth; for heavy ball with
             beta2 other than 0. Backward computes the transforms anew, and raises if it misses the input.
@@ -45,31 +45,27 @@ class Propagation(nn.Module):
         rule: str | Rule = "heavy_ball",
         *,
         first: nn.Module | None = None,
-        after: Callable[[Tensor], Tensor] | Sequence[nn.Module] | None = None,
+        after: Callable[[Tensor], Tensor] | None = None,
         start: Literal["same", "zero"] = "same",
         reversible: bool = False,
         state_dtype: torch.dtype | None = None,
         store_every: int | None = None,
     ) -> None:
         super().__init__()
-        self.rule, self.start = rule_of(rule), start
-        self.after = nn.ModuleList(after) if isinstance(after, Sequence) else after
+        self.rule, self.after, self.start = rule_of(rule), after, start
         self.reversible, self.store_every = reversible, store_every
         self.state_dtype = torch.float64 if reversible and state_dtype is None else state_dtype
         layers = [_layer(transform, self.rule.paths) for transform in transforms]
         self.depth, self.has_first = len(layers), first is not None
         for k, module in enumerate(layers if first is None else [first, *layers]):
             self.add_module(str(k), module)
-        with torch.device("cpu"):  # their values are read, which a stage on the meta device has none of
-            coefficients = self.rule.coefficients(self.depth)
+        coefficients = self.rule.coefficients(self.depth)
         self._check(coefficients)
         self._constants: dict[str, list[Any]] = {}
         for name, value in coefficients.items():
             each = per_layer(name, value, self.depth)
             if self.rule.learnable:
-                self.register_parameter(
-                    name, nn.Parameter(value.to(torch.get_default_device(), torch.get_default_dtype()))
-                )
+                self.register_parameter(name, nn.Parameter(value.to(torch.get_default_dtype())))
             else:
                 self._constants[name] = each.tolist()
 
