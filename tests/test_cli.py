@@ -140,6 +140,19 @@ def test_logs_for_tensorboard_need_tensorboard(relucid, study, monkeypatch):
     assert (status, told) == (1, "relucid: --tensorboard needs tensorboard: pip install tensorboard")
 
 
+def test_output_that_cannot_be_written_is_said():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "relucid.cli", "list"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "relucid: No space left on device\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_reason_to_complain():
+    command = f"{sys.executable} -m relucid.cli list --json | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("{\n", "")
+
+
 DISTRIBUTED = """
 import os
 import torch

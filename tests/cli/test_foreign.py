@@ -71,12 +71,12 @@ def _here(tmp_path, monkeypatch):
         ),
         (
             "Picky",
-            "the network does not take these inputs: AssertionError: four features "
+            "the network fails on these inputs: AssertionError: four features "
             '(user.py, line 30: assert x.shape[1] == 4, "four features")',
         ),
         (
             "Leaving",
-            "the network does not take these inputs: it ends the program by sys.exit('done') "
+            "the network fails on these inputs: it ends the program by sys.exit('done') "
             '(user.py, line 35: sys.exit("done"))',
         ),
     ],

@@ -118,3 +118,12 @@ def test_two_directories_change_names_without_either_being_gone(tmp_path, monkey
     monkeypatch.setattr(Path, "rename", None)
     exchange(new, old)
     assert (held(new), held(old)) == ({"a": "old"}, {"a": "new"})
+
+
+def test_a_full_disk_is_said_with_the_name_of_the_result_and_leaves_nothing(tmp_path):
+    def fill(place):
+        raise OSError(28, "No space left on device", str(place / "a"))
+
+    with pytest.raises(ValueError, match=r"out cannot be written: No space left on device$"):
+        write_directory(tmp_path / "out", OURS, False, fill)
+    assert list(tmp_path.iterdir()) == []

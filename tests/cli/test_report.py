@@ -167,7 +167,7 @@ def test_a_model_is_examined_by_its_name(relucid):
     "command, complaint",
     [
         ("examine my_net:build", "say what goes into the network: --example 1,3,32,32, or --data"),
-        ("examine my_net:build --example a,3", "--example a,3 is no shape: give whole numbers"),
+        ("examine my_net:build --example a,3", "--example a,3 is no shape: give whole numbers above 0"),
         ("examine my_net --example 1,3", "my_net names no function: write MODULE:FUNCTION"),
         ("examine my_nett:build --example 1,3", "my_nett cannot be imported"),
         ("examine missing.py:build --example 1,3", "missing.py cannot be imported"),
@@ -181,7 +181,7 @@ def test_a_model_is_examined_by_its_name(relucid):
         ("examine my_net:build --example 1,3 --checkpoint list.pt", "list.pt holds no weights by name"),
         ("examine my_net:build --data list.pt", "list.pt holds a list, not one tensor of inputs"),
         ("examine my_net:build --data my_net:none", "--data has no inputs"),
-        ("examine my_net:build --example 1,7", "the network does not take these inputs: mat1 and mat2"),
+        ("examine my_net:build --example 1,7", "the network fails on these inputs: mat1 and mat2"),
         ("examine my_net:build --example 1,3 -o there/page.html", "there is no directory"),
         ("report squars", "there is no study 'squars'"),
     ],

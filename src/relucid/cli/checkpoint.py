@@ -11,7 +11,7 @@ import typer
 from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
-from relucid.cli.foreign import first_line, foreign
+from relucid.cli.foreign import foreign
 
 WRAPPINGS = ("state_dict", "model_state_dict", "model")
 
@@ -34,23 +34,30 @@ def load(path: Path, *, unsafe: bool = False) -> Any:
     """What a .pt, .pth, .ckpt or .safetensors file holds; without `unsafe`, no code in it can run."""
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        read: Any = load_file
-    else:
+    if path.suffix != ".safetensors":
         _refuse_torchscript(path)
-        read = _unpickle if unsafe else _unpickle_weights
     try:
-        return read(path)
-    except ValueError:
-        raise
+        return _load_weights(path)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a damaged file can make a reader fail in any way
-        raise ValueError(
-            f"{path} cannot be read: it is damaged, or no checkpoint ({first_line(error)})"
-        ) from error
+        if path.suffix == ".safetensors" or not _holds_code(path):
+            raise ValueError(f"{path} cannot be read: it is damaged, or no checkpoint") from error
+        if not unsafe:
+            raise ValueError(
+                f"{path} holds more than weights, and loading it could run code; "
+                "if you trust it: --unsafe-pickle"
+            ) from error
+    with foreign(f"{path} cannot be unpickled"):
+        return torch.load(path, map_location="cpu", weights_only=False)
+
+
+def _load_weights(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def unprefixed(weights: Mapping[str, Tensor], wanted: Collection[str], path: Path) -> dict[str, Tensor]:
@@ -87,22 +94,6 @@ def _weights(state: Any, path: Path) -> dict[str, Tensor]:
     ):
         raise ValueError(f"{path} holds no weights by name, as `torch.save(model.state_dict(), path)` does")
     return dict(state)
-
-
-def _unpickle(path: Path) -> Any:
-    with foreign(f"{path} cannot be unpickled"):
-        return torch.load(path, map_location="cpu", weights_only=False)
-
-
-def _unpickle_weights(path: Path) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        if not _holds_code(path):
-            raise
-        raise ValueError(
-            f"{path} holds more than weights, and loading it could run code; if you trust it: --unsafe-pickle"
-        ) from error
 
 
 def _holds_code(path: Path) -> bool:

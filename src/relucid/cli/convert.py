@@ -108,5 +108,5 @@ def _write(converted: "Conversion", description: dict[str, Any], out: Path) -> N
     try:
         save_model(converted.model, str(out / "weights.safetensors"))
     except SafetensorError as error:
-        raise OSError(f"the weights cannot be written: {first_line(error)}") from error
+        raise OSError(first_line(error)) from error
     (out / "conversion.json").write_text(json.dumps(description, indent=1) + "\n")

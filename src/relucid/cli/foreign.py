@@ -42,7 +42,8 @@ def foreign(failure: str, *ours: type[Exception]) -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """The beginning of what an error says, without the lists and traces that may follow."""
-    lines = str(error).strip().splitlines()
+    said = (isinstance(error, OSError) and error.strerror) or str(error)
+    lines = said.strip().splitlines()
     line = lines[0].strip() if lines else type(error).__name__
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 

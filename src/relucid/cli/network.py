@@ -4,6 +4,7 @@ import runpy
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from relucid import models
 from relucid.cli.checkpoint import load, restore
-from relucid.cli.foreign import first_line, foreign
+from relucid.cli.foreign import foreign
 from relucid.models.suggest import suggest
 
 BATCH = 256  # inputs of a file go through the network so many at a time
@@ -34,11 +35,13 @@ def example_of(shape: str, network: nn.Module) -> Tensor:
     """Random numbers of a shape such as "1,3,32,32", in the precision of the network's weights."""
     sizes = [size.strip() for size in shape.split(",")]
     if not all(size.isdecimal() and int(size) for size in sizes):
-        raise ValueError(f"--example {shape} is no shape: give whole numbers, such as 1,3,32,32")
+        raise ValueError(f"--example {shape} is no shape: give whole numbers above 0, such as 1,3,32,32")
+    if len(sizes) < 2:
+        raise ValueError(f"--example {shape} is no batch: the first of two or more numbers counts the inputs")
     try:
         numbers = torch.randn(*map(int, sizes), generator=torch.Generator().manual_seed(0))
     except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
-        raise ValueError(f"--example {shape} is too large: {first_line(error)}") from error
+        raise ValueError(f"--example {shape} is too large for the memory") from error
     return _like(numbers, network)
 
 
@@ -50,31 +53,51 @@ def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
     if isinstance(inputs, Mapping) and len(inputs) == 1:
         (inputs,) = inputs.values()
     if not isinstance(inputs, Tensor):
-        raise TypeError(f"{data} holds a {type(inputs).__name__}, not one tensor of inputs")
+        raise TypeError(f"{data} holds {_kind(inputs)}, not one tensor of inputs")
     if inputs.dim() == 0:
         raise ValueError(f"{data} holds one number, not a batch of inputs")
+    if inputs.numel() == 0:
+        raise ValueError(f"{data} holds no inputs: its shape is {tuple(inputs.shape)}")
     split: tuple[Tensor, ...] = _like(inputs, network).split(BATCH)
     return split
 
 
 def _built(factory: str) -> nn.Module:
     found = imported(factory)
-    with foreign(f"{factory} fails"):
-        network = found if isinstance(found, nn.Module) else found()
+    network = found if isinstance(found, nn.Module) else _called(factory, found)
     if not isinstance(network, nn.Module):
-        raise TypeError(f"{factory} gives a {type(network).__name__}, not a torch.nn.Module")
+        raise TypeError(f"{factory} gives {_kind(network)}, not a torch.nn.Module")
     return network
 
 
 def _produced(data: str) -> Iterable[Any]:
     found = imported(data)
-    with foreign(f"{data} fails"):
-        batches: Any = found() if callable(found) else found
+    batches = _called(data, found) if callable(found) else found
     if isinstance(batches, Tensor):
         return [batches]
     if not isinstance(batches, Iterable):
-        raise TypeError(f"{data} gives a {type(batches).__name__}, not batches of inputs")
+        raise TypeError(f"{data} gives {_kind(batches)}, not batches of inputs")
     return batches
+
+
+def _called(name: str, function: Any) -> Any:
+    """What a function of the user's returns."""
+    if not callable(function):
+        raise TypeError(f"{name} is {_kind(function)}: name a function that builds the network")
+    try:
+        signature(function).bind()
+    except TypeError as error:
+        raise TypeError(f"{name} needs arguments ({error}): name a function that needs none") from None
+    except ValueError:  # some functions written in C have no signature
+        pass
+    with foreign(f"{name} fails"):
+        return function()
+
+
+def _kind(value: object) -> str:
+    """The type of a value with its article: "a list", "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _array(path: Path) -> Tensor:
@@ -84,7 +107,7 @@ def _array(path: Path) -> Tensor:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a damaged file can make a reader fail in any way
-        raise ValueError(f"{path} holds no array of numbers: {first_line(error)}") from error
+        raise ValueError(f"{path} cannot be read: it is damaged, or no array of numbers") from error
 
 
 def _like(inputs: Tensor, network: nn.Module) -> Tensor:

@@ -49,7 +49,7 @@ ScaleName = Annotated[
     ),
 ]
 Only = Annotated[str | None, typer.Option(metavar="ROW", help="Only this row of the table.")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="Only this many seeds.")]
+Seeds = Annotated[int | None, typer.Option(min=1, max=10**6, help="Only this many seeds.")]
 Directory = Annotated[
     Path | None,
     typer.Option("--store", help="Directory of the results; by default $RELUCID_STORE, or else ./runs."),

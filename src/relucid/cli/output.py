@@ -3,10 +3,20 @@
 import ctypes
 import os
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Say which result could not be written, whatever file of it the system has complained about."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{out} cannot be written: {error.strerror or error}") from error
 
 
 def check_directory(out: Path, ours: Collection[str], force: bool) -> None:
@@ -30,18 +40,19 @@ def check_directory(out: Path, ours: Collection[str], force: bool) -> None:
 
 def write_directory(out: Path, ours: Collection[str], force: bool, fill: Callable[[Path], None]) -> None:
     """All that `fill` writes or nothing: a directory beside `out` is filled, then given its name."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".relucid-") as place:
-        filled = Path(place) / "filled"
-        filled.mkdir()
-        fill(filled)
-        for path in filled.iterdir():  # as the umask has it; some writers let only the owner read
-            path.chmod(filled.stat().st_mode & 0o666)
-        check_directory(out, ours, force)
-        if out.exists():
-            exchange(filled, out)
-        else:
-            filled.rename(out)
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".relucid-") as place:
+            filled = Path(place) / "filled"
+            filled.mkdir()
+            fill(filled)
+            for path in filled.iterdir():  # as the umask has it; some writers let only the owner read
+                path.chmod(filled.stat().st_mode & 0o666)
+            check_directory(out, ours, force)
+            if out.exists():
+                exchange(filled, out)
+            else:
+                filled.rename(out)
 
 
 def exchange(new: Path, old: Path) -> None:

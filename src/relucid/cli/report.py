@@ -19,6 +19,7 @@ from relucid.cli.options import (
     StudyName,
     Unsafe,
 )
+from relucid.cli.output import writing
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the page if it exists.")]
 
@@ -44,8 +45,9 @@ def report(
     with foreign(f"{study} fails", engine.StoreError):
         table = engine.table(found, scale, store=where)
         page = study_page(table, results, study)
-    save(page, output)
     results.close()
+    with writing(output):
+        save(page, output)
     typer.echo(f"Written to {output}: {len(table.runs)} runs", err=True)
 
 
@@ -86,7 +88,7 @@ def examine(
     elif batches is not None:
         with foreign(f"{data} fails"):
             first, batches = _peek(batches)
-    with foreign("the network does not take these inputs"):
+    with foreign("the network fails on these inputs"):
         found = inspect.examine(built, first, batches)
     if as_json:
         typer.echo(json.dumps(found.to_dict()))
@@ -96,7 +98,8 @@ def examine(
         if example is None and isinstance(first, Tensor):
             example = ",".join(map(str, (1, *first.shape[1:])))
         subject = Subject(network, None if checkpoint is None else str(checkpoint), example, data)
-        save(examination_page(found, subject), output)
+        with writing(output):
+            save(examination_page(found, subject), output)
         typer.echo(f"Written to {output}", err=True)
 
 

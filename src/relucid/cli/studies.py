@@ -23,7 +23,8 @@ def run(
     only: Only = None,
     seeds: Seeds = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; by default one per core.", show_default=False)
+        int | None,
+        typer.Option(min=1, max=10**4, help="Runs at a time; by default one per core.", show_default=False),
     ] = None,
     backend: Annotated[
         str,
@@ -132,7 +133,10 @@ def logs(
 
     found = find(study)
     results = engine.Store(store or engine.default_store())
-    for planned in engine.plan(found, scale, only=only, seeds=seeds):
+    runs = engine.plan(found, scale, only=only, seeds=seeds)
+    if not runs:
+        typer.echo("This study has no runs.")
+    for planned in runs:
         outcome = results.get(planned.key)
         if outcome is None:
             typer.echo(f"{planned.key[:8]}  not run   {planned.canonical}")

@@ -76,6 +76,8 @@ def print_table(table: Table, name: str, store: Path | None) -> None:
 def print_examination(found: Examination) -> None:
     """Print what an examination found: a table on a terminal, plain lines for programs that read along."""
     console, rows = Console(), found.rows()
+    if not rows:
+        console.print("No layer with a ReLU was found, so there is nothing to examine.")
     if not console.is_terminal:
         print(found.summary())
         return
