@@ -180,9 +180,8 @@ QUICK = [name for name in STUDIES if name != "quickstart"]  # a study that takes
 INSIDE = split("""build image paired without_parameters embedding with_arguments nothing leaves raises says_nothing
     recursive Leaves Branches Raises Strange batches network number missing torch""")
 NETWORK = [f"nets.py:{name}" for name in [*INSIDE, LONG, ""]] + [f"nets:{name}" for name in INSIDE[:5]]
-NETWORK += [f"{name}:build" for name in STUDIES] + words(
-    "resnet8 resnet8:3 resnet8:0 resnet9 mlp nowhere:build"
-)
+NETWORK += [f"{name}:build" for name in STUDIES]
+NETWORK += split("resnet8 resnet8:3 resnet8:0 resnet9 mlp nowhere:build")
 NETWORK += [*split("os:getcwd torch.nn:Linear : ..:x nets.build this:x"), "a b:c"]
 DAMAGED = [f"{how}-{name}.pt" for how in ("half", "bits") for name in ("w", "pickled", "old", "script")]
 CHECKPOINTS = split("""w.pt lightning.ckpt pickled.pt old.pt list.pt numbers.pt script.pt w.safetensors text.pt
