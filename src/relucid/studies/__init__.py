@@ -9,6 +9,7 @@ from relucid.studies.runner import Runner
 from relucid.studies.store import Outcome, Store, StoreError
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Cell, Table, table
+from relucid.studies.travel import bring, exported
 
 __all__ = [
     "FORMATS",
@@ -24,9 +25,11 @@ __all__ = [
     "StoreError",
     "Study",
     "Table",
+    "bring",
     "built_in",
     "cells",
     "default_store",
+    "exported",
     "find",
     "plan",
     "run",
