@@ -158,7 +158,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path):
     database.execute("PRAGMA user_version = 9")
     database.close()
     with pytest.raises(
-        StoreError, match=r"written by a newer relucid \(schema 9, this one knows 3\): upgrade"
+        StoreError, match=r"written by a newer relucid \(schema 9, this one knows 4\): upgrade"
     ):
         Store(tmp_path)
     assert sqlite3.connect(tmp_path / "results.sqlite").execute("PRAGMA user_version").fetchone() == (9,)

@@ -37,12 +37,14 @@ MIGRATIONS: list[tuple[str, ...]] = [
         """,
         "UPDATE run SET key = sha256(by_runner(run)), run = by_runner(run)",
     ),
-    (
-        # The error of several runs' vote, where a file of results has brought it but not their outputs.
-        "CREATE TABLE vote (runs TEXT PRIMARY KEY, error REAL NOT NULL, digest TEXT NOT NULL)",
-        # SQLite does not see that a bit of a number has flipped.
+    (  # The error of several runs' vote, where a file of results has brought it but not their outputs.
+        "CREATE TABLE vote (runs TEXT PRIMARY KEY, error REAL NOT NULL)",
+    ),
+    (  # SQLite does not see that a bit of a number has flipped.
         "ALTER TABLE run ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
         "UPDATE run SET digest = digest(run, state, metrics, history, error, environment, started, seconds)",
+        "ALTER TABLE vote ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
+        "UPDATE vote SET digest = digest(runs, error)",
     ),
 ]
 
