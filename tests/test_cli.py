@@ -114,7 +114,7 @@ def test_failures_are_told_and_logged_and_make_the_command_fail(relucid, study):
     status, shown, told = relucid("run", study, "--scale", "broken", "--jobs", "1")
     assert status == 1
     assert "(3 failed)" in shown
-    assert "`relucid logs squares.py` tells why" in shown
+    assert "`relucid logs squares.py --scale broken` tells why" in shown
     assert "failed: RuntimeError: no [way]" in told
     _, shown, _ = relucid("logs", study, "--scale", "broken")
     assert shown.count("RuntimeError: no [way]") == 3
@@ -126,9 +126,10 @@ def test_list_shows_models_and_which_data_sets_are_present(relucid, study, monke
     status, shown, _ = relucid("list")
     assert status == 0
     assert "vgg6" in shown
-    lines = [line.split() for line in shown.splitlines()]
-    assert ["digits", "present"] in lines
-    assert ["cifar10", "missing"] in lines
+    present, missing = (shown.partition(f"{label}:")[2].split(":")[0] for label in ("present", "missing"))
+    assert "digits" in present
+    assert "cifar10" in missing
+    assert "cifar10" not in present.partition("missing")[0]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_ctrl_c_says_how_to_go_on(relucid, study):
         file.write(STUDY.replace('raise RuntimeError("no [way]")', "raise KeyboardInterrupt"))
     status, _, told = relucid("run", study, "--jobs", "1", "--scale", "broken")
     assert status == 130
-    assert "What is finished is kept; the same command goes on from here." in told
+    assert "Finished runs are kept; the same command goes on from here." in told
     assert "1.00 (1 of 3 runs)" in relucid("show", study, "--scale", "broken")[1]
 
 
@@ -174,11 +175,30 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
         main()
 
 
+def test_logs_for_tensorboard_need_tensorboard(relucid, study, monkeypatch):
+    monkeypatch.setattr("relucid.cli.studies.find_spec", lambda name: None)
+    status, _, told = relucid("run", study, "--tensorboard")
+    assert (status, told) == (1, "relucid: --tensorboard needs tensorboard: pip install tensorboard")
+
+
+def test_output_that_cannot_be_written_is_said():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "relucid.cli", "list"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "relucid: No space left on device\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_reason_to_complain():
+    command = f"{sys.executable} -m relucid.cli list --json | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("{\n", "")
+
+
 DISTRIBUTED = """
 import os
 import torch
 from torch import nn
-from relucid.data import Part
+from relucid.data import Split
 from relucid.nn import MeanNorm
 from relucid.studies import Column, Study
 from relucid.train import Recipe, fit
@@ -187,7 +207,7 @@ def run(config, machine):
     torch.manual_seed(config["seed"])
     network = nn.Sequential(nn.Linear(3, 8), MeanNorm(8, bias=True), nn.ReLU(), nn.Linear(8, 1)).double()
     inputs = torch.randn(40, 3, dtype=torch.float64)
-    part = Part(inputs, inputs.sum(1, keepdim=True).sin())
+    part = Split(inputs, inputs.sum(1, keepdim=True).sin())
     fitted = fit(network, part, Recipe(epochs=3, batch_size=10, loss="mse", lr=0.01), machine=machine)
     return {"loss": fitted.history["train_loss"][-1], "processes": int(os.environ.get("WORLD_SIZE", 1))}
 

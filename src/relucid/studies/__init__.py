@@ -1,7 +1,8 @@
 """Studies: variants of a network trained and compared honestly, resumable, on one core or on a cluster."""
 
-from relucid.studies.catalog import built_in, find
 from relucid.studies.changes import ChangedError
+from relucid.studies.compare import Comparison, compare
+from relucid.studies.expect import Claim, Derived, Equal, Higher, Lower, Near, NotWorse, Quantity, Statistic
 from relucid.studies.formats import FORMATS
 from relucid.studies.plan import Run, cells, plan
 from relucid.studies.run import Result, default_store, run
@@ -15,22 +16,31 @@ __all__ = [
     "FORMATS",
     "Cell",
     "ChangedError",
+    "Claim",
     "Column",
+    "Comparison",
+    "Derived",
+    "Equal",
+    "Higher",
+    "Lower",
+    "Near",
+    "NotWorse",
     "Outcome",
+    "Quantity",
     "Result",
     "Run",
     "Runner",
     "Scale",
+    "Statistic",
     "Store",
     "StoreError",
     "Study",
     "Table",
     "bring",
-    "built_in",
     "cells",
+    "compare",
     "default_store",
     "exported",
-    "find",
     "plan",
     "run",
     "table",

@@ -43,6 +43,8 @@ MIGRATIONS: list[tuple[str, ...]] = [
     (  # SQLite does not see that a bit of a number has flipped.
         "ALTER TABLE run ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
         "UPDATE run SET digest = digest(run, state, metrics, history, error, environment, started, seconds)",
+        "ALTER TABLE array ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
+        "UPDATE array SET digest = digest(key, name, data)",
         "ALTER TABLE vote ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
         "UPDATE vote SET digest = digest(runs, error)",
     ),
@@ -91,7 +93,8 @@ def sha256(text: str) -> str:
 
 def digest(*values: Any) -> str:
     """A digest of a row's values, by which damage to any of them is seen."""
-    return sha256(json.dumps(values, default=repr))
+    short = [hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value for value in values]
+    return sha256(json.dumps(short))
 
 
 def by_runner(run: str) -> str:

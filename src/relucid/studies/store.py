@@ -109,19 +109,21 @@ class Store:
 
     def arrays(self, key: str, *, limit: int | None = LIMIT) -> dict[str, np.ndarray]:
         """The arrays that a run has left, by name; one of more than `limit` bytes is refused."""
-        with self._explained():
-            rows = self.database.execute("SELECT name, data FROM array WHERE key = ?", (key,)).fetchall()
         try:
-            return {name: unpacked(data, limit) for name, data in rows}
-        except (TypeError, ValueError) as error:
+            return {name: unpacked(data, limit) for name, data in self.packed_arrays(key).items()}
+        except ValueError as error:
             raise StoreError(
                 f"cannot read an array of run {key[:8]} in {self.path}: {in_one_line(error)}"
             ) from error
 
     def packed_arrays(self, key: str) -> dict[str, bytes]:
         """The arrays of a run as they are kept, by name."""
+        query = "SELECT name, data, digest FROM array WHERE key = ?"
         with self._explained():
-            return dict(self.database.execute("SELECT name, data FROM array WHERE key = ?", (key,)))
+            rows = self.database.execute(query, (key,)).fetchall()
+        if any(digest(key, name, data) != seen for name, data, seen in rows):
+            raise self._damaged(f"an array of run {key[:8]}")
+        return {name: data for name, data, _ in rows}
 
     def runs(self, runner: str | None = None) -> list[Run]:
         """The runs that have an outcome, all or those of a runner in whatever version, the latest last."""
@@ -179,8 +181,7 @@ class Store:
                 (run.key, *values, digest(*values)),
             )
             if cursor.rowcount:
-                rows = [(run.key, name, data) for name, data in arrays.items()]
-                self.database.executemany("INSERT INTO array VALUES (?, ?, ?)", rows)
+                self._put_arrays(run.key, arrays)
         return bool(cursor.rowcount)
 
     def complete(self, run: Run, history: Mapping[str, list[float]], arrays: Mapping[str, bytes]) -> None:
@@ -192,8 +193,11 @@ class Store:
         with self._explained(), self.database:
             changed = "UPDATE run SET history = ?, digest = ? WHERE key = ?"
             self.database.execute(changed, (values[3], digest(*values), run.key))
-            rows = [(run.key, name, data) for name, data in arrays.items()]
-            self.database.executemany("INSERT OR IGNORE INTO array VALUES (?, ?, ?)", rows)
+            self._put_arrays(run.key, arrays)
+
+    def _put_arrays(self, key: str, arrays: Mapping[str, bytes]) -> None:
+        rows = [(key, name, data, digest(key, name, data)) for name, data in arrays.items()]
+        self.database.executemany("INSERT OR IGNORE INTO array VALUES (?, ?, ?, ?)", rows)
 
     def forget_failures(self, keys: Sequence[str]) -> None:
         """Let the runs of these that failed be run again."""

@@ -6,9 +6,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from relucid.models.suggest import suggest
+from relucid.studies.expect import Claim
 from relucid.studies.runner import Runner, runner_of
 
 if TYPE_CHECKING:
+    from relucid.studies.store import Store
     from relucid.studies.table import Table
 
 Config = Mapping[str, Any]
@@ -24,18 +26,21 @@ class Column:
         metric: the name a run gives to what it measured: a number, or a list of them (one a split, say).
         config: what the column adds to every run's configuration.
         repeat: what the runs of a cell differ in; the study's by default.
-        summary: "mean" over the runs, with its standard error, or "vote": the error of the mean of the runs'
-            probabilities, for which a run leaves arrays `outputs` (N, classes) and `targets` (N,).
+        summary: "mean" over the runs, with its standard error; "share": the same, of values that are 0 or 100 each,
+            which are compared by an exact test; or "vote": the error of the mean of the runs' probabilities, for
+            which a run leaves arrays `outputs` (N, classes) and `targets` (N,).
         best: which values are better; None where neither is.
         digits: after the decimal point.
+        optional: runs that were made before it was measured may lack it.
     """
 
     metric: str
     config: Config = field(default_factory=dict)
     repeat: Grid | None = None
-    summary: Literal["mean", "vote"] = "mean"
+    summary: Literal["mean", "share", "vote"] = "mean"
     best: Literal["lowest", "highest"] | None = "lowest"
     digits: int = 2
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,11 @@ class Study:
         published: row -> column -> the paper's figure, or figure and standard error.
         source: where those are from: "gmp Table 3".
         protocol: what a reader must know of how it was run.
-        claim: what is claimed of it, in a sentence.
-        verdict: whether the claim holds here, a sentence made from the figures of a complete table.
-        figures: what draws its figures: a function of its table and store that returns a list of
-            `relucid.report.Figure`, or where to import it from.
         baseline: the row that the others are compared with.
+        paired: whether rows share their data and seeds: differences are then taken repetition by repetition.
+        claims: what is claimed of it, and which comparisons that comes to.
+        figures: what draws its figures: a function of its table and store that returns a list of
+            `relucid.report.Figure`.
 
     >>> study = Study(
     ...     name="parabola",
@@ -104,9 +109,9 @@ class Study:
     source: str = ""
     protocol: str = ""
     baseline: str | None = None
-    claim: str = ""
-    verdict: "Callable[[Table], str] | None" = None
-    figures: str | Callable[..., Any] | None = None
+    paired: bool = False
+    claims: tuple[Claim, ...] = ()
+    figures: "Callable[[Table, Store], list[Any]] | None" = None
 
     def __post_init__(self) -> None:
         _ = self.runner  # a function that cannot be named is refused here
@@ -116,6 +121,10 @@ class Study:
                 named(column, self.columns, f"published column of study {self.name!r}")
         if self.baseline is not None:
             named(self.baseline, self.rows, f"baseline of study {self.name!r}")
+        for claim in self.claims:
+            for place in claim.places():
+                named(place.row, self.rows, f"row in claim {claim.where!r} of study {self.name!r}")
+                named(place.column, self.columns, f"column in claim {claim.where!r} of study {self.name!r}")
 
     @cached_property
     def runner(self) -> Runner:
