@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from relucid.studies import Run, built_in, cells, find
+from relucid.papers import built_in, find
+from relucid.studies import Run, cells
 
 RESULTS = Path(__file__).parents[2] / "results"
 FILES = sorted(RESULTS.glob("*.json"))
@@ -35,7 +36,7 @@ def test_a_recorded_run_has_the_key_that_today_s_plan_gives_it(file):
     planned = cells(find(recorded["study"]), recorded["scale"])
     assert runs.keys() <= {run.key for cell in planned.values() for run in cell}
     for cell in recorded["cells"]:
-        here = planned[cell["row"], cell["column"]]
+        here = planned.get((cell["row"], cell["column"]), [])  # a column may have got another name
         if len(here) == sum(cell["states"].values()):
             assert runs.keys() >= {run.key for run in here}
 

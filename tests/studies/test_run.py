@@ -13,7 +13,8 @@ from functools import partial
 import pytest
 import torch
 
-from relucid.studies import Result, Run, Store, find, plan, run, table
+from relucid.papers import find
+from relucid.studies import Result, Run, Store, plan, run, table
 from relucid.studies.executors import pool
 from relucid.studies.run import _Work, execute
 from relucid.train import DivergedError, Machine
