@@ -2,6 +2,9 @@
 
 from relucid.inspect.activity import Activity, ActivityCounter
 from relucid.inspect.boundary import Boundary, boundary, hyperplanes
+from relucid.inspect.callbacks import hugging_face_callback, lightning_callback
+from relucid.inspect.classes import ClassActivity
+from relucid.inspect.comparison import Comparison, LayerChange, compare
 from relucid.inspect.complexity import Complexity, complexity
 from relucid.inspect.convergence import convergence
 from relucid.inspect.examination import Examination
@@ -26,6 +29,7 @@ from relucid.inspect.reconstruction import (
     reconstruction_ratio,
 )
 from relucid.inspect.suggestion import Suggestion
+from relucid.inspect.top import TopInputs
 from relucid.inspect.trace import Rectified, Source, Trace, trace
 from relucid.inspect.tracker import BoundaryTracker, Evolution
 
@@ -37,12 +41,15 @@ __all__ = [
     "ActivityCounter",
     "Boundary",
     "BoundaryTracker",
+    "ClassActivity",
+    "Comparison",
     "Complexity",
     "Evolution",
     "Examination",
     "Finding",
     "Gauge",
     "Invariance",
+    "LayerChange",
     "Measurement",
     "Network",
     "Objective",
@@ -54,16 +61,20 @@ __all__ = [
     "Seen",
     "Source",
     "Suggestion",
+    "TopInputs",
     "Trace",
     "boundary",
+    "compare",
     "complexity",
     "convergence",
     "examine",
     "figure_of_images",
     "figure_of_pairs",
     "frame_bounds",
+    "hugging_face_callback",
     "hyperplanes",
     "invariance",
+    "lightning_callback",
     "minimize",
     "pairing",
     "perturbation",

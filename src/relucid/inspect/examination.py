@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary
+from relucid.inspect.comparison import Comparison, compare
 from relucid.inspect.complexity import Complexity
 from relucid.inspect.findings import Finding
 from relucid.inspect.invariance import LayerInvariance
@@ -126,6 +129,44 @@ class Examination:
     def suggestions(self) -> Sequence[Suggestion]:
         """Return what the findings suggest: one suggestion per conversion, for all layers together."""
         return merged(finding.suggestion for finding in self.findings if finding.suggestion)
+
+    def against(self, other: Examination) -> Comparison:
+        """Return what changed from another examination to this one: by training, or by a conversion."""
+        return compare(other, self)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the shares of conspicuous units and of paired filters, of the network and by layer: for a logger.
+
+        >>> from relucid.inspect import examine
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU())
+        >>> _ = net[0].bias.data.fill_(-100.0)
+        >>> examine(net, torch.randn(64, 4), measures=["activity"]).metrics()["dead"]
+        1.0
+        """
+        masks: dict[str, dict[str, Tensor]] = {}
+        for layer in self.layers:
+            kinds = {} if layer.activity is None else layer.activity.kinds()
+            for name, mask in kinds.items():
+                masks.setdefault(name, {})[layer.name] = mask
+            for source, found in layer.pairing.items():
+                masks.setdefault("paired", {})[source] = found.paired
+        whole = {name: float(torch.cat([*by.values()]).double().mean()) for name, by in masks.items()}
+        each = {f"{name}/{n}": float(m.double().mean()) for name, by in masks.items() for n, m in by.items()}
+        return whole | each
+
+    def save(self, path: str | Path, *, name: str = "this network", overwrite: bool = False) -> None:
+        """Write the page of the examination: one HTML file; needs relucid[studies].
+
+        Args:
+            path: Where to.
+            name: What the page calls the network.
+            overwrite: Whether a file that is there may be replaced.
+        """
+        from relucid.report.examination import Subject, examination_page
+        from relucid.report.page import check, save
+
+        check(Path(path), overwrite)
+        save(examination_page(self, Subject(name, in_python=True)), Path(path))
 
     def columns(self) -> dict[str, str]:
         """Return the headings of the table, and what stands below each; those under which anything does."""

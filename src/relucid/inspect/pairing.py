@@ -257,11 +257,17 @@ class _Extreme:
         return value, index
 
 
-def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8) -> Figure:
-    """Return the filters of a layer, each beside its most opposite one (crelu Fig. 1).
+def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8, most: int | None = None) -> Figure:
+    """Return the filters of a layer, each beside its most opposite one, the most opposite first (crelu Fig. 1).
 
     Filters of one or three input channels with two spatial dimensions are drawn as images; of others the mean
     over the input channels is.
+
+    Args:
+        weight: (filters, channels, height, width).
+        found: Their `pairing`.
+        columns: Pairs in a row.
+        most: How many are drawn; all of them by default.
     """
     import plotly.graph_objects as go
 
@@ -270,7 +276,7 @@ def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8) -> Figure:
     images = weight.detach().float().cpu()
     images = images if images.shape[1] == 3 else images.mean(1, keepdim=True).expand(-1, 3, -1, -1)
     images = images / images.abs().amax((1, 2, 3), keepdim=True).clamp_min(1e-30) * 0.5 + 0.5
-    order = found.opposite.nan_to_num(2.0).argsort()
+    order = found.opposite.nan_to_num(2.0).argsort()[:most]
     pairs = torch.cat([images[order], images[found.opposite_index[order]]], 3)
     pairs = torch.nn.functional.pad(pairs, (0, 1, 0, 1), value=1.0)
     missing = -len(pairs) % columns
@@ -278,4 +284,6 @@ def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8) -> Figure:
     grid = pairs.unflatten(0, (-1, columns)).permute(0, 3, 1, 4, 2)  # rows, height, columns, width, colours
     grid = grid.flatten(2, 3).flatten(0, 1)
     picture = go.Image(z=(grid * 255).round().to(torch.uint8).numpy())
-    return go.Figure(picture, {"xaxis_visible": False, "yaxis_visible": False})
+    height = 32 + 68 * (len(pairs) // columns)  # each filter is large enough to be looked at
+    bare = {"xaxis_visible": False, "yaxis_visible": False, "margin": {"l": 0, "r": 0, "t": 32, "b": 0}}
+    return go.Figure(picture, {**bare, "height": height})
