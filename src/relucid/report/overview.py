@@ -1,6 +1,7 @@
 """One screen about everything: the findings that matter, and every claim's effect beside the published one."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 
 from relucid.report.figure import PALETTE, Figure, literal
 from relucid.report.page import Cell, Grid, Mood, render
@@ -36,8 +37,9 @@ def forest(entries: Sequence[Entry]) -> Figure:
     import plotly.graph_objects as go
 
     lines = [(entry, each) for entry in entries if (each := headline(entry))]
-    labels = [literal(f"{entry.paper} {entry.claim.where}") for entry, _ in lines]
-    plot = go.Figure(layout={"height": 120 + 24 * len(lines), "xaxis_title": "difference, % of the baseline"})
+    names = [f"{entry.paper} {entry.claim.where}" for entry, _ in lines]
+    labels = ["<br>".join(map(literal, wrap(name, 26, break_long_words=False))) for name in names]
+    plot = go.Figure(layout={"height": 120 + 36 * len(lines), "xaxis_title": "difference, % of the baseline"})
     for name, colour in COLOURS.items():
         mine = [
             (label, each.relative)

@@ -6,7 +6,7 @@ the smallest one that this design, with this noise, would find at 5% in four tri
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean, stdev
 from typing import Literal
@@ -46,6 +46,7 @@ class Comparison:
         error: standard error of the effect.
         freedom: degrees of freedom of that error.
         test: how it was judged, in words.
+        sides: 2 where A and B have repetitions of their own, 1 where they share them or B is a number.
     """
 
     effect: float
@@ -57,6 +58,17 @@ class Comparison:
     error: float
     freedom: float
     test: str
+    sides: int = 1
+
+    def detectable_with(self, repetitions: int) -> float:
+        """The difference that so many repetitions, of each side, would detect with the noise that was seen here.
+
+        >>> round(compare([1.0, 2.0, 3.0], 0.0).detectable_with(12), 2)
+        0.89
+        """
+        more = repetitions * self.sides / self.n
+        freedom = self.sides * (repetitions - 1)
+        return self.error / math.sqrt(more) * detectable_errors(freedom) if freedom > 0 else math.inf
 
     def __str__(self) -> str:
         return f"{number(self.effect)} [{number(self.low)}, {number(self.high)}], p = {self.p:.2g}"
@@ -89,7 +101,9 @@ def compare(
     if min(len(a), len(b)) < 2:
         return None
     errors = [stdev(each) / math.sqrt(len(each)) for each in (a, b)]
-    return _judged(fmean(a) - fmean(b), errors, (len(a) - 1, len(b) - 1), len(a) + len(b), "Welch's t-test")
+    freedoms = (len(a) - 1, len(b) - 1)
+    found = _judged(fmean(a) - fmean(b), errors, freedoms, len(a) + len(b), "Welch's t-test")
+    return replace(found, sides=2)
 
 
 def _of_one_sample(values: Sequence[float], known: Known, test: str) -> Comparison | None:
@@ -168,9 +182,8 @@ def compare_shares(a: Sequence[float], b: Sequence[float]) -> Comparison | None:
     p = float(fisher_exact([[one, n - one], [other, m - other]]).pvalue)
     error = 100 * math.sqrt(sum((k / of) * (1 - k / of) / of for k, of in counts))
     detectable = 100 * _detectable_share(other / m, n, m)
-    return Comparison(
-        100 * effect, 100 * low, 100 * high, p, n + m, detectable, error, math.inf, "Fisher's exact test"
-    )
+    test = "Fisher's exact test"
+    return Comparison(100 * effect, 100 * low, 100 * high, p, n + m, detectable, error, math.inf, test, 2)
 
 
 @lru_cache

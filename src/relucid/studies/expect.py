@@ -359,12 +359,9 @@ def _exact(table: "Table", expected: Expected) -> Judged:
 def _outcome(table: "Table", judged: Judged, p: float) -> Outcome:
     assert judged.found is not None
     found, relation = judged.found, judged.expected.relation
-    allowed = None if judged.published is None else abs(judged.published)
-    if table.scale != "full":
-        if allowed is None:  # nothing says how large an effect this smaller scale should have found
-            allowed = 0.0 if p >= LEVEL else None
-        elif judged.level is not None:
-            allowed *= judged.level[0] / judged.level[1]  # the same share of the level that there is here
+    allowed = wanted(table, judged)
+    if table.scale != "full" and allowed is None and p >= LEVEL:
+        allowed = 0.0  # nothing says how large an effect this smaller scale should have found
     if relation == "near":
         far = min(abs(found.low), abs(found.high)) > judged.expected.margin and found.low * found.high > 0
         return HOLDS if p < LEVEL else REVERSED if far else UNTOLD
@@ -373,6 +370,15 @@ def _outcome(table: "Table", judged: Judged, p: float) -> Outcome:
             return UNTOLD if found.detectable <= judged.expected.margin else UNABLE
         return HOLDS if found.effect < judged.expected.margin else REVERSED
     return decide(found, p, expected=1 if relation == "higher" else -1, allowed=allowed)
+
+
+def wanted(table: "Table", judged: Judged) -> float | None:
+    """The size of the published effect; at another scale than the paper's the same share of the level there is here."""
+    if judged.published is None:
+        return None
+    if table.scale == "full" or judged.level is None:
+        return abs(judged.published)
+    return abs(judged.published) * judged.level[0] / judged.level[1]
 
 
 def _published(table: "Table", expected: Expected) -> float | None:
