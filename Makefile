@@ -53,7 +53,7 @@ build/wheel-venv/.ready: constraints.txt
 	build/wheel-venv/bin/pip install --quiet -c constraints.txt $(TORCH) numpy pytest pytest-xdist hypothesis
 	touch $@
 
-BENCHMARKS := units propagation reversible models inspection convert ensemble pipeline
+BENCHMARKS := units propagation reversible models inspection convert ensemble training pipeline
 
 bench: setup  ## measure against the published formulations; wants a quiet machine
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
@@ -63,8 +63,7 @@ docs: setup pages  ## build the site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 pages: setup  ## write again what is generated from results/ and the claims
-	$(BIN)/python docs/results.py
-	$(BIN)/python docs/claims.py
+	$(BIN)/python docs/pages.py
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,6 +24,10 @@ dist.destroy_process_group()
 """
 
 
+def pytest_addoption(parser):
+    parser.addoption("--seed", type=int, default=0, help="Of the trials that are drawn at random.")
+
+
 def pytest_configure(config):
     torch.set_num_threads(1)
     config.addinivalue_line("markers", "browser: shows pages in chromium, and is skipped where there is none")

@@ -105,6 +105,25 @@ def test_a_result_is_replaced_only_by_force(relucid):
     assert described("out")["conversion"] == "plain"
 
 
+def test_force_keeps_what_convert_did_not_write(relucid, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("mine")
+    arguments = ("convert", "my_net.py:build", "--example", "2,3", "-o", "out", "--to", "plain", "--force")
+    status, _, told = relucid(*arguments)
+    assert (status, told) == (
+        1,
+        "relucid: out holds thesis.tex, which is not part of a result: name another directory",
+    )
+    assert (tmp_path / "out" / "thesis.tex").read_text() == "mine"
+
+
+def test_others_may_read_the_weights_where_the_umask_allows_it(relucid, tmp_path):
+    assert relucid("convert", "my_net.py:build", "--example", "2,3", "-o", "out", "--to", "plain")[0] == 0
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()}
+    (tmp_path / "plain").touch()
+    assert set(modes.values()) == {(tmp_path / "plain").stat().st_mode & 0o777}
+
+
 @pytest.mark.parametrize(
     "arguments, sentence",
     [

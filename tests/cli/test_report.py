@@ -7,6 +7,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from relucid.models import create
+
 STUDY = """
 from relucid.studies import Column, Study
 
@@ -153,11 +155,20 @@ def test_examine_counts_on_data(relucid, weights, data, inputs):
     )
 
 
+def test_a_model_is_examined_by_its_name(relucid):
+    torch.save(create("resnet8", num_classes=5).state_dict(), "w.pt")
+    command = ["examine", "resnet8:5", "--example", "1,3,32,32", "--checkpoint", "w.pt", "--json"]
+    status, shown, told = relucid(*command)
+    assert (status, told) == (0, "")
+    assert len(json.loads(shown)["layers"]) == 7
+    assert "did you mean 'resnet8'" in relucid("examine", "resnet-8", "--example", "1,3,32,32")[2]
+
+
 @pytest.mark.parametrize(
     "command, complaint",
     [
         ("examine my_net:build", "say what goes into the network: --example 1,3,32,32, or --data"),
-        ("examine my_net:build --example a,3", "--example a,3 is no shape: give whole numbers"),
+        ("examine my_net:build --example a,3", "--example a,3 is no shape: give whole numbers above 0"),
         ("examine my_net --example 1,3", "my_net names no function: write MODULE:FUNCTION"),
         ("examine my_nett:build --example 1,3", "my_nett cannot be imported"),
         ("examine missing.py:build --example 1,3", "missing.py cannot be imported"),
@@ -166,12 +177,12 @@ def test_examine_counts_on_data(relucid, weights, data, inputs):
         ("examine my_net:build --example 1,3 --checkpoint w.pt", "there is no file w.pt"),
         (
             "examine my_net:build --example 1,3 --checkpoint other.pt",
-            "other.pt is not of this network: Missing key",
+            "other.pt does not fit this network: Missing key",
         ),
         ("examine my_net:build --example 1,3 --checkpoint list.pt", "list.pt holds no weights by name"),
         ("examine my_net:build --data list.pt", "list.pt holds a list, not one tensor of inputs"),
         ("examine my_net:build --data my_net:none", "--data has no inputs"),
-        ("examine my_net:build --example 1,7", "the network does not take these inputs: mat1 and mat2"),
+        ("examine my_net:build --example 1,7", "the network fails on these inputs: mat1 and mat2"),
         ("examine my_net:build --example 1,3 -o there/page.html", "there is no directory"),
         ("report squars", "there is no study 'squars'"),
     ],

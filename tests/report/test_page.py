@@ -1,4 +1,5 @@
 import json
+import os
 
 import plotly.graph_objects as go
 import pytest
@@ -29,6 +30,32 @@ def test_an_existing_page_is_overwritten_only_if_that_is_said(tmp_path):
 def test_a_page_needs_a_directory(tmp_path):
     with pytest.raises(ValueError, match=r"there is no directory .*missing"):
         check(tmp_path / "missing" / "page.html", force=False)
+
+
+@pytest.mark.parametrize(
+    "make, complaint",
+    [
+        (lambda path: path.symlink_to("mine.txt"), "is a symbolic link, which is never replaced"),
+        (lambda path: os.mkfifo(path), "is no regular file and is never replaced"),
+        (lambda path: path.mkdir(), "is no regular file and is never replaced"),
+    ],
+)
+def test_a_page_never_takes_the_place_of_a_link_a_device_or_a_directory(tmp_path, make, complaint):
+    (tmp_path / "mine.txt").write_text("mine")
+    path = tmp_path / "page.html"
+    make(path)
+    mode = path.lstat().st_mode
+    for attempt in (lambda: check(path, force=True), lambda: save("page", path)):
+        with pytest.raises(ValueError, match=complaint):
+            attempt()
+    assert path.lstat().st_mode == mode
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_a_page_may_have_the_longest_name_that_there_is(tmp_path):
+    path = tmp_path / ("p" * 250 + ".html")
+    save("page", path)
+    assert path.read_text() == "page"
 
 
 def test_a_plot_leaves_its_look_to_the_page():

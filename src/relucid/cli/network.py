@@ -1,87 +1,113 @@
 """What a user names on the command line: a network, its weights, its inputs."""
 
-import pickle
 import runpy
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-import typer
 from torch import Tensor, nn
 
-BATCH = 256  # inputs of a file go through the network so many at a time
+from relucid import models
+from relucid.cli.checkpoint import load, restore
+from relucid.cli.foreign import foreign
+from relucid.models.suggest import suggest
 
-Factory = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODULE:FACTORY",
-        help="A function that builds the network: my_package.my_module:build, or path/to/my_file.py:build.",
-    ),
-]
-Checkpoint = Annotated[Path | None, typer.Option(help="Weights of the network: .pt, .pth or .safetensors.")]
-Unsafe = Annotated[
-    bool,
-    typer.Option("--unsafe-pickle", help="Load a checkpoint that may run code: only one that you trust."),
-]
-Shape = Annotated[
-    str, typer.Option(help="Shape of an input, such as 1,3,32,32; it is filled with random numbers.")
-]
-Inputs = Annotated[
-    str,
-    typer.Option(
-        "--data", help="Inputs: a .npy, .pt or .safetensors file, or MODULE:FUNCTION that returns batches."
-    ),
-]
+BATCH = 256  # inputs of a file go through the network so many at a time
+FILES = (".npy", ".pt", ".pth", ".safetensors")
 
 
 def build(factory: str, checkpoint: Path | None = None, *, unsafe: bool = False) -> nn.Module:
-    """The network that a factory builds, with the weights of a checkpoint."""
-    found = imported(factory)
-    network = found if isinstance(found, nn.Module) else found()
-    if not isinstance(network, nn.Module):
-        raise TypeError(f"{factory} gives a {type(network).__name__}, not a torch.nn.Module")
-    if checkpoint is None:
-        return network
-    state = _loaded(checkpoint, unsafe)
-    if isinstance(state, nn.Module):
-        return state
-    try:
-        network.load_state_dict(_weights(state, checkpoint))
-    except RuntimeError as error:  # a list of all differences, of which the first one suffices
-        raise ValueError(
-            f"{checkpoint} is not of this network: {str(error).splitlines()[1].strip()}"
-        ) from None
-    return network
+    """The network that a factory or a model's name stands for, with the weights of a checkpoint."""
+    model, _, outputs = factory.partition(":")
+    if model in models.names() and (outputs.isdecimal() or model == factory):
+        network: nn.Module = models.create(model, num_classes=int(outputs or 10))
+    else:
+        network = _built(factory)
+    return network if checkpoint is None else restore(network, checkpoint, unsafe=unsafe)
 
 
 def example_of(shape: str, network: nn.Module) -> Tensor:
     """Random numbers of a shape such as "1,3,32,32", in the precision of the network's weights."""
-    sizes = shape.split(",")
-    if not all(size.strip().isdecimal() for size in sizes):
-        raise ValueError(f"--example {shape} is no shape: give whole numbers, such as 1,3,32,32")
-    return _like(torch.randn(*map(int, sizes), generator=torch.Generator().manual_seed(0)), network)
+    sizes = [size.strip() for size in shape.split(",")]
+    if not all(size.isdecimal() and int(size) for size in sizes):
+        raise ValueError(f"--example {shape} is no shape: give whole numbers above 0, such as 1,3,32,32")
+    if len(sizes) < 2:
+        raise ValueError(f"--example {shape} is no batch: the first of two or more numbers counts the inputs")
+    try:
+        numbers = torch.randn(*map(int, sizes), generator=torch.Generator().manual_seed(0))
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+        raise ValueError(f"--example {shape} is too large for the memory") from error
+    return _like(numbers, network)
 
 
 def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
     """Batches of inputs from a function of the user's, or from a file, in the precision of the network's weights."""
-    if Path(data).suffix not in (".npy", ".pt", ".pth", ".safetensors"):
-        found = imported(data)
-        batches: Iterable[Any] = found() if callable(found) else found
-        return [batches] if isinstance(batches, Tensor) else batches
-    if data.endswith(".npy"):
-        inputs: Any = torch.from_numpy(np.load(data, allow_pickle=False))
-    else:
-        inputs = _loaded(Path(data), unsafe=False)
+    if Path(data).suffix not in FILES:
+        return _produced(data)
+    inputs = _array(Path(data)) if data.endswith(".npy") else load(Path(data))
     if isinstance(inputs, Mapping) and len(inputs) == 1:
         (inputs,) = inputs.values()
     if not isinstance(inputs, Tensor):
-        raise TypeError(f"{data} holds a {type(inputs).__name__}, not one tensor of inputs")
+        raise TypeError(f"{data} holds {_kind(inputs)}, not one tensor of inputs")
+    if inputs.dim() == 0:
+        raise ValueError(f"{data} holds one number, not a batch of inputs")
+    if inputs.numel() == 0:
+        raise ValueError(f"{data} holds no inputs: its shape is {tuple(inputs.shape)}")
     split: tuple[Tensor, ...] = _like(inputs, network).split(BATCH)
     return split
+
+
+def _built(factory: str) -> nn.Module:
+    found = imported(factory)
+    network = found if isinstance(found, nn.Module) else _called(factory, found)
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"{factory} gives {_kind(network)}, not a torch.nn.Module")
+    return network
+
+
+def _produced(data: str) -> Iterable[Any]:
+    found = imported(data)
+    batches = _called(data, found) if callable(found) else found
+    if isinstance(batches, Tensor):
+        return [batches]
+    if not isinstance(batches, Iterable):
+        raise TypeError(f"{data} gives {_kind(batches)}, not batches of inputs")
+    return batches
+
+
+def _called(name: str, function: Any) -> Any:
+    """What a function of the user's returns."""
+    if not callable(function):
+        raise TypeError(f"{name} is {_kind(function)}: name a function that builds the network")
+    try:
+        signature(function).bind()
+    except TypeError as error:
+        raise TypeError(f"{name} needs arguments ({error}): name a function that needs none") from None
+    except ValueError:  # some functions written in C have no signature
+        pass
+    with foreign(f"{name} fails"):
+        return function()
+
+
+def _kind(value: object) -> str:
+    """The type of a value with its article: "a list", "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _array(path: Path) -> Tensor:
+    """The array in a .npy file."""
+    try:
+        return torch.from_numpy(np.load(path, allow_pickle=False))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # a damaged file can make a reader fail in any way
+        raise ValueError(f"{path} cannot be read: it is damaged, or no array of numbers") from error
 
 
 def _like(inputs: Tensor, network: nn.Module) -> Tensor:
@@ -94,43 +120,26 @@ def _like(inputs: Tensor, network: nn.Module) -> Tensor:
 def imported(name: str) -> Any:
     """What "package.module:name" or "path/to/file.py:name" names."""
     module, _, attribute = name.rpartition(":")
-    if not module:
-        raise ValueError(f"{name} names no function: write MODULE:FUNCTION, such as my_module:build")
-    path = Path(module)
-    sys.path.insert(0, str(path.parent.resolve() if path.suffix == ".py" else Path.cwd()))
-    try:
-        space = runpy.run_path(module) if path.suffix == ".py" else vars(import_module(module))
-    except (ModuleNotFoundError, FileNotFoundError) as error:
-        raise ValueError(f"{module} cannot be imported: {error}") from error
+    if not module or not attribute:
+        near = suggest(name, models.names()) or ": write MODULE:FUNCTION, such as my_module:build"
+        raise ValueError(f"{name} names no function{near}")
+    space = _from_file(Path(module)) if module.endswith(".py") else _from_module(module)
     if attribute not in space:
-        raise ValueError(f"{module} has no {attribute}")
+        raise ValueError(f"{module} has no {attribute}{suggest(attribute, space)}")
     return space[attribute]
 
 
-def _loaded(path: Path, unsafe: bool) -> Any:
+def _from_file(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
-        raise ValueError(f"there is no file {path}")
-    if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise ValueError(f"{path} cannot be read: {error}") from error
-    try:
-        return torch.load(path, map_location="cpu", weights_only=not unsafe)
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"{path} holds more than weights, and loading it could run code; if you trust it: --unsafe-pickle"
-        ) from error
+        raise ValueError(f"{path} cannot be imported: there is no such file")
+    sys.path.insert(0, str(path.parent.resolve()))  # as for any script, what lies beside it can be imported
+    with foreign(f"{path} cannot be imported"):
+        return runpy.run_path(str(path))
 
 
-def _weights(state: Any, path: Path) -> dict[str, Tensor]:
-    """The weights in a checkpoint, which trainers wrap and prefix in their own ways."""
-    for name in ("state_dict", "model_state_dict", "model"):
-        if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
-            state = state[name]
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"{path} holds no weights by name, as `torch.save(model.state_dict(), path)` does")
-    return {name.removeprefix("module."): value for name, value in state.items()}
+def _from_module(module: str) -> Mapping[str, Any]:
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(f"{module} is no module: write my_package.my_module:build, or path/to/file.py:build")
+    sys.path.insert(0, str(Path.cwd()))
+    with foreign(f"{module} cannot be imported"):
+        return vars(import_module(module))

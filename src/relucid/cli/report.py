@@ -7,44 +7,94 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from torch import Tensor
 
-from relucid import inspect
-from relucid import studies as engine
-from relucid.cli.network import Checkpoint, Factory, Inputs, Shape, Unsafe, batches_of, build, example_of
-from relucid.cli.studies import Directory, Name, ScaleName
+from relucid.cli.claims import Results
+from relucid.cli.foreign import foreign
+from relucid.cli.options import (
+    DATA,
+    EXAMPLE,
+    Checkpoint,
+    Directory,
+    Factory,
+    ScaleName,
+    Unsafe,
+    complete_study,
+)
+from relucid.cli.output import writing
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the page if it exists.")]
 
 
 def report(
-    study: Name,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the page.")] = Path(
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STUDY",
+            help="A study by name or file; see `relucid list`.",
+            autocompletion=complete_study,
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")] = Path(
         "page.html"
     ),
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Instead of one study, all recorded results: every claim on one page."),
+    ] = False,
+    results: Results = None,
     scale: ScaleName = None,
     store: Directory = None,
     force: Force = False,
 ) -> None:
-    """Write the page of a study: one HTML file with its findings, tables and figures."""
+    """Write the page of a study, or of all: one HTML file with findings, tables and figures."""
     from relucid.report.page import check, save
+
+    if (study is None) != everything:
+        raise ValueError("name a study, or say --all for all recorded results")
+    check(output, force)
+    page, what = _overview(results, store) if study is None else _study(study, scale, store)
+    with writing(output):
+        save(page, output)
+    typer.echo(f"Written to {output}: {what}", err=True)
+
+
+def _study(study: str, scale: str | None, store: Path | None) -> tuple[str, str]:
+    """The page of a study, and how many runs are on it."""
+    from relucid import studies as engine
+    from relucid.cli.studies import find
     from relucid.report.study import study_page
 
-    check(output, force)
-    where = store or engine.default_store()
-    results = engine.Store(where)
-    table = engine.table(engine.find(study), scale, store=where)
-    save(study_page(table, results, study), output)
-    results.close()
-    typer.echo(f"Written to {output}: {len(table.runs)} runs", err=True)
+    found, where = find(study), store or engine.default_store()
+    kept = engine.Store(where, create=False)
+    with foreign(f"{study} fails", engine.StoreError):
+        table = engine.table(found, scale, store=where)
+        page = study_page(table, kept, study)
+    kept.close()
+    return page, f"{len(table.runs)} runs"
+
+
+def _overview(results: Path | None, store: Path | None) -> tuple[str, str]:
+    """The page of all claims, and how many of them were run."""
+    from relucid.cli.claims import ledger
+    from relucid.papers import PAPERS
+    from relucid.papers.findings import findings
+    from relucid.report.overview import overview_page
+
+    found = ledger(results, store)
+    run = sum(entry.table is not None for entry in found)
+    return overview_page(found, findings(found), PAPERS), f"{run} claims that were run"
 
 
 def examine(
-    factory: Factory,
-    example: Shape | None = None,
-    data: Inputs | None = None,
+    network: Factory,
+    example: Annotated[
+        str | None, typer.Option(help=f"{EXAMPLE} With --data, the first batch is the example.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help=DATA)] = None,
     checkpoint: Checkpoint = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write a page, too.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write a page, too: one HTML file.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print all that was measured, for programs.")
     ] = False,
@@ -52,32 +102,38 @@ def examine(
     unsafe: Unsafe = False,
 ) -> None:
     """Tell what a network has learned: which units are dead, paired or redundant, and what would improve it."""
+    from torch import Tensor
+
+    from relucid import inspect
+    from relucid.cli.network import batches_of, build, example_of
+    from relucid.cli.tables import print_examination
     from relucid.report.examination import Subject, examination_page
     from relucid.report.page import check, save
 
     if output is not None:
         check(output, force)
-    network = build(factory, checkpoint, unsafe=unsafe)
-    batches = None if data is None else batches_of(data, network)
-    if example is not None:
-        first = example_of(example, network)
-    elif batches is not None:
-        first, batches = _peek(batches)
-    else:
+    if example is None and data is None:
         raise ValueError("say what goes into the network: --example 1,3,32,32, or --data with inputs")
-    try:
-        found = inspect.examine(network, first, batches)
-    except RuntimeError as error:
-        raise ValueError(f"the network does not take these inputs: {str(error).splitlines()[0]}") from error
+    built = build(network, checkpoint, unsafe=unsafe)
+    batches = None if data is None else batches_of(data, built)
+    first: Any
+    if example is not None:
+        first = example_of(example, built)
+    elif batches is not None:
+        with foreign(f"{data} fails"):
+            first, batches = _peek(batches)
+    with foreign("the network fails on these inputs"):
+        found = inspect.examine(built, first, batches)
     if as_json:
         typer.echo(json.dumps(found.to_dict()))
     else:
-        found.show()
+        print_examination(found)
     if output is not None:
         if example is None and isinstance(first, Tensor):
             example = ",".join(map(str, (1, *first.shape[1:])))
-        subject = Subject(factory, None if checkpoint is None else str(checkpoint), example, data)
-        save(examination_page(found, subject), output)
+        subject = Subject(network, None if checkpoint is None else str(checkpoint), example, data)
+        with writing(output):
+            save(examination_page(found, subject), output)
         typer.echo(f"Written to {output}", err=True)
 
 

@@ -1,96 +1,84 @@
-"""list, run, show and logs: the commands that have to do with studies."""
+"""run, show, logs and import: the commands that have to do with studies."""
 
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table as Grid
 
-from relucid import data, models
-from relucid import studies as engine
-from relucid.studies.estimate import estimate
-from relucid.studies.executors import BACKENDS, cores
-from relucid.studies.formats import FORMATS, figure, legend, published
-from relucid.studies.study import named
-from relucid.train import Machine
+from relucid.cli.foreign import foreign
+from relucid.cli.names import names
+from relucid.cli.options import Directory, Only, ScaleName, Seeds, StudyName, completing
 
-Name = Annotated[
-    str, typer.Argument(metavar="STUDY", help="Its name (see `relucid list`) or a file, path/to/my_study.py.")
-]
-ScaleName = Annotated[str | None, typer.Option("--scale", help="full, small or smoke; small, by default.")]
-Only = Annotated[str | None, typer.Option(metavar="ROW", help="One row of the table.")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="That many seeds.")]
-Directory = Annotated[
-    Path | None, typer.Option("--store", help="Directory of results; $RELUCID_STORE or ./runs, by default.")
-]
-
-
-def list_(
-    only_models: Annotated[bool, typer.Option("--models", help="Only the models, one a line.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-) -> None:
-    """Show the studies, the models and the data sets, and which data sets are present."""
-    if as_json:
-        studies = {
-            name: {"title": s.title, "scales": list(s.scales)} for name, s in engine.built_in().items()
-        }
-        everything = {"studies": studies, "models": models.names(), "data": data.present()}
-        typer.echo(json.dumps(everything["models"] if only_models else everything, indent=1))
-        return
-    if only_models:
-        typer.echo("\n".join(models.names()))
-        return
-    console = Console()
-    grid = Grid("study", "what it compares", "scales", box=None)
-    for study in engine.built_in().values():
-        grid.add_row(study.name, escape(study.title), ", ".join(study.scales))
-    console.print(grid)
-    console.print("\nmodels", style="bold")
-    console.print(", ".join(models.names()), soft_wrap=True)
-    grid = Grid("data set", "", box=None)
-    for name, there in data.present().items():
-        grid.add_row(name, "present" if there else "missing")
-    console.print()
-    console.print(grid)
-    console.print(f"Files are looked for in {data.directory()}; RELUCID_DATA names another directory.")
+if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
+    from relucid.studies import Study
 
 
 def run(
-    study: Name,
+    study: StudyName,
     scale: ScaleName = None,
     only: Only = None,
     seeds: Seeds = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one a core, by default.")] = None,
-    backend: Annotated[str, typer.Option(help=f"Where to run: {', '.join(BACKENDS)}.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Of a Ray or Dask cluster.")] = None,
-    devices: Annotated[int, typer.Option(min=1, help="Devices for one run, by torchrun.")] = 1,
-    nodes: Annotated[int, typer.Option(min=1, help="Machines for one run, by torchrun on each.")] = 1,
-    retry: Annotated[bool, typer.Option("--retry", help="Try runs again that have failed.")] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, max=10**4, help="Runs at a time; by default one per core.", show_default=False),
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads per run; with another number results differ by rounding.")
+    ] = 1,
+    backend: Annotated[
+        str,
+        typer.Option(
+            help=f"Where to run: {', '.join(names()['backends'])}.",
+            autocompletion=completing(names()["backends"]),
+        ),
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Address of the Ray or Dask cluster.", show_default=False)
+    ] = None,
+    devices: Annotated[int, typer.Option(min=1, help="Devices that share one run, by torchrun.")] = 1,
+    nodes: Annotated[
+        int, typer.Option(min=1, help="Machines that share one run; start torchrun on each.")
+    ] = 1,
+    retry: Annotated[bool, typer.Option("--retry", help="Try again the runs that have failed.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Count runs made before the code of your study changed.")
+    ] = False,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Run anew what was made before the code of your study changed.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write logs into the store.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard logs into the store.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only say what goes wrong.")] = False,
     store: Directory = None,
 ) -> None:
     """Do the runs of a study that have not been done yet, and show its table."""
-    found, where = engine.find(study), store or engine.default_store()
+    if keep and rerun:
+        raise ValueError("--keep and --rerun exclude each other: name one of them")
+    if tensorboard and find_spec("tensorboard") is None:
+        raise ValueError("--tensorboard needs tensorboard: pip install tensorboard")
+    from relucid import studies as engine
+    from relucid.cli.progress import progress, tell_plan
+    from relucid.cli.tables import print_table
+    from relucid.train import Machine
+
+    found, where = find(study), store or engine.default_store()
+    planned = engine.plan(found, scale, only=only, seeds=seeds)
     if dry_run:
-        _tell_plan(found, scale, only, seeds, where, jobs)
+        tell_plan(found, scale, planned, where, jobs)
         return
     if devices * nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         _start_torchrun(devices, nodes)
     logs = where / "tensorboard" if tensorboard else None
     try:
-        with _bar(found, scale, only, seeds, where, retry, quiet) as report:
+        with progress(planned, where, retry=retry, quiet=quiet) as report:
             engine.run(
                 found,
                 scale,
@@ -98,49 +86,85 @@ def run(
                 seeds=seeds,
                 store=where,
                 jobs=jobs,
+                threads=threads,
                 backend=backend,
                 address=address,
                 retry=retry,
+                changed="keep" if keep else "rerun" if rerun else "refuse",
                 machine=Machine(devices=devices, nodes=nodes, tensorboard=logs),
                 report=report,
             )
+    except engine.ChangedError as error:
+        typer.echo(f"relucid: {error}", err=True)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        typer.echo("Stopped. What is finished is kept; the same command goes on from here.", err=True)
+        typer.echo("Stopped. Finished runs are kept; the same command goes on from here.", err=True)
         raise typer.Exit(130) from None
     if os.environ.get("RANK", "0") == "0":
-        table = engine.table(found, scale, only=only, seeds=seeds, store=where)
+        with foreign(f"{study} fails", engine.StoreError):
+            table = engine.table(found, scale, only=only, seeds=seeds, store=where)
         if not quiet:
-            _print(table, study)
-        if any(run["state"] == "failed" for run in table.runs):
+            print_table(table, study, store)
+        if any(each["state"] == "failed" for each in table.runs):
             raise typer.Exit(1)
 
 
 def show(
-    study: Name,
+    study: StudyName,
     scale: ScaleName = None,
     only: Only = None,
     seeds: Seeds = None,
-    form: Annotated[str | None, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help=f"Instead of a table for the terminal: {', '.join(names()['formats'])}.",
+            autocompletion=completing(names()["formats"]),
+        ),
+    ] = None,
     store: Directory = None,
 ) -> None:
-    """Show the table of a study beside the published figures."""
-    table = engine.table(engine.find(study), scale, only=only, seeds=seeds, store=store)
-    if form is None:
-        _print(table, study)
+    """Show the table of a study, with the published figures beside it."""
+    from relucid import studies as engine
+    from relucid.cli.tables import print_table
+    from relucid.studies.changes import outdated, said
+    from relucid.studies.study import named
+    from relucid.studies.travel import exported
+
+    write = None if form is None else named(form, engine.FORMATS, "format")
+    found, where = find(study), store or engine.default_store()
+    with foreign(f"{study} fails", engine.StoreError):
+        table = engine.table(found, scale, only=only, seeds=seeds, store=where)
+    results = engine.Store(where, create=False)
+    if write is None:
+        print_table(table, study, store)
+    elif form == "json":
+        typer.echo(json.dumps(exported(table, results), indent=1, ensure_ascii=False))
     else:
-        typer.echo(named(form, FORMATS, "format")(table), nl=False)
+        typer.echo(write(table), nl=False)
+    old = outdated(engine.plan(found, scale, only=only, seeds=seeds), results)
+    results.close()
+    if old:
+        advice = f"`relucid run {study} --keep` counts them, `--rerun` runs them anew"
+        typer.echo(f"{said(old)}; they are not shown: {advice}", err=True)
 
 
 def logs(
-    study: Name,
+    study: StudyName,
     scale: ScaleName = None,
     only: Only = None,
     seeds: Seeds = None,
     store: Directory = None,
 ) -> None:
-    """Tell what became of every run of a study, and how those that failed did so."""
-    results = engine.Store(store or engine.default_store())
-    for planned in engine.plan(engine.find(study), scale, only=only, seeds=seeds):
+    """Tell what became of every run of a study, and why runs have failed."""
+    from relucid import studies as engine
+
+    found = find(study)
+    results = engine.Store(store or engine.default_store(), create=False)
+    runs = engine.plan(found, scale, only=only, seeds=seeds)
+    if not runs:
+        typer.echo("This study has no runs.")
+    for planned in runs:
         outcome = results.get(planned.key)
         if outcome is None:
             typer.echo(f"{planned.key[:8]}  not run   {planned.canonical}")
@@ -151,76 +175,43 @@ def logs(
             typer.echo(indent(outcome.error.rstrip(), "    "))
 
 
-def _print(table: engine.Table, name: str) -> None:
-    """The table on the terminal."""
-    console, study = Console(), table.study
-    console.print(f"[bold]{escape(study.name)}[/bold] ({table.scale}): {escape(study.title)}")
-    grid = Grid("", *map(escape, study.columns), caption=legend(table) or None)
-    for row in dict.fromkeys(row for row, _ in table.cells):
-        cells = [(table.cells[row, label], column) for label, column in study.columns.items()]
-        grid.add_row(escape(row), *(escape(figure(*cell)) for cell in cells))
-        theirs = [published(*cell) for cell in cells]
-        if any(theirs):
-            grid.add_row(f"  {study.source}", *theirs, style="dim")
-    console.print(grid)
-    said = {"Claim": study.claim, "Here": table.verdict, "Protocol": study.protocol}
-    for label, text in said.items():
-        if text:
-            console.print(f"[bold]{label}:[/bold] {escape(text)}")
-    failed = sum(run["state"] == "failed" for run in table.runs)
-    if failed:
-        console.print(
-            escape(f"Failed runs: {failed}. `relucid logs {name}` tells why, `--retry` tries again.")
-        )
-
-
-@contextmanager
-def _bar(
-    study: engine.Study,
-    scale: str | None,
-    only: str | None,
-    seeds: int | None,
-    store: Path,
-    retry: bool,
-    quiet: bool,
-) -> Iterator[Callable[[engine.Run, engine.Outcome | None], None]]:
-    """A progress bar over the runs that are missing, with the time left; what goes wrong is told above it."""
-    results = engine.Store(store)
-    planned = engine.plan(study, scale, only=only, seeds=seeds)
-    again = (None, "failed") if retry else (None,)
-    missing = {run.key for run in planned if results.state(run.key) in again}
-    results.close()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    hidden = quiet or os.environ.get("RANK", "0") != "0"
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
-        task = bar.add_task("runs", total=len(missing))
-
-        def report(run: engine.Run, outcome: engine.Outcome | None) -> None:
-            if run.key in missing:
-                bar.advance(task)
-            if outcome is not None and outcome.error is not None:
-                last = outcome.error.strip().splitlines()[-1]
-                bar.console.print(escape(f"{outcome.state}: {last}  {run.canonical}"), soft_wrap=True)
-
-        yield report
-
-
-def _tell_plan(
-    study: engine.Study, scale: str | None, only: str | None, seeds: int | None, where: Path, jobs: int | None
+def import_(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Files that `relucid show --format json` wrote, or other stores."
+        ),
+    ],
+    store: Directory = None,
 ) -> None:
-    """What there is to do, and about how long it takes."""
-    runs = engine.plan(study, scale, only=only, seeds=seeds)
-    results = engine.Store(where)
-    missing, seconds = estimate(study, scale or study.default_scale, runs, results)
-    workers = min(jobs or cores(), max(1, len(missing)))
-    time = "an unknown time" if seconds is None else f"about {timedelta(seconds=round(seconds / workers))}"
-    for run in missing:
-        typer.echo(f"{run.key[:8]}  {run.canonical}")
-    typer.echo(f"{len(runs)} runs, {len(missing)} of them to do: {time} with {workers} at a time")
+    """Put the runs of files of results or of other stores into a store; nothing in it is overwritten."""
+    from relucid import studies as engine
+    from relucid.studies.travel import bring
+
+    results, conflicts = engine.Store(store or engine.default_store()), 0
+    for source in sources:
+        imported = bring(source, results)
+        typer.echo(f"{source}: {imported.added} runs added, {imported.there} were there already")
+        if imported.damaged:
+            typer.echo(f"{source}: {imported.damaged} runs are damaged and were left out", err=True)
+        for conflict in imported.conflicts:
+            typer.echo(f"{source}: refused, another outcome is there: {conflict}", err=True)
+        conflicts += len(imported.conflicts)
+    results.close()
+    if conflicts:
+        raise typer.Exit(1)
+
+
+def find(study: str) -> "Study":
+    """The study that was named; what is wrong with a file of the user's is said with its line."""
+    from relucid import papers
+
+    with foreign(f"{study} cannot be read"):
+        return papers.find(study)
 
 
 def _start_torchrun(devices: int, nodes: int) -> None:
-    """Become torchrun, which starts this very command once a device."""
+    """Become torchrun, which starts this very command once per device."""
     if nodes > 1:
         raise ValueError(
             f"{nodes} nodes take a start by torchrun on each of them: torchrun --nnodes {nodes} "

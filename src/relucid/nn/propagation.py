@@ -27,6 +27,7 @@ class Propagation(nn.Module):
         first: a block ahead of the rule's first step that may change the shape: a downsampling block. It is
             child "0" and the transforms come after it; without it they are "0", "1", ....
         after: applied to each x_{k+1} before the next layer sees it. He's ResNet: "residual", ``nn.ReLU()``.
+            An ``nn.ModuleList`` has a module of its own for each layer.
         start: x_{-1} is x_0 ("same", as in the algorithms) or 0 ("zero", as in a residual network's stage).
         reversible: same output and gradients in a memory that does not grow with depth; for heavy ball with
             beta2 other than 0. Backward computes the transforms anew, and raises if it misses the input.
@@ -71,6 +72,10 @@ class Propagation(nn.Module):
     def _check(self, coefficients: dict[str, Tensor]) -> None:
         if self.start not in ("same", "zero"):
             raise ValueError(f"start is 'same' (x_-1 = x_0) or 'zero' (x_-1 = 0), not {self.start!r}")
+        if isinstance(self.after, nn.ModuleList) and len(self.after) != self.depth:
+            raise ValueError(
+                f"after has {len(self.after)} modules for {self.depth} layers: give one, or one for each layer"
+            )
         if self.store_every is not None and (self.store_every < 1 or not self.reversible):
             raise ValueError("store_every is a number of layers, 1 or more, for a stage with reversible=True")
         if not self.reversible:
@@ -113,10 +118,10 @@ class Propagation(nn.Module):
             variables = self.rule.step(
                 *T, *variables, **{name: each[k] for name, each in coefficients.items()}
             )
-            if self.after is not None:
-                variables = (self.after(variables[0]), *variables[1:])
-        last: Tensor = variables[0]
-        return last
+            after = self.after[k] if isinstance(self.after, nn.ModuleList) else self.after
+            if after is not None:
+                variables = (after(variables[0]), *variables[1:])
+        return self.rule.end(*variables)
 
     def _run_reversible(self, x: Tensor, previous: Tensor, dtype: torch.dtype) -> Tensor:
         coefficients, transforms = self._coefficients(), self.transforms

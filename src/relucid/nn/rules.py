@@ -30,7 +30,7 @@ def momentum(steps: int) -> Tensor:
     for _ in range(steps):
         theta, before = theta * (math.sqrt(theta**2 + 4) - theta) / 2, theta
         betas.append(theta * (1 - before) / before)
-    return torch.tensor(betas, dtype=torch.float64)
+    return torch.tensor(betas, dtype=torch.float64, device="cpu")  # read at once, wherever the network is
 
 
 def nesterov_weights(depth: int) -> Tensor:
@@ -41,7 +41,7 @@ def nesterov_weights(depth: int) -> Tensor:
             [0.0000, 1.2818, 0.0000],
             [0.0000, 0.1223, 1.4340]], dtype=torch.float64)
     """
-    h = torch.zeros(depth, depth, dtype=torch.float64)
+    h = torch.zeros(depth, depth, dtype=torch.float64, device="cpu")
     for k, beta in enumerate(momentum(depth).tolist()):
         if k > 0:
             h[k] = beta * h[k - 1]
@@ -70,6 +70,11 @@ class Rule:
     def step(self, *variables: Any, **coefficients: Any) -> tuple[Any, ...]:
         """The variables one layer on, given the layer's T, the variables, and the layer's coefficients."""
         raise NotImplementedError
+
+    def end(self, *variables: Any) -> Tensor:
+        """The output of a stage, given the variables after its last layer."""
+        last: Tensor = variables[0]
+        return last
 
 
 @dataclass(frozen=True)
@@ -175,6 +180,29 @@ class Nesterov2(Rule):
 
 
 @dataclass(frozen=True)
+class LatestNesterov2(Rule):
+    """x_{k+1} = x_k + sum_j h_{k+1,j} (T_{k+1}(x_j) - x_j): Eq. 13 with the new layer's weights on all x_j.
+
+    The other reading of Eq. 13, which has one T for all layers: in :class:`Nesterov2` each x_j keeps its own T_{j+1}.
+    Here layer k + 1 is applied k times, and all x_j are kept.
+    """
+
+    def coefficients(self, depth: int) -> dict[str, Tensor]:
+        """The lower triangle h of Eq. 5."""
+        return {"h": nesterov_weights(depth)}
+
+    def begin(self, x: Tensor, previous: Tensor) -> tuple[Any, ...]:
+        """x_0, and no layers before it."""
+        return x, ()
+
+    def step(self, T: Transform, x: Tensor, xs: Any, *, h: Any) -> tuple[Any, ...]:
+        """Eq. 13."""
+        xs = (*xs, x)
+        steps = [weight * (T(x_j) - x_j) for weight, x_j in zip(h, xs, strict=False) if weight != 0]
+        return sum(steps, x), xs
+
+
+@dataclass(frozen=True)
 class RelaxedNesterov2(Rule):
     """x_{k+1} = sum_j alpha_{k+1}^j T(x_j) + sum_j beta_{k+1}^j x_j over all j = 0..k (structure Eq. 18).
 
@@ -191,7 +219,7 @@ class RelaxedNesterov2(Rule):
         h = nesterov_weights(depth)
         return {
             "alpha": _triangle(self.alpha, h),
-            "beta": _triangle(self.beta, torch.eye(depth, dtype=h.dtype) - h),
+            "beta": _triangle(self.beta, torch.eye(depth, dtype=h.dtype, device=h.device) - h),
         }
 
     def begin(self, x: Tensor, previous: Tensor) -> tuple[Any, ...]:
@@ -228,12 +256,13 @@ class ADMM(Rule):
 
 @dataclass(frozen=True)
 class RelaxedADMM(Rule):
-    """Two paths, x'_{k+1} = T'(x'_k) + s_k and x_{k+1} = T(x_k) + s_k (structure Eq. 20); the output is x.
+    """Two paths, x'_{k+1} = T'(x'_k) + s_k and x_{k+1} = T(x_k) + s_k (structure Eq. 20).
 
     s_k = sum_t alpha_k^t x'_t + sum_t beta_k^t x_t, coefficients as in :class:`RelaxedNesterov2`; by default
     alpha_k^k = beta_k^k = 1/2 and the others are 0: DMRNet. The printed alpha_t, the same in all layers, in
     sums from t = 1, could not say that. Nor does Eq. 20 contain Eq. 14, whose signs differ between the paths.
-    A layer is a pair of transforms, (T', T).
+    A layer is a pair of transforms, (T', T). The output is the mean of x and x': of x alone, the last T' would
+    have no part in it.
     """
 
     paths: ClassVar[int] = 2
@@ -243,7 +272,7 @@ class RelaxedADMM(Rule):
 
     def coefficients(self, depth: int) -> dict[str, Tensor]:
         """Alpha, beta: lower triangles."""
-        half = torch.eye(depth, dtype=torch.float64) / 2
+        half = torch.eye(depth, dtype=torch.float64, device="cpu") / 2
         return {"alpha": _triangle(self.alpha, half), "beta": _triangle(self.beta, half)}
 
     def begin(self, x: Tensor, previous: Tensor) -> tuple[Any, ...]:
@@ -257,6 +286,10 @@ class RelaxedADMM(Rule):
         xs_, xs = (*xs_, x_), (*xs, x)
         shared = _weighted(alpha, xs_) + _weighted(beta, xs)
         return T(x) + shared, T_(x_) + shared, xs_, xs
+
+    def end(self, x: Tensor, x_: Tensor, xs_: Any, xs: Any) -> Tensor:
+        """The mean of both paths."""
+        return (x + x_) / 2
 
 
 RULES: dict[str, type[Rule]] = {
@@ -296,7 +329,7 @@ def per_layer(name: str, value: Tensor, depth: int) -> Tensor:
 
 
 def _tensor(value: Coefficient) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.float64)
+    return torch.as_tensor(value, dtype=torch.float64, device="cpu")
 
 
 def _given(value: Coefficient | None, default: Tensor) -> Tensor:
@@ -313,7 +346,7 @@ def _triangle(value: Triangle | None, default: Tensor) -> Tensor:
     if lengths != list(range(1, depth + 1)):
         raise ValueError(f"coefficients of {depth} layers are rows of 1 to {depth} numbers, not of {lengths}")
     rows = [[*row, *[0.0] * (depth - len(row))] for row in value]
-    return torch.tensor(rows, dtype=torch.float64).reshape(depth, depth)
+    return torch.tensor(rows, dtype=torch.float64, device="cpu").reshape(depth, depth)
 
 
 def _weighted(weights: Any, tensors: Sequence[Tensor]) -> Tensor:

@@ -13,6 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from relucid import __version__
 from relucid.report.figure import DARK, LIGHT, Figure
+from relucid.report.figure import template as look
 
 Mood = Literal["", "good", "bad", "dim"]
 
@@ -46,7 +47,7 @@ def render(template: str, **context: Any) -> str:
         lstrip_blocks=True,
     )
     pages.filters |= {"plotly": plotly, "json": _script}
-    looks = {"light": LIGHT.to_plotly_json(), "dark": DARK.to_plotly_json()}
+    looks = {"light": look(*LIGHT).to_plotly_json(), "dark": look(*DARK).to_plotly_json()}
     library = Markup(get_plotlyjs())
     return pages.get_template(template).render(
         **context, looks=looks, plotly_library=library, version=__version__
@@ -68,17 +69,27 @@ def _script(value: Any) -> Markup:
 
 def check(path: Path, force: bool) -> None:
     """Refuse a path that a page cannot be written to; before anything is computed for it."""
-    if path.exists() and not force:
-        raise ValueError(f"{path} exists: --force overwrites it")
     if not path.absolute().parent.is_dir():
         raise ValueError(f"there is no directory {path.absolute().parent}")
+    _refuse_what_is_no_file(path)
+    if path.exists() and not force:
+        raise ValueError(f"{path} exists: --force overwrites it")
 
 
 def save(page: str, path: Path) -> None:
     """Write a page, all of it or nothing."""
-    half = path.with_name(f".{path.name}.{os.getpid()}")
+    _refuse_what_is_no_file(path)
+    half = path.with_name(f".relucid-{os.getpid()}")  # no longer than any name that the page could have
     try:
         half.write_text(page, encoding="utf-8")
         half.replace(path)
     finally:
         half.unlink(missing_ok=True)
+
+
+def _refuse_what_is_no_file(path: Path) -> None:
+    """Refuse a symbolic link, a directory or a device, which a page must not take the place of."""
+    if path.is_symlink():
+        raise ValueError(f"{path} is a symbolic link, which is never replaced: name the file itself")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file and is never replaced: name a file, such as page.html")

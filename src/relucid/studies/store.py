@@ -1,50 +1,29 @@
 """Where results are kept: a directory with an SQLite database, one transaction a run."""
 
 import errno
-import io
 import json
 import math
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from filelock import FileLock, Timeout
 
+from relucid.studies.arrays import packed, unpacked
+from relucid.studies.migrations import MIGRATIONS, digest, migrate, sha256
 from relucid.studies.plan import Run
 
 State = Literal["finished", "diverged", "failed"]
 
-# One entry a version of the schema: what brings the database from the version before to this one.
-MIGRATIONS: list[tuple[str, ...]] = [
-    (
-        """
-        CREATE TABLE run (
-            key TEXT PRIMARY KEY,
-            run TEXT NOT NULL,          -- canonical JSON: function, version, configuration
-            state TEXT NOT NULL,        -- finished, diverged or failed
-            metrics TEXT NOT NULL,      -- JSON: name -> number or list of numbers
-            history TEXT NOT NULL,      -- JSON: name -> list, one entry an epoch
-            error TEXT,                 -- what went wrong, with the traceback
-            environment TEXT NOT NULL,  -- JSON: versions, device, commit
-            started TEXT NOT NULL,      -- UTC
-            seconds REAL NOT NULL
-        )
-        """,
-        """
-        CREATE TABLE array (
-            key TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
-            name TEXT NOT NULL,
-            data BLOB NOT NULL,         -- as numpy.save writes it, compressed
-            PRIMARY KEY (key, name)
-        )
-        """,
-    ),
-]
+
+VALUES = "run, state, metrics, history, error, environment, started, seconds"
+RACES = 100  # attempts at a lease whose directory others remove
+LIMIT = 2**24  # bytes of an array, or of a run's numbers, that are read; a store may be a stranger's
 
 
 class StoreError(RuntimeError):
@@ -68,18 +47,24 @@ class Outcome:
 class Store:
     """Results of runs by their keys, safe from kill -9 and shared by any number of processes of one machine.
 
-    A run is claimed by a lock on a file in its work directory; the system gives the lock up when the process
-    that holds it ends in whatever way, so that a claim cannot outlive its process. Nothing is overwritten: the
+    A run is leased by a lock on a file in its work directory; the system gives the lock up when the process
+    that holds it ends in whatever way, so that a lease cannot outlive its process. Nothing is overwritten: the
     first outcome of a run stays, unless it is a failure.
 
     Args:
         directory: made if it does not exist. It must be on a disk of this machine (SQLite's way of letting
             several processes write does not work over a network); workers may be anywhere.
+        create: if False, nothing is made: a store that does not exist is read as an empty one.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, *, create: bool = True) -> None:
         self.directory = Path(directory)
         self.path = self.directory / "results.sqlite"
+        absent = not self.directory.exists() or (self.directory.is_dir() and not self.path.exists())
+        if absent and not create:
+            self.database = sqlite3.connect(":memory:")
+            self._migrate()
+            return
         with self._explained():
             self.directory.mkdir(parents=True, exist_ok=True)
             with FileLock(self.directory / "opening.lock"):
@@ -102,13 +87,15 @@ class Store:
     def get(self, key: str) -> Outcome | None:
         """The outcome of a run without its arrays, if it has been run."""
         with self._explained():
-            row = self.database.execute(
-                "SELECT state, metrics, history, error, environment, started, seconds FROM run WHERE key = ?",
-                (key,),
-            ).fetchone()
+            row = self.database.execute(f"SELECT {VALUES}, digest FROM run WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
-        state, metrics, history, error, environment, started, seconds = row
+        *values, seen = row
+        if digest(*values) != seen:
+            raise self._damaged(f"run {key[:8]}")
+        if (size := sum(len(text or "") for text in values[2:6])) > LIMIT:
+            raise StoreError(f"run {key[:8]} in {self.path} takes {size} bytes; at most {LIMIT} are read")
+        _, state, metrics, history, error, environment, started, seconds = values
         return Outcome(
             state,
             json.loads(metrics),
@@ -120,31 +107,97 @@ class Store:
             seconds,
         )
 
-    def arrays(self, key: str) -> dict[str, np.ndarray]:
-        """The arrays that a run has left, by name."""
+    def arrays(self, key: str, *, limit: int | None = LIMIT) -> dict[str, np.ndarray]:
+        """The arrays that a run has left, by name; one of more than `limit` bytes is refused."""
+        try:
+            return {name: unpacked(data, limit) for name, data in self.packed_arrays(key).items()}
+        except ValueError as error:
+            raise StoreError(
+                f"cannot read an array of run {key[:8]} in {self.path}: {in_one_line(error)}"
+            ) from error
+
+    def packed_arrays(self, key: str) -> dict[str, bytes]:
+        """The arrays of a run as they are kept, by name."""
+        query = "SELECT name, data, digest FROM array WHERE key = ?"
         with self._explained():
-            rows = self.database.execute("SELECT name, data FROM array WHERE key = ?", (key,)).fetchall()
-        return {name: np.load(io.BytesIO(data), allow_pickle=False)["array"] for name, data in rows}
+            rows = self.database.execute(query, (key,)).fetchall()
+        if any(digest(key, name, data) != seen for name, data, seen in rows):
+            raise self._damaged(f"an array of run {key[:8]}")
+        return {name: data for name, data, _ in rows}
+
+    def runs(self, runner: str | None = None) -> list[Run]:
+        """The runs that have an outcome, all or those of a runner in whatever version, the latest last."""
+        with self._explained():
+            rows = self.database.execute("SELECT key, run FROM run ORDER BY started").fetchall()
+        whole = [json.loads(text) for key, text in rows if sha256(str(text)) == key]
+        runs = [Run(each["runner"], each["config"], each["version"]) for each in whole]
+        return [run for run in runs if runner is None or run.runner == runner]
+
+    def count(self) -> int:
+        """How many runs have an outcome, those included that are damaged."""
+        with self._explained():
+            (count,) = self.database.execute("SELECT count(*) FROM run").fetchone()
+        return int(count)
+
+    def vote(self, keys: Sequence[str]) -> float | None:
+        """The error of a vote of these runs, if it was brought from elsewhere."""
+        return dict(self.votes()).get(tuple(sorted(keys)))
+
+    def votes(self) -> list[tuple[tuple[str, ...], float]]:
+        """All votes that were brought from elsewhere: the keys of the runs, sorted, and the error."""
+        with self._explained():
+            rows = self.database.execute("SELECT runs, error, digest FROM vote").fetchall()
+        if any(digest(keys, error) != seen for keys, error, seen in rows):
+            raise self._damaged("a vote")
+        return [(tuple(json.loads(keys)), error) for keys, error, _ in rows]
+
+    def put_vote(self, keys: Sequence[str], error: float) -> None:
+        """Keep the error of a vote, if there is none yet."""
+        voters = json.dumps(sorted(keys))
+        with self._explained(), self.database:
+            self.database.execute(
+                "INSERT OR IGNORE INTO vote VALUES (?, ?, ?)", (voters, error, digest(voters, error))
+            )
+
+    def keep(self, former: Run, run: Run) -> None:
+        """Let the outcome of a run count for another one too, marked by the version of the one that made it."""
+        outcome = self.get(former.key)
+        if outcome is not None:
+            environment = {"kept": str(former.version), **outcome.environment}
+            arrays = self.packed_arrays(former.key)
+            self.put_packed(run, replace(outcome, environment=environment), arrays)
 
     def put(self, run: Run, outcome: Outcome) -> None:
         """Keep the outcome of a run, all of it or nothing."""
-        values = (
-            run.key,
-            run.canonical,
-            outcome.state,
-            _json(outcome.metrics),
-            _json(outcome.history),
-            outcome.error,
-            _json(outcome.environment),
-            outcome.started,
-            outcome.seconds,
-        )
-        arrays = [(run.key, name, _compressed(array)) for name, array in outcome.arrays.items()]
+        self.put_packed(run, outcome, {name: packed(array) for name, array in outcome.arrays.items()})
+
+    def put_packed(self, run: Run, outcome: Outcome, arrays: Mapping[str, bytes]) -> bool:
+        """Keep an outcome whose arrays are packed already; whether there was none to stay in its place."""
+        values = _values(run, outcome)
         with self._explained(), self.database:
             self.database.execute("DELETE FROM run WHERE key = ? AND state = 'failed'", (run.key,))
-            cursor = self.database.execute(f"INSERT OR IGNORE INTO run VALUES ({', '.join('?' * 9)})", values)
+            cursor = self.database.execute(
+                f"INSERT OR IGNORE INTO run (key, {VALUES}, digest) VALUES ({', '.join('?' * 10)})",
+                (run.key, *values, digest(*values)),
+            )
             if cursor.rowcount:
-                self.database.executemany("INSERT INTO array VALUES (?, ?, ?)", arrays)
+                self._put_arrays(run.key, arrays)
+        return bool(cursor.rowcount)
+
+    def complete(self, run: Run, history: Mapping[str, list[float]], arrays: Mapping[str, bytes]) -> None:
+        """Add to an outcome the course and the arrays that it was brought without."""
+        outcome = self.get(run.key)
+        if outcome is None:
+            return
+        values = _values(run, replace(outcome, history=outcome.history or history))
+        with self._explained(), self.database:
+            changed = "UPDATE run SET history = ?, digest = ? WHERE key = ?"
+            self.database.execute(changed, (values[3], digest(*values), run.key))
+            self._put_arrays(run.key, arrays)
+
+    def _put_arrays(self, key: str, arrays: Mapping[str, bytes]) -> None:
+        rows = [(key, name, data, digest(key, name, data)) for name, data in arrays.items()]
+        self.database.executemany("INSERT OR IGNORE INTO array VALUES (?, ?, ?, ?)", rows)
 
     def forget_failures(self, keys: Sequence[str]) -> None:
         """Let the runs of these that failed be run again."""
@@ -153,17 +206,25 @@ class Store:
                 "DELETE FROM run WHERE key = ? AND state = 'failed'", [(key,) for key in keys]
             )
 
-    def claim(self, key: str) -> "Claim | None":
+    def lease(self, key: str) -> "Lease | None":
         """The right to do a run and a directory to do it in, or None while another process has it."""
         work = self.directory / "work" / key
+        lock = FileLock(work / "lock", thread_local=False)
         with self._explained():
-            work.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(work / "lock", thread_local=False)
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                return None
-        return Claim(work, lock)
+            for attempt in range(RACES):
+                try:
+                    work.mkdir(parents=True, exist_ok=True)
+                    lock.acquire(timeout=0)
+                    break
+                except Timeout:
+                    return None
+                except (
+                    FileExistsError,
+                    FileNotFoundError,
+                ):  # just removed by a process that finished the run
+                    if attempt == RACES - 1:
+                        raise
+        return Lease(work, lock)
 
     def _migrate(self) -> None:
         (version,) = self.database.execute("PRAGMA user_version").fetchone()
@@ -172,12 +233,11 @@ class Store:
             raise StoreError(
                 f"{self.path} was written by a newer relucid ({known}): upgrade relucid to use it"
             )
-        for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
-            with self.database:
-                self.database.execute("BEGIN IMMEDIATE")
-                for statement in statements:
-                    self.database.execute(statement)
-                self.database.execute(f"PRAGMA user_version = {number}")
+        migrate(self.database, version)
+
+    def _damaged(self, what: str) -> StoreError:
+        advice = f"`relucid import {self.directory} --store NEW` brings all that is whole into a new store"
+        return StoreError(f"{what} in {self.path} is damaged: {advice}")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -185,12 +245,12 @@ class Store:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            text = str(error)
+            text = in_one_line(error)
             if "full" in text or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
                 what = "its disk is full: make room and run the same command again, what is finished is kept"
             elif "locked" in text:
                 what = "another process has kept it locked for a minute: try again"
-            elif "not a database" in text or "malformed" in text:
+            elif any(word in text for word in ("not a database", "malformed", "decode")):
                 what = "it is damaged or not a database: move it away, or name another directory with --store"
             else:
                 what = "name a directory that can be written to with --store"
@@ -198,7 +258,7 @@ class Store:
 
 
 @dataclass(frozen=True, eq=False)
-class Claim:
+class Lease:
     """The right to do a run, and a directory for its checkpoints that outlives its process."""
 
     directory: Path
@@ -209,9 +269,28 @@ class Claim:
         self.lock.release()
 
     def finish(self) -> None:
-        """Give the claim up for good, now that the run's outcome is in the store."""
-        self.lock.release()
+        """Give the lease up for good, now that the run's outcome is in the store."""
         shutil.rmtree(self.directory, ignore_errors=True)
+        self.lock.release()
+
+
+def _values(run: Run, outcome: Outcome) -> tuple[str | float | None, ...]:
+    """What is kept of a run, in the order of `VALUES`."""
+    return (
+        run.canonical,
+        outcome.state,
+        _json(outcome.metrics),
+        _json(outcome.history),
+        outcome.error,
+        _json(outcome.environment),
+        outcome.started,
+        float(outcome.seconds),
+    )
+
+
+def in_one_line(error: Exception) -> str:
+    """What an error says, in one line: it may quote what it has found in a damaged file."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(error))
 
 
 def _json(value: Any) -> str:
@@ -225,9 +304,3 @@ def _json(value: Any) -> str:
         return None if isinstance(item, float) and not math.isfinite(item) else item
 
     return json.dumps(finite(value), allow_nan=False)
-
-
-def _compressed(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, array=array)
-    return buffer.getvalue()

@@ -1,0 +1,62 @@
+"""The names that the command line offers, without the seconds it takes to import what they name.
+
+They are kept in names.json, which `python -m relucid.cli.names` writes; a test compares it with what there is.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, TypedDict
+
+TABLE = Path(__file__).with_name("names.json")
+
+
+class Listed(TypedDict):
+    """What `relucid list` says of a study."""
+
+    title: str
+    scales: list[str]
+
+
+class Names(TypedDict):
+    """All names, by kind; a data set comes with the file that it needs, if any."""
+
+    studies: dict[str, Listed]
+    models: list[str]
+    data: dict[str, str | None]
+    conversions: list[str]
+    formats: list[str]
+    backends: list[str]
+
+
+@cache
+def names() -> Names:
+    """The names in the table."""
+    table: Names = json.loads(TABLE.read_text(encoding="utf-8"))
+    return table
+
+
+def current() -> Names:
+    """The names as they are in the packages that have them: what the table must hold."""
+    from relucid import data, models, papers, studies
+    from relucid.cli.convert import conversions
+    from relucid.studies.executors import BACKENDS
+
+    found = papers.built_in().values()
+    return {
+        "studies": {study.name: {"title": study.title, "scales": list(study.scales)} for study in found},
+        "models": models.names(),
+        "data": dict(data.FILES),
+        "conversions": list(conversions()),
+        "formats": list(studies.FORMATS),
+        "backends": list(BACKENDS),
+    }
+
+
+def written(table: Any) -> str:
+    """A table as it stands in the file."""
+    return json.dumps(table, indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    TABLE.write_text(written(current()), encoding="utf-8")

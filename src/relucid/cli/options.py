@@ -1,0 +1,74 @@
+"""Arguments and options that several commands have, and how the shell completes them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relucid.cli.names import names
+
+
+def complete_study(incomplete: str) -> list[tuple[str, str]]:
+    """Studies whose names begin like this, with their titles, and files that may hold one."""
+    known = [(name, study["title"]) for name, study in names()["studies"].items()]
+    return [each for each in known if each[0].startswith(incomplete)] + _files(incomplete)
+
+
+def complete_network(incomplete: str) -> list[tuple[str, str]]:
+    """Models whose names begin like this, and files that may build one."""
+    known = [(name, "a model of relucid's") for name in names()["models"] if name.startswith(incomplete)]
+    return known + [(f"{name}:", "then a function that builds a network") for name, _ in _files(incomplete)]
+
+
+def completing(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """A function that completes these names."""
+    return lambda incomplete: [name for name in known if name.startswith(incomplete)]
+
+
+def _files(incomplete: str) -> list[tuple[str, str]]:
+    start = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    found = (str(path) for path in sorted(start.glob("*.py")))
+    return [(name, "a file") for name in found if name.startswith(incomplete)]
+
+
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        help="A study by name (see `relucid list`), or a file of your own: path/to/my_study.py.",
+        autocompletion=complete_study,
+    ),
+]
+ScaleName = Annotated[
+    str | None,
+    typer.Option(
+        "--scale",
+        help="How much to run: smoke, small or full. The study's own default is usually small.",
+        autocompletion=completing(["smoke", "small", "full"]),
+    ),
+]
+Only = Annotated[str | None, typer.Option(metavar="ROW", help="Only this row of the table.")]
+Seeds = Annotated[int | None, typer.Option(min=1, max=10**6, help="Only this many seeds.")]
+Directory = Annotated[
+    Path | None,
+    typer.Option("--store", help="Directory of the results; by default $RELUCID_STORE, or else ./runs."),
+]
+Factory = Annotated[
+    str,
+    typer.Argument(
+        metavar="NETWORK",
+        help="A function that builds the network, my_package.my_module:build or path/to/my_file.py:build; "
+        "or a model by name, resnet20, or with 100 outputs, resnet20:100 (see `relucid list --models`).",
+        autocompletion=complete_network,
+    ),
+]
+Checkpoint = Annotated[
+    Path | None, typer.Option(help="Weights of the network: a .pt, .pth, .ckpt or .safetensors file.")
+]
+Unsafe = Annotated[
+    bool,
+    typer.Option("--unsafe-pickle", help="Load a checkpoint that may run code: only one that you trust."),
+]
+EXAMPLE = "Shape of an input, such as 1,3,32,32; it is filled with random numbers."
+DATA = "Inputs: a .npy, .pt or .safetensors file, or MODULE:FUNCTION that returns batches."

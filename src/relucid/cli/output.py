@@ -1,0 +1,71 @@
+"""Where results are written: a directory whole or not at all, and never over anything that is not ours."""
+
+import ctypes
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Say which result could not be written, whatever file of it the system has complained about."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{out} cannot be written: {error.strerror or error}") from error
+
+
+def check_directory(out: Path, ours: Collection[str], force: bool) -> None:
+    """Refuse a directory that a result cannot be written to; only a former result, all of it `ours`, is replaced."""
+    if out.is_symlink():
+        raise ValueError(f"{out} is a symbolic link, which is never replaced: name the directory itself")
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise ValueError(f"{out} is a file, which is never replaced: name a directory")
+    foreign = sorted(
+        entry.name
+        for entry in out.iterdir()
+        if entry.name not in ours or entry.is_symlink() or not entry.is_file()
+    )
+    if foreign:
+        raise ValueError(f"{out} holds {foreign[0]}, which is not part of a result: name another directory")
+    if any(out.iterdir()) and not force:
+        raise ValueError(f"{out} exists; --force replaces it")
+
+
+def write_directory(out: Path, ours: Collection[str], force: bool, fill: Callable[[Path], None]) -> None:
+    """All that `fill` writes or nothing: a directory beside `out` is filled, then given its name."""
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".relucid-") as place:
+            filled = Path(place) / "filled"
+            filled.mkdir()
+            fill(filled)
+            for path in filled.iterdir():  # as the umask has it; some writers let only the owner read
+                path.chmod(filled.stat().st_mode & 0o666)
+            check_directory(out, ours, force)
+            if out.exists():
+                exchange(filled, out)
+            else:
+                filled.rename(out)
+
+
+def exchange(new: Path, old: Path) -> None:
+    """Give two directories each other's name in one step; where the system cannot, `old` is never gone for good."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    names = os.fsencode(new), os.fsencode(old)
+    if renameat2 and renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0:
+        return
+    aside = new.with_name("replaced")
+    try:
+        old.rename(aside)
+        new.rename(old)
+    except BaseException:  # Ctrl-C too
+        if aside.exists() and not old.exists():
+            aside.rename(old)
+        raise

@@ -1,0 +1,104 @@
+"""Tables on a terminal, however narrow: where the columns do not fit side by side, they go on below."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from relucid.inspect import Examination
+from relucid.studies import Table
+from relucid.studies.formats import banner, figure, legend, published
+from relucid.studies.ledger import Entry, entry
+
+Row = tuple[Sequence[str], str]  # cells, and a style
+
+
+def print_grid(console: Console, head: Sequence[str], rows: Sequence[Row]) -> None:
+    """Print a table; columns that do not fit in its width follow in a table below, beside the first column again.
+
+    Nothing is cut off: a first column that is too wide by itself is folded.
+    """
+    for columns in folded(console.width, head, rows):
+        grid = Grid()
+        for number in columns:
+            grid.add_column(escape(head[number]), overflow="fold")
+        for cells, style in rows:
+            grid.add_row(*(escape(cells[number]) for number in columns), style=style)
+        console.print(grid)
+
+
+def folded(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[list[int]]:
+    """The numbers of the columns that go side by side, the first one in each table.
+
+    >>> list(folded(20, ["row", "error", "time", "memory"], [(["a", "1.00", "2 s", "3 MB"], "")]))
+    [[0, 1], [0, 2], [0, 3]]
+    """
+    widths = [
+        max(len(text) for text in column) + 3 for column in zip(head, *(c for c, _ in rows), strict=True)
+    ]
+    left = width - widths[0] - 1
+    part: list[int] = []
+    for number in range(1, len(head)):
+        if part and sum(widths[each] for each in part) + widths[number] > left:
+            yield [0, *part]
+            part = []
+        part.append(number)
+    yield [0, *part]
+
+
+def print_table(table: Table, name: str, store: Path | None) -> None:
+    """Print the table of a study, the published figures beneath ours, and how to find out why runs failed."""
+    console, study = Console(), table.study
+    console.print(f"[bold]{escape(study.name)}[/bold] ({table.scale}): {escape(study.title)}")
+    if banner(table):
+        console.print(f"[bold]{banner(table)}[/bold]")
+    rows: list[Row] = []
+    for row in dict.fromkeys(row for row, _ in table.cells):
+        cells = [(table.cells[row, label], column) for label, column in study.columns.items()]
+        rows.append(([row, *(figure(*cell) for cell in cells)], ""))
+        theirs = [published(table, *cell) for cell in cells]
+        if any(theirs):
+            rows.append(([f"  {study.source}", *theirs], "dim"))
+    print_grid(console, ["", *study.columns], rows)
+    if legend(table):
+        console.print(escape(legend(table)), style="italic")
+    for claim in study.claims:
+        if claim.where in table.judged:
+            _print_claim(console, entry("", study, claim, table))
+    if study.protocol:
+        console.print(f"[bold]Protocol:[/bold] {escape(study.protocol)}")
+    failed = sum(run["state"] == "failed" for run in table.runs)
+    if failed:
+        options = ["--scale", table.scale, *([] if store is None else ["--store", str(store)])]
+        command = shlex.join(["relucid", "logs", name, *options])
+        console.print(escape(f"Failed runs: {failed}. `{command}` tells why, `run --retry` tries again."))
+
+
+def _print_claim(console: Console, found: Entry) -> None:
+    """Print a claim, how it stands, and every comparison it makes."""
+    console.print(f"[bold]{escape(found.claim.where)}:[/bold] {escape(found.claim.says)}")
+    console.print(
+        escape(f"Here {found.stands}."), *(f"\n  {escape(str(each))}" for each in found.judged), sep=""
+    )
+    if found.remark:
+        console.print(escape(found.remark))
+
+
+def print_examination(found: Examination) -> None:
+    """Print what an examination found: a table on a terminal, plain lines for programs that read along."""
+    console, rows = Console(), found.rows()
+    if not rows:
+        console.print("No layer with a ReLU was found, so there is nothing to examine.")
+    if not console.is_terminal:
+        print(found.summary())
+        return
+    if rows:
+        used = [key for key in rows[0] if any(row[key] for row in rows)]
+        print_grid(console, used, [([row[key] for key in used], "") for row in rows])
+    for finding in found.findings:
+        console.print(escape(finding.sentence), style="yellow")
+    for what, why in found.unattributed:
+        console.print(escape(f"{what}: {why}"), style="dim")

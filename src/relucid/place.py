@@ -1,0 +1,15 @@
+"""Where data sets live; known without importing torch."""
+
+import os
+from pathlib import Path
+
+
+def directory() -> Path:
+    """The directory of all data sets: `RELUCID_DATA`, or `relucid` in the user's cache.
+
+    >>> directory().is_absolute()
+    True
+    """
+    # The same cache directory on every platform, as torch.hub and the Hugging Face libraries have it.
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("RELUCID_DATA") or f"{cache}/relucid").expanduser().absolute()

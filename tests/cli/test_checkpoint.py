@@ -1,0 +1,125 @@
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from lightning import LightningModule, Trainer
+from torch import nn
+
+from relucid.cli.checkpoint import load, restore
+
+
+def network():
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def same(one, other):
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+class Lit(LightningModule):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+        self.head = nn.Linear(1, 1)
+
+
+def test_a_checkpoint_of_lightning_loads_and_its_prefix_is_said(tmp_path, capsys):
+    trained, path = network(), tmp_path / "epoch.ckpt"
+    trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+    trainer.strategy.connect(Lit(trained))
+    trainer.save_checkpoint(path)
+    assert same(restore(network(), path), trained)
+    said = "weights are named net.*, the prefix is left out; not used: head.weight, head.bias"
+    assert capsys.readouterr().err == f"{path}: {said}\n"
+
+
+@pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "model.backbone."])
+def test_any_prefix_that_all_weights_have_is_left_out(tmp_path, capsys, prefix):
+    trained, path = network(), tmp_path / "w.pt"
+    torch.save({prefix + name: value for name, value in trained.state_dict().items()}, path)
+    assert same(restore(network(), path), trained)
+    assert f"named {prefix}*" in capsys.readouterr().err
+
+
+def test_names_that_fit_are_taken_without_a_word(tmp_path, capsys):
+    trained, path = network(), tmp_path / "w.pt"
+    torch.save({"model_state_dict": trained.state_dict(), "epoch": 3}, path)
+    assert same(restore(network(), path), trained)
+    assert capsys.readouterr().err == ""
+
+
+def test_weights_of_two_such_networks_are_not_guessed_at(tmp_path):
+    weights = network().state_dict()
+    both = {prefix + name: value for prefix in ("net.", "average.") for name, value in weights.items()}
+    torch.save(both, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=r"weights for several such networks, net\.\*, average\.\*"):
+        restore(network(), tmp_path / "w.pt")
+
+
+def damaged():
+    """Ways to write a file that is no checkpoint."""
+
+    def truncated(path, **how):
+        torch.save(network(), path, **how)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    def archive(path):
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("a.txt", "no weights")
+
+    return {
+        "text": lambda path: path.write_text("epoch,loss\n1,0.5\n"),
+        "empty": lambda path: path.touch(),
+        "truncated": truncated,
+        "truncated, old": lambda path: truncated(path, _use_new_zipfile_serialization=False),
+        "archive": archive,
+        "noise": lambda path: path.write_bytes(bytes(range(256)) * 40),
+        "pickle": lambda path: path.write_bytes(pickle.dumps({"a": nn.Linear})),
+    }
+
+
+@pytest.mark.parametrize("unsafe", [False, True])
+@pytest.mark.parametrize("name, write", damaged().items())
+def test_a_damaged_file_is_said_to_be_one_and_nobody_is_told_to_trust_it(tmp_path, name, write, unsafe):
+    path = tmp_path / "w.pt"
+    write(path)
+    with pytest.raises(Exception, match=r"w\.pt (cannot be read: it is damaged|cannot be unpickled)") as told:
+        load(path, unsafe=unsafe)
+    assert "--unsafe-pickle" not in str(told.value)
+    assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_whole_file_with_more_than_weights_needs_trust(tmp_path, new):
+    net, path = network(), tmp_path / "net.pt"
+    torch.save(net, path, _use_new_zipfile_serialization=new)
+    with pytest.raises(ValueError, match=r"holds more than weights.*--unsafe-pickle"):
+        load(path)
+    assert same(load(path, unsafe=True), net)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("unsafe", [False, True])
+def test_torchscript_is_no_checkpoint(tmp_path, unsafe):
+    torch.jit.save(torch.jit.trace(network(), torch.zeros(1, 3)), tmp_path / "net.pt")
+    with pytest.raises(ValueError, match="is a TorchScript program, not weights"):
+        load(tmp_path / "net.pt", unsafe=unsafe)
+
+
+@pytest.mark.parametrize("text", [b"", b"hello", b"\xff" * 100])
+def test_a_damaged_safetensors_file_is_said_to_be_one(tmp_path, text):
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match="cannot be read: it is damaged"):
+        load(path)
+
+
+@pytest.mark.parametrize("state", [{"0.weight": torch.zeros(2)}, {0: torch.zeros(1)}, {}, torch.zeros(2)])
+def test_weights_of_another_network_are_refused_in_a_line(tmp_path, state):
+    torch.save(state, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=r"does not fit this network|holds no weights by name") as told:
+        restore(network(), Path(tmp_path / "w.pt"))
+    assert len(str(told.value).splitlines()) == 1

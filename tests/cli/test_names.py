@@ -1,0 +1,121 @@
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from relucid.cli import names as module
+from relucid.cli.app import app
+from relucid.data import directory, present
+
+RUN = """
+import sys
+from relucid.cli import main
+sys.argv[0] = "relucid"
+try:
+    main()
+except SystemExit as ended:
+    heavy = [name for name in ("torch", "numpy", "plotly", "lightning") if name in sys.modules]
+    sys.exit(f"{ended.code} {heavy}")
+"""
+
+
+def test_the_table_of_names_is_that_of_the_packages():
+    assert module.names() == module.current(), "`python -m relucid.cli.names` writes it again"
+    assert module.TABLE.read_text() == module.written(module.current())
+
+
+def test_list_looks_for_data_where_the_loaders_do(relucid, tmp_path, monkeypatch):
+    monkeypatch.setenv("RELUCID_DATA", str(tmp_path))
+    (tmp_path / "cifar10").mkdir()
+    shown = relucid("list")[1]
+    assert str(directory()) in shown.replace("\n", "")
+    found = " ".join(shown.partition("present:")[2].partition("missing:")[0].split())
+    assert found == ", ".join(name for name, there in present().items() if there)
+    assert "cifar10" in found
+
+
+@pytest.mark.parametrize(
+    "arguments, completed",
+    [
+        (["--help"], None),
+        (["--version"], None),
+        (["list"], None),
+        (["list", "--json"], None),
+        (["convert", "--help"], None),
+        ([], "relucid show structure/"),
+        ([], "relucid examine resn"),
+    ],
+)
+def test_what_needs_no_torch_does_not_wait_for_it(arguments, completed):
+    environment = dict(os.environ)
+    if completed is not None:
+        words = {"COMP_WORDS": completed, "COMP_CWORD": str(len(completed.split()) - 1)}
+        environment |= {"_RELUCID_COMPLETE": "complete_bash", **words}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", RUN, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.stderr == "0 []\n"
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
+
+
+@pytest.fixture
+def complete(relucid, monkeypatch, tmp_path):
+    """What bash is offered after a TAB."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").touch()
+
+    def after(line):
+        words = line.split(" ")
+        monkeypatch.setenv("_RELUCID_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+        return relucid()[1].split()
+
+    return after
+
+
+@pytest.mark.parametrize(
+    "line, offered",
+    [
+        ("relucid run quick", ["quickstart"]),
+        ("relucid show structure/cifar100", ["structure/cifar100", "structure/cifar100-deeper"]),
+        ("relucid report mi", ["mine.py"]),
+        ("relucid examine resnet11", ["resnet110"]),
+        ("relucid examine mi", ["mine.py:"]),
+        ("relucid convert crelu/convpool-h", ["crelu/convpool-half"]),
+        ("relucid run quickstart --scale sm", ["smoke", "small"]),
+        ("relucid run quickstart --backend d", ["dask"]),
+        ("relucid show quickstart --format l", ["latex"]),
+        ("relucid convert my_net:build --to he", ["heavy-ball"]),
+        ("relucid exa", ["examine"]),
+    ],
+)
+def test_names_complete(complete, line, offered):
+    assert complete(line) == offered
+
+
+def options():
+    for name, command in typer.main.get_command(app).commands.items():
+        for parameter in command.params:
+            yield pytest.param(parameter, id=f"{name} {parameter.name}")
+
+
+@pytest.mark.parametrize("parameter", list(options()))
+def test_every_argument_and_option_says_what_it_is(parameter):
+    assert parameter.help
+    assert parameter.help.endswith(".")
+
+
+@pytest.mark.parametrize("command", list(typer.main.get_command(app).commands.values()), ids=lambda c: c.name)
+def test_every_command_says_what_it_does(command):
+    assert command.help.endswith(".")
+
+
+def test_the_version_is_told(relucid):
+    from relucid import __version__
+
+    assert relucid("--version") == (0, f"relucid {__version__}\n", "")
