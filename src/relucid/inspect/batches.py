@@ -104,7 +104,7 @@ def _part(batch: Any, example: Batch) -> Part:
         batch = batch[0] if isinstance(example, Tensor | Mapping) else tuple(batch[:wanted])
     elif isinstance(batch, Mapping) and isinstance(example, Mapping):
         labels = batch.get("labels", batch.get("label"))
-        batch = {name: value for name, value in batch.items() if name in example}
+        batch = {n: value for n, value in batch.items() if n in example or n not in ("labels", "label")}
     elif isinstance(batch, Mapping) and isinstance(example, Tensor):
         raise TypeError(
             f"the example is one tensor, but a batch of the data names its arguments ({', '.join(batch)}): "
