@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relucid.studies import Outcome, Run, Store, StoreError, built_in
+from relucid.papers import built_in
+from relucid.studies import Outcome, Run, Store, StoreError
 from relucid.studies import migrations as module
 from relucid.studies import store as store_module
 

@@ -162,7 +162,7 @@ def _print(table: engine.Table, name: str) -> None:
     for row in dict.fromkeys(row for row, _ in table.cells):
         cells = [(table.cells[row, label], column) for label, column in study.columns.items()]
         grid.add_row(escape(row), *(escape(figure(*cell)) for cell in cells))
-        theirs = [published(table, *cell) for cell in cells]
+        theirs = [published(*cell) for cell in cells]
         if any(theirs):
             grid.add_row(f"  {study.source}", *theirs, style="dim")
     console.print(grid)

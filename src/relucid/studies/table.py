@@ -18,7 +18,7 @@ from relucid.studies.ledger import entry, sentence
 from relucid.studies.plan import Cells, Run, cells
 from relucid.studies.run import default_store
 from relucid.studies.store import Outcome, Store
-from relucid.studies.study import Study
+from relucid.studies.study import Published, Study
 from relucid.train import vote
 
 Vote = Callable[[str, str, list[str]], float | None]  # of a row, a column and the keys of its finished runs
@@ -75,9 +75,10 @@ class Table:
     def judged(self) -> dict[str, list[Judged]]:
         """What came of every comparison of the study's claims, by where the claim stands in the paper.
 
-        Nothing is judged at smoke scale, nor in a table of some of the rows only.
+        Nothing is judged at smoke scale, nor in a table of some of the rows only, nor before every cell has a run.
         """
-        if self.scale == "smoke" or {row for row, _ in self.cells} != set(self.study.rows):
+        begun = all(sum(cell.states.values()) for cell in self.cells.values())
+        if self.scale == "smoke" or not begun or {row for row, _ in self.cells} != set(self.study.rows):
             return {}
         return {claim.where: judge(self, claim) for claim in self.study.claims}
 
@@ -199,8 +200,14 @@ def _tabulated(
     votes: Vote,
 ) -> Table:
     """The table of what has been run, with its marks."""
+    published = (
+        {} if scale == "smoke" else study.published
+    )  # a smoke test is not to be compared with anything
     filled = {
-        (row, column): _cell(study, row, column, runs, outcomes, votes)
+        (row, column): replace(
+            _cell(study, row, column, runs, outcomes, votes),
+            published=_with_error(published.get(row, {}).get(column)),
+        )
         for (row, column), runs in planned.items()
     }
     bare = Table(study, scale, filled, records)
@@ -237,10 +244,13 @@ def _cell(
             label = ", ".join(f"{name} {run.config[name]}" for name in repeated)
             values = _values(outcomes[run.key], shown.metric)
             samples |= {f"{label}, {place}".lstrip(", "): value for place, value in enumerate(values)}
-    figure = study.published.get(row, {}).get(column, (None, None))
-    published = figure if isinstance(figure, tuple) else (figure, None)
     states = Counter[str](outcomes[run.key].state for run in mine if run.key in outcomes)
-    return Cell(samples, len(mine), states, published, chosen)
+    return Cell(samples, len(mine), states, chosen=chosen)
+
+
+def _with_error(figure: Published | None) -> tuple[float | None, float | None]:
+    """A published figure with its standard error, None where there is none."""
+    return figure if isinstance(figure, tuple) else (figure, None)
 
 
 def _repeated(study: Study, runs: Sequence[Run]) -> list[str]:

@@ -39,6 +39,13 @@ def _study(name: str, data: str, scales: dict[str, Scale]) -> Study:
         title="How much of a layer's input is lost after CReLU and max-pooling: |x - x'| / |x|",
         rows={row: ROWS[row] for row in ("CReLU", HALF)},
         columns={label: Column(label, SINGLE, digits=3) for label in columns},
+        published={
+            HALF: {
+                f"{layer} {kind}": figure
+                for layer, figures in PUBLISHED[data].items()
+                for kind, figure in zip(KINDS, figures, strict=True)
+            }
+        },
         source="crelu Table S1",
         protocol=SAME_RUNS,
         paired=True,

@@ -64,6 +64,15 @@ def shortfall(table: Table) -> Samples:
     }
 
 
+def share(table: Table) -> str:
+    """The joint gain as a share of the sum of the single ones."""
+    none, single, joint = (
+        fmean(table.cells[row, ERROR].mean or 0.0 for row in rows) for rows in ((NONE,), SINGLE, (ALL,))
+    )
+    total = len(SINGLE) * (none - single)
+    return f"The joint gain is {none - joint:.2f} points, the single ones add up to {total:.2f}."
+
+
 def rates(table: Table) -> str:
     """Held-out and test error of every row at every rate, so that a choice between nearly equal rates can be seen."""
     said = []
@@ -148,6 +157,7 @@ STUDY = Study(
                     Quantity("sum of single gains less joint gain", shortfall), "not worse", margin=MARGIN
                 ),
             ),
+            remark=share,
             code=("relucid.papers.ours.together.shortfall",),
         ),
     ),

@@ -1,6 +1,7 @@
 import pytest
 
-from relucid.studies import find, run, table
+from relucid.papers import find
+from relucid.studies import run, table
 
 TWO = """
 from relucid.studies import Column, Study

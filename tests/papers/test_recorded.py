@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from relucid.studies import Run, built_in, cells, find
+from relucid.papers import built_in, find
+from relucid.studies import Run, cells
 
 RESULTS = Path(__file__).parents[2] / "results"
 FILES = sorted(RESULTS.glob("*.json"))
