@@ -26,7 +26,7 @@ def found(place, scale, commit, missing=0):
 
 
 def test_a_section_has_claim_comparisons_table_protocol_and_how_to_run_it_again(tmp_path):
-    text = results_page([], [found(tmp_path, "full", "abc")])
+    text = results_page([found(tmp_path, "full", "abc")])
     (comparison,) = found(tmp_path, "full", "abc").judged["Table 1"]
     parts = [
         "## s\n",
@@ -44,7 +44,7 @@ def test_a_section_has_claim_comparisons_table_protocol_and_how_to_run_it_again(
 
 def test_scales_have_sections_of_their_own_and_missing_runs_and_changed_work_trees_are_told(tmp_path):
     tables = [found(tmp_path, "full", "abc-dirty", missing=1), found(tmp_path, "small", "abc")]
-    text = results_page([], tables)
+    text = results_page(tables)
     assert "## s, full scale" in text
     assert "## s, small scale" in text
     assert "4 of 6 runs so far" in text

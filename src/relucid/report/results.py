@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from relucid.studies import FORMATS, Table, plan
-from relucid.studies.ledger import Entry, entry
+from relucid.studies.ledger import entry
 
 HEAD = """\
 # Results
@@ -19,8 +19,8 @@ published effect as a share of the mean that is compared with, in brackets.
 """
 
 
-def results_page(entries: Sequence[Entry], tables: Sequence[Table]) -> str:
-    """The page, from the ledger and everything recorded; a study with several scales has a section for each."""
+def results_page(tables: Sequence[Table]) -> str:
+    """The page, from everything recorded; a study with several scales has a section for each."""
     scales = Counter(table.study.name for table in tables)
     sections = [_section(table, scales[table.study.name] > 1) for table in tables]
     return "\n".join([HEAD, *_dirty(tables), *sections])
