@@ -41,7 +41,7 @@ def power(table: Table, repetitions: int) -> Iterator[Planned]:
     for where, judged in table.judged.items():
         for each in judged:
             if each.found is not None and each.found.error > 0:
-                aim = wanted(table, each)
+                aim = wanted(each)
                 yield Planned(where, each, each.found.detectable_with(repetitions), aim, _needed(each, aim))
 
 
