@@ -63,8 +63,7 @@ docs: setup pages  ## build the site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 pages: setup  ## write again what is generated from results/ and the claims
-	$(BIN)/python docs/results.py
-	$(BIN)/python docs/claims.py
+	$(BIN)/python docs/pages.py
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

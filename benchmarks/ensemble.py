@@ -12,7 +12,7 @@ from joblib import Parallel, delayed, parallel_config
 from measure import Row, interleaved, report
 from torch import nn
 
-from relucid.data import Part, moments, uci
+from relucid.data import Split, moments, uci
 from relucid.models import create
 from relucid.train import Plateau, ensemble
 
@@ -20,14 +20,14 @@ RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 EPOCHS, PLATEAU = 150, Plateau(patience=50, stop=100)
 
 
-def problem(split: int) -> tuple[Part, Part]:
+def problem(split: int) -> tuple[Split, Split]:
     data = uci("yacht", split)
     normal = moments(data.train)
-    train, test = (Part(normal.normalize(part.inputs), part.targets) for part in (data.train, data.test))
+    train, test = (Split(normal.normalize(part.inputs), part.targets) for part in (data.train, data.test))
     return train, test
 
 
-def loop(network: nn.Module, train: Part, test: Part, rate: float) -> nn.Module:
+def loop(network: nn.Module, train: Split, test: Split, rate: float) -> nn.Module:
     """One network, as one would train it."""
     optimizer = torch.optim.Adam(network.parameters(), lr=rate)
     best, waited, weights = float("inf"), 0, {}

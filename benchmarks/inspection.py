@@ -6,6 +6,7 @@ Where there is no other side to compare with, "theirs" is the limit itself and t
 import resource
 import statistics
 import time
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -111,6 +112,90 @@ def resnet50() -> nn.Module:
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
 
 
+def feed_forward(blocks: int, width: int = 4096, hidden: int = 16_384) -> nn.Module:
+    """The ReLU feed-forward blocks of a large language model: 134M weights each."""
+    layers = (
+        m for _ in range(blocks) for m in (nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
+    )
+    return nn.Sequential(*layers)
+
+
+class Hooks:
+    """What users of captum, torchlens or plain PyTorch would write: statistics of every ReLU, by hooks.
+
+    A ReLU module that is called more than once mixes its calls up; they are told apart here by the number of units.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        self.net = net
+        self.found: dict[tuple[nn.Module, int], list[Tensor]] = {}
+
+    def __call__(self, batches: Iterable[Tensor]) -> None:
+        """Run the network on all batches."""
+        relus = [module for module in self.net.modules() if isinstance(module, nn.ReLU)]
+        handles = [module.register_forward_pre_hook(self.look) for module in relus]
+        plain(self.net, batches)
+        for handle in handles:
+            handle.remove()
+
+    def look(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        """Add a batch: how many values are positive, how many negative, their sizes, the least of them."""
+        x = args[0]
+        places = [d for d in range(x.dim()) if d != 1]
+        size = x.abs()
+        new = [(x > 0).sum(places), (x < 0).sum(places), size.sum(places), size.amin(places)]
+        old = self.found.get((module, x.shape[1]))
+        added = (
+            new
+            if old is None
+            else [*(a + b for a, b in zip(old[:3], new[:3], strict=True)), old[3].minimum(new[3])]
+        )
+        self.found[module, x.shape[1]] = added
+
+
+def plain(net: nn.Module, batches: Iterable[Tensor]) -> None:
+    with torch.no_grad():
+        for batch in batches:
+            net(batch)
+
+
+def at_scale(name: str, net: nn.Module, batches: Sequence[Tensor], repeats: int) -> list[Row]:
+    """Activity, boundaries and dead units against a plain pass, against hooks; memory with four times the data."""
+    net.eval()
+
+    def ours(times: int = 1) -> None:
+        examine(net, batches[0][:1], list(batches) * times, measures=("activity", "boundary"))
+
+    times = interleaved(
+        {"ours": ours, "plain": lambda: plain(net, batches), "hooks": lambda: Hooks(net)(batches)}, repeats
+    )
+    before = peak_megabytes()
+    ours(4)
+    return [
+        Row(f"examine {name} / a plain pass over the data", "time", times["ours"], times["plain"], 1.5),
+        Row(f"examine {name} / hooks that collect statistics", "time", times["ours"], times["hooks"], 1.5),
+        Row(f"examine {name}: more memory for 4 x the data", "MB", peak_megabytes() - before, 64, 1),
+    ]
+
+
+def scale() -> list[Row]:
+    images = torch.randn(64, 3, 160, 160).split(16)
+    rows = at_scale("ResNet-50, 25M", resnet50(), images, 3)
+    for blocks in (1, 5):
+        net = feed_forward(blocks)
+        weights = sum(p.numel() for p in net.parameters())
+        rows += at_scale(f"feed-forward, {weights / 1e6:.0f}M", net, torch.randn(512, 4096).split(128), 1)
+    return rows
+
+
+def wide_pairs() -> list[Row]:
+    """A layer of 16,384 filters of 4,096 weights: memory beyond its own 268 MB."""
+    weight = torch.randn(16_384, 4096)
+    before = peak_megabytes()
+    pairing(weight)
+    return [Row("pairing 16,384 x 4,096: more memory", "MB", peak_megabytes() - before, 256, 1)]
+
+
 def examination() -> list[Row]:
     net, images = resnet50(), torch.randn(8, 3, 224, 224)
     seconds = interleaved({"ours": lambda: examine(net, images)}, 1)["ours"]
@@ -120,4 +205,5 @@ def examination() -> list[Row]:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    report("inspection", reconstruction() + many_filters() + pairs() + tracker() + examination())
+    rows = reconstruction() + many_filters() + wide_pairs() + pairs() + tracker() + examination() + scale()
+    report("inspection", rows)

@@ -10,17 +10,17 @@ from measure import Row, interleaved, report
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from relucid.data import Part, augment, moments
+from relucid.data import Split, augment, moments
 from relucid.models import create
 
 BATCH = 128
 
 
-def images(count: int = 4096) -> Part:
+def images(count: int = 4096) -> Split:
     """As many bytes as CIFAR-10 has for each image; what they show does not matter to the time."""
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
-    return Part(pixels, torch.randint(10, (count,), generator=generator))
+    return Split(pixels, torch.randint(10, (count,), generator=generator))
 
 
 def one_by_one(pictures, indices, mean: Tensor, std: Tensor, rng: np.random.Generator) -> Tensor:

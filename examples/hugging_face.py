@@ -11,13 +11,13 @@ import torch
 from transformers import ResNetConfig, ResNetForImageClassification, Trainer, TrainingArguments, set_seed
 
 from relucid.convert import to_crelu, to_heavy_ball
-from relucid.data import Part, digits
+from relucid.data import Split, digits
 
 
 class Rows(torch.utils.data.Dataset):
     """Images and labels, by the names that the model gives to its arguments."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Split) -> None:
         self.part = part
 
     def __len__(self) -> int:

@@ -64,9 +64,50 @@ def test_show_shows_what_there_is_and_every_format_of_it(relucid, study):
 def test_a_dry_run_tells_the_plan_and_the_time_and_does_nothing(relucid, study):
     status, shown, _ = relucid("run", study, "--dry-run", "--jobs", "2")
     assert status == 0
-    assert shown.count('"function":"squares:run"') == 6
+    assert shown.count('"runner":"squares:run"') == 6
     assert "6 runs, 6 of them to do: about 0:03:00 with 2 at a time" in shown
     assert "(0 of 3 runs)" in relucid("show", study)[1]
+
+
+def test_an_edited_study_is_refused_and_the_old_numbers_are_not_shown(relucid, study, tmp_path):
+    relucid("run", study, "--jobs", "1")
+    (tmp_path / study).write_text(STUDY.replace("** 2", "** 3"))
+    sentence = "the code of squares:run has changed since 6 runs were made"
+    status, _, told = relucid("run", study, "--jobs", "1")
+    assert status == 2
+    assert told.strip() == f"relucid: {sentence}: --keep to count them anyway, --rerun to run them anew"
+    _, shown, told = relucid("show", study)
+    assert shown.count("(0 of 3 runs)") == 2
+    assert f"{sentence}; they are not shown: `relucid run squares.py --keep` counts them" in told
+    assert sentence in relucid("run", study, "--dry-run")[2]
+    assert relucid("run", study, "--keep", "--rerun")[0] == 1
+    status, shown, _ = relucid("run", study, "--jobs", "1", "--rerun", "--only", "two")
+    assert (status, "9.00 ± 0.58" in shown) == (0, True)
+    status, shown, _ = relucid("run", study, "--jobs", "1", "--keep")
+    assert (status, "2.00 ± 0.58" in shown, "of 3 runs" in shown) == (0, True, False)
+
+
+def test_what_is_shown_as_json_can_be_imported_elsewhere(relucid, study, tmp_path):
+    relucid("run", study, "--jobs", "1")
+    (tmp_path / "squares.json").write_text(relucid("show", study, "--format", "json")[1])
+    status, told, _ = relucid("import", "squares.json", "runs", "--store", "other")
+    assert status == 0
+    assert (
+        told == "squares.json: 6 runs added, 0 were there already\nruns: 0 runs added, 6 were there already\n"
+    )
+    assert relucid("show", study, "--store", "other")[1] == relucid("show", study)[1]
+    changed = json.loads((tmp_path / "squares.json").read_text())
+    changed["runs"][0]["metrics"]["value"] = 7
+    (tmp_path / "squares.json").write_text(json.dumps(changed))
+    status, _, told = relucid("import", "squares.json", "--store", "other")
+    assert status == 1
+    assert "squares.json: refused, another outcome is there: " + changed["runs"][0]["key"][:8] in told
+
+
+@pytest.mark.parametrize("command", ["show squares.py", "logs squares.py", "run squares.py --dry-run"])
+def test_a_command_that_only_reads_makes_no_store(relucid, study, command):
+    assert relucid(*command.split())[0] == 0
+    assert not os.path.exists("runs")
 
 
 def test_failures_are_told_and_logged_and_make_the_command_fail(relucid, study):
@@ -157,7 +198,7 @@ DISTRIBUTED = """
 import os
 import torch
 from torch import nn
-from relucid.data import Part
+from relucid.data import Split
 from relucid.nn import MeanNorm
 from relucid.studies import Column, Study
 from relucid.train import Recipe, fit
@@ -166,7 +207,7 @@ def run(config, machine):
     torch.manual_seed(config["seed"])
     network = nn.Sequential(nn.Linear(3, 8), MeanNorm(8, bias=True), nn.ReLU(), nn.Linear(8, 1)).double()
     inputs = torch.randn(40, 3, dtype=torch.float64)
-    part = Part(inputs, inputs.sum(1, keepdim=True).sin())
+    part = Split(inputs, inputs.sum(1, keepdim=True).sin())
     fitted = fit(network, part, Recipe(epochs=3, batch_size=10, loss="mse", lr=0.01), machine=machine)
     return {"loss": fitted.history["train_loss"][-1], "processes": int(os.environ.get("WORLD_SIZE", 1))}
 

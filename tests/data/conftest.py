@@ -1,11 +1,14 @@
 import io
 import os
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+
+from relucid.data.images import SOURCES
 
 REAL = os.environ.get("RELUCID_DATA")
 
@@ -35,8 +38,19 @@ def noise(count: int, height: int = 32, width: int = 32) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
 
 
-def write_parquet(path, images, labels, image="img", label="label"):
+@pytest.fixture
+def expected_rows(monkeypatch):
+    """A function that has a data set of images expected with so many rows for training and testing."""
+
+    def expect(name, train, test):
+        monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], rows=(train, test)))
+
+    return expect
+
+
+def write_parquet(path, images, labels, image="img", label="label", kind=None):
     path.parent.mkdir(parents=True, exist_ok=True)
     column = [None if data is None else {"bytes": data, "path": None} for data in images]
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    pq.write_table(pa.table({image: pa.array(column, kind), label: pa.array(labels, pa.int64())}), path)
+    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = {image: pa.array(column, struct), label: pa.array(labels, kind or pa.int64())}
+    pq.write_table(pa.table(table), path)

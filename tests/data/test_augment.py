@@ -6,7 +6,7 @@ import torch
 from PIL import Image, ImageOps
 from scipy.stats import chisquare
 
-from relucid.data import Moments, Part, augment, color, crop, flip, moments, ten_crops
+from relucid.data import Moments, Split, augment, color, crop, flip, moments, ten_crops
 
 # Every pixel differs from every other and from the padding, so that a result tells how it was made.
 PICTURE = np.arange(1, 65, dtype=np.uint8).reshape(8, 8)
@@ -61,7 +61,7 @@ def test_ten_crops_are_the_corners_the_centre_and_their_mirror_images():
 def test_colour_shifts_an_image_along_the_principal_components_by_a_tenth_of_their_variance():
     pixels = torch.randint(0, 256, (100, 3, 4, 4), dtype=torch.uint8)
     pixels[:, 1] = pixels[:, 0] // 2 + 3
-    found = moments(Part(pixels, torch.zeros(100)))
+    found = moments(Split(pixels, torch.zeros(100)))
     images = torch.zeros(200_000, 3, 2, 2)
     shift = color(images, found)
     assert shift.flatten(2).std(2).max() == 0  # every pixel of an image by the same colour

@@ -1,4 +1,5 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -22,7 +23,8 @@ def write_cifar(place, images=None, labels=(3, 9, 0)):
     write_parquet(place / "cifar10" / "test.parquet", [encoded(noise(1)[0])], [1])
 
 
-def test_images_are_the_pixels_of_the_file_channels_first(place):
+def test_images_are_the_pixels_of_the_file_channels_first(place, expected_rows):
+    expected_rows("cifar10", 3, 1)
     write_cifar(place)
     data = cifar10()
     assert np.array_equal(data.train.inputs.permute(0, 2, 3, 1).numpy(), noise(3))
@@ -31,7 +33,9 @@ def test_images_are_the_pixels_of_the_file_channels_first(place):
     assert data.train.inputs.dtype == torch.uint8
 
 
-def test_the_layout_of_the_hub_is_understood(place):
+def test_the_layout_of_the_hub_is_understood(place, expected_rows):
+    expected_rows("cifar100", 2, 1)
+    expected_rows("imagenet32", 1, 1)
     first, second = (encoded(pixels) for pixels in noise(2))
     folder = place / "cifar100" / "cifar100"
     write_parquet(folder / "train-00000-of-00002.parquet", [first], [99], label="fine_label")
@@ -63,13 +67,45 @@ def test_a_missing_set_says_what_to_run(place):
         ([encoded(noise(1)[0])] * 2, [1, None], "train.parquet, row 1: label None is not within 0 to 9"),
     ],
 )
-def test_a_damaged_row_is_named(place, images, labels, message):
+def test_a_damaged_row_is_named(place, expected_rows, images, labels, message):
+    expected_rows("cifar10", len(images), 1)
     write_cifar(place, images, labels)
     with pytest.raises(DamagedDataError, match=message):
         cifar10()
 
 
-def test_a_file_that_ends_early_or_has_other_columns_is_named(place):
+def test_files_with_too_few_rows_are_refused(place):
+    write_cifar(place)
+    with pytest.raises(
+        DamagedDataError, match=r"has 3 rows in train.parquet; the train split of cifar10 has 50000"
+    ):
+        cifar10()
+
+
+@pytest.mark.parametrize("second", ["train (1).parquet", "old/train.parquet", "train-00000-of-00001.parquet"])
+def test_a_second_copy_beside_the_first_is_refused(place, expected_rows, second):
+    expected_rows("cifar10", 3, 1)
+    write_cifar(place)
+    write_parquet(place / "cifar10" / second, [encoded(pixels) for pixels in noise(3)], [3, 9, 0])
+    with pytest.raises(
+        DamagedDataError, match=r"has 6 rows in .*, .*; the train split of cifar10 has 3$"
+    ) as caught:
+        cifar10()
+    assert second in str(caught.value)
+
+
+def test_labels_that_are_not_integers_are_refused(place, expected_rows):
+    expected_rows("cifar10", 1, 1)
+    write_cifar(place)
+    write_parquet(place / "cifar10" / "train.parquet", [encoded(noise(1)[0])], [3.0], kind=pa.float64())
+    with pytest.raises(
+        DamagedDataError, match=r"train.parquet: column `label` is of type double; labels are integers"
+    ):
+        cifar10()
+
+
+def test_a_file_that_ends_early_or_has_other_columns_is_named(place, expected_rows):
+    expected_rows("cifar10", 1, 1)
     write_cifar(place)
     train = place / "cifar10" / "train.parquet"
     train.write_bytes(train.read_bytes()[:-20])

@@ -61,7 +61,7 @@ def test_damage_is_named(place):
     with pytest.raises(DamagedDataError, match=r"has neither train.*parquet nor a folder train"):
         imagenet()
     write_photos(place, [b"nothing"], [3])
-    with pytest.raises(DamagedDataError, match="train part of ImageNet, row 0: the image does not decode"):
+    with pytest.raises(DamagedDataError, match="train split of ImageNet, row 0: the image does not decode"):
         imagenet().train.batch(torch.tensor([0]))
     write_photos(place, [encoded(noise(1)[0])] * 2, [3, 1000])
     with pytest.raises(DamagedDataError, match="row 1: label 1000 is not within 0 to 999"):

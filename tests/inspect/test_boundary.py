@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from relucid.inspect.boundary import ActivityCounter, Boundary, boundary, hyperplanes
+from relucid.inspect.activity import ActivityCounter
+from relucid.inspect.boundary import Boundary, boundary, hyperplanes
 from relucid.nn.geometric import GeometricConv2d, GeometricLinear
 from relucid.nn.meannorm import MeanNorm
 from relucid.nn.sphere import unit_vector
@@ -146,7 +147,7 @@ def test_what_has_no_boundary_is_refused(layer):
 
 
 def test_a_norm_without_running_statistics_is_refused():
-    with pytest.raises(TypeError, match="move with every batch"):
+    with pytest.raises(TypeError, match="moves with every batch"):
         boundary(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False))
 
 

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.inspect import examine, invariance, pairing
-from relucid.inspect.examine import ALL
+from relucid.inspect import MEASURES, Suggestion, examine, invariance, pairing
 from relucid.nn.activation import AVR, CReLU
 
 
@@ -83,10 +82,13 @@ def test_findings_come_with_evidence_and_a_conversion():
         "0: 8% of filters have an opposite partner (random: 0.0%): to_crelu(mode='merge') would save 28 weights"
     )
     assert pair.evidence["saved"] == 27 + 1
-    assert pair.suggestion == "to_crelu(model, example, layers=['0'], mode='merge')"
-    assert found["0", "dead"].suggestion == "to_crelu(model, example, layers=['0'], mode='expand')"
-    assert found["0", "always on"].suggestion == "to_geometric(model, example, layers=['0'])"
-    assert found["0", "dead"].sentence.startswith("0: 1 of 24 units are dead on 4096 inputs")
+    assert pair.suggestion == Suggestion("to_crelu", ("0",), "merge")
+    assert found["0", "dead"].suggestion == Suggestion("to_crelu", ("0",), "expand")
+    assert found["0", "always on"].suggestion == Suggestion("to_geometric", ("0",))
+    assert found["0", "dead"].sentence == (
+        "0: 1 of 24 units are dead on 64 images x 64 positions (at 95%, active on less than 5.7% of images): "
+        "to_crelu(mode='expand') would give them their other phase"
+    )
 
 
 def test_nearly_linear_units_are_found():
@@ -186,7 +188,7 @@ def test_every_measure_is_available():
         nn.Linear(144, 2),
     )
     data = torch.randn(8, 3, 8, 8)
-    found = examine(net, data[:2], data.split(4), measures=ALL)
+    found = examine(net, data[:2], data.split(4), measures=MEASURES)
     first, second = found.layers
     assert float(first.reconstruction.max()) < 1e-3
     assert 0.5 < float(second.reconstruction.min()) < 1
@@ -291,3 +293,22 @@ def test_importing_the_package_needs_torch_and_numpy_only():
     code = "import sys, relucid.inspect; print([m for m in ('plotly', 'rich', 'scipy', 'sklearn') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_a_rectification_of_the_input_is_examined_though_no_weight_feeds_it():
+    net = nn.Sequential(nn.ReLU(), nn.Linear(4, 2))
+    layer = examine(net, torch.randn(50, 4), measures=MEASURES.keys() - {"invariance"})["0"]
+    assert layer.activity.inputs == 50
+    assert layer.boundary is layer.reconstruction is None
+
+
+def test_a_single_rectified_number_does_no_harm():
+    net = nn.Linear(4, 2)
+    net.forward = lambda x: torch.relu(nn.functional.linear(x, net.weight).sum())
+    (layer,) = examine(net, torch.randn(50, 4)).layers
+    assert (layer.rectified.units, layer.activity) == (1, None)
+
+
+def test_an_examination_prints_as_its_summary():
+    found = examine(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(40, 3))
+    assert str(found) == found.summary()

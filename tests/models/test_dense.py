@@ -96,6 +96,25 @@ def test_alpha_scales_what_each_predecessor_contributes(weights, activation):
     torch.testing.assert_close(changed, layer(without))
 
 
+@pytest.mark.parametrize("norm", ["batch", "none"])
+@pytest.mark.parametrize("name", ["structure/agdnet40", "structure/agdnet121"])
+def test_twice_the_alphas_of_a_layer_make_twice_its_output(name, norm):
+    net = create(name, norm=norm, num_classes=5, width=0.1).double()
+    layer = net.denseblock1[2]
+    for module in layer.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eps = 1e-18  # a larger one keeps batch norm from cancelling a factor entirely
+        elif isinstance(module, nn.Conv2d) and module.bias is not None:
+            assert not module.bias.any()  # a bias stands outside the sum of Eq. 21
+    x = torch.randn(2, layer.conv1.conv.in_channels, 8, 8, dtype=torch.float64)
+    once = layer(x)
+    with torch.no_grad():
+        for module in layer.modules():
+            if isinstance(module, PairwiseConv2d):
+                module.alpha.mul_(2)
+    torch.testing.assert_close(layer(x), 2 * once, rtol=1e-12, atol=1e-12)
+
+
 def test_alpha_is_not_decayed():
     net = create("structure/agdnet40", num_classes=10, width=0.25)
     _, kept = parameter_groups(net, 1e-4)
@@ -104,7 +123,8 @@ def test_alpha_is_not_decayed():
     assert alphas <= {id(p) for p in kept["params"]}
 
 
-def test_dropout_stands_behind_every_convolution_of_a_block():
+def test_dropout_follows_every_convolution_but_the_first():
     net = create("structure/densenet40", dropout=0.2, num_classes=10, width=0.25)
-    assert sum(isinstance(m, nn.Dropout) and m.p == 0.2 for m in net.modules()) == 36
+    assert sum(isinstance(m, nn.Dropout) and m.p == 0.2 for m in net.modules()) == 38
     assert list(dict(net.denseblock1[0].named_children())) == ["norm1", "act1", "conv1", "dropout"]
+    assert list(dict(net.transition2.named_children())) == ["norm", "act", "conv", "dropout", "pool"]

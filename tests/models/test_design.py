@@ -37,8 +37,8 @@ def test_a_design_survives_json_and_can_be_a_key(design):
 
 
 @given(designs, designs)
-def test_over_keeps_what_is_chosen_and_takes_the_rest(first, second):
-    both = first.over(second)
+def test_with_defaults_keeps_what_is_chosen_and_takes_the_rest(first, second):
+    both = first.with_defaults(second)
     for name in CHOICES:
         chosen = getattr(first, name)
         assert getattr(both, name) == (getattr(second, name) if chosen is None else chosen)
@@ -59,10 +59,10 @@ def test_a_design_is_frozen_and_prints_its_choices():
     [
         (
             {"activation": "creul"},
-            "activation 'creul' is unknown, did you mean 'crelu' or 'relu'.*: give one of relu",
+            "activation is one of relu, avr, crelu, leaky_crelu, sigmoid, not 'creul', did you mean 'crelu'",
         ),
-        ({"weights": 3}, "weights 3 is unknown: give one of standard, weightnorm, geometric"),
-        ({"norm": "layer"}, "norm 'layer' is unknown.*: give one of none, batch, mean, input_mean"),
+        ({"weights": 3}, "weights is one of standard, weightnorm, geometric, not 3$"),
+        ({"norm": "layer"}, "norm is one of none, batch, mean, input_mean, activation_mean, not 'layer'$"),
         ({"propagation": "heavyball"}, "did you mean 'heavy_ball'"),
         ({"weights": "weightnorm", "norm": "batch"}, "batch norm cancels the length that weightnorm learns"),
     ],
@@ -80,5 +80,5 @@ def test_an_unknown_field_is_refused():
 
 
 def test_an_unknown_rule_is_refused():
-    with pytest.raises(ValueError, match="rule 'HevyBall' is unknown, did you mean 'HeavyBall'"):
+    with pytest.raises(ValueError, match=r"a rule is one of .*, not 'HevyBall', did you mean 'HeavyBall'"):
         Design.from_dict({"propagation": {"rule": "HevyBall"}})

@@ -16,6 +16,7 @@ from relucid.models.registry import BACKBONES
 SMALL = {
     "mlp": ({"in_channels": 5, "hidden": (6, 6, 6)}, None),
     "feedforward": ({"depth": 4}, None),
+    "alexnet": ({"width": 0.05}, 95),
     "convpool": ({"width": 0.05}, 16),
     "vgg16": ({"width": 0.05}, 32),
     "vgg6": ({"width": 0.04}, 8),
@@ -151,6 +152,18 @@ def tools(*slow):
     ]
 
 
+SLOW_TO_COMPILE = (
+    "alexnet",
+    "all_cnn_b",
+    "convpool",
+    "densenet121",
+    "resnet18",
+    "resnet20",
+    "resnet50",
+    "vgg16",
+)
+
+
 @pytest.mark.parametrize("name, design", tools("densenet121", "resnet50"))
 def test_networks_can_be_exported(name, design):
     net, shape = small(name, design)
@@ -160,9 +173,7 @@ def test_networks_can_be_exported(name, design):
     torch.testing.assert_close(program.module()(x), net(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "name, design", tools("densenet121", "resnet50", "resnet20", "resnet18", "vgg16", "all_cnn_b", "convpool")
-)
+@pytest.mark.parametrize("name, design", tools(*SLOW_TO_COMPILE))
 def test_networks_can_be_compiled_without_a_graph_break(name, design):
     net, shape = small(name, design)
     x = torch.randn(3, *shape)

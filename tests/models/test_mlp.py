@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from relucid.models import create
-from relucid.nn.rules import momentum
+from relucid.nn.rules import momentum, nesterov_weights
 
 
 def layer(net, k, x):
@@ -39,12 +39,33 @@ def agd2(T, x, depth):
     return x
 
 
-@pytest.mark.parametrize("algorithm", [gd, hb, agd, agd2])
+def agd2_latest(T, x, depth):
+    h, xs = nesterov_weights(depth).tolist(), [x]
+    for k in range(depth):
+        xs.append(xs[k] + sum(h[k][j] * (T(k, xs[j]) - xs[j]) for j in range(k + 1)))
+    return xs[-1]
+
+
+@pytest.mark.parametrize("algorithm", [gd, hb, agd, agd2, agd2_latest])
 def test_the_networks_of_section_5_3_iterate_their_algorithm(algorithm):
-    net = create(f"structure/fc-{algorithm.__name__}", num_classes=6, depth=7).double()
+    name = algorithm.__name__.replace("_", "-")
+    net = create(f"structure/fc-{name}", num_classes=6, depth=7).double()
     x = torch.randn(3, 6, dtype=torch.float64)
     expected = algorithm(lambda k, x: layer(net, k, x), x, 7)
     torch.testing.assert_close(net(x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_agd2_with_kept_layers_is_agd_with_an_extrapolated_output():
+    kept = create("structure/fc-agd2", num_classes=6, depth=7).double()
+    x = torch.randn(3, 6, dtype=torch.float64)
+    outputs = []
+    for depth in (6, 7):
+        shorter = create("structure/fc-agd", num_classes=6, depth=depth).double()
+        shorter.load_state_dict(kept.state_dict(), strict=False)
+        outputs.append(shorter(x))
+    before, last = outputs
+    beta = momentum(7)[-1]
+    torch.testing.assert_close(kept(x), last + beta * (last - before), rtol=1e-12, atol=1e-12)
 
 
 def test_an_mlp_is_what_it_says():

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from relucid.models import create, names
-from relucid.nn import AVR, CReLU, GeometricConv2d
+from relucid.nn import AVR, CReLU, GeometricConv2d, MeanNorm
 
 # Rows of crelu Tables S2 to S13: kernel, inputs, filters, stride, padding, activation.
 R, A, C = "ReLU", "AVR", "CReLU"
@@ -57,7 +58,8 @@ CRELU_TABLES = {
 
 
 def on_meta(name, num_classes, **choices):
-    return create(name, num_classes=num_classes, **choices).to("meta").eval()
+    with torch.device("meta"):
+        return create(name, num_classes=num_classes, **choices).eval()
 
 
 def count(net):
@@ -100,9 +102,29 @@ DROPOUT = {1: 0.3, 3: 0.4, 5: 0.4, 6: 0.4, 8: 0.4, 9: 0.4, 11: 0.4, 12: 0.4, 13:
 
 
 @pytest.mark.parametrize(
+    "name, replaced",
+    [
+        ("crelu/vgg16-avr-conv1", [1]),
+        ("crelu/vgg16-avr-conv1,3", [1, 3]),
+        ("crelu/vgg16-avr-conv1,3,5", [1, 3, 5]),
+        ("crelu/vgg16-avr-all", range(1, 14)),
+    ],
+)
+def test_avr_in_vgg_replaces_relu_and_nothing_else(name, replaced):
+    baseline, net = on_meta("crelu/vgg16-baseline", 10), on_meta(name, 10)
+    activations = [row[-1] for row in rows_of(net)]
+    assert activations == [A if k in replaced else R for k in range(1, 14)]
+    assert [row[:-1] for row in rows_of(net)] == [row[:-1] for row in rows_of(baseline)]
+    assert list(net.state_dict()) == list(baseline.state_dict())
+    assert list(dict(net.named_children())) == list(dict(baseline.named_children()))
+
+
+@pytest.mark.parametrize(
     "name, halved, dropout",
     [
         ("crelu/vgg16-baseline", [], {}),
+        ("crelu/vgg16-conv2", [2], {}),
+        ("crelu/vgg16-conv4", [4], {}),
         ("crelu/vgg16-conv1", [1], {1: 0.1}),
         ("crelu/vgg16-conv1,3", [1, 3], {1: 0.1, 3: 0.2}),
         ("crelu/vgg16-conv1,3,5", [1, 3, 5], {1: 0.1, 3: 0.2, 5: 0.2, 6: 0.2}),
@@ -151,6 +173,14 @@ COUNTS = {
     "gmp/resnet50-bn": 25_557_032,
     "gmp/resnet50-gmp": RESNET50_WEIGHTS + RESNET50_UNITS + RESNET50_OUTPUT,
     "gmp/resnet50-gmp-imn": RESNET50_WEIGHTS + RESNET50_UNITS + RESNET50_OUTPUT,
+    # the authors': no learned shift after a mean-only norm, and nothing else changes in number
+    "gmp/vgg6-wn-mbn-authors": VGG6_WEIGHTS + VGG6_UNITS + VGG6_OUTPUT + 1000,
+    "gmp/vgg6-bn-authors": VGG6_WEIGHTS + 2 * VGG6_UNITS + VGG6_OUTPUT,
+    "gmp/vgg6-gmp-imn-authors": VGG6_WEIGHTS + VGG6_UNITS + VGG6_OUTPUT,
+    "gmp/resnet50-wn-mbn-authors": RESNET50_WEIGHTS + RESNET50_UNITS + RESNET50_OUTPUT + 1000,
+    "gmp/resnet50-bn-authors": 25_557_032,
+    "gmp/resnet50-gmp-imn-authors": RESNET50_WEIGHTS + RESNET50_UNITS + RESNET50_OUTPUT,
+    "alexnet": 61_100_840,
     "resnet18": 11_689_512,
     "resnet34": 21_797_672,
     "resnet50": 25_557_032,
@@ -158,8 +188,8 @@ COUNTS = {
     "structure/resnet34": 21_797_672,
     "structure/hbnet34": 21_797_672,
     "structure/densenet121": 7_978_856,
-    # alpha: one a pair, but none in the first layer of a block, where it is a scale that batch norms cancel
-    "structure/agdnet121": 7_978_856 + sum(n * (n + 1) // 2 - 1 for n in (6, 12, 24, 16)),
+    # alpha: one per pair and one per bottleneck, but none in a block's first layer, where batch norms cancel it
+    "structure/agdnet121": 7_978_856 + sum(n * (n + 1) // 2 - 1 + n - 1 for n in (6, 12, 24, 16)),
 }
 CIFAR_COUNTS = {
     "structure/resnet56": 853_018,
@@ -187,7 +217,10 @@ def test_mlp1_has_100_hidden_units(method, parameters):
     assert net.fc1.out_features == 100
 
 
-@pytest.mark.parametrize("algorithm, paths", [("gd", 1), ("hb", 1), ("agd", 1), ("agd2", 1), ("admm", 2)])
+@pytest.mark.parametrize(
+    "algorithm, paths",
+    [("gd", 1), ("hb", 1), ("agd", 1), ("agd2", 1), ("agd2-latest", 1), ("admm", 2)],
+)
 def test_the_networks_of_section_5_3_are_k_layers_of_100_sigmoids(algorithm, paths):
     net = on_meta(f"structure/fc-{algorithm}", 100, depth=30)
     assert count(net) == paths * 30 * (100 * 100 + 100)
@@ -206,19 +239,21 @@ def test_an_admm_network_has_two_paths_and_a_dmrnet_too():
 @pytest.mark.parametrize("name", [name for name in names() if "/" in name])
 def test_outputs_have_a_number_for_each_class(name):
     classes = 100 if "/fc" in name else 7
-    net = create(name, num_classes=classes, **({"in_channels": 8} if "mlp" in name else {})).eval()
-    # Directions of geometric layers are computed by a branch on their values, which the meta device does not have.
-    device = "cpu" if net.design.weights == "geometric" else "meta"
+    choices = {"in_channels": 8} if "mlp" in name else {}
+    net = on_meta(name, classes, **choices)
+    if net.design.weights == "geometric":  # its directions are computed by a branch on values
+        net = create(name, num_classes=classes, width=0.1, **choices).eval()
+    x = torch.zeros(2, *net.input_shape, device=next(net.parameters()).device)
     with torch.no_grad():
-        assert net.to(device)(torch.zeros(2, *net.input_shape, device=device)).shape == (2, classes)
+        assert net(x).shape == (2, classes)
 
 
 def test_every_published_variant_is_there():
     papers = [name.split("/")[0] for name in names() if "/" in name]
     assert {paper: papers.count(paper) for paper in papers} == {
-        "crelu": 5 + 4 + 9,
-        "gmp": 6 + 6 + 4,
-        "structure": 5 + 17,
+        "crelu": 5 + (4 + 2 + 4) + 9,
+        "gmp": (6 + 6 + 4) + (6 + 3 + 4),
+        "structure": 6 + 17,
     }
 
 
@@ -226,6 +261,69 @@ def test_gmp_rectifies_inside_its_layers_and_imn_is_before_all_but_the_first():
     net = on_meta("gmp/vgg6-gmp-imn", 1000)
     assert all(isinstance(net.get_submodule(f"conv{k}").activation, nn.ReLU) for k in range(1, 7))
     assert [name for name, _ in net.named_children() if "imn" in name] == [f"imn{k}" for k in range(2, 7)]
+
+
+def test_the_authors_vgg6_is_centred_after_every_activation_so_before_max_pools_and_the_output():
+    layers = [name for name, _ in on_meta("gmp/vgg6-gmp-imn-authors", 1000).named_children()]
+    assert layers == [
+        *("conv1", "imn1", "conv2", "imn2", "pool1"),
+        *("conv3", "imn3", "conv4", "imn4", "pool2"),
+        *("conv5", "imn5", "conv6", "imn6", "pool3"),
+        *("avgpool", "flatten", "fc7"),
+    ]
+
+
+def test_the_authors_residual_blocks_are_centred_after_the_sum_and_not_before_it():
+    net = on_meta("gmp/resnet50-gmp-imn-authors", 1000)
+    norms = [name for name, module in net.named_modules() if isinstance(module, MeanNorm)]
+    inside = [name for name in norms if "imn" in name]
+    sums = [name for name in norms if "after" in name]
+    assert len(inside) == 1 + 2 * 16  # none after conv3, which is added
+    assert len(sums) == 16
+    assert len(norms) == len(inside) + len(sums)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name.endswith("-authors")])
+def test_the_authors_norms_have_their_frameworks_momentum_and_eps_and_no_learned_shift(name):
+    net = on_meta(name, 10, **({"in_channels": 8} if "mlp" in name else {}))
+    for module in net.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            assert (module.momentum, module.eps) == (0.01, 1e-3)
+        elif isinstance(module, MeanNorm):
+            assert (module.momentum, module.bias) == (0.01, None)
+
+
+def test_alexnet_has_torchvisions_names_and_shapes():
+    with torch.device("meta"):
+        net = create("alexnet", num_classes=1000)
+    shapes = {0: (64, 3, 11, 11), 3: (192, 64, 5, 5), 6: (384, 192, 3, 3), 8: (256, 384, 3, 3)}
+    features = {f"features.{k}": shape for k, shape in {**shapes, 10: (256, 256, 3, 3)}.items()}
+    sizes = {1: (4096, 9216), 4: (4096, 4096), 6: (1000, 4096)}
+    layers = {**features, **{f"classifier.{k}": shape for k, shape in sizes.items()}}
+    expected = {}
+    for name, shape in layers.items():
+        expected |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    assert {key: tuple(value.shape) for key, value in net.state_dict().items()} == expected
+    assert net(torch.zeros(2, 3, 224, 224, device="meta")).shape == (2, 1000)
+
+
+def test_alexnet_computes_what_torchvisions_computes():
+    net = create("alexnet", num_classes=5, width=0.05).double().eval()
+    weights = {key: torch.randn_like(value) * 0.1 for key, value in net.state_dict().items()}
+    net.load_state_dict(weights)
+
+    def layer(apply, x, name, *arguments):
+        return apply(x, weights[f"{name}.weight"], weights[f"{name}.bias"], *arguments)
+
+    x = torch.randn(2, 3, 95, 95, dtype=torch.float64)
+    y = F.max_pool2d(layer(F.conv2d, x, "features.0", 4, 2).relu(), 3, 2)
+    y = F.max_pool2d(layer(F.conv2d, y, "features.3", 1, 2).relu(), 3, 2)
+    for k in (6, 8, 10):
+        y = layer(F.conv2d, y, f"features.{k}", 1, 1).relu()
+    y = F.adaptive_avg_pool2d(F.max_pool2d(y, 3, 2), 6).flatten(1)
+    for k in (1, 4):
+        y = layer(F.linear, y, f"classifier.{k}").relu()
+    torch.testing.assert_close(net(x), layer(F.linear, y, "classifier.6"), rtol=1e-12, atol=1e-12)
 
 
 def test_resnet50_under_gmp_and_imn_is_bare_before_additions_and_has_no_norm_on_skips():

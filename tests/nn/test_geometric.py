@@ -346,7 +346,7 @@ def negative(layer):
         (
             lambda: GeometricLinear(3, 3, init="ones"),
             ValueError,
-            "init must be 'one' or 'glorot', not 'ones'",
+            "init must be one of 'one', 'glorot', 'glorot_uniform', not 'ones'",
         ),
         (lambda: GeometricLinear(3, 3, dtype=torch.complex64), TypeError, "real floating-point type"),
         (

@@ -73,6 +73,15 @@ def test_residual_with_relu_after_the_sum_is_he_s_resnet():
     assert list(he.state_dict()) == list(stage("residual").state_dict())
 
 
+def test_each_sum_may_be_followed_by_a_module_of_its_own():
+    after = [nn.Linear(4, 4) for _ in range(3)]
+    net, x = Propagation([layer() for _ in range(3)], "residual", after=after), torch.randn(5, 4)
+    expected = x
+    for T, then in zip(net.transforms, after, strict=True):
+        expected = then(T(expected) + expected)
+    torch.testing.assert_close(net(x), expected)
+
+
 def test_learned_coefficients_are_exempt_from_weight_decay():
     net = stage(HeavyBall(learnable=True))
     _, exempt = parameter_groups(net, weight_decay=0.1)
@@ -210,6 +219,7 @@ def test_a_transform_that_changes_the_shape_is_refused(transform, options):
         ({"rule": "residual", "reversible": True}, "needs heavy ball with beta2 other than 0: only the term"),
         ({"rule": HeavyBall(beta2=0.0), "reversible": True}, "needs heavy ball with beta2 other than 0"),
         ({"rule": HeavyBall([1.0, 0.0]), "reversible": True}, "needs heavy ball with beta2 other than 0"),
+        ({"after": [nn.ReLU()]}, "after has 1 modules for 2 layers: give one, or one for each layer"),
         ({"after": relu, "reversible": True}, "allows no `after`: what follows the sum could not be undone"),
         (
             {"state_dtype": torch.float32, "reversible": True},

@@ -12,6 +12,7 @@ from relucid.nn.propagation import Propagation
 from relucid.nn.rules import (
     ADMM,
     HeavyBall,
+    LatestNesterov2,
     Nesterov,
     Nesterov2,
     RelaxedADMM,
@@ -193,7 +194,7 @@ def test_eq20(depth, data):
     for k in range(depth):
         shared = sum(alpha[k][t] * xs_[t] + beta[k][t] * xs[t] for t in range(k + 1))
         xs_, xs = [*xs_, T_[k](xs_[k]) + shared], [*xs, T[k](xs[k]) + shared]
-    close(Propagation(zip(T_, T, strict=True), RelaxedADMM(alpha, beta))(xs[0]), xs[-1])
+    close(Propagation(zip(T_, T, strict=True), RelaxedADMM(alpha, beta))(xs[0]), (xs_[-1] + xs[-1]) / 2)
 
 
 def test_residual_is_heavy_ball_with_beta2_zero():
@@ -211,13 +212,25 @@ def test_nesterov2_is_eq18_with_the_coefficients_of_eq5():
     close(Propagation(T, "nesterov2")(x), Propagation(T, RelaxedNesterov2())(x))
 
 
+def test_both_readings_of_eq13_agree_where_all_layers_are_one():
+    T, x = layers(1) * 7, state()
+    close(Propagation(T, LatestNesterov2())(x), Propagation(T, "nesterov2")(x))
+
+
+def test_the_latest_layer_is_applied_to_all_states():
+    T, xs, h = layers(5), [state()], nesterov_weights(5)
+    for k in range(5):
+        xs.append(xs[k] + sum(h[k, j] * (T[k](xs[j]) - xs[j]) for j in range(k + 1)))
+    close(Propagation(T, LatestNesterov2())(xs[0]), xs[-1])
+
+
 def test_relaxed_admm_is_dmrnet_by_default_and_not_eq14():
     T_, T, x = layers(4), layers(4), state()
     pairs = list(zip(T_, T, strict=True))
     left = right = x
     for a, b in pairs:
         left, right = a(left) + left / 2 + right / 2, b(right) + left / 2 + right / 2
-    close(Propagation(pairs, RelaxedADMM())(x), right)
+    close(Propagation(pairs, RelaxedADMM())(x), (left + right) / 2)
     assert not torch.allclose(Propagation(pairs, RelaxedADMM())(x), Propagation(pairs, ADMM())(x))
 
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
+from relucid.studies.crelu.measures import LAYERS
+from relucid.studies.merge import SHARES
 
 from relucid.report import crelu
 from relucid.studies import Outcome, Store, find, plan, table
-from relucid.studies.crelu.measures import LAYERS
-from relucid.studies.merge import SHARES
 
 
 def outcome(config):

@@ -1,4 +1,7 @@
+import re
 import shlex
+from html import unescape
+from itertools import pairwise
 
 import pytest
 import torch
@@ -76,38 +79,101 @@ def test_words_count_units_and_pairs(found, values):
     )
 
 
-def test_each_finding_comes_with_the_command_that_addresses_it(found):
+def test_each_conversion_comes_with_one_command_for_all_its_layers(found):
     subject = Subject("net.py:build", checkpoint="my weights.pt", example="1,3,8,8", data="x.npy")
-    commands = [shlex.split(command) for _, command in remedies(found.findings, subject) if command]
+    commands = [shlex.split(command) for command, _ in remedies(found, subject) if command]
     for command in commands:
         assert command[:3] == ["relucid", "convert", "net.py:build"]
         assert command[3:7] == ["--checkpoint", "my weights.pt", "--example", "1,3,8,8"]
     told = {
-        (command[command.index("--to") + 1], command[command.index("--layers") + 1]) for command in commands
+        command[command.index("--to") + 1]: {after for word, after in pairwise(command) if word == "--layers"}
+        for command in commands
     }
-    assert {("merge", "0"), ("crelu", "4"), ("geometric", "4")} <= told
+    assert told.keys() == {"merge", "crelu", "geometric"}
+    assert told["merge"] == {"0"}
+    assert "4" in told["crelu"] & told["geometric"]
+    assert {command[-1] for command in commands} == {f"converted-{to}" for to in told}
     assert {command[command.index("--to") + 1] for command in commands if "--data" in command} == {"merge"}
 
 
-def test_the_commands_convert_the_layers_that_were_found(found, network, relucid, tmp_path, monkeypatch):
+def planted(network):
+    """The network with dead units, units that are never off, and opposite pairs in its first layers."""
+    layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)][:4]
+    norms = {name: m for name, m in network.named_modules() if isinstance(m, nn.BatchNorm2d)}
+    for layer in layers:
+        half = len(layer.weight) // 2
+        layer.weight.data[half:] = -layer.weight.data[:half]
+    for layer in [*norms.values()] or layers:
+        layer.bias.data[:2], layer.bias.data[2:4] = -90.0, 90.0
+    return network.eval()
+
+
+class Block(nn.Module):
+    """A residual block, as it is usually written: one ReLU, in place, for all sums."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)
+        self.conv2, self.bn2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        return self.relu(y + self.downsample(x))
+
+
+class Fire(nn.Module):
+    """A SqueezeNet block: its names hold those of conversions, its ReLUs are functions."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.squeeze = nn.Conv2d(inputs, 8, 1)
+        self.expand1x1, self.merge3x3 = nn.Conv2d(8, outputs, 1), nn.Conv2d(8, outputs, 3, padding=1)
+
+    def forward(self, x):
+        x = torch.relu(self.squeeze(x))
+        return torch.cat([torch.relu(self.expand1x1(x)), torch.relu(self.merge3x3(x))], 1)
+
+
+def head(channels):
+    return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 5)
+
+
+NETWORKS = {
+    "residual": lambda: nn.Sequential(Block(3, 8), Block(8, 8), *head(8)),
+    "squeeze": lambda: nn.Sequential(Fire(3, 8), Fire(16, 8), *head(16)),
+    "vgg": lambda: nn.Sequential(
+        *(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU()),
+        *(nn.Flatten(), nn.Linear(8 * 16, 12), nn.ReLU6(), nn.Linear(12, 6), nn.LeakyReLU(), nn.Linear(6, 2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_suggested_command_of_a_page_runs_and_converts(name, relucid, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    network = planted(NETWORKS[name]())
     torch.save(network, "net.pt")
     (tmp_path / "net.py").write_text("import torch\nbuild = torch.load('net.pt', weights_only=False)")
-    told = [
-        command
-        for _, command in remedies(found.findings, Subject("net.py:build", example="9,3,8,8"))
-        if command
-    ]
-    for number, command in enumerate(told):
-        status, shown, complaint = relucid(*shlex.split(command)[1:-1], str(number))
+    found = examine(network, torch.randn(40, 3, 8, 8))
+    page = examination_page(found, Subject("net.py:build", example="9,3,8,8"))
+    commands = re.findall(r"<pre>(relucid convert .*)", page)
+    assert len(commands) == 3
+    for command in commands:
+        words = shlex.split(unescape(command))
+        status, shown, complaint = relucid(*words[1:])
         assert status == 0, complaint
         assert "changed: " in shown
+        assert (tmp_path / words[-1] / "conversion.json").is_file()
 
 
-def test_findings_of_one_remedy_are_told_together(found):
-    together = [sentences for sentences, _ in remedies(found.findings, Subject("net:build"))]
-    assert sum(map(len, together)) == len(found.findings)
-    assert max(map(len, together)) >= 2
+def test_no_finding_is_left_out_and_those_of_one_remedy_are_told_together(found):
+    groups = [sentences for _, sentences in remedies(found, Subject("net:build"))]
+    assert sorted(sentence for group in groups for sentence in group) == sorted(
+        finding.sentence for finding in found.findings
+    )
+    assert max(map(len, groups)) >= 2
 
 
 def test_filters_of_images_are_drawn_beside_their_partners(found):

@@ -1,10 +1,10 @@
 import pytest
+from relucid.studies.structure import STUDIES
+from relucid.studies.together import STUDY as TOGETHER
 
 from relucid.report import structure
 from relucid.studies import Store, run, table
 from relucid.studies.plan import function_of
-from relucid.studies.structure import STUDIES
-from relucid.studies.together import STUDY as TOGETHER
 
 NAMED = {study.name: study for study in (*STUDIES, TOGETHER)}
 

@@ -1,13 +1,13 @@
 import pytest
 import torch
-
-from relucid.models import create
-from relucid.studies import plan, run, table
 from relucid.studies.crelu import STUDIES, convpool, imagenet, learned, random, vgg
 from relucid.studies.crelu.measures import LAYERS, measured, random_mu
 from relucid.studies.crelu.pictures import pictures
-from relucid.studies.table import Cell, Table
 from relucid.studies.words import difference
+
+from relucid.models import create
+from relucid.studies import plan, run, table
+from relucid.studies.table import Cell, Table
 
 BY_NAME = {study.name: study for study in STUDIES}
 

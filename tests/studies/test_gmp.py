@@ -4,15 +4,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from relucid.studies.gmp import STUDIES, evolution, images, perturbation, rates, uci
+from relucid.studies.gmp.evolution import ADAM
+from relucid.studies.gmp.problems import METHODS, PROBLEMS, Problem, trials
 
-from relucid.data import Data, Part
+from relucid.data import Data, Split
 from relucid.data.tables import UCI
 from relucid.inspect import BoundaryTracker
 from relucid.models import create
 from relucid.studies import Cell, Table, find, plan, run, table
-from relucid.studies.gmp import STUDIES, evolution, images, perturbation, rates, uci
-from relucid.studies.gmp.evolution import ADAM
-from relucid.studies.gmp.problems import METHODS, PROBLEMS, Problem, trials
 from relucid.train import Plateau
 from relucid.train.ensemble import BETA1, BETA2
 
@@ -110,7 +110,7 @@ def toy(split):
     """A line with noise; every example has its own number as input."""
     generator = torch.Generator().manual_seed(split)
     x = torch.arange(40.0, dtype=torch.float64).unsqueeze(1)[torch.randperm(40, generator=generator)]
-    whole = Part(x, x / 10 + 0.1 * torch.randn(40, 1, generator=generator, dtype=torch.float64))
+    whole = Split(x, x / 10 + 0.1 * torch.randn(40, 1, generator=generator, dtype=torch.float64))
     return Data(whole.take(range(32)), whole.take(range(32, 40)))
 
 
@@ -168,10 +168,10 @@ def test_each_split_has_the_rate_that_validates_best(monkeypatch):
 def test_a_watch_sees_what_a_tracker_sees_in_a_loop(method, features, batch_size):
     generator = torch.Generator().manual_seed(0)
     parts = [
-        Part(*torch.randn(2, 20, features, generator=generator, dtype=torch.float64).split(1))
+        Split(*torch.randn(2, 20, features, generator=generator, dtype=torch.float64).split(1))
         for _ in range(3)
     ]
-    parts = [Part(part.inputs[0], part.targets[0, :, :1]) for part in parts]
+    parts = [Split(part.inputs[0], part.targets[0, :, :1]) for part in parts]
     problem = Problem(
         lambda split: Data(parts[split], parts[split]),
         TOY.loss,

@@ -1,12 +1,12 @@
 import pytest
 import torch
+from relucid.studies.merge import LAYERS, MERGE, MERGE_DATA, PRUNE, PRUNE_DATA, SHARES, STUDIES, label, pruned
+from relucid.studies.merge import _parameters_left as parameters_left
 from torch import nn
 
 from relucid.convert import fuse
 from relucid.models import create
 from relucid.studies import run, table
-from relucid.studies.merge import LAYERS, MERGE, MERGE_DATA, PRUNE, PRUNE_DATA, SHARES, STUDIES, label, pruned
-from relucid.studies.merge import _parameters_left as parameters_left
 from relucid.studies.table import Cell, Table
 
 (STUDY,) = STUDIES

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from relucid.studies.crelu import STUDIES
 from relucid.studies.crelu.random import POOLED
 

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from relucid.studies.gmp.images import RESNET50, VGG6
 from relucid.studies.gmp.problems import BEST_RATES, METHODS, RATES
 from relucid.studies.gmp.uci import UCI

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 from relucid.studies.structure import STUDIES
 
 NAMED = {study.name: study for study in STUDIES}

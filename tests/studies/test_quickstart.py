@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-
 from relucid.report.quickstart import figures
-from relucid.studies import Cell, Store, Table, find, run, table
 from relucid.studies.quickstart import UNCHANGED, Digits
+
+from relucid.studies import Cell, Store, Table, find, run, table
 
 STUDY = find("quickstart")
 

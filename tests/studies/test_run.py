@@ -7,13 +7,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import BrokenExecutor, Future
+from functools import partial
 
 import pytest
 import torch
 
-from relucid.studies import Column, Result, Run, Store, Study, run, table
-from relucid.studies.executors import cores, pool
-from relucid.studies.run import execute
+from relucid.studies import Result, Run, Store, find, plan, run, table
+from relucid.studies.executors import pool
+from relucid.studies.run import _Work, execute
 from relucid.train import DivergedError, Machine
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -104,24 +106,14 @@ def test_a_run_function_may_take_the_machine_and_return_more_than_metrics(tmp_pa
     assert (tmp_path / "seen").exists()
 
 
-def test_a_run_function_can_be_named_by_where_it_is_imported_from(tmp_path):
-    study = Study("roots", "", "relucid.data:levy_function", rows={"a": {}}, columns={"c": Column("c")})
-    run(study, store=tmp_path, jobs=1)
-    assert "failed" in table(study, store=tmp_path).cells["a", "c"].states
-    missing = Study("roots", "", "no.such:thing", rows={"a": {}}, columns={"c": Column("c")})
-    run(missing, store=tmp_path, jobs=1, seeds=1)
-    (record,) = table(missing, store=tmp_path, seeds=1).runs
-    assert "the run function 'no.such:thing' cannot be imported" in record["error"]
-
-
-def test_ctrl_c_keeps_what_is_finished_and_lets_the_rest_be_claimed(load_study, tmp_path):
+def test_ctrl_c_keeps_what_is_finished_and_lets_the_rest_be_leased(load_study, tmp_path):
     study, store = load_study(extra="if config['x'] == 2: raise KeyboardInterrupt"), tmp_path / "runs"
     with pytest.raises(KeyboardInterrupt):
         run(study, store=store, jobs=1)
     assert len(values(study, store)["1", "value"]) == 1
     opened = Store(store)
     for name in (tmp_path / "runs" / "work").iterdir():
-        assert opened.claim(name.name) is not None
+        assert opened.lease(name.name) is not None
 
 
 def test_processes_give_what_one_process_gives(load_study, tmp_path):
@@ -131,10 +123,39 @@ def test_processes_give_what_one_process_gives(load_study, tmp_path):
     assert values(study, tmp_path / "one") == values(study, tmp_path / "two")
 
 
-def test_workers_share_the_cores():
-    with pool("local", jobs=2) as workers:
-        threads = workers.submit(torch.get_num_threads).result()
-    assert threads == max(1, cores() // 2)
+SUMS = """
+import torch
+from relucid.studies import Column, Study
+
+def run(config):
+    numbers = torch.rand(1_000_003, generator=torch.Generator().manual_seed(config["seed"]))
+    return {"sum": numbers.sum().item(), "threads": torch.get_num_threads()}
+
+study = Study("sums", "", run, rows={"a": {}}, columns={"sum": Column("sum"), "threads": Column("threads")})
+"""
+
+
+def test_results_are_equal_to_the_bit_whatever_the_number_of_jobs(tmp_path):
+    (tmp_path / "sums.py").write_text(SUMS)
+    study, usual = find(str(tmp_path / "sums.py")), torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        run(study, store=tmp_path / "one", jobs=1)
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(usual)
+    run(study, store=tmp_path / "two", jobs=2)
+    assert values(study, tmp_path / "one") == values(study, tmp_path / "two")
+    assert values(study, tmp_path / "one")["a", "threads"] == (1, 1, 1)
+    assert {record["environment"]["threads"] for record in table(study, store=tmp_path / "two").runs} == {1}
+
+
+def test_a_run_may_have_more_threads_and_says_how_many():
+    def function(config):
+        return {"threads": torch.get_num_threads()}
+
+    outcome = execute(function, Run("f", {}), Machine(), threads=2)
+    assert (outcome.metrics["threads"], outcome.environment["threads"]) == (2, 2)
 
 
 def test_an_unknown_backend_is_refused():
@@ -149,6 +170,66 @@ def test_a_worker_that_dies_is_replaced_and_its_run_done_again(load_study, tmp_p
     run(study, store=tmp_path / "runs", jobs=2)
     assert (tmp_path / "log.died").exists()
     assert [len(found) for found in values(study, tmp_path / "runs").values()] == [2, 2, 2]
+
+
+def test_a_death_counts_for_the_run_that_caused_it(load_study, tmp_path):
+    study, seen = load_study(rows=4, seeds=1), {}
+    opened = Store(tmp_path / "runs")
+
+    def note(run, outcome):
+        seen[run.config["x"]] = outcome
+
+    def alone(function, run, machine):
+        future = Future()
+        if run.config["x"] == 2:
+            future.set_exception(BrokenExecutor("a process died"))
+        else:
+            future.set_result(function(run, machine))
+        return future
+
+    work = _Work(partial(execute, study.runner.function), plan(study), opened, Machine(), note)
+    work.do(_Shared(alone))
+    assert {x: outcome.state for x, outcome in seen.items()} == {
+        1: "finished", 2: "failed", 3: "finished", 4: "finished"
+    }  # fmt: skip
+    assert "its process died 3 times" in seen[2].error
+
+
+class _Shared:
+    """Four workers that all end when the run with x = 2 is among theirs."""
+
+    size = 4
+
+    def __init__(self, alone):
+        self.alone, self.waiting = alone, []
+
+    def submit(self, function, run, machine):
+        self.waiting.append(Future())
+        if len(self.waiting) == 4:
+            for future in self.waiting:
+                future.set_exception(BrokenExecutor("a process died"))
+        return self.waiting[-1]
+
+
+def test_a_run_that_exits_has_failed_and_the_others_go_on(load_study, tmp_path):
+    study = load_study(extra="if config['x'] == 2: raise SystemExit(0)")
+    run(study, store=tmp_path / "runs", jobs=1)
+    cells = table(study, store=tmp_path / "runs").cells
+    assert [dict(cells[row, "value"].states) for row in "123"] == [
+        {"finished": 2}, {"failed": 2}, {"finished": 2}
+    ]  # fmt: skip
+    failed = [each for each in table(study, store=tmp_path / "runs").runs if each["state"] == "failed"]
+    assert all("SystemExit" in each["error"] for each in failed)
+
+
+@pytest.mark.slow
+def test_a_run_that_exits_at_once_fails_alone_among_four_at_a_time(load_study, tmp_path, log):
+    study = load_study(extra="if config['x'] == 2: os._exit(0)", rows=4, seeds=2, pause=0.5)
+    run(study, store=tmp_path / "runs", jobs=4)
+    cells = table(study, store=tmp_path / "runs").cells
+    assert [dict(cells[row, "value"].states) for row in "1234"] == [
+        {"finished": 2}, {"failed": 2}, {"finished": 2}, {"finished": 2}
+    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -168,7 +249,7 @@ def test_two_processes_share_the_work_and_do_nothing_twice(write_study, load_stu
     assert set(count_starts(log()).values()) == {1}
     assert len(count_starts(log())) == 12
     assert len({process for _, _, _, process in log()}) == 2
-    assert all(len(found) == 2 for found in values(load_study(rows=6, seeds=2), store).values())
+    assert all(len(found) == 2 for found in values(load_study(rows=6, seeds=2, pause=0.3), store).values())
 
 
 def test_workers_do_not_outlive_a_process_that_is_killed(write_study, tmp_path, log):
@@ -240,6 +321,6 @@ def test_twenty_kills_lose_nothing_repeat_nothing_and_change_nothing(write_study
 def test_a_worker_leaves_ctrl_c_to_its_parent():
     code = (
         "import os, signal; from relucid.studies.executors import _prepare_worker; "
-        "_prepare_worker(1, os.getppid()); os.kill(os.getpid(), signal.SIGINT); print('alive')"
+        "_prepare_worker(os.getppid()); os.kill(os.getpid(), signal.SIGINT); print('alive')"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "alive\n"

@@ -1,15 +1,19 @@
+import io
+import json
 import os
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from relucid.studies import Outcome, Run, Store, StoreError
-from relucid.studies import store as module
+from relucid.studies import Outcome, Run, Store, StoreError, built_in
+from relucid.studies import migrations as module
+from relucid.studies.arrays import packed
 
 RUN, OTHER = Run("f", {"a": 1}), Run("f", {"a": 2})
 
@@ -68,33 +72,33 @@ def test_a_run_is_put_as_a_whole_or_not_at_all(store):
     assert store.arrays(RUN.key) == {}
 
 
-def test_a_claim_is_had_by_one_at_a_time_and_outlives_no_process(store, tmp_path):
-    claim = store.claim(RUN.key)
+def test_a_lease_is_had_by_one_at_a_time_and_outlives_no_process(store, tmp_path):
+    lease = store.lease(RUN.key)
     other = Store(tmp_path / "runs")
-    assert other.claim(RUN.key) is None
-    assert other.claim(OTHER.key) is not None
-    claim.release()
-    again = other.claim(RUN.key)
+    assert other.lease(RUN.key) is None
+    assert other.lease(OTHER.key) is not None
+    lease.release()
+    again = other.lease(RUN.key)
     assert again is not None
     again.release()
     code = (
         "import sys, time; from relucid.studies import Store; "
-        "claim = Store(sys.argv[1]).claim(sys.argv[2]); print('claimed', flush=True); time.sleep(99)"
+        "lease = Store(sys.argv[1]).lease(sys.argv[2]); print('leased', flush=True); time.sleep(99)"
     )
     arguments = [sys.executable, "-c", code, str(tmp_path / "runs"), RUN.key]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "claimed\n"
-    assert store.claim(RUN.key) is None
+    assert process.stdout.readline() == "leased\n"
+    assert store.lease(RUN.key) is None
     process.kill()
     process.communicate()
-    assert store.claim(RUN.key) is not None
+    assert store.lease(RUN.key) is not None
 
 
-def test_the_directory_of_a_claim_stays_until_the_run_is_finished(store):
-    claim = store.claim(RUN.key)
-    (claim.directory / "last.ckpt").write_text("half")
-    claim.release()
-    again = store.claim(RUN.key)
+def test_the_directory_of_a_lease_stays_until_the_run_is_finished(store):
+    lease = store.lease(RUN.key)
+    (lease.directory / "last.ckpt").write_text("half")
+    lease.release()
+    again = store.lease(RUN.key)
     assert (again.directory / "last.ckpt").read_text() == "half"
     again.finish()
     assert not again.directory.exists()
@@ -110,6 +114,31 @@ def test_an_old_store_is_brought_up_to_date_with_all_it_holds(tmp_path, monkeypa
     assert second.get(RUN.key).metrics == {"error": 1.0}
     assert second.database.execute("SELECT place FROM run").fetchall() == [("here",)]
     assert second.database.execute("PRAGMA user_version").fetchone() == (len(module.MIGRATIONS),)
+
+
+def test_a_store_from_before_runners_had_names_keeps_its_runs_and_their_arrays(tmp_path):
+    functions = {"relucid.studies.gmp.images:run": "gmp/images", "my_study:run": "my_study:run"}
+    database = sqlite3.connect(tmp_path / "results.sqlite")
+    for statement in module.MIGRATIONS[0]:
+        database.execute(statement)
+    for function in functions:
+        text = json.dumps({"config": {"x": 1}, "function": function, "version": 1}, separators=(",", ":"))
+        values = (function, text, "finished", json.dumps({"error": 1.5}), "{}", None, "{}", "", 1.0)
+        database.execute(f"INSERT INTO run VALUES ({', '.join('?' * 9)})", values)
+        database.execute("INSERT INTO array VALUES (?, 'a', ?)", (function, packed(np.ones(2))))
+    database.execute("PRAGMA user_version = 1")
+    database.commit()
+    database.close()
+    opened = Store(tmp_path)
+    for runner in functions.values():
+        key = Run(runner, {"x": 1}).key
+        assert opened.get(key).metrics == {"error": 1.5}
+        assert opened.arrays(key)["a"].tolist() == [1.0, 1.0]
+    assert opened.database.execute("SELECT count(*) FROM run").fetchone() == (2,)
+
+
+def test_the_store_renames_every_function_that_was_ever_a_built_in_study_s():
+    assert set(module.RUNNERS.values()) == {study.runner.name for study in built_in().values()}
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
@@ -129,7 +158,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(tmp_path):
     database.execute("PRAGMA user_version = 9")
     database.close()
     with pytest.raises(
-        StoreError, match=r"written by a newer relucid \(schema 9, this one knows 1\): upgrade"
+        StoreError, match=r"written by a newer relucid \(schema 9, this one knows 3\): upgrade"
     ):
         Store(tmp_path)
     assert sqlite3.connect(tmp_path / "results.sqlite").execute("PRAGMA user_version").fetchone() == (9,)
@@ -171,6 +200,65 @@ def test_a_file_in_the_place_of_the_directory_or_the_database_is_told(tmp_path):
     (tmp_path / "results.sqlite").write_text("I am no database, and long enough to be looked at" * 100)
     with pytest.raises(StoreError, match="it is damaged or not a database: move it away"):
         Store(tmp_path)
+
+
+def test_a_store_that_is_only_read_is_not_made(tmp_path):
+    absent = Store(tmp_path / "absent", create=False)
+    assert (absent.get(RUN.key), absent.arrays(RUN.key), absent.runs("f")) == (None, {}, [])
+    assert not (tmp_path / "absent").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot use .*results.sqlite"):
+        Store(tmp_path / "file", create=False)
+
+
+def test_an_array_that_is_too_large_to_be_read_is_refused_before_it_takes_memory(store):
+    store.put(RUN, Outcome("finished", arrays={"zeros": np.zeros(2**22)}))  # 32 MB that fit into 32 kB
+    with pytest.raises(
+        StoreError, match=r"cannot read an array of run .*: it takes 33554432 bytes; at most 16777216"
+    ):
+        store.arrays(RUN.key)
+    assert store.arrays(RUN.key, limit=None)["zeros"].shape == (2**22,)
+
+
+@pytest.mark.parametrize("shape", [(2**40,), (3,)])
+def test_an_array_that_lies_about_its_size_is_refused(store, shape):
+    store.put(RUN, Outcome("finished", arrays={"a": np.zeros(4)}))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive, archive.open("array.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        file.write(b"12345678")
+    with store.database:
+        store.database.execute("UPDATE array SET data = ?", (buffer.getvalue(),))
+    with pytest.raises(StoreError, match="cannot read an array of run"):
+        store.arrays(RUN.key)
+    with pytest.raises(StoreError, match="cannot read an array of run"):
+        store.arrays(RUN.key, limit=2**50)
+
+
+def test_pickled_objects_are_refused(store):
+    store.put(RUN, Outcome("finished", arrays={"a": np.array([print], dtype=object)}))
+    with pytest.raises(StoreError, match="it holds objects; only numbers and text are read"):
+        store.arrays(RUN.key)
+
+
+def test_a_run_with_too_much_text_is_refused(store):
+    store.put(RUN, Outcome("failed", error="x" * (2**24 + 1)))
+    with pytest.raises(StoreError, match="bytes; at most 16777216 are read"):
+        store.get(RUN.key)
+
+
+def test_a_lease_is_had_though_its_directory_is_removed_again_and_again(store, monkeypatch):
+    removed, mkdir = [], Path.mkdir
+
+    def mkdir_and_remove(path, *args, **kwargs):
+        mkdir(path, *args, **kwargs)
+        if path.name == RUN.key and len(removed) < 5:
+            removed.append(path)
+            path.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", mkdir_and_remove)
+    assert store.lease(RUN.key) is not None
+    assert len(removed) == 5
 
 
 def test_many_processes_open_a_new_store_at_once(tmp_path):

@@ -2,18 +2,18 @@ import math
 
 import pytest
 import torch
-from torch.nn.functional import mse_loss
-
-from relucid.data import Data, Part
-from relucid.models import create
-from relucid.studies import Cell, Table, cells, plan, run, table
 from relucid.studies.structure import STUDIES
 from relucid.studies.structure.convergence import compare, count
 from relucid.studies.structure.depth import noise
 from relucid.studies.structure.images import build, load
+from torch.nn.functional import mse_loss
+
+from relucid.data import Data, Split
+from relucid.models import create
+from relucid.studies import Cell, Table, cells, plan, run, table
 
 NAMED = {study.name: study for study in STUDIES}
-IMAGES = Data(Part(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1)), None, 10)
+IMAGES = Data(Split(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1)), None, 10)
 
 
 def filled(name, value, scale="smoke", runs=3):
@@ -260,6 +260,7 @@ def test_the_share_of_runs_that_train_is_told_with_fisher_s_test():
 
 def test_a_run_that_diverges_has_not_trained(monkeypatch):
     from relucid.studies.structure import deep
+
     from relucid.train import DivergedError
 
     def diverge(config, machine):

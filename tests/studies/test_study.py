@@ -1,6 +1,6 @@
 import pytest
 
-from relucid.studies import Column, Scale, Study, cells, plan
+from relucid.studies import Column, Runner, Scale, Study, cells, plan
 from relucid.studies.plan import Run, merge
 
 
@@ -8,7 +8,7 @@ def study(**changes):
     settings = {
         "name": "s",
         "title": "",
-        "run": "m:f",
+        "run": print,
         "rows": {"a": {"model": {"name": "mlp", "width": 2}}, "b": {"model": {"width": 1}}},
         "columns": {
             "error": Column("error"),
@@ -88,12 +88,10 @@ def test_a_wrong_row_or_scale_is_told_with_the_nearest_names():
 def test_equal_configurations_are_the_same_run_however_they_are_written():
     one = Run("f", {"a": 1, "b": (1, 2.5), "c": {"x": None, "y": True}})
     assert one.key == Run("f", {"c": {"y": True, "x": None}, "b": [1.0, 2.5], "a": 1.0}).key
-    assert (
-        one.canonical == '{"config":{"a":1,"b":[1,2.5],"c":{"x":null,"y":true}},"function":"f","version":1}'
-    )
+    assert one.canonical == '{"config":{"a":1,"b":[1,2.5],"c":{"x":null,"y":true}},"runner":"f","version":1}'
 
 
-def test_another_function_version_or_value_is_another_run():
+def test_another_runner_version_or_value_is_another_run():
     keys = {
         Run("f", {"a": 1}).key,
         Run("g", {"a": 1}).key,
@@ -120,3 +118,26 @@ def test_merging_leaves_what_it_merges_alone():
     one, other = {"a": {"b": 1}}, {"a": {"c": 2}}
     assert merge(one, other) == {"a": {"b": 1, "c": 2}}
     assert one == {"a": {"b": 1}}
+
+
+def test_the_runs_of_a_runner_carry_its_name_and_version_wherever_its_function_lives():
+    def first(config):
+        return {"error": 1.0}
+
+    def second(config):
+        return {"error": 2.0}
+
+    one, moved, changed = (
+        {run.key for run in plan(study(run=runner))}
+        for runner in (Runner("lab/one", first), Runner("lab/one", second), Runner("lab/one", second, 2))
+    )
+    assert one == moved
+    assert not one & changed
+    assert {(run.runner, run.version) for run in plan(study(run=Runner("lab/one", first, 3)))} == {
+        ("lab/one", 3)
+    }
+
+
+def test_what_has_no_name_is_no_run_function():
+    with pytest.raises(TypeError, match="it must be a function, or a Runner that gives it a name"):
+        study(run="package.module:function")

@@ -27,7 +27,7 @@ def fill(study, store, outcome, **options):
 
 def simple(**changes):
     settings = {
-        "name": "s", "title": "t", "run": "m:f", "rows": {"base": {"x": 0.0}, "other": {"x": 5.0}},
+        "name": "s", "title": "t", "run": print, "rows": {"base": {"x": 0.0}, "other": {"x": 5.0}},
         "columns": {"error": Column("error", digits=1)}, "repeat": {"seed": range(4)}, "baseline": "base",
     }  # fmt: skip
     return Study(**{**settings, **changes})

@@ -1,9 +1,9 @@
 import pytest
+from relucid.studies.structure.images import parameters
+from relucid.studies.together import ALL, ERROR, NONE, STUDY
 
 from relucid.models import create
 from relucid.studies import Cell, Table, cells, run, table
-from relucid.studies.structure.images import parameters
-from relucid.studies.together import ALL, ERROR, NONE, STUDY
 
 
 @pytest.mark.parametrize("row", [NONE, ALL])

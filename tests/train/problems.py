@@ -3,17 +3,17 @@
 import torch
 from torch import nn
 
-from relucid.data import Part
+from relucid.data import Split
 from relucid.nn import MeanNorm
 from relucid.train import Recipe
 
 
-def small_images(count: int = 60, seed: int = 1, size: int = 6) -> Part:
+def small_images(count: int = 60, seed: int = 1, size: int = 6) -> Split:
     """Bright images of one class, dark ones of the other, with noise."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.randint(2, (count,), generator=generator)
     noise = torch.randint(0, 150, (count, 3, size, size), generator=generator)
-    return Part((noise + 100 * targets.view(-1, 1, 1, 1)).to(torch.uint8), targets)
+    return Split((noise + 100 * targets.view(-1, 1, 1, 1)).to(torch.uint8), targets)
 
 
 def small_network(seed: int = 0) -> nn.Sequential:

@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.data import Part
+from relucid.data import Split
 from relucid.models import create
 from relucid.train import Plateau, ensemble
+from relucid.train.measure import LOSSES
 
 DESIGNS = {
     "standard": {},
@@ -79,7 +80,7 @@ def part(n, seed):
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(n, 3, dtype=torch.float64, generator=generator)
     noise = 0.3 * torch.randn(n, 1, dtype=torch.float64, generator=generator)
-    return Part(inputs, inputs.prod(1, keepdim=True).sin() + noise)
+    return Split(inputs, inputs.prod(1, keepdim=True).sin() + noise)
 
 
 def problem(kind, rates):
@@ -147,7 +148,7 @@ def test_classes_and_any_measure_can_be_monitored():
         return (outputs.argmax(1) != targets).double().mean()
 
     networks = [nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).double() for _ in range(2)]
-    parts = [Part(p.inputs, (p.targets[:, 0] > 0).long()) for p in (part(40, 1), part(40, 2))]
+    parts = [Split(p.inputs, (p.targets[:, 0] > 0).long()) for p in (part(40, 1), part(40, 2))]
     result = ensemble(
         networks, parts, parts, rates=[0.1, 0.1], epochs=80, loss=F.cross_entropy, measure=error
     )
@@ -159,7 +160,7 @@ def test_classes_and_any_measure_can_be_monitored():
 def test_a_network_that_diverges_stops_alone_and_is_told():
     rates = [0.01, 0.01]
     networks, train, _ = problem("standard", rates)
-    broken = Part(train[0].inputs, train[0].targets * torch.inf)
+    broken = Split(train[0].inputs, train[0].targets * torch.inf)
     start = deepcopy(networks[0])
     result = ensemble(networks, [broken, train[1]], rates=rates, epochs=30, loss=F.mse_loss)
     assert result.diverged.tolist() == [True, False]
@@ -204,3 +205,23 @@ def test_everything_must_be_there_for_every_network(short):
     given[short] = given[short][:1]
     with pytest.raises(ValueError, match=f"2 networks need 2 {short}, not 1"):
         ensemble(networks, **given, epochs=1, loss=F.mse_loss)
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, F.l1_loss, LOSSES["bce"]])
+@pytest.mark.parametrize("kind", [torch.float64, torch.long])
+def test_targets_without_a_second_dimension_are_those_with_one(loss, kind):
+    networks, parts, _ = problem("standard", [0.1])
+    column = Split(parts[0].inputs, (parts[0].targets > 0).to(kind))
+    flat = Split(column.inputs, column.targets.squeeze(1))
+    settings = {"rates": [0.1], "epochs": 3, "loss": loss}
+    expected = ensemble(deepcopy(networks), [column], [column], **settings)
+    found = ensemble(deepcopy(networks), [flat], [flat], **settings)
+    assert found.losses.equal(expected.losses)
+    assert found.values.equal(expected.values)
+
+
+def test_targets_of_another_shape_than_the_outputs_are_refused():
+    networks, parts, _ = problem("standard", [0.1])
+    two = Split(parts[0].inputs, parts[0].targets.expand(-1, 2))
+    with pytest.raises(ValueError, match=r"outputs \(40, 1\) cannot be compared with targets \(40, 2\)"):
+        ensemble(networks, [two], rates=[0.1], epochs=1, loss=F.mse_loss)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.data import Part, holdout, moments, ten_crops
+from relucid.data import Split, holdout, moments, ten_crops
 from relucid.train import DivergedError, Machine, Recipe, fit, single
 from relucid.train.batches import Batches
 from relucid.train.plateau import PlateauState
@@ -18,7 +18,7 @@ def same(one, other):
     return all(a.equal(b) for a, b in pairs)
 
 
-class Stops(Part):
+class Stops(Split):
     """A part that ends the process, so to speak, at the batch with this number."""
 
     def batch(self, indices, seed=0):
@@ -74,7 +74,7 @@ def test_a_table_changes_the_weight_decay_too():
     network = nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
     with torch.no_grad():
         network[1].weight.fill_(1.0)
-    train = Part(torch.zeros(4, 3, 6, 6), torch.tensor([0, 1, 0, 1]))  # no gradient in the weight
+    train = Split(torch.zeros(4, 3, 6, 6), torch.tensor([0, 1, 0, 1]))  # no gradient in the weight
     fit(network, train, recipe)
     assert (network[1].weight == torch.tensor(1.0) - 0.1 * 0.5).all()
 
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_weights_bit_for_bit_and_another_one_others
 
 @pytest.mark.parametrize("recipe", [PLAIN, PLATEAU], ids=["steps", "plateau"])
 @pytest.mark.parametrize(
-    "at", [9, 13]
+    "at", [10, 14]
 )  # batches: in the middle of the third epoch, at the start of the fourth
 def test_a_training_that_was_killed_ends_at_the_same_weights_as_one_that_was_not(tmp_path, recipe, at):
     train, held = small_images(), small_images(30, seed=2)
@@ -108,7 +108,7 @@ def test_a_training_that_was_killed_ends_at_the_same_weights_as_one_that_was_not
 def test_a_training_that_was_finished_is_not_trained_again(tmp_path, recipe):
     train, held, machine = small_images(), small_images(30, seed=2), Machine(directory=tmp_path)
     first = fit(small_network(), train, recipe, held, machine=machine)
-    only_moments = stopping(train, 2)
+    only_moments = stopping(train, 3)  # and a trial of the network
     again = fit(small_network(seed=8), only_moments, recipe, held, machine=machine)
     assert same(first.network, again.network)
     assert first.history == again.history
@@ -155,7 +155,7 @@ def test_single_trains_on_everything_to_the_loss_that_was_best_for_a_share():
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_history(bad, tmp_path):
-    train = Part(torch.randn(20, 3), torch.randn(20, 1))
+    train = Split(torch.randn(20, 3), torch.randn(20, 1))
 
     class Breaks(nn.Linear):
         calls = 0
@@ -179,7 +179,7 @@ def test_a_monitor_that_is_not_measured_is_named():
 
 def test_inputs_can_be_left_as_they_are():
     recipe = Recipe(epochs=1, loss="mse", normalize=False)
-    fitted = fit(nn.Linear(1, 1), Part(torch.full((4, 1), 7.0), torch.ones(4, 1)), recipe)
+    fitted = fit(nn.Linear(1, 1), Split(torch.full((4, 1), 7.0), torch.ones(4, 1)), recipe)
     assert fitted.moments.normalize(torch.tensor([[7.0]])).item() == 7.0
 
 
@@ -239,3 +239,57 @@ def test_a_full_disk_leaves_the_last_checkpoint_as_it_was(tmp_path, monkeypatch)
     with pytest.raises(OSError, match="No space left"):
         fit(small_network(), train, replace(PLAIN, epochs=7, steps=(3,)), machine=machine)
     assert (tmp_path / "last.ckpt").read_bytes() == before
+
+
+def test_targets_without_a_second_dimension_are_those_with_one():
+    inputs = torch.randn(40, 3)
+    flat, column = Split(inputs, inputs.sum(1)), Split(inputs, inputs.sum(1, keepdim=True))
+    recipe = Recipe(epochs=3, batch_size=10, loss="mse", lr=0.05)
+    fitted = []
+    for train, held in ((flat, column), (column, flat)):
+        torch.manual_seed(0)
+        fitted.append(fit(nn.Linear(3, 1), train, recipe, held))
+    assert fitted[0].history == fitted[1].history
+    assert fitted[0].evaluate(flat) == fitted[1].evaluate(column)
+
+
+def test_targets_of_another_shape_than_the_outputs_are_refused_before_the_first_step():
+    network, inputs = nn.Linear(3, 1), torch.randn(8, 3)
+    before = network.weight.detach().clone()
+    two, one = Split(inputs, torch.randn(8, 2)), Split(inputs, torch.randn(8))
+    with pytest.raises(ValueError, match=r"outputs \(8, 1\) cannot be compared with targets \(8, 2\)"):
+        fit(network, two, Recipe(epochs=1, loss="mse"))
+    with pytest.raises(ValueError, match=r"targets \(8, 2\) differ from those of training, \(8,\)"):
+        fit(network, one, Recipe(epochs=1, loss="mse"), two)
+    assert network.weight.equal(before)
+    with pytest.raises(ValueError, match=r"outputs \(8, 1\) cannot be compared with targets \(8, 2\)"):
+        fit(network, one, Recipe(epochs=1, loss="mse")).evaluate(two)
+
+
+def _truncate(content):
+    return content[: len(content) // 2]
+
+
+def _flip_bits(content):
+    middle = len(content) // 2
+    return (
+        content[:middle]
+        + bytes(255 - byte for byte in content[middle : middle + 64])
+        + content[middle + 64 :]
+    )
+
+
+@pytest.mark.parametrize("damage", [_truncate, _flip_bits, lambda _: b"half", lambda _: b""])
+def test_a_damaged_checkpoint_is_set_aside_and_training_starts_anew(tmp_path, damage):
+    train, machine, recipe = small_images(), Machine(directory=tmp_path), replace(PLAIN, epochs=2)
+    whole = fit(small_network(), train, recipe, machine=machine)
+    checkpoint = tmp_path / "last.ckpt"
+    damaged = damage(checkpoint.read_bytes())
+    checkpoint.write_bytes(damaged)
+    with pytest.warns(
+        UserWarning, match=r"last.ckpt is damaged .* moved to last.ckpt.damaged, training starts anew"
+    ):
+        again = fit(small_network(), train, recipe, machine=machine)
+    assert same(whole.network, again.network)
+    assert (tmp_path / "last.ckpt.damaged").read_bytes() == damaged
+    assert same(whole.network, fit(small_network(seed=8), train, recipe, machine=machine).network)

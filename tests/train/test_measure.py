@@ -46,3 +46,54 @@ def test_a_vote_is_on_the_mean_of_the_probabilities():
     assert vote(list(outputs), targets) == pytest.approx(
         100 * (mean.argmax(1) != targets).float().mean().item()
     )
+
+
+@pytest.mark.parametrize("loss", ["mae", "mse", "bce"])
+@pytest.mark.parametrize("outputs, targets", [((6, 1), (6,)), ((6,), (6, 1)), ((6, 1), (6, 1)), ((6,), (6,))])
+def test_one_value_per_example_means_the_same_with_and_without_a_second_dimension(loss, outputs, targets):
+    x, y = torch.randn(6), torch.randint(2, (6,)).float()
+    expected = measures(loss, x, y)
+    found = measures(loss, x.view(outputs), y.view(targets))
+    assert {name: value.item() for name, value in found.items()} == {k: v.item() for k, v in expected.items()}
+
+
+def test_classes_may_stand_in_a_column():
+    outputs, targets = torch.randn(20, 10), torch.randint(10, (20,))
+    found = measures("cross_entropy", outputs, targets.unsqueeze(1))
+    assert found == measures("cross_entropy", outputs, targets)
+    assert vote([outputs], targets.unsqueeze(1)) == vote([outputs], targets)
+
+
+@pytest.mark.parametrize(
+    "loss, outputs, targets, message",
+    [
+        (
+            "mse",
+            (6, 1),
+            (6, 2),
+            r"outputs \(6, 1\) cannot be compared with targets \(6, 2\): values need the shape",
+        ),
+        (
+            "mae",
+            (6, 6),
+            (6,),
+            r"outputs \(6, 6\) cannot be compared with targets \(6,\): values need the shape",
+        ),
+        (
+            "bce",
+            (6, 2),
+            (6,),
+            r"outputs \(6, 2\) cannot be compared with targets \(6,\): values need the shape",
+        ),
+        ("cross_entropy", (6, 3), (6, 3), r"outputs \(6, 3\) .* \(6, 3\): classes need the shape \(N,\)"),
+        ("cross_entropy", (5, 3), (6,), r"outputs \(5, 3\) .* \(6,\): classes need the shape \(N,\)"),
+    ],
+)
+def test_shapes_that_cannot_be_compared_are_refused(loss, outputs, targets, message):
+    with pytest.raises(ValueError, match=message):
+        measures(loss, torch.zeros(outputs), torch.zeros(targets, dtype=torch.long))
+
+
+def test_classes_must_be_integers():
+    with pytest.raises(ValueError, match=r"cross_entropy needs classes as integers, not torch.float32"):
+        measures("cross_entropy", torch.zeros(4, 2), torch.zeros(4))

@@ -72,3 +72,7 @@ def test_two_processes_are_one_with_the_whole_batch_and_resume_when_one_is_kille
         torch.testing.assert_close(both["weights"][name], weight, rtol=1e-11, atol=1e-13)
     assert equal(both, killed)
     assert both["history"] == killed["history"]
+    second = torch.load(f"{tmp_path / 'both.pt'}.second")
+    assert both["tested"] == pytest.approx(alone.evaluate(held), rel=1e-9), "evaluation is of all examples"
+    for name in ("tested", "tested with batch norm"):
+        assert both[name] == second[name], "every process has the same network"

@@ -1,9 +1,13 @@
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
 
+from relucid.data import Split
 from relucid.nn import GeometricLinear
-from relucid.train import Plateau, Recipe
+from relucid.train import Plateau, Recipe, fit
+from relucid.train.batches import Batches
 
 # crelu Appendix E
 CRELU = (
@@ -45,6 +49,58 @@ def test_weight_decay_spares_what_it_would_destroy():
 
 
 @pytest.mark.parametrize(
+    "schedule, expected",
+    [
+        ({"weight_decay": 0.1}, 0.1),
+        ({"table": ((1, 0.3, 0.2), (2, 0.1, 0.0))}, 0.2),
+        ({"table": ((2, 0.3, 0),)}, 0),
+    ],
+)
+def test_an_optimizer_has_the_weight_decay_of_the_first_epoch_from_the_start(schedule, expected):
+    network = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 2))
+    groups = Recipe(epochs=2, **schedule).make_optimizer(network).param_groups
+    assert [(group["weight_decay"], group["decays"]) for group in groups] == [(expected, True), (0.0, False)]
+
+
+def test_weight_decay_can_act_on_all_parameters_as_in_the_source_of_densenet():
+    network = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 2))
+    optimizer = Recipe(epochs=1, lr=0.5, momentum=0.0, weight_decay=0.1, decay="all").make_optimizer(network)
+    before = [p.detach().clone() for p in network.parameters()]
+    for parameter in network.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for parameter, start in zip(network.parameters(), before, strict=True):
+        torch.testing.assert_close(parameter.detach(), start * (1 - 0.5 * 0.1))
+    assert len(before) == 4
+
+
+def test_dampened_momentum_takes_the_steps_of_the_source_of_vgg():
+    recipe = Recipe(epochs=1, batch_size=10, lr=1.0, momentum=0.9, dampening=0.9, loss="mse", normalize=False)
+    generator = torch.Generator().manual_seed(0)
+    inputs, targets = torch.randn(40, 3, generator=generator), torch.randn(40, 1, generator=generator)
+    torch.manual_seed(1)
+    network = nn.Linear(3, 1)
+    reference = deepcopy(network)
+    fit(network, Split(inputs, targets), recipe, seed=5)
+    optimizer = torch.optim.SGD(reference.parameters(), lr=1, momentum=0.9, dampening=0.9)
+    for x, y in Batches(Split(inputs, targets), 10, seed=5):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(reference(x), y).backward()
+        optimizer.step()
+    assert network.weight.equal(reference.weight)
+    assert network.bias.equal(reference.bias)
+
+
+def test_under_a_constant_gradient_dampened_steps_stay_those_of_the_rate():
+    weight = nn.ParameterList([torch.zeros(1)])
+    optimizer = Recipe(epochs=1, lr=1.0, momentum=0.9, dampening=0.9).make_optimizer(weight)
+    for step in range(1, 20):
+        weight[0].grad = torch.ones(1)
+        optimizer.step()
+        assert weight[0].item() == pytest.approx(-step)
+
+
+@pytest.mark.parametrize(
     "name, kind, nesterov",
     [("sgd", torch.optim.SGD, False), ("nesterov", torch.optim.SGD, True), ("adam", torch.optim.Adam, None)],
 )
@@ -63,6 +119,8 @@ def test_optimizers_have_the_momentum_of_the_recipe(name, kind, nesterov):
         ({"loss": "l2"}, "there is no loss 'l2'; there are cross_entropy, bce, mae, mse"),
         ({"optimizer": "adamw"}, "there is no optimizer 'adamw'; there are sgd, nesterov, adam"),
         ({"augment": ("flip", "flop")}, "there is no augmentation 'flop'; there are flip, crop, color"),
+        ({"decay": "some"}, "there is no decay 'some'; there are groups, all"),
+        ({"dampening": 0.9, "optimizer": "nesterov"}, "dampening=0.9 needs optimizer='sgd', not 'nesterov'"),
         ({"patience": 5}, "a plateau needs both patience and stop"),
         ({"patience": 9, "stop": 5}, "patience=9 must be at least 1 and at most stop=5"),
         ({"steps": (0.5,), "table": CRELU}, "a recipe has one schedule"),

@@ -12,11 +12,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from problems import PLAIN, mean_norm_network, small_images, small_network
 
-from relucid.data import Part
+from relucid.data import Split
 from relucid.train import Machine, fit
 
 
-class Slow(Part):
+class Slow(Split):
     """A part that takes its time, so that there is a moment to be killed at, or that kills its own process."""
 
     dies: Path | None = None
@@ -41,8 +41,12 @@ def main(directory, output, devices="1", dies=None):
     fitted = fit(
         network, Slow(part.inputs, part.targets), recipe, small_images(31, seed=2), seed=3, machine=machine
     )
-    if os.environ.get("RANK", "0") == "0":
-        torch.save({"weights": network.state_dict(), "history": fitted.history}, output)
+    found = {"weights": network.state_dict(), "history": fitted.history}
+    if distributed:
+        held = small_images(31, seed=2)
+        short = fit(small_network(), part, replace(PLAIN, epochs=1), machine=replace(machine, directory=None))
+        found |= {"tested": fitted.evaluate(held), "tested with batch norm": short.evaluate(held)}
+    torch.save(found, output if os.environ.get("RANK", "0") == "0" else output + ".second")
 
 
 if __name__ == "__main__":

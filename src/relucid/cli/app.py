@@ -8,17 +8,20 @@ from typing import Annotated
 import typer
 
 from relucid import __version__
+from relucid.cli.claims import claims
 from relucid.cli.convert import convert
 from relucid.cli.foreign import ForeignError
 from relucid.cli.listing import list_
 from relucid.cli.report import examine, report
-from relucid.cli.studies import logs, run, show
+from relucid.cli.studies import import_, logs, run, show
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("list")(list_)
 app.command()(run)
 app.command()(show)
 app.command()(logs)
+app.command("import")(import_)
+app.command()(claims)
 app.command()(report)
 app.command()(examine)
 app.command()(convert)

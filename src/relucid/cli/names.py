@@ -38,11 +38,11 @@ def names() -> Names:
 
 def current() -> Names:
     """The names as they are in the packages that have them: what the table must hold."""
-    from relucid import data, models, studies
+    from relucid import data, models, papers, studies
     from relucid.cli.convert import conversions
     from relucid.studies.executors import BACKENDS
 
-    found = studies.built_in().values()
+    found = papers.built_in().values()
     return {
         "studies": {study.name: {"title": study.title, "scales": list(study.scales)} for study in found},
         "models": models.names(),

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from relucid.studies import Outcome, Run, Store, Study
+from relucid.studies.changes import outdated, said
 from relucid.studies.estimate import estimate
 from relucid.studies.executors import cores
 
@@ -42,7 +43,10 @@ def progress(
 
 def tell_plan(study: Study, scale: str | None, planned: list[Run], store: Path, jobs: int | None) -> None:
     """Tell what there is to do, and about how long it takes."""
-    missing, seconds = estimate(study, scale or study.default_scale, planned, Store(store))
+    results = Store(store, create=False)
+    if found := outdated(planned, results):
+        typer.echo(f"{said(found)}: say --keep to count them, or --rerun", err=True)
+    missing, seconds = estimate(study, scale or study.default_scale, planned, results)
     workers = min(jobs or cores(), max(1, len(missing)))
     time = "an unknown time" if seconds is None else f"about {timedelta(seconds=round(seconds / workers))}"
     for run in missing:

@@ -41,7 +41,7 @@ def report(
 
     check(output, force)
     found, where = find(study), store or engine.default_store()
-    results = engine.Store(where)
+    results = engine.Store(where, create=False)
     with foreign(f"{study} fails", engine.StoreError):
         table = engine.table(found, scale, store=where)
         page = study_page(table, results, study)

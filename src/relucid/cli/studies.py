@@ -1,9 +1,11 @@
-"""run, show and logs: the commands that have to do with studies."""
+"""run, show, logs and import: the commands that have to do with studies."""
 
+import json
 import os
 import sys
 from datetime import timedelta
 from importlib.util import find_spec
+from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +28,9 @@ def run(
         int | None,
         typer.Option(min=1, max=10**4, help="Runs at a time; by default one per core.", show_default=False),
     ] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads per run; with another number results differ by rounding.")
+    ] = 1,
     backend: Annotated[
         str,
         typer.Option(
@@ -41,6 +46,12 @@ def run(
         int, typer.Option(min=1, help="Machines that share one run; start torchrun on each.")
     ] = 1,
     retry: Annotated[bool, typer.Option("--retry", help="Try again the runs that have failed.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Count runs made before the code of your study changed.")
+    ] = False,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Run anew what was made before the code of your study changed.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do.")] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard logs into the store.")
@@ -49,6 +60,8 @@ def run(
     store: Directory = None,
 ) -> None:
     """Do the runs of a study that have not been done yet, and show its table."""
+    if keep and rerun:
+        raise ValueError("--keep and --rerun exclude each other: name one of them")
     if tensorboard and find_spec("tensorboard") is None:
         raise ValueError("--tensorboard needs tensorboard: pip install tensorboard")
     from relucid import studies as engine
@@ -73,12 +86,17 @@ def run(
                 seeds=seeds,
                 store=where,
                 jobs=jobs,
+                threads=threads,
                 backend=backend,
                 address=address,
                 retry=retry,
+                changed="keep" if keep else "rerun" if rerun else "refuse",
                 machine=Machine(devices=devices, nodes=nodes, tensorboard=logs),
                 report=report,
             )
+    except engine.ChangedError as error:
+        typer.echo(f"relucid: {error}", err=True)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         typer.echo("Stopped. Finished runs are kept; the same command goes on from here.", err=True)
         raise typer.Exit(130) from None
@@ -109,16 +127,26 @@ def show(
     """Show the table of a study, with the published figures beside it."""
     from relucid import studies as engine
     from relucid.cli.tables import print_table
+    from relucid.studies.changes import outdated, said
     from relucid.studies.study import named
+    from relucid.studies.travel import exported
 
     write = None if form is None else named(form, engine.FORMATS, "format")
-    found = find(study)
+    found, where = find(study), store or engine.default_store()
     with foreign(f"{study} fails", engine.StoreError):
-        table = engine.table(found, scale, only=only, seeds=seeds, store=store)
+        table = engine.table(found, scale, only=only, seeds=seeds, store=where)
+    results = engine.Store(where, create=False)
     if write is None:
         print_table(table, study, store)
+    elif form == "json":
+        typer.echo(json.dumps(exported(table, results), indent=1, ensure_ascii=False))
     else:
         typer.echo(write(table), nl=False)
+    old = outdated(engine.plan(found, scale, only=only, seeds=seeds), results)
+    results.close()
+    if old:
+        advice = f"`relucid run {study} --keep` counts them, `--rerun` runs them anew"
+        typer.echo(f"{said(old)}; they are not shown: {advice}", err=True)
 
 
 def logs(
@@ -132,7 +160,7 @@ def logs(
     from relucid import studies as engine
 
     found = find(study)
-    results = engine.Store(store or engine.default_store())
+    results = engine.Store(store or engine.default_store(), create=False)
     runs = engine.plan(found, scale, only=only, seeds=seeds)
     if not runs:
         typer.echo("This study has no runs.")
@@ -147,12 +175,37 @@ def logs(
             typer.echo(indent(outcome.error.rstrip(), "    "))
 
 
+def import_(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Files that `relucid show --format json` wrote, or other stores."
+        ),
+    ],
+    store: Directory = None,
+) -> None:
+    """Put the runs of files of results or of other stores into a store; nothing in it is overwritten."""
+    from relucid import studies as engine
+    from relucid.studies.travel import bring
+
+    results, conflicts = engine.Store(store or engine.default_store()), 0
+    for source in sources:
+        imported = bring(source, results)
+        typer.echo(f"{source}: {imported.added} runs added, {imported.there} were there already")
+        for conflict in imported.conflicts:
+            typer.echo(f"{source}: refused, another outcome is there: {conflict}", err=True)
+        conflicts += len(imported.conflicts)
+    results.close()
+    if conflicts:
+        raise typer.Exit(1)
+
+
 def find(study: str) -> "Study":
     """The study that was named; what is wrong with a file of the user's is said with its line."""
-    from relucid import studies as engine
+    from relucid import papers
 
     with foreign(f"{study} cannot be read"):
-        return engine.find(study)
+        return papers.find(study)
 
 
 def _start_torchrun(devices: int, nodes: int) -> None:

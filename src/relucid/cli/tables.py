@@ -10,7 +10,8 @@ from rich.table import Table as Grid
 
 from relucid.inspect import Examination
 from relucid.studies import Table
-from relucid.studies.formats import figure, legend, published
+from relucid.studies.formats import banner, figure, legend, published
+from relucid.studies.ledger import Entry, entry
 
 Row = tuple[Sequence[str], str]  # cells, and a style
 
@@ -52,25 +53,38 @@ def print_table(table: Table, name: str, store: Path | None) -> None:
     """Print the table of a study, the published figures beneath ours, and how to find out why runs failed."""
     console, study = Console(), table.study
     console.print(f"[bold]{escape(study.name)}[/bold] ({table.scale}): {escape(study.title)}")
+    if banner(table):
+        console.print(f"[bold]{banner(table)}[/bold]")
     rows: list[Row] = []
     for row in dict.fromkeys(row for row, _ in table.cells):
         cells = [(table.cells[row, label], column) for label, column in study.columns.items()]
         rows.append(([row, *(figure(*cell) for cell in cells)], ""))
-        theirs = [published(*cell) for cell in cells]
+        theirs = [published(table, *cell) for cell in cells]
         if any(theirs):
             rows.append(([f"  {study.source}", *theirs], "dim"))
     print_grid(console, ["", *study.columns], rows)
     if legend(table):
         console.print(escape(legend(table)), style="italic")
-    said = {"Claim": study.claim, "Here": table.verdict, "Protocol": study.protocol}
-    for label, text in said.items():
-        if text:
-            console.print(f"[bold]{label}:[/bold] {escape(text)}")
+    for claim in study.claims:
+        if claim.where in table.judged:
+            _print_claim(console, entry("", study, claim, table))
+    if study.protocol:
+        console.print(f"[bold]Protocol:[/bold] {escape(study.protocol)}")
     failed = sum(run["state"] == "failed" for run in table.runs)
     if failed:
         options = ["--scale", table.scale, *([] if store is None else ["--store", str(store)])]
         command = shlex.join(["relucid", "logs", name, *options])
         console.print(escape(f"Failed runs: {failed}. `{command}` tells why, `run --retry` tries again."))
+
+
+def _print_claim(console: Console, found: Entry) -> None:
+    """Print a claim, how it stands, and every comparison it makes."""
+    console.print(f"[bold]{escape(found.claim.where)}:[/bold] {escape(found.claim.says)}")
+    console.print(
+        escape(f"Here {found.stands}."), *(f"\n  {escape(str(each))}" for each in found.judged), sep=""
+    )
+    if found.remark:
+        console.print(escape(found.remark))
 
 
 def print_examination(found: Examination) -> None:

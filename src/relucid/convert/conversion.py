@@ -189,15 +189,10 @@ def select(
     return chosen
 
 
-def suggestions(model: nn.Module, example: Batch, conversion: str, mode: str = "") -> list[str]:
+def suggestions(model: nn.Module, example: Batch, conversion: str, mode: str | None = None) -> list[str]:
     """The layers for which `relucid.inspect.examine` suggests a conversion."""
-    examination = examine(model, example)
-    names: list[str] = []
-    for finding in examination.findings:
-        if finding.suggestion.startswith(f"{conversion}(") and mode in finding.suggestion:
-            rectified = examination[finding.layer].rectified
-            names += [source.name for source in rectified.sources] or [rectified.name]
-    return names
+    suggested = examine(model, example).suggestions()
+    return [name for s in suggested if (s.conversion, s.mode) == (conversion, mode) for name in s.layers]
 
 
 def finish(

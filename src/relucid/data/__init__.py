@@ -4,10 +4,10 @@ Every loader returns `Data`, a training and a test part. Files are looked for in
 """
 
 from relucid.data.augment import augment, color, crop, flip, ten_crops
+from relucid.data.dataset import Data, Examples, Moments, Split, fold, holdout, moments
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
-from relucid.data.part import Data, Examples, Moments, Part, fold, holdout, moments
+from relucid.data.paths import DamagedDataError, MissingDataError, directory
 from relucid.data.photos import imagenet
-from relucid.data.place import DamagedDataError, MissingDataError, directory
 from relucid.data.tables import UCI, banana, levy, levy_function, uci
 
 FILES = {
@@ -37,7 +37,7 @@ __all__ = [
     "Examples",
     "MissingDataError",
     "Moments",
-    "Part",
+    "Split",
     "augment",
     "banana",
     "cifar10",

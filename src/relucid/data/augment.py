@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from relucid.data.part import Moments
+from relucid.data.dataset import Moments
 
 
 def flip(images: Tensor) -> Tensor:

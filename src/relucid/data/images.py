@@ -1,5 +1,7 @@
 """Small images in memory, as uint8: handwritten digits, CIFAR and ImageNet at 32 pixels."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -9,30 +11,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relucid.data.part import Data, Part, holdout
-from relucid.data.place import DamagedDataError, directory, locate
+from relucid.data.dataset import Data, Split, holdout
+from relucid.data.paths import DamagedDataError, directory, locate
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where images come from: their repository on the Hugging Face hub and its layout."""
+    """Where images come from: their repository on the Hugging Face hub, its layout and how many there are."""
 
     hub: str
     classes: int
+    rows: tuple[int, int]  # for training, for testing
     label: str = "label"
-    test: str = "test"  # the name of the part that is tested on
+    test: str = "test"  # how the files of the test split begin
 
 
+CIFAR, IMAGENET = (50_000, 10_000), (1_281_167, 50_000)
 SOURCES = {
-    "cifar10": Source("uoft-cs/cifar10", 10),
-    "cifar100": Source("uoft-cs/cifar100", 100, label="fine_label"),
-    "imagenet32": Source("benjamin-paine/imagenet-1k-32x32", 1000, test="validation"),
-    "imagenet": Source("ILSVRC/imagenet-1k", 1000, test="validation"),
+    "cifar10": Source("uoft-cs/cifar10", 10, CIFAR),
+    "cifar100": Source("uoft-cs/cifar100", 100, CIFAR, label="fine_label"),
+    "imagenet32": Source("benjamin-paine/imagenet-1k-32x32", 1000, IMAGENET, test="validation"),
+    "imagenet": Source("ILSVRC/imagenet-1k", 1000, IMAGENET, test="validation"),
 }
 SIZE = 32
 
 
-def digits(seed: int = 0) -> Data[Part]:
+def digits(seed: int = 0) -> Data[Split]:
     """The 1797 handwritten digits (1, 8, 8) that scikit-learn brings along, a fifth of them for testing.
 
     >>> data = digits()
@@ -43,20 +47,20 @@ def digits(seed: int = 0) -> Data[Part]:
 
     bunch = load_digits()
     inputs = torch.from_numpy(bunch.images).to(torch.uint8).unsqueeze(1)
-    return Data(*holdout(Part(inputs, torch.from_numpy(bunch.target).long()), 0.2, seed), classes=10)
+    return Data(*holdout(Split(inputs, torch.from_numpy(bunch.target).long()), 0.2, seed), classes=10)
 
 
-def cifar10() -> Data[Part]:
+def cifar10() -> Data[Split]:
     """CIFAR-10: 50,000 and 10,000 images (3, 32, 32) of 10 classes."""
     return _in_memory("cifar10", directory())
 
 
-def cifar100() -> Data[Part]:
+def cifar100() -> Data[Split]:
     """CIFAR-100: 50,000 and 10,000 images (3, 32, 32) of 100 classes."""
     return _in_memory("cifar100", directory())
 
 
-def imagenet32() -> Data[Part]:
+def imagenet32() -> Data[Split]:
     """ImageNet at 32 pixels: 1,281,167 and 50,000 images (3, 32, 32) of 1000 classes."""
     return _in_memory("imagenet32", directory())
 
@@ -67,20 +71,35 @@ def advice(name: str) -> str:
     return f"run `hf download {hub} --repo-type dataset --local-dir {directory() / name}`"
 
 
-@lru_cache(maxsize=1)  # decoded once a process; a study's runs share it
-def _in_memory(name: str, _directory: Path) -> Data[Part]:
+@lru_cache(maxsize=1)  # decoded once per process; the runs of a study share it
+def _in_memory(name: str, _directory: Path) -> Data[Split]:
     source = SOURCES[name]
-    train, test = (_part(name, part) for part in ("train", source.test))
+    files = [
+        _files(name, split, rows) for split, rows in zip(("train", source.test), source.rows, strict=True)
+    ]
+    train, test = (_split(each, source) for each in files)
     return Data(train, test, classes=source.classes)
 
 
-def _part(name: str, part: str) -> Part:
-    """The images (N, 3, 32, 32) and labels (N,) of all parquet files of a part."""
-    files = sorted(locate(name, advice(name)).rglob(f"{part}*.parquet"))
+def _files(name: str, split: str, rows: int) -> list[Path]:
+    """The parquet files of a split, which together have `rows` rows."""
+    folder = locate(name, advice(name))
+    files = sorted(folder.rglob(f"{split}*.parquet"))
     if not files:
-        raise DamagedDataError(f"{directory() / name} has no {part}*.parquet: {advice(name)}")
-    images, labels = zip(*(_decode(file, SOURCES[name]) for file in files), strict=True)
-    return Part(torch.cat(images), torch.cat(labels))
+        raise DamagedDataError(f"{folder} has no {split}*.parquet: {advice(name)}")
+    found = sum(_rows(file) for file in files)
+    if found != rows:
+        listed = ", ".join(str(file.relative_to(folder)) for file in files)
+        raise DamagedDataError(
+            f"{folder} has {found} rows in {listed}; the {split} split of {name} has {rows}"
+        )
+    return files
+
+
+def _split(files: list[Path], source: Source) -> Split:
+    """The images (N, 3, 32, 32) and labels (N,) of all files of a split."""
+    images, labels = zip(*(_decode(file, source) for file in files), strict=True)
+    return Split(torch.cat(images), torch.cat(labels))
 
 
 def _decode(file: Path, source: Source) -> tuple[Tensor, Tensor]:
@@ -104,17 +123,39 @@ def _decode(file: Path, source: Source) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels)
 
 
+def _rows(file: Path) -> int:
+    """The number of rows of a parquet file, which it tells without being read."""
+    from pyarrow import parquet
+
+    with _readable(file):
+        return int(parquet.read_metadata(file).num_rows)
+
+
 def _columns(file: Path, source: Source) -> tuple[list[dict[str, bytes]], list[int]]:
     """The encoded images and the labels of a parquet file."""
-    from pyarrow import ArrowException, parquet
+    from pyarrow import parquet, types
 
-    try:
+    with _readable(file):
         table = parquet.read_table(file)
-    except (ArrowException, OSError) as error:
-        raise DamagedDataError(f"{file} cannot be read as parquet: {error}") from None
     names = table.column_names
     image = "image" if "image" in names else "img"
     for wanted in (image, source.label):
         if wanted not in names:
             raise DamagedDataError(f"{file} has no column `{wanted}`, only {', '.join(names)}")
-    return table[image].to_pylist(), table[source.label].to_pylist()
+    labels = table[source.label]
+    if not types.is_integer(labels.type):
+        raise DamagedDataError(
+            f"{file}: column `{source.label}` is of type {labels.type}; labels are integers"
+        )
+    return table[image].to_pylist(), labels.to_pylist()
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Name the file where reading it fails."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except (ArrowException, OSError) as error:
+        raise DamagedDataError(f"{file} cannot be read as parquet: {error}") from None

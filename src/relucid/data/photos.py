@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from relucid.data.dataset import Data
 from relucid.data.images import SOURCES, advice
-from relucid.data.part import Data
-from relucid.data.place import DamagedDataError, locate
+from relucid.data.paths import DamagedDataError, locate
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -24,12 +24,19 @@ class Photos:
         size: pixels of a side.
         scales: the shorter side is resized to a length drawn from this range.
         jitter: the square is cut out at random instead of from the centre.
+        central: only of the central square of the resized photograph, whose side is the shorter one's.
     """
 
-    def __init__(self, rows: "Dataset", size: int, scales: tuple[int, int], jitter: bool) -> None:
-        self.rows, self.size, self.scales, self.jitter = rows, size, scales, jitter
+    def __init__(
+        self, rows: "Dataset", size: int, scales: tuple[int, int], jitter: bool, central: bool = False
+    ) -> None:
+        self.rows, self.size, self.scales, self.jitter, self.central = rows, size, scales, jitter, central
         self.targets = torch.tensor(rows["label"][:])
         classes = SOURCES["imagenet"].classes
+        if self.targets.is_floating_point():
+            raise DamagedDataError(
+                f"{rows.split} split of ImageNet: labels are {self.targets.dtype}, not integers"
+            )
         wrong = ((self.targets < 0) | (self.targets >= classes)).nonzero()
         if len(wrong):
             row = int(wrong[0])
@@ -54,26 +61,32 @@ class Photos:
             raise DamagedDataError(f"{self._name(index)}: the image does not decode") from None
         scale = rng.randint(*self.scales) / min(image.size)
         width, height = (max(self.size, round(side * scale)) for side in image.size)
-        left, top = (
-            rng.randint(0, side - self.size) if self.jitter else (side - self.size) // 2
-            for side in (width, height)
-        )
+        left, top = (self._corner(side, min(width, height), rng) for side in (width, height))
         square = image.resize((width, height), Image.Resampling.BILINEAR).crop(
             (left, top, left + self.size, top + self.size)
         )
         return torch.from_numpy(np.array(square)).permute(2, 0, 1)
 
+    def _corner(self, side: int, shorter: int, rng: random.Random) -> int:
+        """Where on a side the square begins."""
+        if not self.jitter:
+            return (side - self.size) // 2
+        first, room = ((side - shorter) // 2, shorter) if self.central else (0, side)
+        return first + rng.randint(0, room - self.size)
+
     def _name(self, index: int) -> str:
         path = self.rows[index]["image"]["path"]
-        return f"{self.rows.split} part of ImageNet, row {index}" + (f" ({path})" if path else "")
+        return f"{self.rows.split} split of ImageNet, row {index}" + (f" ({path})" if path else "")
 
 
-def imagenet(scales: tuple[int, int] = (256, 256), size: int = 224, test_size: int = 224) -> Data[Photos]:
+def imagenet(
+    scales: tuple[int, int] = (256, 256), size: int = 224, test_size: int = 224, central: bool = False
+) -> Data[Photos]:
     """ImageNet (ILSVRC 2012): 1,281,167 and 50,000 photographs of 1000 classes.
 
     Training: the shorter side is resized to a length from `scales` (gmp: 256 to 480; AlexNet's scheme, which
-    crelu follows: 256) and a random square of `size` is cut out. Testing: 256, the centre square of
-    `test_size` (256 where ten crops of 224 are taken from it).
+    crelu follows: 256, and only the `central` square counts) and a random square of `size` is cut out. Testing:
+    256, the centre square of `test_size` (256 where ten crops of 224 are taken from it).
     """
     from datasets import Image, load_dataset
 
@@ -89,4 +102,6 @@ def imagenet(scales: tuple[int, int] = (256, 256), size: int = 224, test_size: i
             raise DamagedDataError(f"{folder} has neither {part}*.parquet nor a folder {part}")
         parts.append(rows.cast_column("image", Image(decode=False)))
     train, test = parts
-    return Data(Photos(train, size, scales, True), Photos(test, test_size, (256, 256), False), classes=1000)
+    return Data(
+        Photos(train, size, scales, True, central), Photos(test, test_size, (256, 256), False), classes=1000
+    )

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from relucid.data.part import Data, Part
-from relucid.data.place import DamagedDataError, locate
+from relucid.data.dataset import Data, Split
+from relucid.data.paths import DamagedDataError, locate
 
 # Rows and columns (the last one is the target) of the sets of gmp Table 3, their number in the UCI archive.
 UCI = {
@@ -20,7 +20,7 @@ UCI = {
 }
 
 
-def levy(points: int = 50, noise: float = 0.1, seed: int = 0) -> Data[Part]:
+def levy(points: int = 50, noise: float = 0.1, seed: int = 0) -> Data[Split]:
     """Noisy points of the 1-D Levy function on [-10, 10], and a grid of step 0.1 without noise (gmp Fig. 2).
 
     Inputs and targets are (N, 1), in float64.
@@ -33,7 +33,7 @@ def levy(points: int = 50, noise: float = 0.1, seed: int = 0) -> Data[Part]:
     x = torch.rand(points, 1, generator=generator, dtype=torch.float64) * 20 - 10
     y = levy_function(x) + noise * torch.randn(points, 1, generator=generator, dtype=torch.float64)
     grid = torch.arange(-100, 101, dtype=torch.float64).unsqueeze(1) / 10
-    return Data(Part(x, y), Part(grid, levy_function(grid)))
+    return Data(Split(x, y), Split(grid, levy_function(grid)))
 
 
 def levy_function(x: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ def levy_function(x: Tensor) -> Tensor:
     return torch.sin(math.pi * w) ** 2 + (w - 1) ** 2 * (1 + torch.sin(2 * math.pi * w) ** 2)
 
 
-def banana(points: int = 1000, seed: int = 0) -> Data[Part]:
+def banana(points: int = 1000, seed: int = 0) -> Data[Split]:
     """Random `points` of the 2-D Banana set, four fifths of them for training (gmp Fig. 3).
 
     Inputs (N, 2) in float64; classes (N,) are 0 and 1.
@@ -53,12 +53,12 @@ def banana(points: int = 1000, seed: int = 0) -> Data[Part]:
         if label not in (-1, 1):
             raise DamagedDataError(f"{path}, row {number}: the class is {label:g}; it must be -1 or 1")
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:points]
-    whole = Part(rows[order, :2], (rows[order, 2] > 0).long())
+    whole = Split(rows[order, :2], (rows[order, 2] > 0).long())
     middle = points * 4 // 5
     return Data(whole.take(range(middle)), whole.take(range(middle, points)), classes=2)
 
 
-def uci(name: str, split: int = 0) -> Data[Part]:
+def uci(name: str, split: int = 0) -> Data[Split]:
     """One of six UCI regression sets, divided 80 / 20 at random by `split` (gmp Table 3).
 
     Inputs (N, D) and targets (N, 1) as in the file, in float64.
@@ -71,7 +71,7 @@ def uci(name: str, split: int = 0) -> Data[Part]:
     path = locate(f"uci/{name}.txt", advice)
     table = _numbers(path, columns, rows)
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(split))
-    whole = Part(table[order, :-1], table[order, -1:])
+    whole = Split(table[order, :-1], table[order, -1:])
     middle = rows * 4 // 5
     return Data(whole.take(range(middle)), whole.take(range(middle, rows)))
 

@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from relucid.inspect.measurement import Measurement, Network, plain
+from relucid.nn.affine import affine_of
 from relucid.nn.geometric import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear
 from relucid.nn.sphere import angles_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from relucid.inspect.trace import Rectified
+
 Geometric = GeometricLinear | GeometricConv1d | GeometricConv2d | GeometricConv3d
-NEARLY = 0.01  # a unit that is inactive on at most this share of the inputs is nearly linear
+BLOCK = 1 << 22  # numbers; as many are made at a time, however large a weight is
 
 
 @dataclass(frozen=True)
-class Boundary:
+class Boundary(Measurement):
     """The hyperplanes u . x + lambda = 0 of N units in R^n (gmp Eq. 9, 11)."""
 
-    direction: Tensor  #: u, (N, n), of length 1; zeros for a unit without a boundary
+    vector: Tensor  #: u, (N, n), or what u is by ``factor``: a weight need not be copied for its boundaries
     radius: Tensor  #: lambda, (N,); nan for a unit without a boundary
+    factor: Tensor | None = None  #: (N,): u = factor * vector
+
+    @classmethod
+    def measure(cls, layer: Rectified, network: Network) -> Boundary | None:
+        """Return the boundaries of a layer's units, norms folded; None where they have no fixed ones."""
+        if layer.scale is None:
+            return None
+        weight = layer.sources[0].weight.flatten(1)
+        radius, lengths = planes_of(layer)
+        factor = (layer.scale.to(lengths) / lengths).masked_fill(lengths == 0, 0)
+        return cls(weight, radius.to(weight), factor.to(weight))
+
+    @property
+    def direction(self) -> Tensor:
+        """u, (N, n), of length 1; zeros for a unit without a boundary."""
+        return self.vector if self.factor is None else self.vector * self.factor.unsqueeze(1)
 
     @property
     def location(self) -> Tensor:
@@ -51,6 +71,14 @@ class Boundary:
             return "no unit has a boundary"
         median, most = float(size.median()), float(size.max())
         return f"{len(size)} boundaries, {median:.3g} from the origin (median), at most {most:.3g}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the radii."""
+        return {"radius": plain(self.radius)}
+
+    def figures(self) -> dict[str, Figure]:
+        """The boundaries themselves, where they can be drawn."""
+        return {"boundaries": self.figure()} if self.vector.shape[1] <= 2 else {}
 
     def figure(self, data: Tensor | None = None) -> Figure:
         """The boundaries of units with one or two inputs, with ``data`` (points, n) (gmp Fig. 1a, 5, 6)."""
@@ -102,110 +130,26 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
         raise TypeError(f"boundary takes a linear or convolution layer, not {type(layer).__name__}")
     if norm is None:
         return hyperplanes(weight, bias)
-    scale, shift = _as_affine(norm)
+    scale, shift = (x.to(weight) for x in affine_of(norm))
     folded = weight.detach() * scale.view(-1, *[1] * (weight.dim() - 1))
     return hyperplanes(folded, shift if bias is None else shift + scale * bias.detach())
 
 
-def _as_affine(norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return (scale, shift) of a batch norm or mean norm with running statistics."""
-    mean, variance = getattr(norm, "running_mean", None), getattr(norm, "running_var", None)
-    if mean is None:
-        raise TypeError(
-            f"{type(norm).__name__} keeps no running mean: boundaries behind it move with every batch"
-        )
-    scale = torch.ones_like(mean) if variance is None else (variance + cast(float, norm.eps)).rsqrt()
-    weight, bias = getattr(norm, "weight", None), getattr(norm, "bias", None)
-    scale = scale if weight is None else scale * weight.detach()
-    return scale, (0 if bias is None else bias.detach()) - scale * mean
+def _squares(rows: Tensor) -> Tensor:
+    """Return the squared lengths of rows, in float64."""
+    rows = rows if rows.dtype == torch.float64 else rows.float()
+    return rows.square().sum(1).double()
 
 
-@dataclass(frozen=True)
-class Activity:
-    """On which side of their boundaries the inputs of a data set lie. Vectors have one entry a unit."""
-
-    active: Tensor  #: the share of inputs on which the unit is positive
-    inactive: Tensor  #: the share on which it is negative
-    distance: Tensor | None  #: the mean distance of the inputs to the boundary
-    nearest: Tensor | None  #: the least
-    outside: Tensor | None  #: True where the boundary is farther from the origin than any input
-    shell: tuple[float, float] | None  #: the least and the largest length of an input
-    inputs: int  #: how many inputs (of a convolution: patches) were seen
-
-    @property
-    def dead(self) -> Tensor:
-        """Units that are never positive."""
-        return self.active == 0
-
-    @property
-    def always_on(self) -> Tensor:
-        """Units that are never negative, nor always 0: linear on this data."""
-        return (self.inactive == 0) & ~self.dead
-
-    @property
-    def nearly_linear(self) -> Tensor:
-        """Units that are negative on at most 1% of the inputs."""
-        return (self.inactive > 0) & (self.inactive <= NEARLY)
-
-    def summary(self) -> str:
-        """One sentence."""
-        counts = [f"{int(mask.sum())} {name}" for name, mask in self.kinds().items()]
-        return f"of {len(self.active)} units on {self.inputs} inputs: " + ", ".join(counts)
-
-    def kinds(self) -> dict[str, Tensor]:
-        """Return the masks of units that are conspicuous, by name."""
-        masks = {"dead": self.dead, "always on": self.always_on, "nearly linear": self.nearly_linear}
-        return masks if self.outside is None else masks | {"outside the data": self.outside}
-
-
-class ActivityCounter:
-    """Gathers an `Activity` batch by batch, in memory that does not grow.
-
-    Args:
-        units: How many.
-        weight: Of the units, norms folded, for distances; without it only sides are counted.
-        bias: Of the units.
-
-    >>> counter = ActivityCounter(2)
-    >>> counter.update(torch.tensor([[1.0, -1.0], [-2.0, -3.0]]))
-    >>> counter.result().active.tolist(), counter.result().dead.tolist()
-    ([0.5, 0.0], [False, True])
-    """
-
-    def __init__(self, units: int, weight: Tensor | None = None, bias: Tensor | None = None) -> None:
-        self.positive, self.negative, self.sizes = torch.zeros(3, units, dtype=torch.float64)
-        self.least = torch.full((units,), torch.inf, dtype=torch.float64)
-        self.lengths = None if weight is None else weight.flatten(1).double().norm(dim=1).cpu()
-        self.radius = None if weight is None else hyperplanes(weight, bias).radius.double().cpu()
-        self.shell: tuple[float, float] | None = None
-        self.inputs = 0
-
-    def update(self, values: Tensor) -> None:
-        """Add what is rectified, (units, inputs)."""
-        self.inputs += values.shape[1]
-        self.positive += (values > 0).sum(1).cpu()
-        self.negative += (values < 0).sum(1).cpu()
-        if self.lengths is not None:
-            sizes = values.abs()
-            self.sizes += sizes.sum(1, dtype=torch.float64).cpu()
-            self.least = self.least.minimum(sizes.amin(1).double().cpu())
-
-    def update_shell(self, lengths: Tensor) -> None:
-        """Add the lengths of inputs."""
-        low, high = float(lengths.min()), float(lengths.max())
-        self.shell = (
-            (low, high) if self.shell is None else (min(low, self.shell[0]), max(high, self.shell[1]))
-        )
-
-    def result(self) -> Activity:
-        """Return what was gathered."""
-        lengths, radius, shell = self.lengths, self.radius, self.shell
-        return Activity(
-            active=self.positive / self.inputs,
-            inactive=self.negative / self.inputs,
-            distance=None if lengths is None else self.sizes / self.inputs / lengths,
-            nearest=None if lengths is None else self.least / lengths,
-            outside=None if radius is None or shell is None else radius.abs() > shell[1],
-            shell=shell,
-            inputs=self.inputs,
-        )
+def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
+    """Return (lambda, |w|) of every unit of a layer, norms folded, in float64: (units,) each."""
+    if layer.scale is None or layer.shift is None:
+        raise ValueError(f"{layer.name} rectifies no single affine map: {layer.obstacle}")
+    source = layer.sources[0]
+    rows = source.weight.flatten(1)
+    count = max(1, BLOCK // max(rows.shape[1], 1))
+    norms = torch.cat([_squares(block) for block in rows.split(count)]).sqrt()
+    scale, shift = layer.scale.to(norms), layer.shift.to(norms)
+    lengths = scale.abs() * norms
+    offset = shift if source.bias is None else shift + scale * source.bias.double()
+    return (offset / lengths).masked_fill(lengths == 0, torch.nan), lengths

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
+
+if TYPE_CHECKING:
+    from relucid.inspect.trace import Rectified
+
+PLACES = 256  # of the first batch, on which an examination estimates complexities
 
 
 @dataclass(frozen=True)
@@ -21,7 +29,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Complexity:
+class Complexity(Measurement):
     """Complexities of one class of units, from the same random signs, and the bounds on them."""
 
     units: Estimate  #: R(F)
@@ -31,12 +39,34 @@ class Complexity:
     printed: Estimate  #: sqrt(d) B R(F), crelu Theorem 4.1 as printed: no bound on ``crelu``
     corrected: Estimate  #: sqrt(d) B (R(F) + R(|F|)) / sqrt(2), which is one
 
+    @classmethod
+    def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
+        """Return a gauge that looks at the first batch only."""
+        return _FirstPlaces(layer.units) if len(layer.shape) > 1 else None
+
     def summary(self) -> str:
         """One sentence."""
         return (
             f"ReLU {self.relu}, CReLU {self.crelu}; Theorem 4.1 as printed {self.printed}, "
             f"corrected {self.corrected}"
         )
+
+
+class _FirstPlaces(Gauge):
+    """Estimates complexities on the first places that it sees."""
+
+    def __init__(self, units: int) -> None:
+        self.units = units
+        self.found: Complexity | None = None
+
+    def see(self, seen: Seen) -> None:
+        """Estimate, the first time."""
+        if self.found is None:
+            self.found = complexity(seen.by_unit[:, :PLACES], width=self.units)
+
+    def result(self) -> Complexity | None:
+        """Return the estimate."""
+        return self.found
 
 
 def complexity(

@@ -2,44 +2,108 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import Tensor
 
-from relucid.inspect.boundary import Activity, Boundary
+from relucid.inspect.activity import Activity
+from relucid.inspect.boundary import Boundary
+from relucid.inspect.comparison import Comparison, compare
 from relucid.inspect.complexity import Complexity
 from relucid.inspect.findings import Finding
 from relucid.inspect.invariance import LayerInvariance
-from relucid.inspect.pairing import Pairing
+from relucid.inspect.lost import Lost
+from relucid.inspect.measurement import Measurement
+from relucid.inspect.pairing import Pairing, Pairings
 from relucid.inspect.perturbation import Perturbation
-from relucid.inspect.phase import PhaseCorrelation
+from relucid.inspect.phase import PhaseCorrelation, PhaseCorrelations
+from relucid.inspect.suggestion import Suggestion, merged
 from relucid.inspect.trace import Rectified, Source
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+M = TypeVar("M", bound=Measurement)
+COLUMNS = {
+    "layer": "the weights that feed a rectification, or the rectification where they are many",
+    "kind": "what the units are rectified by",
+    "units": "how many there are",
+}
+
 
 @dataclass(frozen=True)
 class Layer:
-    """What was measured of one rectification and the weights that feed it; None or empty where nothing was."""
+    """What was measured of one rectification and the weights that feed it."""
 
     rectified: Rectified
-    pairing: dict[str, Pairing]  #: by source
-    phase_correlation: dict[str, PhaseCorrelation]  #: by the layer that reads
-    boundary: Boundary | None
-    perturbation: Perturbation | None
-    activity: Activity | None
-    reconstruction: Tensor | None  #: ratios of the example's inputs
-    complexity: Complexity | None
-    invariance: LayerInvariance | None
+    measured: Mapping[str, Measurement]  #: by name in `MEASURES`, those that apply
 
     @property
     def name(self) -> str:
         """The layer's name."""
         return self.rectified.layer
+
+    @property
+    def pairing(self) -> dict[str, Pairing]:
+        """The pairs, by source."""
+        return found.by_source if (found := self._find(Pairings)) else {}
+
+    @property
+    def phase_correlation(self) -> dict[str, PhaseCorrelation]:
+        """How phases are treated, by the layer that reads them."""
+        return found.by_reader if (found := self._find(PhaseCorrelations)) else {}
+
+    @property
+    def boundary(self) -> Boundary | None:
+        """Where units switch."""
+        return self._find(Boundary)
+
+    @property
+    def activity(self) -> Activity | None:
+        """On which side of their boundaries the data lie."""
+        return self._find(Activity)
+
+    @property
+    def perturbation(self) -> Perturbation | None:
+        """How far boundaries turn if parameters are changed."""
+        return self._find(Perturbation)
+
+    @property
+    def reconstruction(self) -> Tensor | None:
+        """How much of each of the example's inputs is lost."""
+        return found.ratio if (found := self._find(Lost)) else None
+
+    @property
+    def complexity(self) -> Complexity | None:
+        """Rademacher complexities."""
+        return self._find(Complexity)
+
+    @property
+    def invariance(self) -> LayerInvariance | None:
+        """How often units fire again on changed images."""
+        return self._find(LayerInvariance)
+
+    def _find(self, kind: type[M]) -> M | None:
+        return next((found for found in self.measured.values() if isinstance(found, kind)), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but weights as plain values."""
+        r = self.rectified
+        return {
+            "name": self.name,
+            "rectification": r.name,
+            "kind": r.kind,
+            "units": r.units,
+            "doubled": r.doubled,
+            "sources": [_source_as_dict(source) for source in r.sources],
+            "adds": list(r.adds),
+            "obstacle": r.obstacle,
+            **{name: found.to_dict() for name, found in self.measured.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -59,9 +123,67 @@ class Examination:
             f"no layer is named {name!r}; there are {', '.join(layer.name for layer in self.layers)}"
         )
 
+    def __str__(self) -> str:
+        return self.summary()
+
+    def suggestions(self) -> Sequence[Suggestion]:
+        """Return what the findings suggest: one suggestion per conversion, for all layers together."""
+        return merged(finding.suggestion for finding in self.findings if finding.suggestion)
+
+    def against(self, other: Examination) -> Comparison:
+        """Return what changed from another examination to this one: by training, or by a conversion."""
+        return compare(other, self)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the shares of conspicuous units and of paired filters, of the network and by layer: for a logger.
+
+        >>> from relucid.inspect import examine
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU())
+        >>> _ = net[0].bias.data.fill_(-100.0)
+        >>> examine(net, torch.randn(64, 4), measures=["activity"]).metrics()["dead"]
+        1.0
+        """
+        masks: dict[str, dict[str, Tensor]] = {}
+        for layer in self.layers:
+            kinds = {} if layer.activity is None else layer.activity.kinds()
+            for name, mask in kinds.items():
+                masks.setdefault(name, {})[layer.name] = mask
+            for source, found in layer.pairing.items():
+                masks.setdefault("paired", {})[source] = found.paired
+        whole = {name: float(torch.cat([*by.values()]).double().mean()) for name, by in masks.items()}
+        each = {f"{name}/{n}": float(m.double().mean()) for name, by in masks.items() for n, m in by.items()}
+        return whole | each
+
+    def save(self, path: str | Path, *, name: str = "this network", overwrite: bool = False) -> None:
+        """Write the page of the examination: one HTML file; needs relucid[studies].
+
+        Args:
+            path: Where to.
+            name: What the page calls the network.
+            overwrite: Whether a file that is there may be replaced.
+        """
+        from relucid.report.examination import Subject, examination_page
+        from relucid.report.page import check, save
+
+        check(Path(path), overwrite)
+        save(examination_page(self, Subject(name, in_python=True)), Path(path))
+
+    def columns(self) -> dict[str, str]:
+        """Return the headings of the table, and what stands below each; those under which anything does."""
+        known = {k: v for layer in self.layers for m in layer.measured.values() for k, v in m.columns.items()}
+        used = {name for layer in self.layers for m in layer.measured.values() for name in m.row()}
+        return COLUMNS | {name: meaning for name, meaning in known.items() if name in used}
+
     def rows(self) -> list[dict[str, str]]:
-        """Return the table, one row a layer."""
-        return [_row(layer) for layer in self.layers]
+        """Return the table, one row per layer."""
+        columns = self.columns()
+        rows = []
+        for layer in self.layers:
+            row = {"layer": layer.name, "kind": layer.rectified.kind, "units": str(layer.rectified.units)}
+            for measured in layer.measured.values():
+                row |= measured.row()
+            rows.append({name: row.get(name, "") for name in columns})
+        return rows
 
     def summary(self) -> str:
         """Return the table, the findings and what is not attributed, as plain text."""
@@ -74,8 +196,14 @@ class Examination:
                 "  ".join(row[key].ljust(width) for key, width in widths.items()).rstrip() for row in rows
             ]
         lines += [""] * bool(self.findings) + [finding.sentence for finding in self.findings]
+        lines += self.doubts()
         lines += [""] * bool(self.unattributed) + [f"{what}: {why}" for what, why in self.unattributed]
         return "\n".join(lines)
+
+    def doubts(self) -> list[str]:
+        """Return why nothing is said of activity, where too few inputs were seen."""
+        seen = [layer.activity for layer in self.layers if layer.activity is not None]
+        return [next(a.summary() for a in seen if not a.sample.enough)] if _too_few(seen) else []
 
     def show(self) -> None:
         """Print the summary: a coloured table on a terminal if rich is installed, else plain text."""
@@ -94,80 +222,32 @@ class Examination:
         for row in rows:
             table.add_row(*(escape(cell) for cell in row.values()))
         console.print(table)
-        for finding in self.findings:
-            console.print(escape(finding.sentence), style="yellow")
+        for sentence in (*(finding.sentence for finding in self.findings), *self.doubts()):
+            console.print(escape(sentence), style="yellow")
         for what, why in self.unattributed:
             console.print(escape(f"{what}: {why}"), style="dim")
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but weights as plain lists, numbers and strings, ready for JSON."""
         return {
-            "layers": [_layer_as_dict(layer) for layer in self.layers],
+            "layers": [layer.to_dict() for layer in self.layers],
             "findings": [finding.to_dict() for finding in self.findings],
+            "suggestions": [suggestion.to_dict() for suggestion in self.suggestions()],
             "unattributed": [{"name": what, "reason": why} for what, why in self.unattributed],
         }
 
     def figures(self) -> dict[str, Figure]:
-        """Return the figures that apply, by title."""
-        figures: dict[str, Figure] = {}
-        for layer in self.layers:
-            for source, found in layer.pairing.items():
-                if found.others:
-                    figures[f"{source}: pairs"] = found.figure(source)
-            if layer.boundary is not None and layer.boundary.direction.shape[1] <= 2:
-                figures[f"{layer.name}: boundaries"] = layer.boundary.figure()
-            if layer.perturbation is not None:
-                figures[f"{layer.name}: perturbation"] = layer.perturbation.figure()
-        return figures
+        """Return the figures that apply, by title; those of a layer under its name."""
+        return {
+            f"{layer.name}: {title}": figure
+            for layer in self.layers
+            for found in layer.measured.values()
+            for title, figure in found.figures().items()
+        }
 
 
-def _row(layer: Layer) -> dict[str, str]:
-    """Return one row of the table."""
-    r, a = layer.rectified, layer.activity
-    found = [p for p in layer.pairing.values() if p.others]
-    kinds = {} if a is None else {name: str(int(mask.sum())) for name, mask in a.kinds().items()}
-    return {
-        "layer": layer.name,
-        "kind": r.kind,
-        "units": str(r.units),
-        "through": ", ".join(dict.fromkeys(t for s in r.sources for t in s.through)),
-        "paired": ", ".join(f"{p.share:.0%}" for p in found),
-        "random": ", ".join(f"{p.random_share:.1%}" for p in found),
-        **{name: kinds.get(name, "") for name in ("dead", "always on", "nearly linear", "outside the data")},
-    }
-
-
-def _layer_as_dict(layer: Layer) -> dict[str, Any]:
-    r = layer.rectified
-    return {
-        "name": layer.name,
-        "rectification": r.name,
-        "kind": r.kind,
-        "units": r.units,
-        "doubled": r.doubled,
-        "sources": [_source_as_dict(source) for source in r.sources],
-        "adds": list(r.adds),
-        "obstacle": r.obstacle,
-        "pairing": {
-            name: _plain(p) | {"share": p.share, "random_share": p.random_share}
-            for name, p in layer.pairing.items()
-        },
-        "phase_correlation": {
-            name: {"pair": _plain(p.pair), "non_pair": _plain(p.non_pair)}
-            for name, p in layer.phase_correlation.items()
-        },
-        "boundary": layer.boundary and {"radius": _plain(layer.boundary.radius)},
-        "activity": _plain(layer.activity),
-        "reconstruction": _plain(layer.reconstruction),
-        "invariance": layer.invariance
-        and _plain(layer.invariance) | {"score": _plain(layer.invariance.score)},
-        "perturbation": layer.perturbation
-        and {
-            "epsilon": list(layer.perturbation.epsilon),
-            "turned": _plain({k: v.amax(1) for k, v in layer.perturbation.turned.items()}),
-        },
-        "complexity": _plain(layer.complexity),
-    }
+def _too_few(seen: list[Activity]) -> bool:
+    return any(not activity.sample.enough for activity in seen)
 
 
 def _source_as_dict(source: Source) -> dict[str, Any]:
@@ -178,18 +258,3 @@ def _source_as_dict(source: Source) -> dict[str, Any]:
         "groups": source.groups,
         "through": list(source.through),
     }
-
-
-def _plain(value: Any) -> Any:
-    """Return tensors as lists, dataclasses as dictionaries, and nan or infinity, which JSON lacks, as None."""
-    if isinstance(value, Tensor):
-        return _plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    return value

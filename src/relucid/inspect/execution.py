@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from relucid.nn.kinds import KINDS, Kind
 
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
@@ -31,6 +33,7 @@ FACTORS = {
     "baddbmm": (1, 2),
 }
 
+GUARD = 1e3  # a clamp beyond these values keeps numbers finite
 DATA = object()  # stands for the value that depends on the network's input in the arguments of a `Node`
 
 
@@ -46,11 +49,14 @@ class Node:
     parameters: frozenset[str] = frozenset()  #: those that the value is made of, if the input is not
     data: bool = False  #: does the value depend on the network's input?
     name: str = ""  #: of a parameter, of a layer (an operation with a weight), of a rectification
-    kind: str = ""  #: of a rectification: "relu", "clipped" (ReLU6 and the like), "avr", "crelu"
+    kind: Kind | None = None  #: of a rectification
     phases: tuple[int, ...] = ()  #: of a CReLU: the shape of the negative phases
     twin: Node | None = None  #: of the negative phases of a CReLU: the positive ones, which stand for both
     call: tuple[Any, ...] = ()  #: (function, arguments, keyword arguments), `DATA` in place of the data
     shape: tuple[int, ...] = ()  #: of the value
+    function: Any = None  #: ATen's overload
+    argument: int = 0  #: of a rectification or a product: where its data is among the arguments
+    weight: tuple[int, int] | None = None  #: of a product: where its weight is among them, and that in memory
 
     @property
     def upstream(self) -> list[Node]:
@@ -77,6 +83,10 @@ class Node:
         """Is it the product of a value and a weight?"""
         return self.op in FACTORS and bool(self.name)
 
+    def same_weight(self, args: Sequence[Any]) -> bool:
+        """Whether a product of these arguments is one with the same weight."""
+        return self.weight is None or _storage(args[self.weight[0]]) == self.weight[1]
+
 
 Visit = Callable[[Node, Tensor], None]
 
@@ -92,31 +102,52 @@ def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[
     >>> [(n.op, n.name) for n in nodes]
     [('t', ''), ('addmm', '0'), ('relu', '1')]
     """
-    batch = tree_map(
-        lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch
-    )  # a network may overwrite it
-    recorder = _Recorder(model, batch, visit)
+    with running(model) as (run, _):
+        return run(batch, visit)
+
+
+@contextmanager
+def running(model: nn.Module) -> Iterator[tuple[Callable[[Batch, Visit | None], list[Node]], list[str]]]:
+    """Give what `execute` does for a model that is prepared once, and the path of modules that is running."""
+    path = [""]
+
+    def run(batch: Batch, visit: Visit | None) -> list[Node]:
+        batch = copied(batch)
+        recorder = _Recorder(model, batch, visit, path)
+        with recorder:
+            called(model, batch)
+        return recorder.executed
+
     with ExitStack() as stack:
         stack.enter_context(_undisturbed(model))
         for name, module in model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):
-                stack.enter_context(_hook(module, name, recorder.path))
-        with recorder:
-            if isinstance(batch, Mapping):
-                model(**batch)
-            else:
-                model(*(batch if isinstance(batch, tuple | list) else (batch,)))
-    return recorder.executed
+                stack.enter_context(_hook(module, name, path))
+        yield run, path
+
+
+def copied(batch: Batch) -> Batch:
+    """Return a copy: a network may overwrite its input."""
+    found: Batch = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
+    return found
+
+
+def called(model: nn.Module, batch: Batch) -> None:
+    """Call a model with a tensor, with positional or with keyword arguments."""
+    if isinstance(batch, Mapping):
+        model(**batch)
+    else:
+        model(*(batch if isinstance(batch, tuple | list) else (batch,)))
 
 
 class _Recorder(TorchDispatchMode):
     """Notes every operation; values are looked at as they pass and not kept."""
 
-    def __init__(self, model: nn.Module, batch: Batch, visit: Visit | None) -> None:
+    def __init__(self, model: nn.Module, batch: Batch, visit: Visit | None, path: list[str]) -> None:
         super().__init__()
         self.visit = visit
         self.executed: list[Node] = []
-        self.path = [""]  # of the modules that are running, the innermost last
+        self.path = path  # of the modules that are running, the innermost last
         self.leaves = {name for name, m in model.named_modules() if name and not list(m.children())}
         self.used: Counter[str] = Counter()  # names
         self.nodes = WeakTensorKeyDictionary()
@@ -125,11 +156,12 @@ class _Recorder(TorchDispatchMode):
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
+        self.fixed = {_storage(tensor) for tensor in tensors.values()}
         self.owned: dict[str, set[str]] = defaultdict(set)  # module -> its weights
         for name in (name for name, tensor in tensors.items() if tensor.dim() > 1):
             self.owned[_owner(name)].add(name)
         for tensor in _tensors(batch):
-            self.nodes[tensor] = Node("input", data=True, name="the input")
+            self.nodes[tensor] = Node("input", data=True, name="the input", shape=tuple(tensor.shape))
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -139,9 +171,11 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         node = self._node(func, args, kwargs or {})
-        if self.visit and node.name:
-            values = args if node.kind else [args[i] for i in FACTORS[node.op]]
-            self.visit(node, next(a for a in values if isinstance(a, Tensor) and self._of(a).data))
+        node.function = func
+        if node.name:
+            self._locate(node, args)
+            if self.visit:
+                self.visit(node, args[node.argument])
         out = func(*args, **(kwargs or {}))
         known = {_storage(t) for t in _tensors([args, kwargs])}
         for tensor in reversed(_tensors(out)):
@@ -153,6 +187,15 @@ class _Recorder(TorchDispatchMode):
                 self.written.pop(_storage(tensor), None)  # new memory, perhaps at an old address
         self.executed.append(node)
         return out
+
+    def _locate(self, node: Node, args: Any) -> None:
+        """Note where the data of a rectification or a product is among its arguments, and its weight."""
+        places = range(len(args)) if node.kind else FACTORS[node.op]
+        node.argument = next(i for i in places if isinstance(args[i], Tensor) and self._of(args[i]).data)
+        if not node.kind:
+            weight = next(i for i in places if i != node.argument)
+            if _storage(args[weight]) in self.fixed:
+                node.weight = weight, _storage(args[weight])
 
     def _node(self, func: Any, args: Any, kwargs: Any) -> Node:
         outputs = {a.name for a in func._schema.arguments if a.is_out}
@@ -181,22 +224,22 @@ class _Recorder(TorchDispatchMode):
         written = self.written.get(_storage(tensor))
         return made if written is None or written.order <= made.order else _overwritten(made, written)
 
-    def _rectification(self, node: Node) -> str:
-        """Return the kind of rectification that an operation is, or ""; the second phase of a CReLU is none."""
+    def _rectification(self, node: Node) -> Kind | None:
+        """Return the kind of rectification that an operation is; the second phase of a CReLU is none."""
         kind, value = _rectification(node), node.upstream[0]
-        if kind != "relu":
+        if kind != KINDS["relu"]:
             return kind
         if both := _both_phases(value):
             node.phases = value.inputs[1].shape
             self.first[both, False] = node
-            return "crelu"
+            return KINDS["crelu"]
         source, negated = _negated(value)
         first = self.first.get((source, not negated))
-        if first is None or first.kind != "relu":
+        if first is None or first.kind != KINDS["relu"]:
             self.first[source, negated] = node
-            return "relu"
-        first.kind, first.phases, node.twin = "crelu", value.shape, first
-        return ""
+            return KINDS["relu"]
+        first.kind, first.phases, node.twin = KINDS["crelu"], value.shape, first
+        return None
 
     def _layer(self, parameters: frozenset[str]) -> str:
         """Return the module that a weight belongs to, or the parameter if its module has several weights."""
@@ -249,30 +292,45 @@ def _both_phases(value: Node) -> Node | None:
     return value.inputs[0] if is_pair else None
 
 
-def _rectification(node: Node) -> str:
-    """Return "relu", "clipped" or "avr" for an operation that is one, else ""."""
+def _rectification(node: Node) -> Kind | None:
+    """Return what an operation is among the activations with boundaries."""
     _, args, kwargs = node.call
     low, high = (*args[1:], None, None)[:2]
     low, high = kwargs.get("min", low), kwargs.get("max", high)
     match node.op:
         case "relu":
-            return "relu"
+            return KINDS["relu"]
         case "abs":
-            return "avr"
+            return KINDS["avr"]
+        case "leaky_relu":
+            return KINDS["leaky"].with_slope(0.01 if low is None else low)
+        case "_prelu_kernel":
+            return KINDS["leaky"].with_slope(None)
+        case "rrelu_with_noise" if len(args) < 5 or not args[4]:  # in evaluation
+            lower, upper = (*args[2:], 1 / 8, 1 / 3)[:2]
+            return KINDS["leaky"].with_slope((lower + upper) / 2)
         case "hardtanh":
-            return "clipped" if low == 0 else ""
+            return KINDS["clipped"].between(-1 if low is None else low, 1 if high is None else high)
         case "clamp" if isinstance(low, Tensor) and isinstance(high, Tensor):  # a sign for each unit
             positive, negative = (low == 0) & (high == torch.inf), (low == -torch.inf) & (high == 0)
-            return "relu" if bool((positive | negative).all()) else ""
+            return KINDS["relu"] if bool((positive | negative).all()) else None
         case "clamp" | "clamp_min":
-            is_zero = isinstance(low, int | float) and low == 0
-            return ("relu" if high is None else "clipped") if is_zero else ""
+            return _clamped(low, high)
         case "threshold":
-            return "relu" if low == 0 and high == 0 else ""
+            return KINDS["relu"] if low == 0 and high == 0 else None
         case "maximum":
             other = next((a for a in args if isinstance(a, Tensor)), None)
-            return "relu" if other is not None and not bool(other.any()) else ""
-    return ""
+            return KINDS["relu"] if other is not None and not bool(other.any()) else None
+    return None
+
+
+def _clamped(low: object, high: object) -> Kind | None:
+    """Return what a clamp is; one that only guards the ends of the number range, or against 0, rectifies nothing."""
+    if high is None:
+        return KINDS["relu"] if isinstance(low, int | float) and low == 0 else None
+    if not isinstance(low, int | float) or not isinstance(high, int | float) or max(-low, high) > GUARD:
+        return None
+    return KINDS["clipped"].between(low, high) if low == 0 or low == -high else None
 
 
 def _tensors(tree: Any) -> list[Tensor]:

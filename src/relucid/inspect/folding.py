@@ -33,6 +33,7 @@ BATCH_NORMS = {
     "miopen_batch_norm",
     "_native_batch_norm_legit_no_training",
 }
+COPIES = {"clone", "contiguous", "_to_copy", "detach", "alias"}
 MAX_POOLS = {"max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"}
 FOLDED = VIEWS | AFFINE | BATCH_NORMS | MAX_POOLS
 
@@ -66,13 +67,26 @@ def fold(origin: Node, path: Path) -> Folded | str:
     units = origin.shape[dim]
     numbers = torch.arange(1.0, units + 1, dtype=torch.float64).view(-1, *[1] * (len(origin.shape) - dim - 1))
     constants = (torch.zeros_like(numbers), torch.ones_like(numbers), numbers)
-    zero, one, number = (_replay(path, value.expand(origin.shape)) for value in constants)
-    for d in (d for d, size in enumerate(zero.shape) if size == units):
+    shape = _smallest(origin.shape, dim, path)
+    zero, one, number = (_replay(path, value.expand(shape)) for value in constants)
+    likely = sorted(
+        range(zero.dim()), key=lambda d: d != dim
+    )  # where the units were, if they have not gone elsewhere
+    for d in (d for d in likely if zero.shape[d] == units):
         shift, scale, counted = (x.movedim(d, 0).flatten(1) for x in (zero, one - zero, number - zero))
         expected = scale[:, :1] * numbers.view(-1, 1)
         if _close(shift, shift[:, :1]) and _close(scale, scale[:, :1]) and _close(counted, expected):
             return Folded(scale[:, 0].clone(), shift[:, 0].clone(), d)
     return f"not the same affine map at every place, because of {', '.join(map(label, path))}"
+
+
+def _smallest(shape: tuple[int, ...], dim: int, path: Path) -> tuple[int, ...]:
+    """Return the least shape on which a path can be replayed: one place, where every operation is the same at each."""
+    if dim == 1 and all(
+        node.op in BATCH_NORMS | COPIES for node in path
+    ):  # a batch norm's channels are there
+        return tuple(size if d == dim else 1 for d, size in enumerate(shape))
+    return shape
 
 
 def label(node: Node) -> str:

@@ -12,7 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from relucid.inspect.batches import parts_of
 from relucid.inspect.execution import Node, execute
+from relucid.inspect.measurement import Measurement, Network, plain
 from relucid.inspect.trace import Rectified, trace
 
 if TYPE_CHECKING:
@@ -22,17 +24,36 @@ Transform = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class LayerInvariance:
+class LayerInvariance(Measurement):
     """Firing of the units of one layer. Vectors have one entry a unit."""
 
     threshold: Tensor  #: a unit fires above it
     firing_rate: Tensor  #: G, how often it fires: the chosen rate, or less where fewer responses are positive
     local_rate: Tensor  #: L, how often it still fires when the image is changed; nan if it never fires
 
+    @classmethod
+    def measure(cls, layer: Rectified, network: Network) -> LayerInvariance | None:
+        """Return it from passes of its own over the data, which must be images."""
+        return network.once(_invariances).get(layer.layer)
+
     @property
     def score(self) -> float:
         """The mean of L / G over the units that fire (Goodfellow et al. 2009)."""
         return float((self.local_rate / self.firing_rate).nanmean())
+
+    def summary(self) -> str:
+        """One sentence."""
+        return f"score {self.score:.1f}, fires again {float(self.local_rate.nanmean()):.0%}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, with the score."""
+        return super().to_dict() | {"score": plain(self.score)}
+
+
+def _invariances(network: Network) -> Mapping[str, LayerInvariance]:
+    if network.data is None:
+        raise ValueError("invariance is measured on data: give images")
+    return invariance(network.model, network.data).layers
 
 
 @dataclass(frozen=True)
@@ -44,10 +65,7 @@ class Invariance:
 
     def summary(self) -> str:
         """One line a layer."""
-        return "\n".join(
-            f"{name}: score {layer.score:.1f}, fires again {float(layer.local_rate.nanmean()):.0%}"
-            for name, layer in self.layers.items()
-        )
+        return "\n".join(f"{name}: {layer.summary()}" for name, layer in self.layers.items())
 
     def figure(self) -> Figure:
         """The score against the layer (crelu Fig. 4)."""
@@ -195,14 +213,16 @@ class _Batches:
     """Batches of images, over which one can go more than once."""
 
     def __init__(self, images: Tensor | Iterable[Any]) -> None:
-        if not isinstance(images, Tensor) and iter(images) is images:
+        if isinstance(images, Iterator):
             raise ValueError(
                 "images are gone over several times: give a tensor, a list or a loader, no iterator"
             )
-        self.images = images.split(64) if isinstance(images, Tensor) else images
+        self.images = images
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (batch[0] if isinstance(batch, tuple | list) else batch for batch in self.images)
+        for part in parts_of(self.images, torch.zeros(0)):
+            assert isinstance(part.arguments, Tensor)
+            yield part.arguments
 
 
 def _standard(crop: int | None) -> dict[str, Transform]:

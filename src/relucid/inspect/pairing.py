@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from relucid.inspect.findings import Finding
+from relucid.inspect.measurement import Measurement, Network, indices, plain
 from relucid.inspect.null import discoveries, extreme_p_value
+from relucid.inspect.suggestion import Suggestion
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+    from relucid.inspect.trace import Rectified, Source
 
 TWINS = 0.99  # filters with at least this cosine do the same
 BLOCK = 2048  # filters; a block of cosines is 16 MB in float32 whatever the size of the layer
@@ -78,7 +83,84 @@ class Pairing:
         return go.Figure([bars, line], {"title": title, **layout})
 
 
-def pairing(weight: Tensor, groups: int = 1, *, level: float = 0.01, threshold: float = -0.5) -> Pairing:
+@dataclass(frozen=True)
+class Pairings(Measurement):
+    """The pairs in each weight that feeds a layer."""
+
+    columns: ClassVar[dict[str, str]] = {
+        "paired": "filters with an opposite partner that chance does not explain, by weight that feeds the layer"
+    }
+
+    by_source: dict[str, Pairing]
+
+    @classmethod
+    def measure(cls, layer: Rectified, network: Network) -> Pairings:
+        """Return the pairs; a norm with a negative scale turns a filter round."""
+        sign = None if layer.scale is None else layer.scale.sign()
+        return cls({s.name: pairing(s.weight, s.groups, sign=sign) for s in layer.sources})
+
+    def summary(self) -> str:
+        """One line per weight."""
+        return "\n".join(f"{name}: {found.summary()}" for name, found in self.by_source.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, by weight."""
+        return {
+            name: plain(p) | {"share": p.share, "random_share": p.random_share}
+            for name, p in self.by_source.items()
+        }
+
+    def row(self) -> dict[str, str]:
+        """Return the shares."""
+        return {"paired": ", ".join(f"{p.share:.0%}" for p in self.by_source.values() if p.others)}
+
+    def figures(self) -> dict[str, Figure]:
+        """The histogram of each weight."""
+        several = len(self.by_source) > 1
+        return {
+            f"pairs of {name}" if several else "pairs": p.figure(name)
+            for name, p in self.by_source.items()
+            if p.others
+        }
+
+    def findings(self, layer: Rectified) -> Iterator[Finding]:
+        """Yield pairs that could be merged, and twins."""
+        for source in layer.sources:
+            found = self.by_source[source.name]
+            # In a sum of branches none can be merged.
+            if found.mutual and layer.kind == "relu" and layer.scale is not None:
+                yield _mergeable(layer, source, found)
+            if twins := indices(found.twins):
+                what = f"{len(twins)} of {len(found.twins)} filters have a nearly identical twin"
+                yield Finding(layer.layer, "twins", f"{source.name}: {what}", {"units": twins})
+
+
+def _mergeable(layer: Rectified, source: Source, found: Pairing) -> Finding:
+    saved = len(found.mutual) * (source.weight[0].numel() + (source.bias is not None))
+    shares = f"{found.share:.0%} of filters have an opposite partner (random: {found.random_share:.1%})"
+    sentence = f"{source.name}: {shares}"
+    evidence = {
+        "pairs": found.mutual,
+        "share": found.share,
+        "random_share": found.random_share,
+        "saved": saved,
+    }
+    if not source.module or layer.name.partition(":")[0] == source.module:  # its activation is part of it
+        return Finding(layer.layer, "paired", sentence, evidence)
+    sentence += f": to_crelu(mode='merge') would save {saved:,} weights"
+    return Finding(
+        layer.layer, "paired", sentence, evidence, Suggestion("to_crelu", (source.module,), "merge")
+    )
+
+
+def pairing(
+    weight: Tensor,
+    groups: int = 1,
+    *,
+    level: float = 0.01,
+    threshold: float = -0.5,
+    sign: Tensor | None = None,
+) -> Pairing:
     r"""Return the cosine of every filter with its most opposite and most aligned one, against random filters.
 
     mu_i = min_j <phi_i, phi_j> over unit-length filters (crelu Section 2.1). Were the N filters random,
@@ -91,6 +173,7 @@ def pairing(weight: Tensor, groups: int = 1, *, level: float = 0.01, threshold: 
         groups: Of the convolution; filters of different groups see different inputs and make no pairs.
         level: The share of false pairs that is tolerated among those found.
         threshold: The largest cosine of a pair.
+        sign: (filters,): -1 where a filter is turned round by what follows it, 0 where it is undone.
 
     >>> found = pairing(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-2.0, 0.0, 0.0]]))
     >>> found.opposite.tolist(), found.opposite_index.tolist(), found.mutual
@@ -102,10 +185,12 @@ def pairing(weight: Tensor, groups: int = 1, *, level: float = 0.01, threshold: 
             f"got {tuple(weight.shape)}"
         )
     filters = weight.detach().flatten(1)
-    if not filters.is_floating_point() or not bool(filters.isfinite().all()):
+    if not filters.is_floating_point() or not all(bool(b.isfinite().all()) for b in filters.split(BLOCK)):
         raise ValueError("pairing takes finite floating-point weights; these hold integers, nan or inf")
     size = len(filters) // groups
-    extremes = [_extremes(block, offset=size * g) for g, block in enumerate(filters.split(size))]
+    signs = filters.new_ones(len(filters)) if sign is None else sign.to(filters)
+    parts = zip(filters.split(size), signs.split(size), strict=True)
+    extremes = [_extremes(*part, offset=size * g) for g, part in enumerate(parts)]
     opposite, opposite_index, aligned, aligned_index = (
         torch.cat(part).cpu() for part in zip(*extremes, strict=True)
     )
@@ -120,19 +205,25 @@ def pairing(weight: Tensor, groups: int = 1, *, level: float = 0.01, threshold: 
     )
 
 
-def _extremes(filters: Tensor, offset: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _extremes(filters: Tensor, sign: Tensor, offset: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return (least cosine, its index, largest cosine, its index) of each filter with the others.
 
     Cosines are made block by block and never kept; each block above the diagonal serves its rows and columns.
     """
-    filters = filters if filters.dtype == torch.float64 else filters.float()
-    norms = filters.norm(dim=1, keepdim=True)
-    alive = (norms.squeeze(1) > 0).nonzero().squeeze(1)  # a filter of zeros has no direction
-    unit = filters[alive] / norms[alive]
-    low, high = _Extreme(unit, torch.min), _Extreme(unit, torch.max)
-    for i in range(0, len(unit), BLOCK):
-        for j in range(i, len(unit), BLOCK):
-            cosines = unit[i : i + BLOCK] @ unit[j : j + BLOCK].T
+    dtype = torch.float64 if filters.dtype == torch.float64 else torch.float32
+    norms = torch.cat([block.to(dtype).norm(dim=1) for block in filters.split(BLOCK)])
+    alive = ((norms > 0) & (sign != 0)).nonzero().squeeze(1)  # a filter of zeros has no direction
+    kept = filters if len(alive) == len(filters) else filters[alive]
+    factor = (sign[alive].to(dtype) / norms[alive]).unsqueeze(1)
+
+    def unit(start: int) -> Tensor:
+        return kept[start : start + BLOCK].to(dtype) * factor[start : start + BLOCK]
+
+    low, high = _Extreme(factor, torch.min), _Extreme(factor, torch.max)
+    for i in range(0, len(kept), BLOCK):
+        rows = unit(i)
+        for j in range(i, len(kept), BLOCK):
+            cosines = rows @ (rows if i == j else unit(j)).T
             for extreme, itself in (low, torch.inf), (high, -torch.inf):
                 if i == j:
                     cosines.fill_diagonal_(itself)
@@ -166,11 +257,17 @@ class _Extreme:
         return value, index
 
 
-def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8) -> Figure:
-    """Return the filters of a layer, each beside its most opposite one (crelu Fig. 1).
+def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8, most: int | None = None) -> Figure:
+    """Return the filters of a layer, each beside its most opposite one, the most opposite first (crelu Fig. 1).
 
     Filters of one or three input channels with two spatial dimensions are drawn as images; of others the mean
     over the input channels is.
+
+    Args:
+        weight: (filters, channels, height, width).
+        found: Their `pairing`.
+        columns: Pairs in a row.
+        most: How many are drawn; all of them by default.
     """
     import plotly.graph_objects as go
 
@@ -179,7 +276,7 @@ def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8) -> Figure:
     images = weight.detach().float().cpu()
     images = images if images.shape[1] == 3 else images.mean(1, keepdim=True).expand(-1, 3, -1, -1)
     images = images / images.abs().amax((1, 2, 3), keepdim=True).clamp_min(1e-30) * 0.5 + 0.5
-    order = found.opposite.nan_to_num(2.0).argsort()
+    order = found.opposite.nan_to_num(2.0).argsort()[:most]
     pairs = torch.cat([images[order], images[found.opposite_index[order]]], 3)
     pairs = torch.nn.functional.pad(pairs, (0, 1, 0, 1), value=1.0)
     missing = -len(pairs) % columns
@@ -187,4 +284,6 @@ def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8) -> Figure:
     grid = pairs.unflatten(0, (-1, columns)).permute(0, 3, 1, 4, 2)  # rows, height, columns, width, colours
     grid = grid.flatten(2, 3).flatten(0, 1)
     picture = go.Image(z=(grid * 255).round().to(torch.uint8).numpy())
-    return go.Figure(picture, {"xaxis_visible": False, "yaxis_visible": False})
+    height = 32 + 68 * (len(pairs) // columns)  # each filter is large enough to be looked at
+    bare = {"xaxis_visible": False, "yaxis_visible": False, "margin": {"l": 0, "r": 0, "t": 32, "b": 0}}
+    return go.Figure(picture, {**bare, "height": height})

@@ -5,21 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from relucid.inspect.boundary import Boundary, hyperplanes
+from relucid.inspect.measurement import Measurement, Network, plain
 from relucid.inspect.tracker import change
 from relucid.nn.sphere import angles_of, metric, unit_vector
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from relucid.inspect.trace import Rectified
+
+SIZES = (1e-3, 1e-2, 1e-1)  # of perturbations that an examination tries
+
 
 @dataclass(frozen=True)
-class Perturbation:
+class Perturbation(Measurement):
     """Boundaries before and after every parameter is changed by epsilon, for three ways to describe a unit."""
 
     epsilon: tuple[float, ...]
@@ -32,8 +37,16 @@ class Perturbation:
     )
     bound: Tensor  #: (epsilons,): |epsilon|_2, which "geometric" never exceeds
 
+    @classmethod
+    def measure(cls, layer: Rectified, network: Network) -> Perturbation | None:
+        """Return it for a layer all of whose units have a boundary."""
+        if layer.scale is None:
+            return None
+        weight, bias = layer.folded()
+        return perturbation(weight, bias, SIZES) if bool(weight.flatten(1).any(1).all()) else None
+
     def summary(self) -> str:
-        """One line a parameterization."""
+        """One line per parameterization."""
         largest = {
             name: float(turned[-1].nan_to_num(0).max().rad2deg()) for name, turned in self.turned.items()
         }
@@ -41,6 +54,15 @@ class Perturbation:
             f"{name}: turns by at most {angle:.3g}° for epsilon = {self.epsilon[-1]:g}"
             for name, angle in largest.items()
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the largest angles."""
+        turned = plain({name: angles.amax(1) for name, angles in self.turned.items()})
+        return {"epsilon": list(self.epsilon), "turned": turned}
+
+    def figures(self) -> dict[str, Figure]:
+        """The largest angles."""
+        return {"perturbation": self.figure()}
 
     def figure(self) -> Figure:
         """The largest angle against epsilon, with Theorem 3's bound (gmp Fig. 1b-e in any dimension)."""

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F
 from torch import Tensor
+
+from relucid.inspect.findings import Finding
+from relucid.inspect.measurement import Measurement, Network, plain
+
+if TYPE_CHECKING:
+    from relucid.inspect.trace import Rectified
+
+ALIKE = 0.99  # mean |cosine| of the phases' outgoing weights from which a layer treats both alike
 
 
 @dataclass(frozen=True)
@@ -19,6 +29,40 @@ class PhaseCorrelation:
     def summary(self) -> str:
         """One sentence, as a row of Table 6."""
         return "pair {:.3f} ± {:.3f}, non-pair {:.3f} ± {:.3f}".format(*self.pair, *self.non_pair)
+
+
+@dataclass(frozen=True)
+class PhaseCorrelations(Measurement):
+    """How each layer that reads a CReLU treats the two phases."""
+
+    by_reader: dict[str, PhaseCorrelation]
+
+    @classmethod
+    def measure(cls, layer: Rectified, network: Network) -> PhaseCorrelations | None:
+        """Return it for every layer that reads both phases of all units; None where there is none."""
+        channels = 2 * layer.units
+        readers = [s for s in layer.readers if s.groups == 1 and s.weight.shape[1] % channels == 0]
+        if layer.doubled != layer.units or not readers:
+            return None
+        return cls({s.name: phase_correlation(s.weight, channels) for s in readers})
+
+    def summary(self) -> str:
+        """One line per reader."""
+        return "\n".join(f"{name}: {found.summary()}" for name, found in self.by_reader.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return means and deviations, by reader."""
+        return {
+            name: {"pair": plain(p.pair), "non_pair": plain(p.non_pair)} for name, p in self.by_reader.items()
+        }
+
+    def findings(self, layer: Rectified) -> Iterator[Finding]:
+        """Yield the readers that undo the split."""
+        for reader, found in self.by_reader.items():
+            if found.pair[0] >= ALIKE:
+                what = f"{reader} undoes the split, both phases get the same weights up to sign"
+                evidence = {"reader": reader, "pair": found.pair[0]}
+                yield Finding(layer.layer, "undone split", f"{layer.layer}: {what}", evidence)
 
 
 def phase_correlation(weight: Tensor, channels: int | None = None) -> PhaseCorrelation:

@@ -6,9 +6,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from relucid.inspect.execution import DATA, Batch, Node, execute
 from relucid.inspect.folding import FOLDED, VIEWS, Folded, Path, fold, label
+from relucid.nn.kinds import KINDS, Kind
 
 # Operations that a walk from a rectification back to its weights passes through, by ATen's name.
 PASSED = FOLDED | {
@@ -20,10 +22,10 @@ PASSED = FOLDED | {
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("as_strided", "overwritten"),
 }
-# Activations that rectify nothing: no input is set to 0, so no unit has a boundary and none can be dead.
+# Activations that are none of `KINDS`, unless an operation of the same name is: their units have no boundary.
 OTHER_ACTIVATIONS = {
     *("gelu", "silu", "mish", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus", "softshrink"),
-    *("leaky_relu", "rrelu_with_noise", "_prelu_kernel", "elu", "celu", "hardtanh", "threshold"),
+    *("elu", "celu", "rrelu_with_noise", "threshold"),
     *("clamp", "clamp_min", "_softmax", "_log_softmax", "log_sigmoid_forward", "hardshrink"),
 }
 
@@ -39,6 +41,7 @@ class Source:
     groups: int
     is_convolution: bool
     through: tuple[str, ...]  #: what stands between, in order of execution: norms, "add", pooling
+    module: str = ""  #: the linear or convolution layer that `convert` knows the weight by, or ""
 
 
 @dataclass(frozen=True)
@@ -47,33 +50,54 @@ class Rectified:
 
     name: str
     layer: str  #: the name to speak of: that of the weights, or of the rectification if they are many or none
-    kind: str  #: "relu", "clipped" (ReLU6 and the like), "avr" or "crelu"
+    activation: Kind  #: what it is, and where its units switch
     shape: tuple[int, ...]  #: of the rectified value, on the example
     channel_dim: int  #: the dimension of ``shape`` that holds the units
     doubled: int  #: the first so many units keep both phases (CReLU)
     sources: tuple[Source, ...]
     adds: tuple[str, ...]  #: what else is in the rectified sum: earlier rectifications, the input
     readers: tuple[Source, ...]  #: the weights that take the rectified value
-    sign: (
-        Tensor | None
-    )  #: (units,): -1 for units that keep negative values (r max(s, 0) with r < 0); None: none do
-    scale: Tensor | None  #: (units,): of the one source: sign * value = scale * (weight . x + bias) + shift
+    #: (units,): -1 for units that keep negative values (r max(s, 0) with r < 0); None: none do
+    sign: Tensor | None
+    #: (units,): of the one source: sign * value - the first boundary = scale * (weight . x + bias) + shift
+    scale: Tensor | None
     shift: Tensor | None  #: (units,)
     obstacle: str  #: why ``scale`` and ``shift`` are None, or ""
 
     @property
+    def kind(self) -> str:
+        """The name of the activation in `relucid.nn.kinds.KINDS`."""
+        return self.activation.name
+
+    @property
     def units(self) -> int:
         """How many units are rectified."""
-        return self.shape[self.channel_dim]
+        return self.shape[self.channel_dim] if self.shape else 1
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The layers that feed it, by the names that `relucid.convert` takes."""
+        return tuple(dict.fromkeys(source.module for source in self.sources if source.module))
+
+    def oriented(self, value: Tensor) -> Tensor:
+        """Return what is rectified from the ``value`` that `execute` shows: units switch at 0 and are active above."""
+        if value.dim() != len(self.shape):
+            raise ValueError(
+                f"{self.name} is given {value.dim()} dimensions on the data, {len(self.shape)} on the example: "
+                "give an example of the data's shape"
+            )
+        units = value.narrow(self.channel_dim, 0, self.units)  # CReLU may be shown x and -x
+        if self.sign is not None:
+            units = units * self.sign.to(units).view(-1, *[1] * (units.dim() - self.channel_dim - 1))
+        first = self.activation.boundaries[0]
+        return units if first == 0 else units - first
 
     def by_unit(self, value: Tensor) -> Tensor:
-        """Return what is rectified, (units, places), from the ``value`` that `execute` shows; positive is active."""
-        units = value.narrow(self.channel_dim, 0, self.units)  # CReLU may be shown x and -x
-        units = units.movedim(self.channel_dim, 0).flatten(1)
-        return units if self.sign is None else units * self.sign.to(units).unsqueeze(1)
+        """Return the same as (units, places)."""
+        return self.oriented(value).movedim(self.channel_dim, 0).flatten(1)
 
     def folded(self) -> tuple[Tensor, Tensor]:
-        """Return (weight, bias), norms folded: what is rectified is exactly weight . x + bias."""
+        """Return (weight, bias), norms folded: units switch exactly where weight . x + bias = 0."""
         if self.scale is None or self.shift is None:
             raise ValueError(f"{self.name} rectifies no single affine map: {self.obstacle}")
         source = self.sources[0]
@@ -116,13 +140,25 @@ def trace(model: nn.Module, example: Batch) -> Trace:
     """
     nodes = execute(model, example)
     readers = _readers(nodes)
-    rectified = _distinct([_attribute(node, readers[node]) for node in nodes if node.kind])
+    rectified = _distinct([_attribute(node, node.kind, readers[node]) for node in nodes if node.kind])
+    rectified = _with_modules(rectified, model)
     found = {source.name for r in rectified for source in r.sources}
     unattributed = [(r.name, r.obstacle) for r in rectified if not r.sources]
     unattributed += _unrectified(nodes, found)
     unattributed += _activations(nodes)
     unattributed += _elsewhere(nodes, [name for name, p in model.named_parameters() if p.dim() > 1])
     return Trace(rectified, tuple(unattributed))
+
+
+def _with_modules(rectified: tuple[Rectified, ...], model: nn.Module) -> tuple[Rectified, ...]:
+    """Return the same with the modules named that conversions know weights by."""
+    plain = {name for name, m in model.named_modules() if isinstance(m, nn.Linear | _ConvNd)}
+
+    def named(source: Source) -> Source:
+        name = source.name.partition("#")[0]  # a layer that is used again
+        return replace(source, module=name) if name in plain else source
+
+    return tuple(replace(r, sources=tuple(map(named, r.sources))) for r in rectified)
 
 
 def _distinct(rectified: list[Rectified]) -> tuple[Rectified, ...]:
@@ -140,7 +176,7 @@ def _readers(nodes: list[Node]) -> dict[Node, list[Source]]:
     return readers
 
 
-def _attribute(node: Node, readers: list[Source]) -> Rectified:
+def _attribute(node: Node, kind: Kind, readers: list[Source]) -> Rectified:
     """Return a rectification with the weights that feed it."""
     paths, ends = _walk(node.rectified)
     sources = tuple(_source(origin, path) for origin, path in paths)
@@ -157,16 +193,16 @@ def _attribute(node: Node, readers: list[Source]) -> Rectified:
     return Rectified(
         name=node.name,
         layer=" + ".join(names) if 0 < len(names) < 4 else node.name,
-        kind=node.kind,
+        activation=kind,
         shape=shape,
         channel_dim=dim,
-        doubled=node.phases[dim] if node.kind == "crelu" else 0,
+        doubled=node.phases[dim] if kind == KINDS["crelu"] else 0,
         sources=sources,
         adds=adds,
         readers=tuple(readers),
         sign=sign,
         scale=found and found.scale * (1 if sign is None else sign),
-        shift=found and found.shift * (1 if sign is None else sign),
+        shift=found and found.shift * (1 if sign is None else sign) - kind.boundaries[0],
         obstacle="" if isinstance(folded, Folded) else folded,
     )
 
@@ -210,7 +246,8 @@ def _source(node: Node, path: Path) -> Source:
     through = tuple(dict.fromkeys(label(n) for n in between))
     parameters = tuple(sorted(frozenset().union(*(n.parameters for n in node.inputs if not n.data))))
     if node.op == "convolution":
-        weight, bias, transposed, groups = args[1], args[2], args[6], args[8]
+        weight, transposed, groups = args[1], args[6], args[8]
+        bias = None if args[2] is None else args[2].detach()
         if transposed:
             weight = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
         return Source(node.name, parameters, weight.detach(), bias, groups, True, through)
@@ -220,6 +257,7 @@ def _source(node: Node, path: Path) -> Source:
         (first, second), bias = (args[1:3], args[0]) if node.op in {"addmm", "baddbmm"} else (args[:2], None)
         weight = first if second is DATA else second.mT
         weight = weight.flatten(0, -2)
+    bias = None if bias is None else bias.detach()
     return Source(node.name, parameters, weight.detach(), bias, 1, False, through)
 
 
@@ -253,7 +291,7 @@ def _feeds(node: Node, consumers: dict[Node, list[Node]]) -> list[str]:
 
 def _activations(nodes: list[Node]) -> list[tuple[str, str]]:
     """Return the activations that are no rectifications."""
-    reason = "sets nothing to zero: its units have no boundary to examine"
+    reason = "is not among the activations whose boundaries are examined"
     return [
         (node.module or "the network", f"{node.op} {reason}")
         for node in nodes

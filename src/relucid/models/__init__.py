@@ -1,4 +1,4 @@
-"""Every network of the three papers, and all that their choices allow: a backbone and a design."""
+"""Every network of the three papers, and every other combination of a backbone and a design."""
 
 from relucid.models.describe import Description, describe
 from relucid.models.design import Design

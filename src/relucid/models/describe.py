@@ -1,4 +1,4 @@
-"""What a network is made of: layers, parameters, multiply-adds, shapes."""
+"""A table of a network's layers: output shapes, parameters, multiply-adds."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 @dataclass(frozen=True)
 class Row:
-    """A layer: its name and kind, the shape of its output for one input (None if it is not called), its cost."""
+    """A layer: name, kind, output shape for one input (None if it is never called), and cost."""
 
     name: str
     kind: str
@@ -24,18 +24,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Description:
-    """The layers of a network, and their sums."""
+    """The layers of a network, and their totals."""
 
     rows: tuple[Row, ...]
 
     @property
     def parameters(self) -> int:
-        """Of all layers."""
+        """The number of parameters of all layers."""
         return sum(row.parameters for row in self.rows)
 
     @property
     def multiply_adds(self) -> int:
-        """Of all layers, for one input: those of convolutions and matrix products."""
+        """The multiply-adds of all convolutions and matrix products, for one input."""
         return sum(row.multiply_adds for row in self.rows)
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Description:
 
 
 def describe(net: nn.Module, example: Tensor | None = None) -> Description:
-    """The layers of a network with output shapes, parameters and multiply-adds: a copy of it is run on zeros.
+    """The layers of a network with output shapes, parameters and multiply-adds, measured by running a copy on zeros.
 
     >>> from relucid.models import create
     >>> print(describe(create("mlp", in_channels=8, num_classes=1)))
@@ -64,12 +64,12 @@ def describe(net: nn.Module, example: Tensor | None = None) -> Description:
     total                        1,001            900
 
     Args:
-        net: from ``create``; any other needs an ``example``.
-        example: a batch of inputs, of which only the shape counts.
+        net: a network from ``create``; any other needs an ``example``.
+        example: a batch of inputs; only its shape matters.
     """
     shape = getattr(net, "input_shape", ()) if example is None else tuple(example.shape[1:])
     if not shape:
-        raise ValueError("describe needs an example input for a network that `create` has not built")
+        raise ValueError("describe needs an example input for a network that `create` did not build")
     replica = deepcopy(net).eval()
     device = next((p.device for p in net.parameters()), None)
     shapes: dict[str, tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""The choices that make a network out of a backbone: activation, weights, norm and propagation."""
+"""The choices that turn a backbone into a network: activation, weights, norm and propagation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -7,10 +7,14 @@ from typing import Any
 from relucid.models.suggest import suggest
 from relucid.nn.rules import RULES, Rule
 
+# Where IMN stands is a reading. gmp Eq. 16 centres the input of a ReLU layer. "input_mean" does just that, and is what
+# the "-imn" networks have: a skip stays the identity, and the output layer, which learns no features (gmp 4.1), is left
+# alone. The authors' code centres what every activation hands on, wherever that goes: "activation_mean", before VGG-6's
+# max-pools and output, and after the sum of a residual block, so on the next skip too.
 CHOICES: dict[str, tuple[str, ...]] = {
-    "activation": ("relu", "avr", "crelu", "sigmoid"),
+    "activation": ("relu", "avr", "crelu", "leaky_crelu", "sigmoid"),
     "weights": ("standard", "weightnorm", "geometric"),
-    "norm": ("none", "batch", "mean", "input_mean"),
+    "norm": ("none", "batch", "mean", "input_mean", "activation_mean"),
     "propagation": (*RULES, "dense"),
 }
 
@@ -19,17 +23,19 @@ CHOICES: dict[str, tuple[str, ...]] = {
 class Design:
     """What a unit lets through, how its hyperplane is described, and how the layers follow each other.
 
-    A field that is None is the backbone's own choice.
+    A field that is None leaves the choice to the backbone.
 
     Args:
-        activation: "relu", "avr", "crelu" (crelu), or "sigmoid" (structure 5.3).
+        activation: "relu", "avr", "crelu", "leaky_crelu" (CReLU with leaky ReLU inside, crelu 2.1), or "sigmoid"
+            (structure 5.3).
         weights: "standard", "weightnorm" or "geometric" (gmp).
-        norm: "none", "batch", "mean" (MBN, on the pre-activation) or "input_mean" (IMN, on a layer's input).
+        norm: "none", "batch", "mean" (MBN, on the pre-activation), "input_mean" (IMN, on a layer's input) or
+            "activation_mean" (IMN on what every activation hands on).
         propagation: a name in ``relucid.nn.RULES``, "dense", or a rule such as ``HeavyBall(beta=0.3)``.
 
     >>> Design(activation="crelu", norm="batch")
     Design(activation='crelu', weights=None, norm='batch', propagation=None)
-    >>> print(Design(weights="geometric").over(Design("relu", "standard", "none", "plain")))
+    >>> print(Design(weights="geometric").with_defaults(Design("relu", "standard", "none", "plain")))
     relu, geometric weights, norm none, plain
     """
 
@@ -43,17 +49,15 @@ class Design:
             value = getattr(self, name)
             if value is None or value in allowed or (name == "propagation" and isinstance(value, Rule)):
                 continue
-            raise ValueError(
-                f"{name} {value!r} is unknown{suggest(value, allowed)}: give one of {', '.join(allowed)}"
-            )
+            raise ValueError(f"{name} is one of {', '.join(allowed)}, not {value!r}{suggest(value, allowed)}")
         if self.weights == "weightnorm" and self.norm == "batch":
             raise ValueError(
-                "batch norm cancels the length that weightnorm learns, and what is left are standard weights: "
-                "give norm='mean' (as in gmp), 'input_mean' or 'none' with weights='weightnorm'"
+                "batch norm cancels the length that weightnorm learns, which leaves standard weights: give "
+                "norm='mean' (as in gmp), 'input_mean' or 'none' with weights='weightnorm'"
             )
 
-    def over(self, other: "Design") -> "Design":
-        """This design, with the choices of ``other`` where it has none."""
+    def with_defaults(self, other: "Design") -> "Design":
+        """This design, with its open fields filled in from ``other``."""
         return Design(**{f.name: _first(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,7 +72,7 @@ class Design:
 
     @classmethod
     def from_dict(cls, choices: Mapping[str, Any]) -> "Design":
-        """The design that ``to_dict`` has written."""
+        """The design that ``to_dict`` wrote."""
         unknown = [name for name in choices if name not in CHOICES]
         if unknown:
             raise ValueError(f"a design has no {unknown[0]!r}, only {', '.join(CHOICES)}")
@@ -91,10 +95,10 @@ def _rule(written: Mapping[str, Any]) -> Rule:
     kinds = {kind.__name__: kind for kind in Rule.__subclasses__()}
     name = written.get("rule")
     if name not in kinds:
-        raise ValueError(f"rule {name!r} is unknown{suggest(name, kinds)}: give one of {', '.join(kinds)}")
+        raise ValueError(f"a rule is one of {', '.join(kinds)}, not {name!r}{suggest(name, kinds)}")
     return kinds[name](**{key: _hashable(value) for key, value in written.items() if key != "rule"})
 
 
 def _hashable(value: Any) -> Any:
-    """Lists, as JSON has them, as tuples."""
+    """JSON's lists as tuples."""
     return tuple(map(_hashable, value)) if isinstance(value, list) else value

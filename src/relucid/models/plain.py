@@ -1,17 +1,17 @@
-"""Plain convolutional networks: ConvPool-CNN-C, VGG-16 for CIFAR, All-CNN-B (crelu) and VGG-6 (gmp)."""
+"""Plain convolutional networks: AlexNet, ConvPool-CNN-C, VGG-16 for CIFAR, All-CNN-B (crelu) and VGG-6 (gmp)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from torch import nn
 
-from relucid.models.chain import Chain
+from relucid.models.builder import Builder
 from relucid.models.design import Design
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer of a published variant has for itself: a design, a share of the filters, dropout after it."""
+    """How one layer differs from the rest: its design, its share of the filters, the dropout after it."""
 
     design: Design = field(default_factory=Design)
     filters: float = 1.0
@@ -20,7 +20,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Conv:
-    """A row of the papers' tables."""
+    """A convolution, as a row of the papers' tables."""
 
     filters: int
     kernel_size: int = 3
@@ -31,16 +31,23 @@ class Conv:
 
 @dataclass(frozen=True)
 class MaxPool:
-    """A pooling row, of stride 2."""
+    """A max-pool of stride 2, as a row of the papers' tables."""
 
     kernel_size: int = 2
     ceil_mode: bool = False
 
 
-# crelu Table S2. Its 10x10 average pool comes out of 32x32 images only if sizes are rounded up: 32 -> 16 -> 8, and
-# conv7's padding gives 10.
+# crelu Table S2. Only sizes that are rounded up lead from 32x32 images to its 10x10 average pool: 32 -> 16 -> 8, and 10
+# by conv7's padding.
 _POOL = MaxPool(3, ceil_mode=True)
 CONVPOOL = (Conv(96), Conv(96), _POOL, Conv(192), Conv(192), Conv(192), _POOL, Conv(192), Conv(192, 1))
+
+# torchvision's AlexNet: Krizhevsky's "One weird trick", whose weights are published.
+_OVERLAP = MaxPool(3)
+ALEXNET = (
+    *(Conv(64, 11, 4, 2), _OVERLAP, Conv(192, 5, 1, 2), _OVERLAP),
+    *(Conv(384), Conv(256), Conv(256), _OVERLAP),
+)
 
 # crelu Table S8.
 ALL_CNN_B = (
@@ -64,54 +71,69 @@ VGG16 = (
 VGG6 = (*(Conv(128), Conv(128), _HALVE), *(Conv(256), Conv(256), _HALVE), *(Conv(512), Conv(512), _HALVE))
 
 
-def convpool(chain: Chain, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+def alexnet(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+    """AlexNet, with the names of torchvision's: "features.0.weight" to "classifier.6.bias"."""
+    features = builder.branch()
+    _features(features, ALEXNET, layers)
+    builder.add("features", nn.Sequential(*features.layers.values()))
+    builder.add("avgpool", nn.AdaptiveAvgPool2d(6))
+    builder.add("flatten", nn.Flatten())
+    classifier = features.branch(36 * features.channels)
+    for k in (6, 7):
+        classifier.add(f"dropout{k}", nn.Dropout(0.5))
+        classifier.linear(k, builder.scaled(4096))
+    classifier.output("fc8", num_classes)
+    builder.add("classifier", nn.Sequential(*classifier.layers.values()))
+
+
+def convpool(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
     """ConvPool-CNN-C."""
-    _features(chain, CONVPOOL, layers)
-    chain.output_conv(8, num_classes)
-    chain.pool_and_flatten()
+    _features(builder, CONVPOOL, layers)
+    builder.output_conv(8, num_classes)
+    builder.pool_and_flatten()
 
 
-def all_cnn_b(chain: Chain, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
-    """All-CNN-B: convolutions only, so it takes images of any size."""
-    _features(chain, ALL_CNN_B, layers)
-    chain.output_conv(12, num_classes)
-    chain.pool_and_flatten()
+def all_cnn_b(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+    """All-CNN-B: only convolutions, so it takes images of any size."""
+    _features(builder, ALL_CNN_B, layers)
+    builder.output_conv(12, num_classes)
+    builder.pool_and_flatten()
 
 
-def vgg16(chain: Chain, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+def vgg16(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
     """VGG-16 for CIFAR, with batch norm and dropout."""
-    _features(chain, VGG16, layers)
-    chain.pool_and_flatten()
-    chain.add("dropout13", nn.Dropout(0.5))
-    chain.linear(14, chain.scaled(512))
-    chain.add("dropout14", nn.Dropout(0.5))
-    chain.output("fc15", num_classes)
+    _features(builder, VGG16, layers)
+    builder.pool_and_flatten()
+    builder.add("dropout13", nn.Dropout(0.5))
+    builder.linear(14, builder.scaled(512))
+    builder.add("dropout14", nn.Dropout(0.5))
+    builder.output("fc15", num_classes)
 
 
-def vgg6(chain: Chain, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+def vgg6(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
     """VGG-6."""
-    _features(chain, VGG6, layers)
-    chain.pool_and_flatten()
-    chain.output("fc7", num_classes)
+    _features(builder, VGG6, layers)
+    builder.pool_and_flatten()
+    builder.output("fc7", num_classes)
 
 
-def _features(chain: Chain, rows: Iterable[Conv | MaxPool], layers: Mapping[str, Layer] | None) -> None:
-    """Append the rows, "conv1", "conv2", ... and "pool1", ...; those that ``layers`` names have their own choices."""
-    design, convs, pools, own = chain.design, 0, 0, dict(layers or {})
+def _features(builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[str, Layer] | None) -> None:
+    """Append the rows as "conv1", "conv2", ... and "pool1", ...; ``layers`` overrides the choices of single ones."""
+    design, convs, pools, own = builder.design, 0, 0, dict(layers or {})
     for row in rows:
         if isinstance(row, MaxPool):
             pools += 1
-            chain.add(f"pool{pools}", nn.MaxPool2d(row.kernel_size, 2, ceil_mode=row.ceil_mode))
+            builder.add(f"pool{pools}", nn.MaxPool2d(row.kernel_size, 2, ceil_mode=row.ceil_mode))
             continue
         convs += 1
         layer = own.pop(f"conv{convs}", Layer())
-        chain.design = layer.design.over(design)
-        filters = max(1, round(row.filters * layer.filters * chain.width))
-        chain.conv(convs, filters, row.kernel_size, row.stride, row.padding)
+        builder.design = layer.design.with_defaults(design)
+        filters = max(1, round(row.filters * layer.filters * builder.width))
+        builder.conv(convs, filters, row.kernel_size, row.stride, row.padding)
         dropout = row.dropout if layer.dropout is None else layer.dropout
         if dropout:
-            chain.add(f"dropout{convs}", nn.Dropout(dropout))
-    chain.design = design
+            builder.add(f"dropout{convs}", nn.Dropout(dropout))
+    builder.design = design
     if own:
         raise ValueError(
             f"there is no layer {next(iter(own))!r} to change: give names from 'conv1' to 'conv{convs}'"

@@ -1,23 +1,26 @@
-"""The networks of the three papers: only a backbone, a design, and what single layers have for themselves."""
+"""The networks of the three papers, each as a backbone, a design, and the layers that differ."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relucid.models.design import Design
 from relucid.models.plain import Layer
-from relucid.nn.rules import HeavyBall, RelaxedADMM, Rule
+from relucid.models.unit import Init, Norms
+from relucid.nn.rules import HeavyBall, LatestNesterov2, RelaxedADMM, Rule
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A backbone with a design, a width, layers that differ, and options."""
+    """A backbone with a design, a width, layers that differ, options, initial weights and settings of its norms."""
 
     backbone: str
     design: Design = field(default_factory=Design)
     width: float = 1.0
     layers: dict[str, Layer] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
+    init: Init | None = None
+    norms: Norms = field(default_factory=Norms)
 
 
 CRELU, AVR = Design("crelu"), Design("avr")
@@ -31,8 +34,8 @@ CONVPOOL = {
     "crelu/convpool-half": Variant("convpool", CRELU, width=0.5),
 }
 
-# crelu Tables S4 to S7. They print "CReLU" where others have "BN+ReLU": no batch norm there, unless norm="batch" is
-# asked for.
+# crelu Tables S4 to S7. They print "CReLU" where other layers have "BN+ReLU", so no batch norm there; norm="batch" adds
+# it.
 _HALVED = Layer(Design("crelu", norm="none"), filters=0.5)
 _VGG1 = {"conv1": Layer(_HALVED.design, 0.5, dropout=0.1)}
 _VGG13 = {**_VGG1, "conv3": Layer(_HALVED.design, 0.5, dropout=0.2)}
@@ -42,11 +45,22 @@ VGG = {
     "crelu/vgg16-conv1": Variant("vgg16", layers=_VGG1),
     "crelu/vgg16-conv1,3": Variant("vgg16", layers=_VGG13),
     "crelu/vgg16-conv1,3,5": Variant("vgg16", layers=_VGG135),
+    # Footnote 5 of Table 2: CReLU in "the second or fourth layer before max-pooling layers" does not help.
+    "crelu/vgg16-conv2": Variant("vgg16", layers={"conv2": _HALVED}),
+    "crelu/vgg16-conv4": Variant("vgg16", layers={"conv4": _HALVED}),
+    # Footnote 4: AVR "on various layers", without saying which. It replaces ReLU and changes nothing else.
+    **{
+        f"crelu/vgg16-avr-conv{numbers}": Variant(
+            "vgg16", layers={f"conv{k}": Layer(AVR) for k in numbers.split(",")}
+        )
+        for numbers in ("1", "1,3", "1,3,5")
+    },
+    "crelu/vgg16-avr-all": Variant("vgg16", AVR),
 }
 
 
 def _all_cnn(design: Design, numbers: Iterable[int], filters: float = 1.0, dropout: float = 0.25) -> Variant:
-    """All-CNN-B with a design in some layers; dropout, where there is any, comes before conv10."""
+    """All-CNN-B with a design in some layers, and dropout, if any, before conv10."""
     layers = {f"conv{k}": Layer(design, filters) for k in numbers}
     last = layers.get("conv9", Layer())
     return Variant("all_cnn_b", layers={**layers, "conv9": Layer(last.design, last.filters, dropout)})
@@ -77,19 +91,39 @@ PARAMETERIZATIONS = {
     "gmp": Design(weights="geometric", norm="none"),
     "gmp-imn": Design(weights="geometric", norm="input_mean"),
 }
+_MLP = ("sp", "wn", "bn", "gmp")
+
+# The authors' runs where the paper is silent: Glorot's uniform weights, MBN without a learned shift, their framework's
+# batch norm (momentum 0.99, which is 0.01 in torch's terms), and IMN after every activation.
+AUTHORS = Norms(momentum=0.01, eps=1e-3, shift=False)
+
+
+def _authors(backbone: str, name: str) -> Variant:
+    design = PARAMETERIZATIONS[name]
+    if design.norm == "input_mean":
+        design = replace(design, norm="activation_mean")
+    return Variant(backbone, design, init="glorot_uniform", norms=AUTHORS)
+
+
 GMP = {
     **{f"gmp/vgg6-{name}": Variant("vgg6", design) for name, design in PARAMETERIZATIONS.items()},
     **{f"gmp/resnet50-{name}": Variant("resnet50", design) for name, design in PARAMETERIZATIONS.items()},
-    **{f"gmp/mlp1-{name}": Variant("mlp", PARAMETERIZATIONS[name]) for name in ("sp", "wn", "bn", "gmp")},
+    **{f"gmp/mlp1-{name}": Variant("mlp", PARAMETERIZATIONS[name]) for name in _MLP},
+    **{f"gmp/vgg6-{name}-authors": _authors("vgg6", name) for name in PARAMETERIZATIONS},
+    **{f"gmp/resnet50-{name}-authors": _authors("resnet50", name) for name in ("wn-mbn", "bn", "gmp-imn")},
+    **{f"gmp/mlp1-{name}-authors": _authors("mlp", name) for name in _MLP},
 }
 
-# structure Section 5.3, Tables 3 to 5; ResNet without ReLU after the sum is the control that the paper does not have.
+# structure Section 5.3, Tables 3 to 5; ResNet without ReLU after the sum is a control that the paper lacks.
 HEAVY_BALL, NESTEROV = Design(propagation="heavy_ball"), Design(propagation="nesterov2")
 _RULES: dict[str, str | Rule] = {
     "gd": "plain",
     "hb": HeavyBall(beta=0.3),
     "agd": "nesterov",
+    # Eq. 13 has one W for all layers. If each has its own, Phi(W x_j) is either kept as layer j + 1 computed it (then
+    # AGD2 is AGD with an extrapolated output, z_K + beta_K (z_K - z_{K-1})), or computed anew by the latest layer.
     "agd2": "nesterov2",
+    "agd2-latest": LatestNesterov2(),
     "admm": "admm",
 }
 STRUCTURE = {

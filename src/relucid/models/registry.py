@@ -1,18 +1,18 @@
-"""Networks by name: backbones, and the papers' variants of them."""
+"""Networks by name: the backbones, and the papers' variants of them."""
 
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
-from relucid.models.chain import Chain
+from relucid.models.builder import Builder
 from relucid.models.dense import densenet, densenet_cifar
 from relucid.models.design import CHOICES, Design
 from relucid.models.mlp import feedforward, mlp
-from relucid.models.plain import all_cnn_b, convpool, vgg6, vgg16
+from relucid.models.plain import alexnet, all_cnn_b, convpool, vgg6, vgg16
 from relucid.models.published import PUBLISHED, Variant
 from relucid.models.residual import BASIC, BOTTLENECK, resnet, resnet_cifar
 from relucid.models.suggest import suggest
@@ -22,13 +22,13 @@ from relucid.nn.rules import RULES, Rule
 
 @dataclass(frozen=True)
 class Backbone:
-    """A structure: what builds it, its own design, its input, and the rules that can join its layers."""
+    """A structure: the function that builds it, its own design, its input, and the rules that can join its layers."""
 
     build: Callable[..., None]
     own: Design
     image: int | None  # height and width; None for vectors
     propagations: tuple[str, ...]
-    otherwise: str  # why no other rule can
+    otherwise: str  # why other rules cannot
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -42,6 +42,7 @@ _DENSELY = Design("relu", "standard", "batch", "dense")
 BACKBONES: dict[str, Backbone] = {
     "mlp": Backbone(mlp, _UNNORMED, None, *_ANY),
     "feedforward": Backbone(feedforward, _UNNORMED, None, *_ANY),
+    "alexnet": Backbone(alexnet, _UNNORMED, 224, *_PLAIN),
     "convpool": Backbone(convpool, _UNNORMED, 32, *_PLAIN),
     "vgg16": Backbone(vgg16, replace(_UNNORMED, norm="batch"), 32, *_PLAIN),
     "vgg6": Backbone(vgg6, _UNNORMED, 32, *_PLAIN),
@@ -65,7 +66,7 @@ BACKBONES: dict[str, Backbone] = {
 
 
 class Network(nn.Sequential):
-    """A network that ``create`` has built: its ``name``, its complete ``design``, the shape of one input."""
+    """A network that ``create`` built, with its ``name``, its complete ``design`` and the shape of one input."""
 
     name: str = ""
     design: Design = Design()
@@ -96,7 +97,7 @@ def create(
     init: Init | None = None,
     **choices: Any,
 ) -> Network:
-    """A new network: a backbone or a published variant of one, with the choices of a design changed at will.
+    """A new network: a backbone or a published variant of one, with any of its design's choices changed.
 
     >>> net = create("resnet56", activation="crelu", propagation="heavy_ball", num_classes=10)
     >>> print(net.design)
@@ -106,34 +107,39 @@ def create(
 
     Args:
         name: one of ``names()``.
-        design: what to change; None, and each field that is None, is the name's own choice.
+        design: the choices to change; fields that are None stay as the name has them.
         num_classes: the number of outputs.
-        in_channels: of an image, 3 by default; or the number of features of a vector, for "mlp".
-        width: a factor for the number of filters in all layers.
-        init: None for He's weights (Glorot's for the output) and geometric scales 1, as the papers have them;
-            "glorot" for Glorot's weights everywhere, and their lengths as scales: the gmp authors' own runs.
-        **choices: fields of ``Design``, and options of the backbone: ``layers`` of plain networks; ``depth`` of
-            resnet_cifar, densenet_cifar and feedforward; ``rectify`` and ``reversible`` of residual ones; ``growth``,
-            ``dropout`` and ``beta`` of dense ones; ``hidden`` of mlp.
+        in_channels: the number of channels of an image, 3 by default, or of features of a vector, for "mlp".
+        width: a factor for the number of filters in every layer.
+        init: "glorot" or "glorot_uniform" for Glorot's weights everywhere, normal or uniform, and their lengths as
+            geometric scales; None for the name's own choice: He's weights (Glorot's for the output) and geometric
+            scales 1, as the papers say, or "glorot_uniform" in the gmp authors' variants.
+        **choices: fields of ``Design``, which win over ``design``, and options of the backbone: ``layers`` for plain
+            networks; ``depth`` for resnet_cifar, densenet_cifar and feedforward; ``rectify`` and ``reversible`` for
+            residual networks; ``growth``, ``dropout`` and ``beta`` for dense ones; ``hidden`` for mlp.
     """
     variant = _variant(name)
     backbone = BACKBONES[variant.backbone]
     options = {key: value for key, value in choices.items() if key not in CHOICES}
     _check_options(name, backbone, options)
     changes = {key: value for key, value in choices.items() if key in CHOICES}
-    asked = Design(**changes).over(design or Design())
-    complete = asked.over(variant.design).over(backbone.own)
+    asked = Design(**changes).with_defaults(design or Design())
+    complete = asked.with_defaults(variant.design).with_defaults(backbone.own)
     _check_propagation(name, backbone, complete)
     channels = _channels(name, backbone, in_channels, num_classes)
     _check_sizes(num_classes=num_classes, in_channels=channels, width=width)
-    if init not in (None, "glorot"):
-        raise ValueError(f"init is None or 'glorot', not {init!r}")
-    if variant.layers:  # what is asked for holds in every layer
-        own = {k: replace(layer, design=asked.over(layer.design)) for k, layer in variant.layers.items()}
+    if init not in (None, *get_args(Init)):
+        raise ValueError(f"init is None, {' or '.join(map(repr, get_args(Init)))}, not {init!r}")
+    if variant.layers:  # the user's choices hold in every layer
+        own = {
+            k: replace(layer, design=asked.with_defaults(layer.design)) for k, layer in variant.layers.items()
+        }
         options = {"layers": own, **options}
-    chain = Chain(complete, channels, width=variant.width * width, init=init)
-    backbone.build(chain, num_classes, **{**backbone.options, **variant.options, **options})
-    network = Network(OrderedDict(chain.layers))
+    builder = Builder(
+        complete, channels, width=variant.width * width, init=init or variant.init, norms=variant.norms
+    )
+    backbone.build(builder, num_classes, **{**backbone.options, **variant.options, **options})
+    network = Network(OrderedDict(builder.layers))
     network.name, network.design = name, complete
     network.input_shape = (
         (channels,) if backbone.image is None else (channels, backbone.image, backbone.image)
@@ -145,9 +151,7 @@ def _variant(name: str) -> Variant:
     if name in BACKBONES:
         return Variant(name)
     if name not in PUBLISHED:
-        raise ValueError(
-            f"there is no model {name!r}{suggest(name, names())} `relucid.models.names()` lists them"
-        )
+        raise ValueError(f"no model in `relucid.models.names()` is called {name!r}{suggest(name, names())}")
     return PUBLISHED[name]
 
 
@@ -159,8 +163,8 @@ def _check_options(name: str, backbone: Backbone, options: dict[str, Any]) -> No
     for key in options:
         if key not in known:
             raise ValueError(
-                f"{name} has no choice {key!r}{suggest(key, [*CHOICES, *known])} "
-                f"it has {', '.join([*CHOICES, *known])}"
+                f"the choices of {name} are {', '.join([*CHOICES, *known])}, not {key!r}"
+                f"{suggest(key, [*CHOICES, *known])}"
             )
 
 
@@ -180,7 +184,7 @@ def _channels(name: str, backbone: Backbone, in_channels: int | None, num_classe
         return 3
     if backbone.build is feedforward:
         return num_classes
-    raise ValueError(f"{name} takes vectors: say of how many features, in_channels=...")
+    raise ValueError(f"{name} takes vectors: give their number of features as in_channels")
 
 
 def _check_sizes(**sizes: float) -> None:

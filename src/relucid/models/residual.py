@@ -1,4 +1,4 @@
-"""Residual networks, and what they become under other rules: HB-Net is ResNet under heavy ball (structure 6.1)."""
+"""Residual networks, under any rule: HB-Net is ResNet under heavy ball (structure 6.1)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relucid.models.chain import Chain
+from relucid.models.builder import Builder
 from relucid.models.unit import End, activation_of
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import ADMM, Nesterov, Nesterov2, Plain, Residual, Rule
 
 Rectify = Literal["sum", "transform", "nowhere"]
 
-# Where the state is rectified, if nothing is said. He's ResNet: after the sum. In the algorithms T is a whole layer
-# Phi(W x). In HB-Net T ends in a convolution, and nothing follows the sum (structure 6.1).
+# Where the state is rectified by default: in He's ResNet after the sum; in the algorithms, whose T is a whole layer
+# Phi(W x), within T; in HB-Net, and under rules not listed here, nowhere: T ends in a convolution (structure 6.1).
 _RECTIFY: dict[type[Rule], Rectify] = {
     Residual: "sum",
     Plain: "transform",
@@ -26,26 +26,26 @@ _RECTIFY: dict[type[Rule], Rectify] = {
 
 
 def resnet_cifar(
-    chain: Chain,
+    builder: Builder,
     num_classes: int,
     *,
     depth: int = 20,
     rectify: Rectify | None = None,
     reversible: bool = False,
 ) -> None:
-    """ResNet for 32x32 images, 6n + 2 layers deep, whose shortcuts have no parameters."""
+    """ResNet for 32x32 images, 6n + 2 layers deep, with shortcuts that have no parameters."""
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"resnet_cifar has a depth of 6n + 2: 8, 14, 20, ..., not {depth}")
-    chain.conv(1, chain.scaled(16), 3, padding=1, end="one_phase")
-    stages = _Stages(chain, BASIC, subsampling, rectify, reversible)
+    builder.conv(1, builder.scaled(16), 3, padding=1, end="one_phase")
+    stages = _Stages(builder, BASIC, subsampling, rectify, reversible)
     for width, stride in (16, 1), (32, 2), (64, 2):
         stages.append(width, (depth - 2) // 6, stride)
-    chain.pool_and_flatten()
-    chain.output("fc", num_classes)
+    builder.pool_and_flatten()
+    builder.output("fc", num_classes)
 
 
 def resnet(
-    chain: Chain,
+    builder: Builder,
     num_classes: int,
     *,
     block: "Block",
@@ -54,23 +54,23 @@ def resnet(
     reversible: bool = False,
 ) -> None:
     """ResNet for 224x224 images, with the names of torchvision's."""
-    chain.conv(1, chain.scaled(64), 7, stride=2, padding=3, end="one_phase")
-    chain.add("maxpool", nn.MaxPool2d(3, 2, padding=1))
-    stages = _Stages(chain, block, projection, rectify, reversible)
+    builder.conv(1, builder.scaled(64), 7, stride=2, padding=3, end="one_phase")
+    builder.add("maxpool", nn.MaxPool2d(3, 2, padding=1))
+    stages = _Stages(builder, block, projection, rectify, reversible)
     for width, count, stride in zip((64, 128, 256, 512), blocks, (1, 2, 2, 2), strict=True):
         stages.append(width, count, stride)
-    chain.pool_and_flatten()
-    chain.output("fc", num_classes)
+    builder.pool_and_flatten()
+    builder.output("fc", num_classes)
 
 
-def basic(branch: Chain, planes: int, stride: int, end: End | None, shift: bool) -> None:
+def basic(branch: Builder, planes: int, stride: int, end: End | None, shift: bool) -> None:
     """T: two 3x3 convolutions."""
     branch.conv(1, planes, 3, stride, padding=1)
     branch.conv(2, planes, 3, padding=1, end=end, shift=shift)
 
 
-def bottleneck(branch: Chain, planes: int, stride: int, end: End | None, shift: bool) -> None:
-    """T: a 3x3 convolution between two of 1x1, the second of which has four times as many channels."""
+def bottleneck(branch: Builder, planes: int, stride: int, end: End | None, shift: bool) -> None:
+    """T: a 1x1, a 3x3 and a 1x1 convolution, the last with four times as many channels."""
     branch.conv(1, planes, 1)
     branch.conv(2, planes, 3, stride, padding=1)
     branch.conv(3, 4 * planes, 1, end=end, shift=shift)
@@ -78,25 +78,25 @@ def bottleneck(branch: Chain, planes: int, stride: int, end: End | None, shift: 
 
 @dataclass(frozen=True)
 class Block:
-    """What appends T, and how many times its planes T hands on."""
+    """The function that appends T, and the ratio of its output channels to its planes."""
 
-    append: Callable[[Chain, int, int, End | None, bool], None]
+    append: Callable[[Builder, int, int, End | None, bool], None]
     expansion: int
 
 
 BASIC, BOTTLENECK = Block(basic, 1), Block(bottleneck, 4)
 
 
-def projection(chain: Chain, channels: int, stride: int, shift: bool) -> nn.Module:
-    """A shortcut that is a bare 1x1 convolution. IMN does not stand on it."""
-    skip = chain.branch(centred=False)
+def projection(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:
+    """A shortcut that is a bare 1x1 convolution, whose input IMN does not centre."""
+    skip = builder.branch(centred=False)
     skip.conv(0, channels, 1, stride, end=None, shift=shift)
     return nn.Sequential(*skip.layers.values())
 
 
-def subsampling(chain: Chain, channels: int, stride: int, shift: bool) -> nn.Module:
-    """A shortcut that takes every other pixel, and zeros for new channels: He's option A."""
-    return Subsampling(channels - chain.channels, stride)
+def subsampling(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:
+    """A shortcut that takes every other pixel and pads the new channels with zeros: He's option A."""
+    return Subsampling(channels - builder.channels, stride)
 
 
 class Subsampling(nn.Module):
@@ -112,7 +112,7 @@ class Subsampling(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """after(T(x) + downsample(x)): how a stage of another shape begins."""
+    """after(T(x) + downsample(x)): the first block of a stage that changes the shape."""
 
     def __init__(self, transform: nn.Sequential, downsample: nn.Module, after: nn.Module) -> None:
         super().__init__()
@@ -131,55 +131,66 @@ class ResidualBlock(nn.Module):
 
 
 class _Stages:
-    """Appends stages to a chain: "layer1", "layer2", ...."""
+    """Appends stages to a builder: "layer1", "layer2", ...."""
 
     def __init__(
         self,
-        chain: Chain,
+        builder: Builder,
         block: Block,
-        shortcut: Callable[[Chain, int, int, bool], nn.Module],
+        shortcut: Callable[[Builder, int, int, bool], nn.Module],
         rectify: Rectify | None,
         reversible: bool,
     ) -> None:
         if rectify not in (None, "sum", "transform", "nowhere"):
             raise ValueError(f"rectify is 'sum', 'transform' or 'nowhere', not {rectify!r}")
-        self.chain, self.block, self.shortcut, self.reversible = chain, block, shortcut, reversible
+        self.builder, self.block, self.shortcut, self.reversible = builder, block, shortcut, reversible
         self.count = 0
-        self.rectify = rectify or _RECTIFY.get(type(chain.rule), "nowhere")
+        self.rectify = rectify or _RECTIFY.get(type(builder.rule), "nowhere")
 
     def append(self, width: int, count: int, stride: int) -> None:
-        """Append a stage of ``count`` blocks; one that changes the shape comes ahead of the rule's first step."""
-        planes = self.chain.scaled(width)
+        """Append a stage of ``count`` blocks; a block that changes the shape precedes the rule's first step."""
+        planes = self.builder.scaled(width)
         channels = planes * self.block.expansion
         first = None
-        if stride != 1 or self.chain.channels != channels:
+        if stride != 1 or self.builder.channels != channels:
             first = self._first(planes, channels, stride)
             count -= 1
-        self.chain.channels = channels
+        self.builder.channels = channels
         stage = Propagation(
-            self.chain.transforms(count, lambda: self._transform(planes)),
-            self.chain.rule,
+            self.builder.transforms(count, lambda: self._transform(planes)),
+            self.builder.rule,
             first=first,
-            after=self._activation() if self.rectify == "sum" else None,
+            after=self._after(count) if self.rectify == "sum" else None,
             start="zero",
             reversible=self.reversible,
         )
         self.count += 1
-        self.chain.add(f"layer{self.count}", stage)
+        self.builder.add(f"layer{self.count}", stage)
 
     def _transform(self, planes: int, stride: int = 1, *, bare: bool = False) -> nn.Sequential:
-        branch = self.chain.branch()
+        branch = self.builder.branch()
         end: End | None = "same_channels" if self.rectify == "transform" and not bare else None
         self.block.append(branch, planes, stride, end, self.rectify != "nowhere")
         return branch.sequential()
 
     def _first(self, planes: int, channels: int, stride: int) -> nn.Module:
-        """A residual block under any rule (structure, "Block Based Structure") but plain, which has no shortcuts."""
-        if isinstance(self.chain.rule, Plain):
+        """A residual block under any rule (structure, "Block Based Structure"), but without shortcut under plain."""
+        if isinstance(self.builder.rule, Plain):
             return self._transform(planes, stride)
-        downsample = self.shortcut(self.chain, channels, stride, self.rectify != "nowhere")
-        after = nn.Identity() if self.rectify == "nowhere" else self._activation()
+        downsample = self.shortcut(self.builder, channels, stride, self.rectify != "nowhere")
+        after = nn.Identity() if self.rectify == "nowhere" else self._rectified(channels)
         return ResidualBlock(self._transform(planes, stride, bare=True), downsample, after)
 
-    def _activation(self) -> nn.Module:
-        return activation_of(self.chain.design, "one_phase", self.chain.channels)[0]
+    def _after(self, count: int) -> nn.Module | list[nn.Module]:
+        """What follows the sums of a stage: one module for all, or one for each where each keeps a mean of its own."""
+        channels = self.builder.channels
+        if self.builder.design.norm == "activation_mean":
+            return [self._rectified(channels) for _ in range(count)]
+        return self._rectified(channels)
+
+    def _rectified(self, channels: int) -> nn.Module:
+        """An activation, and its norm if the design has one there."""
+        activation = activation_of(self.builder.design, "one_phase", channels)[0]
+        if self.builder.design.norm != "activation_mean":
+            return activation
+        return nn.Sequential(activation, self.builder.input_mean(channels))

@@ -1,11 +1,11 @@
-"""Help for names that do not exist."""
+"""Suggestions for misspelt names."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 def suggest(name: object, known: Iterable[str]) -> str:
-    """A question with the known names nearest to ``name``, to end a message with; empty if none is near.
+    """The end of an error message, suggesting the known names closest to ``name``; empty if none is close.
 
     >>> suggest("resnet65", ["resnet56", "vgg6"])
     ", did you mean 'resnet56'?"

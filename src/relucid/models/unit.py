@@ -1,5 +1,8 @@
 """The parts of a unit, as a design says: its weights, its norm, its activation."""
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import nn
@@ -9,14 +12,47 @@ from relucid.models.design import Design
 from relucid.nn import AVR, CReLU, GeometricConv2d, GeometricLinear, MeanNorm
 
 Kind = Literal["conv", "fc"]
-Init = Literal["glorot"]
-# The design's activation; one that hands on a channel a filter; one that hands on as many channels as are asked for.
+Init = Literal["glorot", "glorot_uniform"]
+# The design's activation; one that keeps the number of channels; one that hands on as many channels as are asked for.
 End = Literal["activation", "one_phase", "same_channels"]
 
 _STANDARD: dict[str, Any] = {"conv": nn.Conv2d, "fc": nn.Linear}
 _GEOMETRIC: dict[str, Any] = {"conv": GeometricConv2d, "fc": GeometricLinear}
 _BATCH_NORM: dict[str, Any] = {"conv": nn.BatchNorm2d, "fc": nn.BatchNorm1d}
-_ACTIVATION: dict[str | None, type[nn.Module]] = {"relu": nn.ReLU, "avr": AVR, "sigmoid": nn.Sigmoid}
+
+
+@dataclass(frozen=True)
+class _Activation:
+    """Facts about an activation: what makes it, whether CReLU applies it to both phases, and He's gain for it."""
+
+    make: Callable[[], nn.Module]
+    both_phases: bool = False
+    # He's gain keeps the mean square through ReLU and CReLU; AVR keeps it by itself.
+    gain: Literal["relu", "leaky_relu", "linear"] = "relu"
+
+
+_ACTIVATIONS: dict[str, _Activation] = {
+    "relu": _Activation(nn.ReLU),
+    "avr": _Activation(AVR, gain="linear"),
+    "crelu": _Activation(nn.ReLU, both_phases=True),
+    "leaky_crelu": _Activation(nn.LeakyReLU, both_phases=True, gain="leaky_relu"),
+    "sigmoid": _Activation(nn.Sigmoid),
+}
+
+
+@dataclass(frozen=True)
+class Norms:
+    """How norms keep their running statistics, and whether mean-only batch norm (MBN) learns a shift.
+
+    Args:
+        momentum: the weight of the newest batch, as in ``nn.BatchNorm2d``.
+        eps: as in ``nn.BatchNorm2d``.
+        shift: whether MBN adds a learned shift.
+    """
+
+    momentum: float = 0.1
+    eps: float = 1e-5
+    shift: bool = True
 
 
 def weights_of(
@@ -35,10 +71,11 @@ def weights_of(
         design: whose ``weights`` it has.
         kind: "fc" or "conv".
         shape: the positional arguments of ``nn.Linear`` or ``nn.Conv2d``.
-        scale: False where a norm that follows cancels a geometric layer's scale.
-        shift: False where a norm that follows cancels the bias.
+        scale: False where a following norm cancels a geometric layer's scale.
+        shift: False where a following norm cancels the bias.
         activation: inside a geometric layer.
-        init: None for He's weights and scales 1 (gmp 4.3); "glorot" for Glorot's weights and their lengths.
+        init: None for He's weights and scales 1 (gmp 4.3); "glorot" or "glorot_uniform" for Glorot's weights, normal or
+            uniform, and their lengths as scales.
 
     >>> weights_of(Design("relu", "geometric"), "fc", (4, 8), activation=nn.ReLU())
     GeometricLinear(
@@ -53,49 +90,62 @@ def weights_of(
         )
         return geometric
     layer: nn.Linear | nn.Conv2d = _STANDARD[kind](*shape, bias=shift)
-    if init == "glorot" or design.activation == "sigmoid":
-        nn.init.xavier_normal_(layer.weight)
-    else:
-        # He's gain keeps the mean square through ReLU and CReLU; AVR keeps it by itself.
-        nn.init.kaiming_normal_(layer.weight, nonlinearity="linear" if design.activation == "avr" else "relu")
+    _initialize(design, layer, init)
     return _finished(design, layer)
 
 
 def output_of(design: Design, layer: nn.Linear | nn.Conv2d) -> nn.Module:
-    """An output layer: Glorot's weights (structure 7.1), normalized by "weightnorm", but never geometric.
+    """An output layer: Glorot's weights (structure 7.1), normalized under "weightnorm", but never geometric.
 
-    gmp 4.1: the output layer learns no features and is not reparameterized. WN is, in the authors' own runs.
+    gmp 4.1: the output layer learns no features and is not reparameterized. WN's is, in the authors' own runs.
     """
     nn.init.xavier_uniform_(layer.weight)
     return _finished(design, layer)
 
 
-def norm_of(design: Design, kind: Kind, channels: int) -> nn.Module | None:
+def norm_of(design: Design, kind: Kind, channels: int, norms: Norms) -> nn.Module | None:
     """The norm of a pre-activation, or None if the design has none there."""
     if design.norm == "batch":
-        norm: nn.Module = _BATCH_NORM[kind](channels)
+        norm: nn.Module = _BATCH_NORM[kind](channels, eps=norms.eps, momentum=norms.momentum)
         return norm
-    return MeanNorm(channels, bias=True) if design.norm == "mean" else None
+    if design.norm == "mean":
+        return MeanNorm(channels, bias=norms.shift, momentum=norms.momentum)
+    return None
 
 
 def activation_of(design: Design, end: End, channels: int) -> tuple[nn.Module, int, int]:
     """An activation, the number of filters it needs before it, and the number of channels it hands on.
 
-    Only CReLU makes a difference: it doubles ``channels`` filters, or is a ReLU where it must not ("one_phase"), or
-    stands on half the filters ("same_channels"; of an odd number one filter is alone).
+    Only CReLU makes a difference: it doubles ``channels`` filters; or keeps one phase where it must not double them
+    ("one_phase"); or stands on half the filters ("same_channels"; of an odd number, one filter has one phase).
 
     >>> activation_of(Design("crelu"), "activation", 8)
     (CReLU(dim=1), 8, 16)
     >>> activation_of(Design("crelu"), "same_channels", 7)
     (CReLU(dim=1, paired=3), 4, 7)
     """
-    if design.activation != "crelu":
-        return _ACTIVATION[design.activation](), channels, channels
-    if end == "one_phase":
-        return nn.ReLU(), channels, channels
+    facts = _ACTIVATIONS[design.activation or "relu"]
+    if end == "one_phase" or not facts.both_phases:
+        return facts.make(), channels, channels
+    inside = None if facts.make is nn.ReLU else facts.make()  # CReLU has a faster way for its own ReLU
     if end == "same_channels":
-        return CReLU(paired=channels // 2), channels - channels // 2, channels
-    return CReLU(), channels, 2 * channels
+        return CReLU(activation=inside, paired=channels // 2), channels - channels // 2, channels
+    return CReLU(activation=inside), channels, 2 * channels
+
+
+def _initialize(design: Design, layer: nn.Linear | nn.Conv2d, init: Init | None) -> None:
+    if init == "glorot_uniform" and design.weights == "weightnorm":
+        # As in geometric layers: the gmp authors' fan-out leaves out the kernel's area.
+        units, inputs = layer.weight.shape[0], layer.weight[0].numel()
+        bound = math.sqrt(6 / (inputs + units))
+        nn.init.uniform_(layer.weight, -bound, bound)
+    elif init == "glorot_uniform":
+        nn.init.xavier_uniform_(layer.weight)
+    elif init == "glorot" or design.activation == "sigmoid":
+        nn.init.xavier_normal_(layer.weight)
+    else:
+        gain = _ACTIVATIONS[design.activation or "relu"].gain
+        nn.init.kaiming_normal_(layer.weight, a=0.01, nonlinearity=gain)
 
 
 def _finished(design: Design, layer: nn.Linear | nn.Conv2d) -> nn.Module:

@@ -5,7 +5,7 @@ say where its boundary lies, the scale r how strongly it speaks.
 """
 
 import math
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +14,11 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
 from relucid.nn.activation import Activation, is_relu, name_of
-from relucid.nn.sphere import direction, latitudes_of, mapped_first
+from relucid.nn.sphere import direction, latitudes_of
+from relucid.nn.tracing import mapped_first
 
 Standard = nn.Linear | _ConvNd
-Init = Literal["one", "glorot"]
+Init = Literal["one", "glorot", "glorot_uniform"]
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -38,8 +39,8 @@ class _Geometric(nn.Module):
         self, like: Standard, activation: Activation | None, init: Init, scale: bool, device: Any
     ) -> None:
         """Take over the arguments of a standard layer and create the parameters."""
-        if init not in ("one", "glorot"):
-            raise ValueError(f"init must be 'one' or 'glorot', not {init!r}")
+        if init not in get_args(Init):
+            raise ValueError(f"init must be one of {', '.join(map(repr, get_args(Init)))}, not {init!r}")
         if not like.weight.is_floating_point():
             raise TypeError(f"a geometric layer is of a real floating-point type, not {like.weight.dtype}")
         for name in self.arguments:
@@ -65,7 +66,12 @@ class _Geometric(nn.Module):
         first few coordinates.
         """
         weight = torch.empty(self.weight_shape, device=self.latitudes.device, dtype=torch.float32)
-        nn.init.xavier_normal_(weight)
+        if self.init == "glorot_uniform":
+            # The gmp authors' own: their fan-out leaves out the area of a convolution's kernel.
+            bound = math.sqrt(6 / (self.weight_shape[1:].numel() + self.weight_shape[0]))
+            nn.init.uniform_(weight, -bound, bound)
+        else:
+            nn.init.xavier_normal_(weight)
         self._describe(weight, None)
         if self.scale is not None and self.init == "one":
             self.scale.fill_(1.0)
@@ -200,7 +206,8 @@ class GeometricLinear(_Geometric):
         device: as in ``nn.Linear``.
         dtype: as in ``nn.Linear``.
         activation: g, any elementwise callable or CReLU; none by default.
-        init: initial scales: 1 ("one", as in the paper) or the norms of Glorot's weights ("glorot").
+        init: initial scales: 1 ("one", as in the paper) or the norms of Glorot's weights: normal ("glorot") or uniform
+            ("glorot_uniform", the authors' own runs).
         scale: whether there is a ``scale``; a norm that follows the layer would cancel it.
 
     Shape:

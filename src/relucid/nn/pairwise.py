@@ -65,7 +65,8 @@ class Pairwise(nn.ModuleList):
     def __init__(self, transforms: Iterable[nn.Module], beta: float = 0.0) -> None:
         super().__init__(transforms)
         self.beta = beta
-        self._momentum: list[float] = momentum(len(self)).tolist()
+        with torch.device("cpu"):
+            self._momentum: list[float] = momentum(len(self)).tolist()
 
     def extra_repr(self) -> str:
         """Its one coefficient."""

@@ -26,7 +26,8 @@ class Propagation(nn.Module):
         rule: a name in ``RULES``, or an object such as ``HeavyBall(beta=0.3)``.
         first: a block ahead of the rule's first step that may change the shape: a downsampling block. It is
             child "0" and the transforms come after it; without it they are "0", "1", ....
-        after: applied to each x_{k+1} before the next layer sees it. He's ResNet: "residual", ``nn.ReLU()``.
+        after: applied to each x_{k+1} before the next layer sees it; a list has one module for each layer. He's
+            ResNet: "residual", ``nn.ReLU()``.
         start: x_{-1} is x_0 ("same", as in the algorithms) or 0 ("zero", as in a residual network's stage).
         reversible: same output and gradients in a memory that does not grow with depth; for heavy ball with
             beta2 other than 0. Backward computes the transforms anew, and raises if it misses the input.
@@ -44,33 +45,41 @@ class Propagation(nn.Module):
         rule: str | Rule = "heavy_ball",
         *,
         first: nn.Module | None = None,
-        after: Callable[[Tensor], Tensor] | None = None,
+        after: Callable[[Tensor], Tensor] | Sequence[nn.Module] | None = None,
         start: Literal["same", "zero"] = "same",
         reversible: bool = False,
         state_dtype: torch.dtype | None = None,
         store_every: int | None = None,
     ) -> None:
         super().__init__()
-        self.rule, self.after, self.start = rule_of(rule), after, start
+        self.rule, self.start = rule_of(rule), start
+        self.after = nn.ModuleList(after) if isinstance(after, Sequence) else after
         self.reversible, self.store_every = reversible, store_every
         self.state_dtype = torch.float64 if reversible and state_dtype is None else state_dtype
         layers = [_layer(transform, self.rule.paths) for transform in transforms]
         self.depth, self.has_first = len(layers), first is not None
         for k, module in enumerate(layers if first is None else [first, *layers]):
             self.add_module(str(k), module)
-        coefficients = self.rule.coefficients(self.depth)
+        with torch.device("cpu"):  # their values are read, which a stage on the meta device has none of
+            coefficients = self.rule.coefficients(self.depth)
         self._check(coefficients)
         self._constants: dict[str, list[Any]] = {}
         for name, value in coefficients.items():
             each = per_layer(name, value, self.depth)
             if self.rule.learnable:
-                self.register_parameter(name, nn.Parameter(value.to(torch.get_default_dtype())))
+                self.register_parameter(
+                    name, nn.Parameter(value.to(torch.get_default_device(), torch.get_default_dtype()))
+                )
             else:
                 self._constants[name] = each.tolist()
 
     def _check(self, coefficients: dict[str, Tensor]) -> None:
         if self.start not in ("same", "zero"):
             raise ValueError(f"start is 'same' (x_-1 = x_0) or 'zero' (x_-1 = 0), not {self.start!r}")
+        if isinstance(self.after, nn.ModuleList) and len(self.after) != self.depth:
+            raise ValueError(
+                f"after has {len(self.after)} modules for {self.depth} layers: give one, or one for each layer"
+            )
         if self.store_every is not None and (self.store_every < 1 or not self.reversible):
             raise ValueError("store_every is a number of layers, 1 or more, for a stage with reversible=True")
         if not self.reversible:
@@ -113,10 +122,10 @@ class Propagation(nn.Module):
             variables = self.rule.step(
                 *T, *variables, **{name: each[k] for name, each in coefficients.items()}
             )
-            if self.after is not None:
-                variables = (self.after(variables[0]), *variables[1:])
-        last: Tensor = variables[0]
-        return last
+            after = self.after[k] if isinstance(self.after, nn.ModuleList) else self.after
+            if after is not None:
+                variables = (after(variables[0]), *variables[1:])
+        return self.rule.end(*variables)
 
     def _run_reversible(self, x: Tensor, previous: Tensor, dtype: torch.dtype) -> Tensor:
         coefficients, transforms = self._coefficients(), self.transforms

@@ -71,6 +71,11 @@ class Rule:
         """The variables one layer on, given the layer's T, the variables, and the layer's coefficients."""
         raise NotImplementedError
 
+    def end(self, *variables: Any) -> Tensor:
+        """The output of a stage, given the variables after its last layer."""
+        last: Tensor = variables[0]
+        return last
+
 
 @dataclass(frozen=True)
 class Plain(Rule):
@@ -175,6 +180,29 @@ class Nesterov2(Rule):
 
 
 @dataclass(frozen=True)
+class LatestNesterov2(Rule):
+    """x_{k+1} = x_k + sum_j h_{k+1,j} (T_{k+1}(x_j) - x_j): Eq. 13 with the new layer's weights on all x_j.
+
+    The other reading of Eq. 13, which has one T for all layers: in :class:`Nesterov2` each x_j keeps its own T_{j+1}.
+    Here layer k + 1 is applied k times, and all x_j are kept.
+    """
+
+    def coefficients(self, depth: int) -> dict[str, Tensor]:
+        """The lower triangle h of Eq. 5."""
+        return {"h": nesterov_weights(depth)}
+
+    def begin(self, x: Tensor, previous: Tensor) -> tuple[Any, ...]:
+        """x_0, and no layers before it."""
+        return x, ()
+
+    def step(self, T: Transform, x: Tensor, xs: Any, *, h: Any) -> tuple[Any, ...]:
+        """Eq. 13."""
+        xs = (*xs, x)
+        steps = [weight * (T(x_j) - x_j) for weight, x_j in zip(h, xs, strict=False) if weight != 0]
+        return sum(steps, x), xs
+
+
+@dataclass(frozen=True)
 class RelaxedNesterov2(Rule):
     """x_{k+1} = sum_j alpha_{k+1}^j T(x_j) + sum_j beta_{k+1}^j x_j over all j = 0..k (structure Eq. 18).
 
@@ -228,12 +256,13 @@ class ADMM(Rule):
 
 @dataclass(frozen=True)
 class RelaxedADMM(Rule):
-    """Two paths, x'_{k+1} = T'(x'_k) + s_k and x_{k+1} = T(x_k) + s_k (structure Eq. 20); the output is x.
+    """Two paths, x'_{k+1} = T'(x'_k) + s_k and x_{k+1} = T(x_k) + s_k (structure Eq. 20).
 
     s_k = sum_t alpha_k^t x'_t + sum_t beta_k^t x_t, coefficients as in :class:`RelaxedNesterov2`; by default
     alpha_k^k = beta_k^k = 1/2 and the others are 0: DMRNet. The printed alpha_t, the same in all layers, in
     sums from t = 1, could not say that. Nor does Eq. 20 contain Eq. 14, whose signs differ between the paths.
-    A layer is a pair of transforms, (T', T).
+    A layer is a pair of transforms, (T', T). The output is the mean of x and x': of x alone, the last T' would
+    have no part in it.
     """
 
     paths: ClassVar[int] = 2
@@ -257,6 +286,10 @@ class RelaxedADMM(Rule):
         xs_, xs = (*xs_, x_), (*xs, x)
         shared = _weighted(alpha, xs_) + _weighted(beta, xs)
         return T(x) + shared, T_(x_) + shared, xs_, xs
+
+    def end(self, x: Tensor, x_: Tensor, xs_: Any, xs: Any) -> Tensor:
+        """The mean of both paths."""
+        return (x + x_) / 2
 
 
 RULES: dict[str, type[Rule]] = {

@@ -1,23 +1,35 @@
 """The page of an examination: what a network has learned, layer by layer, and what would improve it."""
 
-import ast
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import dataclass
+from itertools import groupby
 
 import plotly.graph_objects as go
 from torch import Tensor
 
-from relucid.inspect import Activity, Boundary, Examination, Finding, figure_of_pairs
+from relucid.inspect import Activity, Boundary, Examination, Finding, Suggestion, figure_of_pairs
 from relucid.inspect.examination import Layer
 from relucid.report.figure import PALETTE, Figure
 from relucid.report.page import Cell, Grid, render
 
 NUMBER = re.compile(r"[\d,.]+")
-# All filters that count as paired, cosines of -0.5 and less, are within 1; outputs may differ by a hundredth.
-MERGE = ("--tolerance", "1", "--budget", "0.01")
+SHORT = 16  # layers that a reader takes in at once; more are folded by stage
+SHOWN = 32  # filters that are drawn
+DRAWN = (
+    "pairing",
+    "phase_correlation",
+    "boundary",
+    "activity",
+)  # measurements with figures of the page's own
+TITLES = {
+    "merge": "Opposite filters could share their weights",
+    "crelu": "Dead units could be given their other phase",
+    "geometric": "Boundaries could be let move steadily",
+    "": "Worth knowing",
+}
 
 
 @dataclass(frozen=True)
@@ -28,25 +40,78 @@ class Subject:
     checkpoint: str | None = None
     example: str | None = None
     data: str | None = None
+    in_python: bool = (
+        False  #: whether it was examined by a call, so that calls are suggested and not commands
+    )
 
-    def command(self, verb: str, *more: str) -> str:
-        """A command on the same network."""
-        options = {"--checkpoint": self.checkpoint, "--example": self.example, "--data": self.data}
-        given = [word for option, value in options.items() if value is not None for word in (option, value)]
-        return shlex.join(["relucid", verb, self.factory, *given, *more])
+    def options(self, *names: str) -> list[str]:
+        """The options of these names that were given, as words of a command."""
+        given = {"--checkpoint": self.checkpoint, "--example": self.example, "--data": self.data}
+        return [word for name in names if (value := given[name]) is not None for word in (name, value)]
+
+    def convert(self, suggestion: Suggestion) -> str:
+        """The command for a conversion of the same network; merge alone makes use of data.
+
+        >>> Subject("net:build", example="1,3,8,8").convert(Suggestion("to_crelu", ("a",), "expand"))
+        'relucid convert net:build --example 1,3,8,8 --to crelu --layers a -o converted-crelu'
+        """
+        if self.in_python:
+            return str(suggestion)
+        names = ["--checkpoint", "--example", *(["--data"] if suggestion.mode == "merge" else [])]
+        return suggestion.command(self.factory, *self.options(*names))
+
+    def examine(self) -> str:
+        """What makes the page again."""
+        if self.in_python:
+            return 'examine(model, example, data).save("page.html")'
+        options = self.options("--checkpoint", "--example", "--data")
+        return shlex.join(["relucid", "examine", self.factory, *options, "-o", "page.html"])
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Findings that one conversion addresses."""
+
+    title: str
+    counts: str  #: how many of which kind
+    command: str  #: "" where nothing is suggested
+    sentences: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Section:
+    """What is said of one layer."""
+
+    number: int
+    name: str
+    sentence: str
+    lines: Sequence[str]
+    figures: Sequence[Figure]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Layers that are shown together."""
+
+    name: str  #: "" for a network that is not folded
+    grid: Grid
+    sections: Sequence[Section]
 
 
 def examination_page(found: Examination, subject: Subject) -> str:
     """The page of an examination."""
+    stages = stages_of(found)
     return render(
         "examination.html",
         subject=subject,
         words=words(found),
-        findings=remedies(found.findings, subject),
-        grid=grid(found),
-        sections=[(layer.name, *section(layer)) for layer in found.layers],
+        doubts=found.doubts(),
+        remedies=remedies(found, subject),
+        columns=found.columns(),
+        overview=overview(found, stages) if len(stages) > 1 else None,
+        stages=stages,
         unattributed=found.unattributed,
-        command=subject.command("examine", "-o", "page.html"),
+        command=subject.examine(),
     )
 
 
@@ -55,54 +120,109 @@ def words(found: Examination) -> str:
     if not found.layers:
         return "No layer of this network is rectified."
     units = sum(layer.rectified.units for layer in found.layers)
-    seen = [layer.activity for layer in found.layers if layer.activity is not None]
-    dead, on = (
-        sum(int(mask.sum()) for mask in masks)
-        for masks in ([a.dead for a in seen], [a.always_on for a in seen])
-    )
+    counts = _counts(found.layers)
+    told = [f"{counts[kind]:,} are {kind}" for kind in ("dead", "always on") if kind in counts]
     pairs = [pairing for layer in found.layers for pairing in layer.pairing.values() if pairing.others]
     paired, filters = sum(int(p.paired.sum()) for p in pairs), sum(len(p.paired) for p in pairs)
     return (
-        f"{len(found.layers)} rectified layers with {units:,} units: {dead:,} are dead and {on:,} always on. "
+        f"{len(found.layers)} rectified layers with {units:,} units"
+        f"{': ' if told else ''}{' and '.join(told)}. "
         f"Of {filters:,} filters {paired:,} have an opposite partner that chance does not explain."
     )
 
 
-def remedies(findings: Sequence[Finding], subject: Subject) -> list[tuple[list[str], str]]:
-    """The findings, those that one command addresses together, and the command, "" where there is none."""
-    by_command: dict[tuple[str, str], list[str]] = {}
-    for finding in findings:
-        by_command.setdefault((finding.layer, remedy(finding, subject)), []).append(finding.sentence)
-    return [(sentences, command) for (_, command), sentences in by_command.items()]
+def _counts(layers: Sequence[Layer]) -> Counter[str]:
+    """How many units are conspicuous, by kind; kinds of which nothing can be told are left out."""
+    counts: Counter[str] = Counter()
+    for layer in layers:
+        kinds = {} if layer.activity is None else layer.activity.kinds()
+        counts.update({kind: int(mask.sum()) for kind, mask in kinds.items()})
+    return counts
 
 
-def remedy(finding: Finding, subject: Subject) -> str:
-    """The command for the conversion that a finding suggests, or "".
+def remedies(found: Examination, subject: Subject) -> list[Remedy]:
+    """The findings, one group per conversion that is suggested, and one of those for which none is."""
+    suggested = {suggestion.name: suggestion for suggestion in found.suggestions()}
+    groups: dict[str, list[Finding]] = {name: [] for name in suggested}
+    for finding in found.findings:
+        groups.setdefault(finding.suggestion.name if finding.suggestion else "", []).append(finding)
+    return [
+        Remedy(
+            TITLES.get(name, name),
+            _kinds(findings),
+            subject.convert(suggested[name]) if name else "",
+            [finding.sentence for finding in findings],
+        )
+        for name, findings in groups.items()
+    ]
 
-    >>> finding = Finding("a", "dead", "", {}, "to_crelu(model, example, layers=['a'], mode='expand')")
-    >>> remedy(finding, Subject("net:build", example="1,3,8,8"))
-    'relucid convert net:build --example 1,3,8,8 --to crelu --layers a -o converted'
-    """
-    if not finding.suggestion:
-        return ""
-    call = cast(ast.Call, ast.parse(finding.suggestion, mode="eval").body)
-    options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    layers = [word for layer in options["layers"] for word in ("--layers", layer)]
-    if options.get("mode") == "merge":
-        return subject.command("convert", "--to", "merge", *layers, *MERGE, "-o", "converted")
-    conversion = cast(ast.Name, call.func).id.removeprefix("to_")
-    return replace(subject, data=None).command("convert", "--to", conversion, *layers, "-o", "converted")
+
+def _kinds(findings: Sequence[Finding]) -> str:
+    """How many layers have findings of which kind, as in "dead in 3 layers, twins in 1 layer"."""
+    counts = Counter(finding.kind for finding in findings)
+    return ", ".join(f"{kind} in {count} layer{'s' * (count > 1)}" for kind, count in counts.items())
 
 
-def grid(found: Examination) -> Grid:
-    """The table of layers, each with a link to its section."""
+def stages_of(found: Examination) -> list[Stage]:
+    """The layers, folded by stage where they are many."""
+    numbered = list(enumerate(found.layers))
+    names = _stage_names([layer.name for layer in found.layers])
     rows = found.rows()
+    stages = []
+    for name, group in groupby(numbered, key=lambda item: names[item[0]]):
+        members = list(group)
+        caption = f"{name}: rectified layers" if name else "Rectified layers, in order of execution"
+        sections = [section(number, layer) for number, layer in members]
+        stages.append(Stage(name, grid(caption, rows, [number for number, _ in members]), sections))
+    return stages
+
+
+def _stage_names(names: Sequence[str]) -> list[str]:
+    """The stage of each layer: the first part of their paths that tells them apart, or dozens of them.
+
+    >>> _stage_names([f"net.layer{i}.{j}.conv" for i in (1, 2) for j in range(9)])[8:10]
+    ['layer1', 'layer2']
+    >>> _stage_names([str(i) for i in range(30)])[11:13]
+    ['layers 1 to 12', 'layers 13 to 24']
+    >>> _stage_names(["conv1", "conv2"])
+    ['', '']
+    """
+    if len(names) <= SHORT:
+        return [""] * len(names)
+    paths = [name.partition(" ")[0].split(".") for name in names]
+    depth = 0
+    while len({tuple(path[: depth + 1]) for path in paths}) == 1:
+        depth += 1
+    stages = [path[depth] if len(path) > depth else path[-1] for path in paths]
+    if len(list(groupby(stages))) <= len(names) // 3:
+        return stages
+    dozen = 12
+    return [
+        f"layers {i - i % dozen + 1} to {min(i - i % dozen + dozen, len(names))}" for i in range(len(names))
+    ]
+
+
+def grid(caption: str, rows: Sequence[dict[str, str]], numbers: Sequence[int]) -> Grid:
+    """The table of some layers, each with a link to its section."""
     head = [(name, "") for name in (rows[0] if rows else ())]
     lines = []
-    for number, row in enumerate(rows):
-        line = [Cell(text, _number(text)) for text in row.values()]
-        lines.append([Cell(row["layer"], link=f"layer-{number}"), *line[1:]])
-    return Grid("Rectified layers, in order of execution", head, lines)
+    for number in numbers:
+        line = [Cell(text, _number(text)) for text in rows[number].values()]
+        lines.append([Cell(rows[number]["layer"], link=f"layer-{number}"), *line[1:]])
+    return Grid(caption, head, lines)
+
+
+def overview(found: Examination, stages: Sequence[Stage]) -> Grid:
+    """The table of stages, each with a link to its layers."""
+    whole = _counts(found.layers)
+    head = [("stage", ""), ("layers", ""), ("units", ""), *((kind, "") for kind in whole)]
+    rows = []
+    for number, stage in enumerate(stages):
+        layers = [found.layers[each.number] for each in stage.sections]
+        counts, units = _counts(layers), sum(layer.rectified.units for layer in layers)
+        figures = [len(layers), units, *(counts[kind] for kind in whole)]
+        rows.append([Cell(stage.name, link=f"stage-{number}"), *(Cell(f"{n:,}", float(n)) for n in figures)])
+    return Grid("Stages, in order of execution; each unfolds below", head, rows)
 
 
 def _number(text: str) -> float | None:
@@ -110,14 +230,15 @@ def _number(text: str) -> float | None:
     return float(match[0].replace(",", "").rstrip(".")) if match else None
 
 
-def section(layer: Layer) -> tuple[str, list[str], list[Figure]]:
-    """What is said of a layer: a sentence, its conspicuous units, its figures."""
+def section(number: int, layer: Layer) -> Section:
+    """What is said of a layer: a sentence, what was measured, its conspicuous units, its figures."""
     r, activity = layer.rectified, layer.activity
     fed = ", ".join(" → ".join((s.name, *s.through)) for s in r.sources) or "no weight"
     sentence = f"{r.units} units, {r.kind}, fed by {fed}." + (f" {r.obstacle}." if r.obstacle else "")
+    said = [line for found in layer.measured.values() for line in found.summary().splitlines()]
     kinds = {} if activity is None else activity.kinds()
     listed = [f"{kind}: {_units(mask)}" for kind, mask in kinds.items() if bool(mask.any())]
-    return sentence, listed, list(figures(layer))
+    return Section(number, layer.name, sentence, said + listed, list(figures(layer)))
 
 
 def _units(mask: Tensor, most: int = 40) -> str:
@@ -133,37 +254,52 @@ def _units(mask: Tensor, most: int = 40) -> str:
 
 
 def figures(layer: Layer) -> Iterator[Figure]:
-    """The figures of a layer: filters beside their partners, pairs against random, sides, boundaries."""
+    """The figures of a layer: filters beside their partners, pairs against random, sides, boundaries, any others."""
     r = layer.rectified
     for source in r.sources:
         found = layer.pairing.get(source.name)
         if found is None or not found.others:
             continue
-        weight = source.weight if r.scale is None else r.folded()[0]
-        if weight.dim() == 4 and weight.shape[1] in (1, 3):
-            plot = figure_of_pairs(weight, found)
+        if source.weight.dim() == 4 and source.weight.shape[1] in (1, 3):
+            weight = source.weight if r.scale is None else r.folded()[0]
             most = float(found.opposite.nan_to_num(1.0).min())
-            alt = f"{len(weight)} filters as images, each with its most opposite one; cosines from {most:.2f} up."
-            yield Figure("Filters, each with its most opposite one", alt, plot)
+            alt = f"Filters as images, each with its most opposite one; cosines from {most:.2f} up."
+            yield Figure(
+                _filters_title(len(weight)), alt, figure_of_pairs(weight, found, columns=4, most=SHOWN)
+            )
         yield Figure("Pairs against random filters", found.summary(), found.figure())
     if layer.activity is not None:
         yield sides(layer.activity)
     if layer.boundary is not None and bool(layer.boundary.defined.any()):
         yield boundaries(layer.boundary, layer.activity)
+    for name, measured in layer.measured.items():
+        if name not in DRAWN:
+            for title, plot in measured.figures().items():
+                yield Figure(title[:1].upper() + title[1:], measured.summary(), plot)
+
+
+def _filters_title(count: int) -> str:
+    which = "Filters" if count <= SHOWN else f"The {SHOWN} filters of {count} with the most opposite partners"
+    return f"{which}, each beside its most opposite one"
 
 
 def sides(activity: Activity) -> Figure:
-    """The share of inputs on which each unit is active, from the least to the most active unit."""
+    """The share of places where each unit is active, from the least to the most active unit."""
     rank = activity.active.argsort().argsort() + 1
-    rest = ~(activity.dead | activity.always_on)
+    dead, on = activity.dead, activity.always_on
     plot = go.Figure(
         layout={
             "xaxis_title": "units, by activity",
-            "yaxis_title": "active on % of inputs",
+            "yaxis_title": "active on % of the data",
             "yaxis_range": [-4, 104],
         }
     )
-    kinds = {"dead": activity.dead, "always on": activity.always_on, "switching": rest}
+    never, ever = (
+        ("dead", "always on")
+        if activity.sample.enough and activity.phases == 1
+        else ("never on", "never off")
+    )
+    kinds = {never: dead, ever: on, "switching": ~(dead | on)}
     for (kind, mask), color, symbol in zip(
         kinds.items(), (PALETTE[1], PALETTE[2], PALETTE[0]), ("x", "triangle-up", "circle"), strict=True
     ):
@@ -178,24 +314,34 @@ def sides(activity: Activity) -> Figure:
                 marker={"color": color, "symbol": symbol, "size": 6},
                 hovertemplate="unit %{customdata}: %{y:.1f}%<extra></extra>",
             )
-    return Figure("Dead and always-on units", activity.summary(), plot)
+    return Figure(f"Activity on {activity.sample}", activity.summary(), plot)
 
 
 def boundaries(found: Boundary, activity: Activity | None) -> Figure:
     """The boundaries themselves, in one or two dimensions; in more their distances from the origin.
 
-    Where lengths of inputs are known they are marked: a boundary farther away than all of them splits no data.
+    Where lengths of inputs are known, distances are in units of the longest: a boundary beyond 1 splits no data, and
+    these are as many as the table counts. All that is farther than twice the longest input is in the last bar.
     """
-    if found.direction.shape[1] <= 2:
+    if found.vector.shape[1] <= 2:
         return Figure("Boundaries", found.summary(), found.figure())
+    radius = found.radius[found.defined].abs().float().cpu()
     shell = None if activity is None else activity.shell
-    plot = go.Figure(layout={"xaxis_title": "distance from the origin |λ|", "yaxis_title": "boundaries"})
-    plot.add_histogram(
-        x=found.radius[found.defined].abs().float().cpu().numpy(), nbinsx=60, name="boundaries"
-    )
-    if shell is None:
+    if shell is None or shell[1] == 0:
+        plot = go.Figure(layout={"xaxis_title": "distance from the origin |λ|", "yaxis_title": "boundaries"})
+        plot.add_histogram(x=radius.numpy(), nbinsx=60, name="boundaries")
         return Figure("Distances of the boundaries", found.summary(), plot)
-    said = {"annotation_text": "lengths of the inputs", "annotation_position": "inside top left"}
-    plot.add_vrect(*shell, fillcolor=PALETTE[1], opacity=0.2, line_width=0, **said)
-    alt = f"{found.summary()}; inputs are {shell[0]:.3g} to {shell[1]:.3g} long"
+    share = radius / shell[1]
+    plot = go.Figure(layout={"yaxis_title": "boundaries", "barmode": "overlay"})
+    ticks = {"tickvals": [0, 0.5, 1, 1.5, 2], "ticktext": ["0", "0.5", "1", "1.5", "2+"]}
+    plot.update_xaxes(title="|λ| / length of the longest input", range=[-0.02, 2.07], **ticks)
+    sides = {"within the data": (share <= 1, PALETTE[0]), "outside": (share > 1, PALETTE[1])}
+    for name, (mask, color) in sides.items():
+        if bool(mask.any()):
+            x, bins = share[mask].clamp(max=2.0), {"start": 0, "end": 2.05, "size": 0.05}
+            plot.add_histogram(
+                x=x.numpy(), xbins=bins, name=f"{name} ({int(mask.sum())})", marker_color=color
+            )
+    plot.add_vline(1, line_dash="dash", line_color=PALETTE[4])
+    alt = f"{found.summary()}; inputs are {shell[0]:.3g} to {shell[1]:.3g} long; {int((share > 1).sum())} are outside"
     return Figure("Boundaries against the data", alt, plot)

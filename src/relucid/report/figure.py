@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
-import plotly.graph_objects as go
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 # The first three are Okabe and Ito's. Each has a contrast of 3 or more with the light page and with the dark one, and
 # any two can be told apart by readers who do not see red, green or blue.
@@ -25,7 +27,7 @@ class Figure:
 
     title: str
     alt: str
-    plot: go.Figure
+    plot: "go.Figure"
 
 
 def literal(text: str) -> str:
@@ -37,8 +39,10 @@ def literal(text: str) -> str:
     return escape(text, quote=False)
 
 
-def template(ink: str, lines: str) -> go.layout.Template:
+def template(ink: str, lines: str) -> "go.layout.Template":
     """The look of all plots, for text of the colour `ink` and a grid of the colour `lines`."""
+    import plotly.graph_objects as go
+
     axis = {"gridcolor": lines, "zerolinecolor": lines, "linecolor": lines, "automargin": True}
     return go.layout.Template(
         data={"contour": [{"line": {"color": ink}}]},
@@ -58,4 +62,4 @@ def template(ink: str, lines: str) -> go.layout.Template:
     )
 
 
-LIGHT, DARK = template("#1c1f24", "#d8dce2"), template("#e8eaed", "#3a4049")
+LIGHT, DARK = ("#1c1f24", "#d8dce2"), ("#e8eaed", "#3a4049")  # ink and lines

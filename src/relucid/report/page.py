@@ -13,6 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from relucid import __version__
 from relucid.report.figure import DARK, LIGHT, Figure
+from relucid.report.figure import template as look
 
 Mood = Literal["", "good", "bad", "dim"]
 
@@ -46,7 +47,7 @@ def render(template: str, **context: Any) -> str:
         lstrip_blocks=True,
     )
     pages.filters |= {"plotly": plotly, "json": _script}
-    looks = {"light": LIGHT.to_plotly_json(), "dark": DARK.to_plotly_json()}
+    looks = {"light": look(*LIGHT).to_plotly_json(), "dark": look(*DARK).to_plotly_json()}
     library = Markup(get_plotlyjs())
     return pages.get_template(template).render(
         **context, looks=looks, plotly_library=library, version=__version__

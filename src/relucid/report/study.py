@@ -10,13 +10,11 @@ from statistics import mean
 from textwrap import wrap
 from typing import Any
 
-import plotly.graph_objects as go
-
 from relucid.report.figure import PALETTE, Figure, literal
 from relucid.report.page import Cell, Grid, Mood, render
 from relucid.studies import Store, Table, cells, plan
-from relucid.studies.formats import figure, legend, published
-from relucid.studies.plan import function_of
+from relucid.studies.formats import banner, figure, legend, published
+from relucid.studies.ledger import entry
 
 
 def study_page(table: Table, store: Store, name: str) -> str:
@@ -25,7 +23,7 @@ def study_page(table: Table, store: Store, name: str) -> str:
     command = f"relucid {{}} {shlex.quote(name)} --scale {shlex.quote(table.scale)}"
     figures = []
     if states["finished"] and study.figures:
-        figures += function_of(study.figures)(table, store)
+        figures += study.figures(table, store)
     if not study.figures:
         figures += curves(table, store)
     if study.published or not study.figures:
@@ -34,7 +32,8 @@ def study_page(table: Table, store: Store, name: str) -> str:
         "study.html",
         study=study,
         scale=table.scale,
-        verdict=table.verdict,
+        banner=banner(table),
+        claims=[entry("", study, claim, table) for claim in study.claims if claim.where in table.judged],
         words=words(table),
         states=states,
         missing=len(plan(study, table.scale)) - len(table.runs),
@@ -61,7 +60,9 @@ def words(table: Table) -> list[str]:
         sentence = f"{label}: {column.best} for {best}, {figure(known[best], column)}."
         for word, sign in ("Better", True), ("Worse", False):
             if rows := [row for row, cell in known.items() if cell.better is sign]:
-                sentence += f" {word} than {table.study.baseline} beyond chance: {', '.join(rows)}."
+                sentence += (
+                    f" {word} than {table.study.baseline or 'compared'} beyond chance: {', '.join(rows)}."
+                )
         sentences.append(sentence)
     return sentences
 
@@ -69,7 +70,11 @@ def words(table: Table) -> list[str]:
 def grid(table: Table) -> Grid:
     """The table of a study, the published figures beside ours."""
     columns = table.study.columns
-    theirs = {of for (_, of), cell in table.cells.items() if cell.published[0] is not None}
+    theirs = {
+        of
+        for (_, of), cell in table.cells.items()
+        if cell.published[0] is not None and table.scale != "smoke"
+    }
     head = [("", "")]
     for label in columns:
         head += [(label, "ours" if label in theirs else "")] + [(label, "published")] * (label in theirs)
@@ -81,7 +86,7 @@ def grid(table: Table) -> Grid:
             mood: Mood = "" if cell.better is None else "good" if cell.better else "bad"
             line.append(Cell(figure(cell, column), cell.mean, mood))
             if label in theirs:
-                line.append(Cell(published(cell, column), cell.published[0], "dim"))
+                line.append(Cell(published(table, cell, column), cell.published[0], "dim"))
         rows.append(line)
     caption = "Means and their standard errors" + (f", beside {table.study.source}" if theirs else "")
     return Grid(caption, head, rows)
@@ -89,6 +94,8 @@ def grid(table: Table) -> Grid:
 
 def comparisons(table: Table) -> list[Figure]:
     """A figure a column that has better and worse values: means with standard errors, ours and published."""
+    import plotly.graph_objects as go
+
     figures = []
     for label, column in table.study.columns.items():
         known = {
@@ -156,6 +163,8 @@ def _finite(value: float | None) -> float:
 
 
 def _lines(name: str, lines: Mapping[str, list[float]]) -> Figure:
+    import plotly.graph_objects as go
+
     plot = go.Figure(layout={"xaxis_title": "epoch", "yaxis_title": literal(name), "height": 340})
     for (row, values), dash in zip(
         lines.items(), ["solid", "dash", "dot", "dashdot"] * len(lines), strict=False

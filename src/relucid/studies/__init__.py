@@ -1,9 +1,12 @@
 """Studies: variants of a network trained and compared honestly, resumable, on one core or on a cluster."""
 
-from relucid.studies.catalog import built_in, find
+from relucid.studies.changes import ChangedError
+from relucid.studies.compare import Comparison, compare
+from relucid.studies.expect import Claim, Derived, Equal, Higher, Lower, Near, NotWorse, Quantity, Statistic
 from relucid.studies.formats import FORMATS
 from relucid.studies.plan import Run, cells, plan
 from relucid.studies.run import Result, default_store, run
+from relucid.studies.runner import Runner
 from relucid.studies.store import Outcome, Store, StoreError
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Cell, Table, table
@@ -11,19 +14,30 @@ from relucid.studies.table import Cell, Table, table
 __all__ = [
     "FORMATS",
     "Cell",
+    "ChangedError",
+    "Claim",
     "Column",
+    "Comparison",
+    "Derived",
+    "Equal",
+    "Higher",
+    "Lower",
+    "Near",
+    "NotWorse",
     "Outcome",
+    "Quantity",
     "Result",
     "Run",
+    "Runner",
     "Scale",
+    "Statistic",
     "Store",
     "StoreError",
     "Study",
     "Table",
-    "built_in",
     "cells",
+    "compare",
     "default_store",
-    "find",
     "plan",
     "run",
     "table",

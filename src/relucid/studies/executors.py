@@ -9,8 +9,8 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,29 +21,53 @@ BACKENDS = ("local", "ray", "dask")
 
 @dataclass(frozen=True)
 class Pool:
-    """Something that executes functions, so many at a time."""
+    """Something that executes functions, so many at a time.
+
+    Args:
+        submit: executes a function.
+        size: how many at a time.
+        alone: executes a function in a process that no other one shares: if it dies, it is this one's death.
+    """
 
     submit: Callable[..., "Future[Any]"]
     size: int
+    alone: Callable[..., "Future[Any]"]
 
 
-def pool(backend: str = "local", jobs: int | None = None, address: str | None = None) -> Any:
+@contextmanager
+def using(threads: int) -> Iterator[None]:
+    """Compute with so many threads, in torch and in the libraries behind numpy."""
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    with threadpool_limits(threads):
+        torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def pool(
+    backend: str = "local", jobs: int | None = None, address: str | None = None, threads: int = 1
+) -> Any:
     """A context with a `Pool`.
 
     Args:
-        backend: "local": this process if there is one job, else processes of this machine that share its
-            cores; "ray" or "dask": a cluster.
-        jobs: how many runs at a time; by default one a core (one, if there is a GPU), on a cluster as many as it
-            has cores.
+        backend: "local": this process if there is one job, else processes of this machine; "ray" or "dask": a
+            cluster.
+        jobs: how many runs at a time; by default as many as there are cores for their threads (one, if there is a
+            GPU), on a cluster as many as it has cores.
         address: of the cluster; by default one is started on this machine.
+        threads: of each run.
     """
     if backend == "ray":
-        return _ray(jobs, address)
+        return _ray(jobs, address, threads)
     if backend == "dask":
         return _dask(jobs, address)
     if backend != "local":
         raise ValueError(f"there is no backend {backend!r}; there are {', '.join(BACKENDS)}")
-    jobs = jobs or (1 if torch.cuda.is_available() else cores())
+    jobs = jobs or (1 if torch.cuda.is_available() else max(1, cores() // threads))
     return _here() if jobs == 1 else _processes(jobs)
 
 
@@ -65,25 +89,30 @@ class _Here(Executor):
 
 @contextmanager
 def _here() -> Iterator[Pool]:
-    yield Pool(_Here().submit, 1)
+    yield Pool(_Here().submit, 1, _Here().submit)
 
 
 @contextmanager
 def _processes(jobs: int) -> Iterator[Pool]:
-    from joblib.externals.loky import get_reusable_executor
+    from joblib.externals.loky import ProcessPoolExecutor, get_reusable_executor
 
-    threads = max(1, cores() // jobs)
-    settings = {
-        "max_workers": jobs,
-        "initializer": _prepare_worker,
-        "initargs": (threads, os.getpid()),
-        "env": {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
-    }
+    settings = {"initializer": _prepare_worker, "initargs": (os.getpid(),)}
+    lonely: list[tuple[Future[Any], Any]] = []
 
     def submit(function: Callable[..., Any], *args: Any) -> "Future[Any]":
-        # Asked for anew every time: where a worker has died, this makes new ones.
-        future: Future[Any] = get_reusable_executor(**settings).submit(function, *args)
-        return future
+        # Asked for anew every time: where a worker has died, this makes new ones. It may die in between.
+        for _ in range(jobs):
+            with suppress(BrokenExecutor):
+                return _submitted(get_reusable_executor(jobs, **settings), function, *args)
+        return _submitted(get_reusable_executor(jobs, **settings), function, *args)
+
+    def alone(function: Callable[..., Any], *args: Any) -> "Future[Any]":
+        for future, executor in [each for each in lonely if each[0].done()]:
+            executor.shutdown(wait=True)
+            lonely.remove((future, executor))
+        executor = ProcessPoolExecutor(1, **settings)
+        lonely.append((_submitted(executor, function, *args), executor))
+        return lonely[-1][0]
 
     with warnings.catch_warnings():
         # loky replaces a worker whose memory has grown, as that of one that has loaded images has.
@@ -91,14 +120,19 @@ def _processes(jobs: int) -> Iterator[Pool]:
             "ignore", message="A worker stopped while some jobs were given", category=UserWarning
         )
         try:
-            yield Pool(submit, jobs)
+            yield Pool(submit, jobs, alone)
         finally:
-            get_reusable_executor(**settings).shutdown(wait=True, kill_workers=True)
+            for executor in (get_reusable_executor(jobs, **settings), *(each for _, each in lonely)):
+                executor.shutdown(wait=True, kill_workers=True)
 
 
-def _prepare_worker(threads: int, parent: int) -> None:
-    """Use so many threads, leave Ctrl-C to the parent, and do not outlive it."""
-    torch.set_num_threads(threads)
+def _submitted(executor: Any, function: Callable[..., Any], *args: Any) -> "Future[Any]":
+    future: Future[Any] = executor.submit(function, *args)
+    return future
+
+
+def _prepare_worker(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
@@ -110,7 +144,7 @@ def _prepare_worker(threads: int, parent: int) -> None:
 
 
 @contextmanager
-def _ray(jobs: int | None, address: str | None) -> Iterator[Pool]:
+def _ray(jobs: int | None, address: str | None, threads: int) -> Iterator[Pool]:
     try:
         import ray
     except ImportError:
@@ -119,13 +153,20 @@ def _ray(jobs: int | None, address: str | None) -> Iterator[Pool]:
     started = not ray.is_initialized()
     if started:
         ray.init(
-            address=address, num_cpus=None if address else jobs, log_to_driver=False, include_dashboard=False
+            address=address,
+            num_cpus=None if address or not jobs else jobs * threads,
+            log_to_driver=False,
+            include_dashboard=False,
         )
-    # A task whose worker dies is tried again, three times, before its future fails.
-    remote = ray.remote(num_cpus=1, max_retries=3)(_with_one_thread)
+    # A task has a worker to itself; one whose worker dies is tried again, three times, before its future fails.
+    remote = ray.remote(num_cpus=threads, max_retries=3)(_called)
+
+    def submit(function: Callable[..., Any], *args: Any) -> "Future[Any]":
+        future: Future[Any] = remote.remote(function, *args).future()
+        return future
+
     try:
-        size = jobs or int(ray.cluster_resources()["CPU"])
-        yield Pool(lambda function, *args: remote.remote(function, *args).future(), size)
+        yield Pool(submit, jobs or max(1, int(ray.cluster_resources()["CPU"]) // threads), submit)
     finally:
         if started:
             ray.shutdown()
@@ -142,9 +183,8 @@ def _dask(jobs: int | None, address: str | None) -> Iterator[Pool]:
     with Client(address) if address else Client(**local) as client:
         executor = client.get_executor(pure=False)
         size = jobs or sum(client.ncores().values())
-        yield Pool(lambda function, *args: executor.submit(_with_one_thread, function, *args), size)
+        yield Pool(executor.submit, size, executor.submit)
 
 
-def _with_one_thread(function: Callable[..., Any], *args: Any) -> Any:
-    torch.set_num_threads(1)  # a cluster counts on a task to use one core
+def _called(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)

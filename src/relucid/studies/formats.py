@@ -14,7 +14,7 @@ def figure(cell: Cell, column: Column) -> str:
 
     "+" and "-": better and worse than the baseline; "!": not what was published. All of them at 5%.
 
-    >>> figure(Cell((1.0, 2.0), runs=3, states={"finished": 2}, better=True), Column("loss", digits=1))
+    >>> figure(Cell({"a": 1.0, "b": 2.0}, runs=3, states={"finished": 2}, better=True), Column("loss", digits=1))
     '1.5 ± 0.5 + (2 of 3 runs)'
     """
     if cell.mean is None:
@@ -26,31 +26,52 @@ def figure(cell: Cell, column: Column) -> str:
     troubles = [f"{cell.states[state]} {state}" for state in ("diverged", "failed") if cell.states.get(state)]
     if not troubles and sum(cell.states.values()) < cell.runs:
         troubles = [f"{sum(cell.states.values())} of {cell.runs} runs"]
-    chosen = [f"{name} {value}" for name, value in cell.chosen.items()]
-    notes = ", ".join(chosen + troubles)
-    return " ".join(part for part in (text, marks, f"({notes})" if notes else "") if part)
+    return " ".join(part for part in (text, marks, f"({', '.join(troubles)})" if troubles else "") if part)
 
 
-def published(cell: Cell, column: Column) -> str:
-    """The paper's figure, with its standard error if it gives one."""
+def published(table: Table, cell: Cell, column: Column) -> str:
+    """The paper's figure, with its standard error if it gives one; none beside a smoke test."""
     value, error = cell.published
-    if value is None:
+    if value is None or table.scale == "smoke":
         return ""
     return f"{value:.{column.digits}f}" + ("" if error is None else f" ± {error:.{column.digits}f}")
 
 
+def banner(table: Table) -> str:
+    """What must be said before any figure: that a smoke test measures nothing."""
+    if table.scale != "smoke":
+        return ""
+    return "Smoke test: seconds of training, to see that everything runs. The figures mean nothing."
+
+
 def legend(table: Table) -> str:
-    """What the marks mean, as far as there are any."""
+    """What the marks mean, as far as there are any, and what was chosen for which cell."""
     found = []
     if any(cell.better is not None for cell in table.cells.values()):
-        found.append(f"+ / - better / worse than {table.study.baseline}")
+        other = table.study.baseline or "what the claims compare it with"
+        found.append(f"marks: + better, - worse than {other} (5%, Holm)")
     if any(cell.confirms is False for cell in table.cells.values()):
-        found.append(f"! differs from {table.study.source or 'what was published'}")
-    return "; ".join(found) + (" (Welch's test, 5%)" if found else "")
+        found.append(f"! differs from {table.study.source or 'what was published'} (5%, Holm)")
+    return "; ".join([*found, *chosen(table)])
+
+
+def chosen(table: Table) -> list[str]:
+    """What was chosen for the cells, each choice once: "lr 0.1 for ResNet; lr 0.05 for all others"."""
+    places: dict[str, list[str]] = {}
+    for (row, column), cell in table.cells.items():
+        if cell.chosen and table.study.columns[column].best is not None:
+            choice = ", ".join(f"{name} {value}" for name, value in cell.chosen.items())
+            places.setdefault(choice, []).append(f"{row} ({column})")
+    if not places:
+        return []
+    usual = max(places, key=lambda choice: len(places[choice]))
+    others = [f"{choice} for {', '.join(where)}" for choice, where in places.items() if choice != usual]
+    rest = f"{usual} for all{' others' if others else ''}"
+    return [f"chosen: {'; '.join([*others, rest])}"]
 
 
 def to_csv(table: Table) -> str:
-    """One line a cell."""
+    """One line per cell."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     figures = ("mean", "error", "values", "published", "published_error", "runs", "finished")
@@ -72,7 +93,8 @@ def to_markdown(table: Table) -> str:
     lines = _lines(table)
     lines.insert(1, ["---"] * len(lines[0]))
     rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-    return "\n".join([*rows, "", *filter(None, [legend(table)])]).rstrip() + "\n"
+    head = [banner(table), ""] if banner(table) else []
+    return "\n".join([*head, *rows, "", *filter(None, [legend(table)])]).rstrip() + "\n"
 
 
 def to_latex(table: Table) -> str:
@@ -88,7 +110,7 @@ def to_latex(table: Table) -> str:
         r"\hline",
         r"\end{tabular}",
     ]
-    note = legend(table)
+    note = "; ".join(filter(None, (banner(table), legend(table))))
     return "\n".join([*body, *([f"% {note}"] if note else [])]) + "\n"
 
 
@@ -108,7 +130,7 @@ def _lines(table: Table) -> list[list[str]]:
         line = [row]
         for label, column in columns.items():
             cell = table.cells[row, label]
-            theirs = published(cell, column)
+            theirs = published(table, cell, column)
             line.append(figure(cell, column) + (f" [{theirs}]" if theirs else ""))
         lines.append(line)
     return lines

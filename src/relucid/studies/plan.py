@@ -14,20 +14,20 @@ from relucid.studies.study import Column, Config, Grid, Scale, Study, named
 
 @dataclass(frozen=True)
 class Run:
-    """One run: a function's name, a configuration and the version they count for.
+    """One run: the name of its runner, a configuration, and the version of the runner they count for.
 
-    >>> Run("module:function", {"rate": 1.0, "seeds": (1, 2)}).config
+    >>> Run("gmp/uci", {"rate": 1.0, "seeds": (1, 2)}).config
     {'rate': 1, 'seeds': [1, 2]}
     """
 
-    function: str
+    runner: str
     settings: Config
-    version: int = 1
+    version: int | str = 1
 
     @cached_property
     def canonical(self) -> str:
         """The run as JSON: sorted, without spaces, whole numbers without a point. Equal runs have equal text."""
-        whole = {"config": self.settings, "function": self.function, "version": self.version}
+        whole = {"config": self.settings, "runner": self.runner, "version": self.version}
         return json.dumps(_plain(whole, "config"), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @cached_property
@@ -71,7 +71,7 @@ def plan(
 ) -> list[Run]:
     """All runs of a study, each once, the first of every cell first: a table fills up evenly.
 
-    >>> study = Study("s", "", "m:f", {"a": {"x": 1}, "b": {"x": 2}}, {"loss": Column("loss")}, repeat={"seed": [0, 1]})
+    >>> study = Study("s", "", print, {"a": {"x": 1}, "b": {"x": 2}}, {"loss": Column("loss")}, repeat={"seed": [0, 1]})
     >>> [(run.config["x"], run.config["seed"]) for run in plan(study)]
     [(1, 0), (2, 0), (1, 1), (2, 1)]
     """
@@ -81,12 +81,13 @@ def plan(
 
 def _runs(study: Study, scale: Scale, row: Config, column: Column, seeds: int | None) -> list[Run]:
     grid: Grid = {**study.choose, **(study.repeat if column.repeat is None else column.repeat)}
-    grid = {name: scale.repeat.get(name, values) for name, values in grid.items()}
+    pinned = row.keys() | column.config.keys()  # a row or column that fixes a name is not repeated over it
+    grid = {name: scale.repeat.get(name, values) for name, values in grid.items() if name not in pinned}
     if seeds is not None and "seed" in grid:
         grid["seed"] = range(seeds)
     base = merge(study.config, scale.config, column.config, row)
     return [
-        Run(function_name(study.run), merge(base, dict(zip(grid, values, strict=True))), study.version)
+        Run(study.runner.name, merge(base, dict(zip(grid, values, strict=True))), study.runner.version)
         for values in product(*grid.values())
     ]
 
@@ -105,11 +106,6 @@ def merge(*configs: Config) -> dict[str, Any]:
                 value = merge(old, value)
             merged[name] = value
     return merged
-
-
-def function_name(function: str | Callable[..., Any]) -> str:
-    """Where a function can be imported from, "module:name"."""
-    return function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
 
 
 def function_of(name: str | Callable[..., Any]) -> Callable[..., Any]:

@@ -6,25 +6,28 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch.distributed as dist
 
+from relucid.studies.changes import Changed, settle
 from relucid.studies.environment import environment
-from relucid.studies.executors import Pool, pool
-from relucid.studies.plan import Run, function_of, plan
-from relucid.studies.store import Claim, Outcome, Store
+from relucid.studies.executors import Pool, pool, using
+from relucid.studies.plan import Run, plan
+from relucid.studies.store import Lease, Outcome, State, Store
 from relucid.studies.study import Study
 from relucid.train import DivergedError, Machine
 
 ATTEMPTS = 3  # at a run whose process dies
-POLL = 1.0  # seconds between looks at runs that other processes have claimed
-Function = str | Callable[..., Any]
+POLL = 1.0  # seconds between looks at runs that other processes have leased
+Function = Callable[..., Any]
+Do = Callable[[Run, Machine], Outcome]
 Report = Callable[[Run, Outcome | None], None]
 
 
@@ -50,9 +53,11 @@ def run(
     seeds: int | None = None,
     store: str | Path | None = None,
     jobs: int | None = None,
+    threads: int = 1,
     backend: str = "local",
     address: str | None = None,
     retry: bool = False,
+    changed: Changed = "refuse",
     machine: Machine | None = None,
     report: Report | None = None,
 ) -> None:
@@ -69,22 +74,28 @@ def run(
         seeds: that many seeds.
         store: directory of the results.
         jobs: runs at a time, see `relucid.studies.executors.pool`.
+        threads: that a run computes with, wherever it runs: sums are rounded in another order with another number
+            of them, so that it is one number for all runs, whatever `jobs` is. It is kept with each outcome.
         backend: "local", "ray" or "dask".
         address: of a Ray or Dask cluster.
         retry: try runs again that have failed.
+        changed: what becomes of runs that were made before the code of the study's own function changed: "refuse"
+            to go on (`ChangedError`), "keep" them and count them, or "rerun" them, see `relucid.studies.changes`.
         machine: devices and the like.
         report: called with every run and its outcome, None if it was done before or by another process.
     """
     runs, machine = plan(study, scale, only=only, seeds=seeds), machine or Machine()
     report = report or (lambda run, outcome: None)
+    do = partial(execute, study.runner.function, threads=threads)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        _run_together(study.run, runs, store or default_store(), machine, report)
+        _run_together(do, runs, store or default_store(), machine, report, changed)
         return
-    work = _Work(study.run, runs, Store(store or default_store()), machine, report)
+    work = _Work(do, runs, Store(store or default_store()), machine, report)
     try:
+        settle(runs, work.store, changed)
         if retry:
             work.store.forget_failures([run.key for run in runs])
-        with pool(backend, jobs, address) as workers:
+        with pool(backend, jobs, address, threads) as workers:
             work.do(workers)
     finally:
         work.end()
@@ -93,96 +104,115 @@ def run(
 class _Work:
     """Runs to be done here, or by another process that shares the store."""
 
-    def __init__(
-        self, function: Function, runs: list[Run], store: Store, machine: Machine, report: Report
-    ) -> None:
-        self.function, self.store, self.machine, self.report = function, store, machine, report
+    def __init__(self, do: Do, runs: list[Run], store: Store, machine: Machine, report: Report) -> None:
+        self.execute, self.store, self.machine, self.report = do, store, machine, report
         self.todo = deque(runs)
-        self.claimed: dict[Future[Outcome], tuple[Run, Claim]] = {}
+        self.leased: dict[Future[Outcome], tuple[Run, Lease]] = {}
         self.deaths: Counter[str] = Counter()
+        self.suspects: set[str] = set()  # runs whose process may have been the one that died
 
     def do(self, workers: Pool) -> None:
         """Hand out runs and put away their outcomes until every run has one."""
-        while self.todo or self.claimed:
-            all_claimed = self._hand_out(workers)
-            if not self.claimed:
+        while self.todo or self.leased:
+            all_leased = self._hand_out(workers)
+            if not self.leased:
                 time.sleep(POLL if self.todo else 0)
                 continue
-            timeout = None if all_claimed else POLL
-            for future in wait(self.claimed, timeout, FIRST_COMPLETED).done:
+            timeout = None if all_leased else POLL
+            for future in wait(self.leased, timeout, FIRST_COMPLETED).done:
                 self._put_away(future)
 
     def end(self) -> None:
         """Let others have what is not finished."""
-        for _, claim in self.claimed.values():
-            claim.release()
+        for _, lease in self.leased.values():
+            lease.release()
         self.store.close()
 
     def _hand_out(self, workers: Pool) -> bool:
         """Give every idle worker a run; False if some are left for which other processes are at work."""
         elsewhere = 0
-        while self.todo and len(self.claimed) < workers.size:
+        while self.todo and len(self.leased) < workers.size:
             if elsewhere == len(self.todo):
                 return False
             run = self.todo.popleft()
             if self.store.state(run.key):
                 self.report(run, None)
                 continue
-            claim = self.store.claim(run.key)
-            if claim is None:
+            lease = self.store.lease(run.key)
+            if lease is None:
                 self.todo.append(run)
                 elsewhere += 1
-            elif self.store.state(run.key):  # finished by another process since it was looked at
-                claim.finish()
+            elif state := self.store.state(run.key):  # done by another process since it was looked at
+                _end(lease, state)
                 self.report(run, None)
             else:
-                place = _place(self.machine, run, claim.directory)
+                place = _place(self.machine, run, lease.directory)
+                submit = workers.alone if run.key in self.suspects else workers.submit
                 try:
-                    future = workers.submit(execute, self.function, run, place)
+                    future = submit(self.execute, run, place)
                 except BaseException:  # Ctrl-C, where a run is done in this process
-                    claim.release()
+                    lease.release()
                     raise
-                self.claimed[future] = run, claim
+                self.leased[future] = run, lease
         return True
 
     def _put_away(self, future: "Future[Outcome]") -> None:
-        """Keep the outcome of a run; if its process has died, let it be run again."""
-        run, claim = self.claimed[future]
+        """Keep the outcome of a run; if its process has died, let it be run again.
+
+        A process that dies takes its neighbours with it, and nobody can tell whose it was. All of them are tried
+        again, each in a process of its own: from then on a death counts for the run that caused it.
+        """
+        run, lease = self.leased[future]
         try:
             outcome = future.result()
         except Exception as error:  # whatever a run itself raises is an outcome
-            self.deaths[run.key] += 1
+            if isinstance(error, BrokenExecutor) and run.key not in self.suspects:
+                self.suspects.add(run.key)
+            else:
+                self.deaths[run.key] += 1
             if self.deaths[run.key] < ATTEMPTS:
-                del self.claimed[future]
-                claim.release()
+                del self.leased[future]
+                lease.release()
                 self.todo.append(run)
                 return
             outcome = Outcome("failed", error=f"its process died {ATTEMPTS} times: {error!r}")
         self.store.put(run, outcome)
-        del self.claimed[future]
-        if outcome.state == "failed":
-            claim.release()
-        else:
-            claim.finish()
+        del self.leased[future]
+        _end(lease, outcome.state)
         self.report(run, outcome)
 
 
+def _end(lease: Lease, state: State) -> None:
+    """Give up the lease of a run with an outcome; the checkpoints of one that failed stay for another attempt."""
+    if state == "failed":
+        lease.release()
+    else:
+        lease.finish()
+
+
 def _run_together(
-    function: Function, runs: list[Run], directory: str | Path, machine: Machine, report: Report
+    do: Do,
+    runs: list[Run],
+    directory: str | Path,
+    machine: Machine,
+    report: Report,
+    changed: Changed,
 ) -> None:
     """One run at a time in all processes that torchrun has started; the first one chooses and records."""
+    store = Store(directory) if os.environ["RANK"] == "0" else None
+    if store:
+        settle(runs, store, changed)
     dist.init_process_group("cpu:gloo,cuda:nccl" if dist.is_nccl_available() else "gloo")
-    store = Store(directory) if dist.get_rank() == 0 else None
     for run in runs:
-        claim = store.claim(run.key) if store and not store.state(run.key) else None
-        place: list[Path | None] = [claim.directory if claim else None]
+        lease = store.lease(run.key) if store and not store.state(run.key) else None
+        place: list[Path | None] = [lease.directory if lease else None]
         dist.broadcast_object_list(place, src=0)
         if place[0] is None:
             continue
-        outcome = execute(function, run, _place(machine, run, place[0]))
-        if store and claim:
+        outcome = do(run, _place(machine, run, place[0]))
+        if store and lease:
             store.put(run, outcome)
-            claim.release() if outcome.state == "failed" else claim.finish()
+            _end(lease, outcome.state)
             report(run, outcome)
         if outcome.state == "failed":  # the other processes may be waiting for this one: end them all
             raise RuntimeError(outcome.error)
@@ -195,26 +225,33 @@ def _place(machine: Machine, run: Run, directory: Path) -> Machine:
     return replace(machine, directory=directory, tensorboard=logs)
 
 
-def execute(function: Function, run: Run, machine: Machine) -> Outcome:
-    """Do a run and say what came of it, whatever happens.
+def execute(function: Function, run: Run, machine: Machine, threads: int = 1) -> Outcome:
+    """Do a run with so many threads and say what came of it, whatever happens but Ctrl-C.
 
-    >>> outcome = execute(lambda config: {"double": 2 * config["x"]}, Run("doctest:double", {"x": 4}), Machine())
+    >>> outcome = execute(lambda config: {"double": 2 * config["x"]}, Run("double", {"x": 4}), Machine())
     >>> outcome.state, outcome.metrics
     ('finished', {'double': 8.0})
     """
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    with using(threads):
+        outcome = _outcome(function, run, machine)
+        return replace(
+            outcome, environment=environment(), started=started, seconds=time.perf_counter() - clock
+        )
+
+
+def _outcome(function: Function, run: Run, machine: Machine) -> Outcome:
     try:
-        called = function_of(function)
-        takes_machine = len(inspect.signature(called).parameters) > 1
-        returned = called(run.config, machine) if takes_machine else called(run.config)
+        takes_machine = len(inspect.signature(function).parameters) > 1
+        returned = function(run.config, machine) if takes_machine else function(run.config)
         result = returned if isinstance(returned, Result) else Result(returned)
-        outcome = Outcome("finished", _numbers(result.metrics), result.history, result.arrays)
+        return Outcome("finished", _numbers(result.metrics), result.history, result.arrays)
     except DivergedError as error:
-        outcome = Outcome("diverged", history=error.history, error=str(error))
-    except Exception:
-        outcome = Outcome("failed", error=traceback.format_exc())
-    seconds = time.perf_counter() - clock
-    return replace(outcome, environment=environment(), started=started, seconds=seconds)
+        return Outcome("diverged", history=error.history, error=str(error))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # sys.exit() too: it ends the run, not the study
+        return Outcome("failed", error=traceback.format_exc())
 
 
 def _numbers(metrics: Any) -> dict[str, float | list[float]]:

@@ -1,7 +1,6 @@
 """Where results are kept: a directory with an SQLite database, one transaction a run."""
 
 import errno
-import io
 import json
 import math
 import shutil
@@ -15,36 +14,15 @@ from typing import Any, Literal
 import numpy as np
 from filelock import FileLock, Timeout
 
+from relucid.studies.arrays import packed, unpacked
+from relucid.studies.migrations import MIGRATIONS, migrate
 from relucid.studies.plan import Run
 
 State = Literal["finished", "diverged", "failed"]
 
-# One entry a version of the schema: what brings the database from the version before to this one.
-MIGRATIONS: list[tuple[str, ...]] = [
-    (
-        """
-        CREATE TABLE run (
-            key TEXT PRIMARY KEY,
-            run TEXT NOT NULL,          -- canonical JSON: function, version, configuration
-            state TEXT NOT NULL,        -- finished, diverged or failed
-            metrics TEXT NOT NULL,      -- JSON: name -> number or list of numbers
-            history TEXT NOT NULL,      -- JSON: name -> list, one entry an epoch
-            error TEXT,                 -- what went wrong, with the traceback
-            environment TEXT NOT NULL,  -- JSON: versions, device, commit
-            started TEXT NOT NULL,      -- UTC
-            seconds REAL NOT NULL
-        )
-        """,
-        """
-        CREATE TABLE array (
-            key TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
-            name TEXT NOT NULL,
-            data BLOB NOT NULL,         -- as numpy.save writes it, compressed
-            PRIMARY KEY (key, name)
-        )
-        """,
-    ),
-]
+
+RACES = 100  # attempts at a lease whose directory others remove
+LIMIT = 2**24  # bytes of an array, or of a run's numbers, that are read; a store may be a stranger's
 
 
 class StoreError(RuntimeError):
@@ -68,18 +46,24 @@ class Outcome:
 class Store:
     """Results of runs by their keys, safe from kill -9 and shared by any number of processes of one machine.
 
-    A run is claimed by a lock on a file in its work directory; the system gives the lock up when the process
-    that holds it ends in whatever way, so that a claim cannot outlive its process. Nothing is overwritten: the
+    A run is leased by a lock on a file in its work directory; the system gives the lock up when the process
+    that holds it ends in whatever way, so that a lease cannot outlive its process. Nothing is overwritten: the
     first outcome of a run stays, unless it is a failure.
 
     Args:
         directory: made if it does not exist. It must be on a disk of this machine (SQLite's way of letting
             several processes write does not work over a network); workers may be anywhere.
+        create: if False, nothing is made: a store that does not exist is read as an empty one.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, *, create: bool = True) -> None:
         self.directory = Path(directory)
         self.path = self.directory / "results.sqlite"
+        absent = not self.directory.exists() or (self.directory.is_dir() and not self.path.exists())
+        if absent and not create:
+            self.database = sqlite3.connect(":memory:")
+            self._migrate()
+            return
         with self._explained():
             self.directory.mkdir(parents=True, exist_ok=True)
             with FileLock(self.directory / "opening.lock"):
@@ -108,6 +92,8 @@ class Store:
             ).fetchone()
         if row is None:
             return None
+        if (size := sum(len(text or "") for text in row[1:5])) > LIMIT:
+            raise StoreError(f"run {key[:8]} in {self.path} takes {size} bytes; at most {LIMIT} are read")
         state, metrics, history, error, environment, started, seconds = row
         return Outcome(
             state,
@@ -120,14 +106,64 @@ class Store:
             seconds,
         )
 
-    def arrays(self, key: str) -> dict[str, np.ndarray]:
-        """The arrays that a run has left, by name."""
+    def arrays(self, key: str, *, limit: int | None = LIMIT) -> dict[str, np.ndarray]:
+        """The arrays that a run has left, by name; one of more than `limit` bytes is refused."""
         with self._explained():
             rows = self.database.execute("SELECT name, data FROM array WHERE key = ?", (key,)).fetchall()
-        return {name: np.load(io.BytesIO(data), allow_pickle=False)["array"] for name, data in rows}
+        try:
+            return {name: unpacked(data, limit) for name, data in rows}
+        except ValueError as error:
+            raise StoreError(f"cannot read an array of run {key[:8]} in {self.path}: {error}") from error
+
+    def packed_arrays(self, key: str) -> dict[str, bytes]:
+        """The arrays of a run as they are kept, by name."""
+        with self._explained():
+            return dict(self.database.execute("SELECT name, data FROM array WHERE key = ?", (key,)))
+
+    def runs(self, runner: str | None = None) -> list[Run]:
+        """The runs that have an outcome, all or those of a runner in whatever version, the latest last."""
+        query = "SELECT run FROM run WHERE ?1 IS NULL OR json_extract(run, '$.runner') = ?1 ORDER BY started"
+        with self._explained():
+            rows = self.database.execute(query, (runner,)).fetchall()
+        found = [json.loads(text) for (text,) in rows]
+        return [Run(each["runner"], each["config"], each["version"]) for each in found]
+
+    def vote(self, keys: Sequence[str]) -> float | None:
+        """The error of a vote of these runs, if it was brought from elsewhere."""
+        with self._explained():
+            row = self.database.execute("SELECT error FROM vote WHERE runs = ?", (_voters(keys),)).fetchone()
+        return None if row is None else row[0]
+
+    def votes(self) -> list[tuple[list[str], float]]:
+        """All votes that were brought from elsewhere: the keys of the runs, and the error."""
+        with self._explained():
+            rows = self.database.execute("SELECT runs, error FROM vote").fetchall()
+        return [(json.loads(keys), error) for keys, error in rows]
+
+    def put_vote(self, keys: Sequence[str], error: float) -> None:
+        """Keep the error of a vote, if there is none yet."""
+        with self._explained(), self.database:
+            self.database.execute("INSERT OR IGNORE INTO vote VALUES (?, ?)", (_voters(keys), error))
+
+    def keep(self, former: Run, run: Run) -> None:
+        """Let the outcome of a run count for another one too, marked by the version of the one that made it."""
+        with self._explained(), self.database:
+            cursor = self.database.execute(
+                "INSERT OR IGNORE INTO run SELECT ?, ?, state, metrics, history, error, "
+                "json_set(environment, '$.kept', coalesce(json_extract(environment, '$.kept'), ?)), started, seconds "
+                "FROM run WHERE key = ?",
+                (run.key, run.canonical, str(former.version), former.key),
+            )
+            if cursor.rowcount:
+                copied = "INSERT INTO array SELECT ?, name, data FROM array WHERE key = ?"
+                self.database.execute(copied, (run.key, former.key))
 
     def put(self, run: Run, outcome: Outcome) -> None:
         """Keep the outcome of a run, all of it or nothing."""
+        self.put_packed(run, outcome, {name: packed(array) for name, array in outcome.arrays.items()})
+
+    def put_packed(self, run: Run, outcome: Outcome, arrays: Mapping[str, bytes]) -> bool:
+        """Keep an outcome whose arrays are packed already; whether there was none to stay in its place."""
         values = (
             run.key,
             run.canonical,
@@ -139,12 +175,22 @@ class Store:
             outcome.started,
             outcome.seconds,
         )
-        arrays = [(run.key, name, _compressed(array)) for name, array in outcome.arrays.items()]
         with self._explained(), self.database:
             self.database.execute("DELETE FROM run WHERE key = ? AND state = 'failed'", (run.key,))
             cursor = self.database.execute(f"INSERT OR IGNORE INTO run VALUES ({', '.join('?' * 9)})", values)
             if cursor.rowcount:
-                self.database.executemany("INSERT INTO array VALUES (?, ?, ?)", arrays)
+                rows = [(run.key, name, data) for name, data in arrays.items()]
+                self.database.executemany("INSERT INTO array VALUES (?, ?, ?)", rows)
+        return bool(cursor.rowcount)
+
+    def complete(self, run: Run, history: Mapping[str, list[float]], arrays: Mapping[str, bytes]) -> None:
+        """Add to an outcome the course and the arrays that it was brought without."""
+        with self._explained(), self.database:
+            self.database.execute(
+                "UPDATE run SET history = ? WHERE key = ? AND history = '{}'", (_json(history), run.key)
+            )
+            rows = [(run.key, name, data) for name, data in arrays.items()]
+            self.database.executemany("INSERT OR IGNORE INTO array VALUES (?, ?, ?)", rows)
 
     def forget_failures(self, keys: Sequence[str]) -> None:
         """Let the runs of these that failed be run again."""
@@ -153,17 +199,25 @@ class Store:
                 "DELETE FROM run WHERE key = ? AND state = 'failed'", [(key,) for key in keys]
             )
 
-    def claim(self, key: str) -> "Claim | None":
+    def lease(self, key: str) -> "Lease | None":
         """The right to do a run and a directory to do it in, or None while another process has it."""
         work = self.directory / "work" / key
+        lock = FileLock(work / "lock", thread_local=False)
         with self._explained():
-            work.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(work / "lock", thread_local=False)
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                return None
-        return Claim(work, lock)
+            for attempt in range(RACES):
+                try:
+                    work.mkdir(parents=True, exist_ok=True)
+                    lock.acquire(timeout=0)
+                    break
+                except Timeout:
+                    return None
+                except (
+                    FileExistsError,
+                    FileNotFoundError,
+                ):  # just removed by a process that finished the run
+                    if attempt == RACES - 1:
+                        raise
+        return Lease(work, lock)
 
     def _migrate(self) -> None:
         (version,) = self.database.execute("PRAGMA user_version").fetchone()
@@ -172,12 +226,7 @@ class Store:
             raise StoreError(
                 f"{self.path} was written by a newer relucid ({known}): upgrade relucid to use it"
             )
-        for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
-            with self.database:
-                self.database.execute("BEGIN IMMEDIATE")
-                for statement in statements:
-                    self.database.execute(statement)
-                self.database.execute(f"PRAGMA user_version = {number}")
+        migrate(self.database, version)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -198,7 +247,7 @@ class Store:
 
 
 @dataclass(frozen=True, eq=False)
-class Claim:
+class Lease:
     """The right to do a run, and a directory for its checkpoints that outlives its process."""
 
     directory: Path
@@ -209,9 +258,13 @@ class Claim:
         self.lock.release()
 
     def finish(self) -> None:
-        """Give the claim up for good, now that the run's outcome is in the store."""
-        self.lock.release()
+        """Give the lease up for good, now that the run's outcome is in the store."""
         shutil.rmtree(self.directory, ignore_errors=True)
+        self.lock.release()
+
+
+def _voters(keys: Sequence[str]) -> str:
+    return json.dumps(sorted(keys))
 
 
 def _json(value: Any) -> str:
@@ -225,9 +278,3 @@ def _json(value: Any) -> str:
         return None if isinstance(item, float) and not math.isfinite(item) else item
 
     return json.dumps(finite(value), allow_nan=False)
-
-
-def _compressed(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, array=array)
-    return buffer.getvalue()

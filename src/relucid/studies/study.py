@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from relucid.models.suggest import suggest
+from relucid.studies.expect import Claim
+from relucid.studies.runner import Runner, runner_of
 
 if TYPE_CHECKING:
+    from relucid.studies.store import Store
     from relucid.studies.table import Table
 
 Config = Mapping[str, Any]
@@ -22,18 +26,21 @@ class Column:
         metric: the name a run gives to what it measured: a number, or a list of them (one a split, say).
         config: what the column adds to every run's configuration.
         repeat: what the runs of a cell differ in; the study's by default.
-        summary: "mean" over the runs, with its standard error, or "vote": the error of the mean of the runs'
-            probabilities, for which a run leaves arrays `outputs` (N, classes) and `targets` (N,).
+        summary: "mean" over the runs, with its standard error; "share": the same, of values that are 0 or 100 each,
+            which are compared by an exact test; or "vote": the error of the mean of the runs' probabilities, for
+            which a run leaves arrays `outputs` (N, classes) and `targets` (N,).
         best: which values are better; None where neither is.
         digits: after the decimal point.
+        optional: runs that were made before it was measured may lack it.
     """
 
     metric: str
     config: Config = field(default_factory=dict)
     repeat: Grid | None = None
-    summary: Literal["mean", "vote"] = "mean"
+    summary: Literal["mean", "share", "vote"] = "mean"
     best: Literal["lowest", "highest"] | None = "lowest"
     digits: int = 2
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,8 +65,8 @@ class Study:
     Args:
         name: what `relucid run` calls it.
         title: what is compared, in a sentence.
-        run: what does a run, a function of its configuration that returns its metrics, by name (a dict) or as
-            a `Result`; or where to import it from, "package.module:function". A function with a second
+        run: what does a run: a function of its configuration that returns its metrics, by name (a dict) or as
+            a `Result`, or a `Runner`, which gives such a function a name and a version. A function with a second
             parameter is given the `relucid.train.Machine` it runs on.
         rows: label -> what the row adds to the configuration.
         columns: label -> `Column`.
@@ -72,12 +79,11 @@ class Study:
         published: row -> column -> the paper's figure, or figure and standard error.
         source: where those are from: "gmp Table 3".
         protocol: what a reader must know of how it was run.
-        claim: what is claimed of it, in a sentence.
-        verdict: whether the claim holds here, a sentence made from the figures of a complete table.
-        figures: what draws its figures: a function of its table and store that returns a list of
-            `relucid.report.Figure`, or where to import it from.
         baseline: the row that the others are compared with.
-        version: raise it when `run` has changed so that its old results do not count any more.
+        paired: whether rows share their data and seeds: differences are then taken repetition by repetition.
+        claims: what is claimed of it, and which comparisons that comes to.
+        figures: what draws its figures: a function of its table and store that returns a list of
+            `relucid.report.Figure`.
 
     >>> study = Study(
     ...     name="parabola",
@@ -91,7 +97,7 @@ class Study:
 
     name: str
     title: str
-    run: str | Callable[..., Any]
+    run: Runner | Callable[..., Any]
     rows: Mapping[str, Config]
     columns: Mapping[str, Column]
     scales: Mapping[str, Scale] = field(default_factory=lambda: {"full": Scale()})
@@ -103,18 +109,27 @@ class Study:
     source: str = ""
     protocol: str = ""
     baseline: str | None = None
-    claim: str = ""
-    verdict: "Callable[[Table], str] | None" = None
-    figures: str | Callable[..., Any] | None = None
-    version: int = 1
+    paired: bool = False
+    claims: tuple[Claim, ...] = ()
+    figures: "Callable[[Table, Store], list[Any]] | None" = None
 
     def __post_init__(self) -> None:
+        _ = self.runner  # a function that cannot be named is refused here
         for row, figures in self.published.items():
             named(row, self.rows, f"published row of study {self.name!r}")
             for column in figures:
                 named(column, self.columns, f"published column of study {self.name!r}")
         if self.baseline is not None:
             named(self.baseline, self.rows, f"baseline of study {self.name!r}")
+        for claim in self.claims:
+            for place in claim.places():
+                named(place.row, self.rows, f"row in claim {claim.where!r} of study {self.name!r}")
+                named(place.column, self.columns, f"column in claim {claim.where!r} of study {self.name!r}")
+
+    @cached_property
+    def runner(self) -> Runner:
+        """What does the runs, under its name."""
+        return runner_of(self.run)
 
     @property
     def default_scale(self) -> str:

@@ -1,23 +1,28 @@
 """The results of a study as a table: ours beside the published figures, with what the differences are worth."""
 
+import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
 
-from relucid.studies.plan import Run, cells
+from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare, holm
+from relucid.studies.expect import Claim, Higher, Judged, Lower, Place, Samples, judge
+from relucid.studies.ledger import entry, sentence
+from relucid.studies.plan import Cells, Run, cells
 from relucid.studies.run import default_store
 from relucid.studies.store import Outcome, Store
 from relucid.studies.study import Study
 from relucid.train import vote
 
-Figure = tuple[float, float, float]
-LEVEL = 0.05  # of significance, two-sided
+OUTPUTS = 2**30  # bytes of the outputs of a run that are read for a vote
+Vote = Callable[[list[str]], float | None]  # of the keys of the runs that take part
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Cell:
     """A figure and what stands behind it.
 
     Args:
-        values: one a run, or a split of a run.
+        samples: repetition -> value, one per run, or per split of a run.
         runs: how many there are to be.
         states: how many have finished, diverged, failed.
         published: the paper's figure and its standard error, None where it gives none.
@@ -34,7 +39,7 @@ class Cell:
         confirms: whether the published figure is within what chance explains; None if that cannot be told.
     """
 
-    values: tuple[float, ...]
+    samples: Samples
     runs: int
     states: Mapping[str, int]
     published: tuple[float | None, float | None] = (None, None)
@@ -43,19 +48,19 @@ class Cell:
     confirms: bool | None = None
 
     @property
+    def values(self) -> tuple[float, ...]:
+        """The values in the order of their repetitions."""
+        return tuple(self.samples.values())
+
+    @property
     def mean(self) -> float | None:
         """The mean of the values, if there are any."""
-        return mean(self.values) if self.values else None
+        return fmean(self.values) if self.samples else None
 
     @property
     def error(self) -> float | None:
         """The standard error of the mean, if there are two values or more."""
-        return stdev(self.values) / math.sqrt(len(self.values)) if len(self.values) > 1 else None
-
-    @property
-    def figure(self) -> Figure | None:
-        """Mean, standard error and number of values, if there are two values or more."""
-        return None if self.mean is None or self.error is None else (self.mean, self.error, len(self.values))
+        return stdev(self.values) / math.sqrt(len(self.values)) if len(self.samples) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -66,18 +71,79 @@ class Table:
     scale: str
     cells: Mapping[tuple[str, str], Cell]
     runs: list[dict[str, Any]]
+    votes: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def dirty(self) -> int:
+        """How many of the runs were made from a work tree with changes that no commit has."""
+        return sum(str(run["environment"].get("commit")).endswith("-dirty") for run in self.runs)
+
+    @cached_property
+    def judged(self) -> dict[str, list[Judged]]:
+        """What came of every comparison of the study's claims, by where the claim stands in the paper.
+
+        Nothing is judged at smoke scale, nor a claim some of whose rows are not in the table.
+        """
+        if self.scale == "smoke":
+            return {}
+        whole = {row for row, _ in self.cells} == set(self.study.rows)
+        return {
+            claim.where: judge(self, claim)
+            for claim in self.study.claims
+            if whole
+            or (claim.of_cells and all((each.row, each.column) in self.cells for each in claim.places()))
+        }
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run has been done."""
+        return all(sum(cell.states.values()) == cell.runs for cell in self.cells.values())
+
+    @property
+    def verdict(self) -> str | None:
+        """What came of the study's claims, in sentences; None where it makes none or nothing was judged."""
+        found = [
+            entry("", self.study, claim, self) for claim in self.study.claims if claim.where in self.judged
+        ]
+        return " ".join(map(sentence, found)) or None
+
+    def finished(self, **setting: Any) -> list[dict[str, Any]]:
+        """The records of the finished runs with this setting."""
+        return [
+            run
+            for run in self.runs
+            if run["state"] == "finished"
+            and all(name in run["config"] and run["config"][name] == value for name, value in setting.items())
+        ]
+
+    def behind(self, row: str, column: str | None = None) -> list[dict[str, Any]]:
+        """The records of the finished runs behind a cell, with what was chosen for it; the row's first by default."""
+        place = row, column or next(iter(self.study.columns))
+        if place not in self.cells:
+            return []
+        shown = self.study.columns[place[1]]
+        return self.finished(**{**shown.config, **self.study.rows[row], **self.cells[place].chosen})
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it: figures, and every run with its configuration, metrics and environment."""
+        """All of it as JSON has it: figures, judgements, and every run with what it measured and ran on."""
         study = self.study
         return {
             "study": study.name,
             "title": study.title,
             "source": study.source,
             "protocol": study.protocol,
-            "claim": study.claim,
-            "verdict": self.verdict,
             "scale": self.scale,
+            "verdict": self.verdict,
+            "comparisons": [
+                {
+                    "claim": where,
+                    "compared": each.expected.label,
+                    "outcome": each.outcome,
+                    "in words": str(each),
+                }
+                for where, found in self.judged.items()
+                for each in found
+            ],
             "cells": [
                 {
                     "row": row,
@@ -88,42 +154,30 @@ class Table:
                     "published": cell.published[0],
                     "published_error": cell.published[1],
                     "chosen": dict(cell.chosen),
-                    "better": cell.better,
-                    "confirms": cell.confirms,
                     "runs": cell.runs,
                     "states": dict(cell.states),
                 }
                 for (row, column), cell in self.cells.items()
             ],
+            "votes": self.votes,
             "runs": self.runs,
         }
 
     @classmethod
     def from_dict(cls, study: Study, recorded: Mapping[str, Any]) -> "Table":
-        """The table of a study that `to_dict` has recorded."""
-        cells = {
-            (each["row"], each["column"]): Cell(
-                values=tuple(each["values"]),
-                runs=each["runs"],
-                states=each["states"],
-                published=(each["published"], each["published_error"]),
-                chosen=each["chosen"],
-                better=each["better"],
-                confirms=each["confirms"],
-            )
-            for each in recorded["cells"]
-        }
-        return cls(study, recorded["scale"], cells, recorded["runs"])
-
-    @property
-    def verdict(self) -> str | None:
-        """Whether the study's claim holds, in a sentence; None where it makes none or figures are missing."""
-        rows = {row for row, _ in self.cells}
-        if self.study.verdict is None or rows != set(self.study.rows):
-            return None
-        if any(cell.mean is None for cell in self.cells.values()):
-            return None
-        return self.study.verdict(self)
+        """The table that `to_dict` has written, computed anew from its runs."""
+        rows = dict.fromkeys(each["row"] for each in recorded["cells"])
+        votes = {tuple(each["runs"]): each["error"] for each in recorded["votes"]}
+        planned = {place: runs for place, runs in cells(study, recorded["scale"]).items() if place[0] in rows}
+        outcomes = {each["key"]: _outcome(each) for each in recorded["runs"]}
+        return _tabulated(
+            study,
+            recorded["scale"],
+            planned,
+            outcomes,
+            recorded["runs"],
+            lambda keys: votes.get(tuple(keys)),
+        )
 
 
 def table(
@@ -136,55 +190,93 @@ def table(
 ) -> Table:
     """What the store has of a study; the arguments are those of `run`."""
     planned = cells(study, scale, only=only, seeds=seeds)
-    results = Store(store or default_store())
+    results = Store(store or default_store(), create=False)
     try:
         runs = {run.key: run for runs in planned.values() for run in runs}
         outcomes = {key: outcome for key in runs if (outcome := results.get(key))}
-        filled = {
-            (row, column): _cell(study, row, column, planned[row, column], outcomes, results)
-            for row, column in planned
-        }
+        records = [_record(runs[key], outcome) for key, outcome in outcomes.items()]
+        return _tabulated(
+            study,
+            scale or study.default_scale,
+            planned,
+            outcomes,
+            records,
+            lambda keys: _vote(keys, results),
+        )
     finally:
         results.close()
-    compared = {
-        (row, column): replace(
-            cell, better=_better(study, cell, filled.get((study.baseline or "", column)), column)
-        )
-        for (row, column), cell in filled.items()
+
+
+def _tabulated(
+    study: Study,
+    scale: str,
+    planned: Cells,
+    outcomes: Mapping[str, Outcome],
+    records: list[dict[str, Any]],
+    votes: Vote,
+) -> Table:
+    """The table of what has been run, with its marks."""
+    filled = {
+        (row, column): _cell(study, row, column, runs, outcomes, votes)
+        for (row, column), runs in planned.items()
     }
-    return Table(
-        study, scale or study.default_scale, compared, [_record(runs[key], o) for key, o in outcomes.items()]
-    )
+    cast = [
+        {"runs": _finished(_chosen(study, planned[place], outcomes)[1], outcomes), "error": cell.values[0]}
+        for place, cell in filled.items()
+        if study.columns[place[1]].summary == "vote" and cell.samples
+    ]
+    bare = Table(study, scale, filled, records)
+    better, confirms = _better(bare), _confirms(bare)
+    marked = {
+        place: replace(cell, better=better.get(place), confirms=confirms.get(place))
+        for place, cell in filled.items()
+    }
+    return Table(study, scale, marked, records, cast)
 
 
 def _cell(
-    study: Study, row: str, column: str, runs: list[Run], outcomes: Mapping[str, Outcome], store: Store
+    study: Study,
+    row: str,
+    column: str,
+    runs: list[Run],
+    outcomes: Mapping[str, Outcome],
+    votes: Vote,
 ) -> Cell:
     """The figure of a cell."""
     shown, (chosen, mine) = study.columns[column], _chosen(study, runs, outcomes)
-    finished = [run.key for run in mine if run.key in outcomes and outcomes[run.key].state == "finished"]
+    finished = _finished(mine, outcomes)
+    samples: dict[str, float] = {}
     if shown.summary == "vote":
-        values = [_vote(finished, store)] if finished and len(finished) == len(mine) else []
+        value = votes(finished) if finished and len(finished) == len(mine) else None
+        samples = {} if value is None else {"vote": value}
     else:
-        values = [value for key in finished for value in _values(outcomes[key], shown.metric)]
+        repeated, configs = _repeated(mine), {run.key: run.config for run in mine}
+        for key in finished:
+            label = ", ".join(f"{name} {configs[key][name]}" for name in repeated)
+            values = _values(outcomes[key], shown.metric, shown.optional)
+            samples |= {f"{label}, {place}".lstrip(", "): value for place, value in enumerate(values)}
     figure = study.published.get(row, {}).get(column, (None, None))
     published = figure if isinstance(figure, tuple) else (figure, None)
     states = Counter[str](outcomes[run.key].state for run in mine if run.key in outcomes)
-    cell = Cell(tuple(values), len(mine), states, published, chosen)
-    if published[0] is None or cell.figure is None:
-        return cell
-    # The paper does not say of how many values its standard error is; it is taken as known.
-    chance = p_value(cell.figure, (published[0], published[1] or 0.0, math.inf))
-    return replace(cell, confirms=chance >= LEVEL)
+    return Cell(samples, len(mine), states, published, chosen)
+
+
+def _repeated(runs: Sequence[Run]) -> list[str]:
+    """The settings in which the runs of a cell differ."""
+    if not runs:
+        return []
+    texts = [{name: json.dumps(value) for name, value in run.config.items()} for run in runs]
+    return [name for name in texts[0] if len({each.get(name) for each in texts}) > 1]
 
 
 def _chosen(
     study: Study, runs: list[Run], outcomes: Mapping[str, Outcome]
 ) -> tuple[dict[str, Any], list[Run]]:
     """The choice with the lowest mean of the study's criterion, and its runs; none before all were tried."""
+    names = [name for name in study.choose if len({json.dumps(run.config[name]) for run in runs}) > 1]
     groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in runs:
-        groups[tuple(run.config[name] for name in study.choose)].append(run)
+        groups[tuple(run.config[name] for name in names)].append(run)
     if len(groups) == 1:  # nothing to choose from
         return {}, runs
     if any(run.key not in outcomes for run in runs):
@@ -194,65 +286,118 @@ def _chosen(
         found = [outcomes[run.key] for run in group]
         if any(outcome.state != "finished" for outcome in found):
             return math.inf
-        return mean(value for outcome in found for value in _values(outcome, study.by))
+        return fmean(value for outcome in found for value in _values(outcome, study.by))
 
     best = min(groups, key=lambda choice: criterion(groups[choice]))
-    return dict(zip(study.choose, best, strict=True)), groups[best]
+    return dict(zip(names, best, strict=True)), groups[best]
 
 
-def _values(outcome: Outcome, metric: str) -> list[float]:
+def _values(outcome: Outcome, metric: str, optional: bool = False) -> list[float]:
     if metric not in outcome.metrics:
+        if optional:
+            return []
         raise ValueError(f"a run has no metric {metric!r}; it has {', '.join(outcome.metrics)}")
     value = outcome.metrics[metric]
     return value if isinstance(value, list) else [value]
 
 
-def _vote(keys: list[str], store: Store) -> float:
-    arrays = [store.arrays(key) for key in keys]
+def _finished(runs: Sequence[Run], outcomes: Mapping[str, Outcome]) -> list[str]:
+    """The keys of the runs that have finished."""
+    return [run.key for run in runs if run.key in outcomes and outcomes[run.key].state == "finished"]
+
+
+def _vote(keys: list[str], store: Store) -> float | None:
+    """The error of the runs' vote; what was brought from elsewhere, where their outputs were not."""
+    arrays = [store.arrays(key, limit=OUTPUTS) for key in keys]
+    if not all({"outputs", "targets"} <= each.keys() for each in arrays):
+        return store.vote(keys)
     outputs = [torch.from_numpy(each["outputs"]) for each in arrays]
     return vote(outputs, torch.from_numpy(arrays[0]["targets"]))
 
 
-def _better(study: Study, cell: Cell, baseline: Cell | None, column: str) -> bool | None:
-    """Whether a cell is better than the baseline's, None if that may be chance."""
-    best = study.columns[column].best
-    if best is None or baseline is None or cell.figure is None or baseline.figure is None:
-        return None
-    if p_value(cell.figure, baseline.figure) >= LEVEL:
-        return None
-    return (cell.figure < baseline.figure) == (best == "lowest")
+def _better(table: Table) -> dict[tuple[str, str], bool]:
+    """The cells that are better or worse than the baseline's, as the study's claims judge them.
 
-
-def p_value(one: Figure, other: Figure) -> float:
-    """The probability of so large a difference of means by chance: Welch's test, two-sided.
-
-    Each figure is a mean, its standard error and the number of values; infinite, if the error is known.
-
-    >>> round(p_value((3.0, 1.0, 5), (0.0, 1.0, 5)), 4)
-    0.0667
+    What no claim compares with the baseline is judged as one more claim, with all its comparisons. Without a baseline
+    a cell is marked that is better, or worse, than all that its claims compare it with.
     """
-    from scipy.special import stdtr
+    baseline = table.study.baseline
+    found: dict[tuple[str, str], dict[str, bool | None]] = defaultdict(dict)
+    for each in (judged for claim in table.judged.values() for judged in claim):
+        a, b = each.expected.a, each.expected.b
+        if isinstance(a, Place) and isinstance(b, Place) and a.column == b.column:
+            found[a.row, a.column].setdefault(b.row, _improves(table, each))
+    if baseline is None:
+        sure = {place: set(others.values()) for place, others in found.items()}
+        return {
+            place: outcomes.pop() is True for place, outcomes in sure.items() if outcomes in ({True}, {False})
+        }
+    for each in judge(table, Claim("", "", tuple(_against_baseline(table, baseline, found)))):
+        assert isinstance(each.expected.a, Place)
+        found[each.expected.a.row, each.expected.a.column][baseline] = _improves(table, each)
+    marks = {place: others.get(baseline) for place, others in found.items()}
+    return {place: better for place, better in marks.items() if better is not None}
 
-    (mean1, error1, count1), (mean2, error2, count2) = one, other
-    variance = error1**2 + error2**2
-    if variance == 0:
-        return float(mean1 == mean2)
-    uncertainty = error1**4 / (count1 - 1) + error2**4 / (count2 - 1)
-    freedom = variance**2 / uncertainty if uncertainty else math.inf
-    return float(2 * stdtr(freedom, -abs(mean1 - mean2) / math.sqrt(variance)))
+
+def _against_baseline(
+    table: Table, baseline: str, known: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> Iterator[Lower | Higher]:
+    """What compares the cells with the baseline's that no claim does; nothing at smoke scale."""
+    if table.scale == "smoke" or all(row != baseline for row, _ in table.cells):
+        return
+    for row, column in table.cells:
+        best = table.study.columns[column].best
+        if row != baseline and best is not None and baseline not in known.get((row, column), {}):
+            yield (Lower if best == "lowest" else Higher)(row, than=baseline, columns=column)
+
+
+def _improves(table: Table, judged: Judged) -> bool | None:
+    """Whether a difference beyond chance is one for the better; None where there is none."""
+    assert isinstance(judged.expected.a, Place)
+    best = table.study.columns[judged.expected.a.column].best
+    if judged.outcome not in (HOLDS, REVERSED) or best is None or judged.expected.relation == "not worse":
+        return None
+    lower = (judged.expected.relation == "lower") == (judged.outcome == HOLDS)
+    return lower == (best == "lowest")
+
+
+def _confirms(table: Table) -> dict[tuple[str, str], bool]:
+    """Whether the published figures are within what chance explains; of the paper's own scale only."""
+    if table.scale != "full":
+        return {}
+    found = {}
+    for place, cell in table.cells.items():
+        mean, error = cell.published
+        if mean is not None and (against := compare(cell.values, Known(mean, error or 0.0))):
+            found[place] = against.p
+    return {place: p >= LEVEL for place, p in zip(found, holm([*found.values()]), strict=True)}
 
 
 def _record(run: Run, outcome: Outcome) -> dict[str, Any]:
     """A run as it goes into a file of results."""
     return {
         "key": run.key,
-        "function": run.function,
+        "runner": run.runner,
         "version": run.version,
         "config": run.config,
         "state": outcome.state,
         "metrics": dict(outcome.metrics),
+        "history": dict(outcome.history),
         "error": outcome.error,
         "environment": dict(outcome.environment),
         "started": outcome.started,
         "seconds": round(outcome.seconds, 3),
     }
+
+
+def _outcome(record: Mapping[str, Any]) -> Outcome:
+    """What `_record` has written, as an outcome."""
+    return Outcome(
+        record["state"],
+        record["metrics"],
+        record.get("history", {}),
+        error=record["error"],
+        environment=record["environment"],
+        started=record["started"],
+        seconds=record["seconds"],
+    )

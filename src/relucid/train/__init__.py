@@ -1,15 +1,18 @@
 """Training: one network with Lightning, or hundreds of small ones at once."""
 
 from relucid.train.crossvalidation import single, vote
+from relucid.train.engine import Engine
 from relucid.train.ensemble import Ensemble, ensemble
 from relucid.train.fit import Fitted, fit
 from relucid.train.machine import Machine
 from relucid.train.measure import DivergedError
+from relucid.train.memory import keep_memory
 from relucid.train.plateau import Plateau
 from relucid.train.recipe import Recipe
 
 __all__ = [
     "DivergedError",
+    "Engine",
     "Ensemble",
     "Fitted",
     "Machine",
@@ -17,6 +20,7 @@ __all__ = [
     "Recipe",
     "ensemble",
     "fit",
+    "keep_memory",
     "single",
     "vote",
 ]

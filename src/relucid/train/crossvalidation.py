@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from relucid.data import Part, holdout
+from relucid.data import Split, holdout
 from relucid.train.fit import Fitted, fit
 from relucid.train.machine import Machine
 from relucid.train.measure import error
@@ -19,7 +19,7 @@ from relucid.train.recipe import Recipe
 
 def single(
     build: Callable[[], nn.Module],
-    train: Part,
+    train: Split,
     recipe: Recipe,
     *,
     share: float = 0.1,

@@ -13,8 +13,10 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 
-from relucid.data import Part
-from relucid.nn.sphere import mapped_first
+from relucid.data import Split
+from relucid.nn.tracing import mapped_first
+from relucid.train.measure import LOSSES, aligned
+from relucid.train.memory import keep_memory
 from relucid.train.plateau import Plateau, PlateauState
 
 Tensors = dict[str, Tensor]
@@ -41,8 +43,8 @@ class Ensemble:
 
 def ensemble(
     networks: Sequence[nn.Module],
-    train: Sequence[Part],
-    monitor: Sequence[Part] | None = None,
+    train: Sequence[Split],
+    monitor: Sequence[Split] | None = None,
     *,
     rates: Sequence[float],
     epochs: int,
@@ -63,7 +65,8 @@ def ensemble(
         monitor: M parts whose `measure` decides what is best; by default the training loss does.
         rates: M learning rates.
         epochs: at most so many.
-        loss: of the outputs (B, ...) and targets (B, ...) of one network, a mean over the examples.
+        loss: of the outputs (B, ...) and targets of one network, a mean over the examples. Integer targets
+            are classes (B,), others values in the shape of the outputs.
         measure: likewise, for `monitor`; lower is better. The loss, by default.
         plateau: schedule of the rate and early stopping, for each network by itself.
         batch_size: by default the whole part; otherwise each network shuffles its part in every epoch.
@@ -72,7 +75,7 @@ def ensemble(
             their parameters and buffers (m, ...).
 
     >>> from torch.nn.functional import mse_loss
-    >>> part = Part(torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]]))
+    >>> part = Split(torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]]))
     >>> lines = [nn.Linear(1, 1) for _ in range(3)]
     >>> result = ensemble(lines, [part] * 3, rates=[0.1, 0.2, 0.3], epochs=300, loss=mse_loss)
     >>> [round(line.weight.item(), 3) for line in lines], result.epochs.tolist()
@@ -90,7 +93,7 @@ def ensemble(
         losses=torch.full((epochs, count), torch.nan, dtype=torch.float64),
         values=torch.full((epochs, count), torch.nan, dtype=torch.float64),
     )
-    _keep_freed_memory()
+    keep_memory()
     width = max(parameter.shape[0] for parameter in networks[0].parameters())
     rows = min(batch_size or len(train[0]), len(train[0]))
     for members in torch.arange(count).split(max(1, LARGEST * torch.get_num_threads() // (rows * width))):
@@ -114,8 +117,8 @@ class _Stack:
         self,
         members: list[int],
         networks: Sequence[nn.Module],
-        train: Sequence[Part],
-        monitor: Sequence[Part] | None,
+        train: Sequence[Split],
+        monitor: Sequence[Split] | None,
         rates: Sequence[float],
         seeds: Sequence[int],
     ) -> None:
@@ -196,7 +199,8 @@ class _Stack:
 
     def _losses(self, loss: Loss, inputs: Tensor, targets: Tensor) -> Tensor:
         def one(params: Tensors, buffers: Tensors, x: Tensor, y: Tensor) -> Tensor:
-            return loss(functional_call(self.template, (params, buffers), (x,)), y)
+            outputs = functional_call(self.template, (params, buffers), (x,))
+            return loss(outputs, aligned(outputs, y, classes=_takes_classes(loss, y)))
 
         with _OnePassLinear():
             losses: Tensor = vmap(one)(self.params, self.buffers, inputs, targets)
@@ -227,9 +231,15 @@ class _Stack:
             parameter.addcdiv_(step, v.sqrt().div_(correction).add_(EPSILON))
 
 
-def _stacked(parts: Sequence[Part]) -> Part:
+def _takes_classes(loss: Loss, targets: Tensor) -> bool:
+    """Whether a loss takes one class per example; of a loss we do not know, integers are taken for classes."""
+    values = (LOSSES["mae"], LOSSES["mse"], LOSSES["bce"])
+    return not targets.is_floating_point() and loss not in values
+
+
+def _stacked(parts: Sequence[Split]) -> Split:
     """Parts of one size as one, with their number as the first dimension."""
-    return Part(torch.stack([part.inputs for part in parts]), torch.stack([part.targets for part in parts]))
+    return Split(torch.stack([part.inputs for part in parts]), torch.stack([part.targets for part in parts]))
 
 
 def _vmappable(network: nn.Module) -> nn.Module:
@@ -276,9 +286,3 @@ class _Linear(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
         x, weight, bias = mapped_first(info, in_dims, inputs)
         return torch.baddbmm(bias.unsqueeze(1), x, weight.mT), 0
-
-
-def _keep_freed_memory() -> None:
-    # glibc hands freed blocks back to the system, and to get zeroed pages again costs as much as the arithmetic.
-    # It keeps blocks up to the size of the largest one (at most 32 MB) it has seen freed: show it one.
-    torch.empty(31 << 20, dtype=torch.uint8)

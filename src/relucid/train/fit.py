@@ -5,22 +5,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from relucid.data import Examples, Moments, Part, moments, ten_crops
-from relucid.train.batches import Batches
+from relucid.data import Examples, Moments, Split, moments, ten_crops
+from relucid.train.engine import CONTIGUOUS, Engine
 from relucid.train.machine import Machine
-from relucid.train.measure import measures
+from relucid.train.measure import measures, same_kind
+from relucid.train.memory import keep_memory
 from relucid.train.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A trained network, the moments its inputs are normalized with, and the figures of every epoch."""
+    """A trained network, the moments that normalize its inputs, and the measures of every epoch."""
 
     network: nn.Module
     moments: Moments
     history: dict[str, list[float]]
     loss: str
     device: torch.device
+    engine: Engine = CONTIGUOUS  # how its steps were computed
 
     @torch.no_grad()
     def predict(self, examples: Examples, crops: int | None = None, batch_size: int = 500) -> Tensor:
@@ -28,12 +30,14 @@ class Fitted:
         self.network.eval().to(self.device)
         dtype = next(self.network.parameters()).dtype
         outputs = []
-        for inputs, _ in Batches(examples, batch_size):
+        # All of them, also where training was distributed: `Batches` would hand each process its share.
+        for number, indices in enumerate(torch.arange(len(examples)).split(batch_size)):
+            inputs, _ = examples.batch(indices, number)
             inputs = self.moments.normalize(inputs.to(self.device)).to(dtype)
             if crops is None:
-                outputs.append(self.network(inputs).cpu())
+                outputs.append(self.network(self.engine.arrange(inputs)).cpu())
             else:
-                scores = self.network(ten_crops(inputs, crops).flatten(0, 1)).softmax(1)
+                scores = self.network(self.engine.arrange(ten_crops(inputs, crops).flatten(0, 1))).softmax(1)
                 outputs.append(scores.unflatten(0, (-1, 10)).mean(1).log().cpu())
         return torch.cat(outputs)
 
@@ -56,6 +60,7 @@ def fit(
 
     Raises:
         DivergedError: if the loss becomes NaN or infinite.
+        ValueError: if outputs and targets cannot be compared.
 
     >>> from relucid.data import digits
     >>> data = digits()
@@ -66,13 +71,16 @@ def fit(
     """
     from relucid.train.trainer import train_network  # Lightning takes seconds to import
 
-    normal = _moments(train, recipe)
-    history, device = train_network(network, train, recipe, validation, normal, seed, machine or Machine())
-    return Fitted(network, normal, history, recipe.loss, device)
+    if validation is not None:
+        same_kind(train.targets, validation.targets)
+    keep_memory()
+    normal, machine = _moments(train, recipe), machine or Machine()
+    history, device, engine = train_network(network, train, recipe, validation, normal, seed, machine)
+    return Fitted(network, normal, history, recipe.loss, device, engine)
 
 
 def _moments(train: Examples, recipe: Recipe) -> Moments:
     if recipe.normalize:
-        return moments(train) if isinstance(train, Part) else moments(train, limit=5000)
+        return moments(train) if isinstance(train, Split) else moments(train, limit=5000)
     channels = train.batch(torch.tensor([0]))[0].shape[1]
     return Moments(torch.zeros(channels), torch.eye(channels))

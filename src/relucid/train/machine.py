@@ -2,20 +2,26 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
+
+from relucid.train.engine import Engine
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where and how a training runs: nothing here changes what comes of it, but for rounding.
+    """Where and how a training runs; nothing here changes its result by more than rounding.
 
     Args:
         directory: where checkpoints are kept; training goes on from the one it finds there.
         accelerator: as Lightning names it.
-        devices: of a node; more than one, or more than one node, takes processes started by torchrun.
+        devices: per node; more than one, or more than one node, takes processes started by torchrun.
         nodes: machines.
         workers: processes that decode photographs.
         tensorboard: directory of TensorBoard logs, if any are wanted.
         progress: show a progress bar.
+        engine: memory format and compilation. By default channels-last on a CPU for networks with convolutions, not
+            compiled. "measure" times all of them at the start and keeps the fastest; two runs may then choose
+            differently, and differ by rounding, so that studies name an engine.
 
     >>> Machine(Path("runs")).within("first").directory.as_posix()
     'runs/first'
@@ -28,6 +34,11 @@ class Machine:
     workers: int = 0
     tensorboard: Path | None = None
     progress: bool = False
+    engine: Engine | Literal["measure"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine == "measure" and self.devices * self.nodes > 1:
+            raise ValueError("engine='measure' times a single process: name an Engine for several")
 
     def within(self, name: str) -> "Machine":
         """The same for one of several trainings that make up a run, with directories of its own."""

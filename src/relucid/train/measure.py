@@ -1,14 +1,49 @@
-"""Losses by name, what is measured of a network's outputs, and a loss that is not finite."""
+"""Losses by name, what is measured of a network's outputs, and the error raised when a loss is not finite."""
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 
+def aligned(outputs: Tensor, targets: Tensor, *, classes: bool) -> Tensor:
+    """The targets in the shape that a loss expects beside outputs (N, ...): (N,) and (N, 1) mean the same.
+
+    Args:
+        outputs: what the network returned.
+        targets: classes, one per output, or values in the shape of the outputs.
+        classes: which of the two they are.
+
+    >>> aligned(torch.zeros(3, 1), torch.arange(3.0), classes=False).shape
+    torch.Size([3, 1])
+    """
+    expected = outputs.shape[:1] if classes else outputs.shape
+    if _without_last_one(targets.shape) != _without_last_one(expected):
+        kind = "classes need the shape (N,)" if classes else "values need the shape of the outputs"
+        raise ValueError(
+            f"outputs {tuple(outputs.shape)} cannot be compared with targets {tuple(targets.shape)}: {kind}"
+        )
+    return targets.reshape(expected)
+
+
+def same_kind(train: Tensor, other: Tensor) -> None:
+    """Refuse targets (M, ...) that have another shape per example than those (N, ...) of training."""
+    if _without_last_one(train.shape)[1:] != _without_last_one(other.shape)[1:]:
+        raise ValueError(
+            f"targets {tuple(other.shape)} differ from those of training, {tuple(train.shape)}, "
+            "in more than their number: both need one shape per example"
+        )
+
+
+def _without_last_one(shape: torch.Size) -> tuple[int, ...]:
+    return shape[:1] if len(shape) == 2 and shape[1] == 1 else shape
+
+
 def binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross entropy of classes 0 and 1 (N,) for one logit an example, (N, 1)."""
-    return functional.binary_cross_entropy_with_logits(outputs.squeeze(1), targets.to(outputs.dtype))
+    """Mean cross entropy of classes 0 and 1 (N,) for one logit per example, (N, 1)."""
+    targets = aligned(outputs, targets, classes=False)
+    return functional.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype))
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -22,18 +57,21 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def measures(loss: str, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """Means over the examples: the loss, and the top-1 and top-5 error in percent or the squared error.
 
-    >>> import torch
     >>> outputs, targets = torch.tensor([[2.0, 1.0], [2.0, 3.0]]), torch.tensor([1, 1])
     >>> measures("cross_entropy", outputs, targets)["error"]
     tensor(50.)
     """
+    classes = loss == "cross_entropy"
+    if classes and targets.is_floating_point():
+        raise ValueError(f"cross_entropy needs classes as integers, not {targets.dtype}")
+    targets = aligned(outputs, targets, classes=classes)
     found = {"loss": LOSSES[loss](outputs, targets)}
-    if loss == "cross_entropy":
+    if classes:
         found["error"] = error(outputs, targets)
         if outputs.shape[1] > 5:
             found["error5"] = error(outputs, targets, 5)
     elif loss == "bce":
-        found["error"] = 100 * ((outputs.squeeze(1) > 0) != targets).to(outputs.dtype).mean()
+        found["error"] = 100 * ((outputs > 0) != targets).to(outputs.dtype).mean()
     else:
         found["mse"] = functional.mse_loss(outputs, targets)
     return found
@@ -42,16 +80,15 @@ def measures(loss: str, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
 def error(outputs: Tensor, targets: Tensor, k: int = 1) -> Tensor:
     """Percentage of targets (N,) that are not among the k largest of their outputs (N, classes).
 
-    >>> import torch
     >>> error(torch.tensor([[0.1, 0.7, 0.2], [0.3, 0.2, 0.5]]), torch.tensor([1, 1]), k=2)
     tensor(50.)
     """
-    found = (outputs.topk(k).indices == targets.unsqueeze(1)).any(1)
+    found = (outputs.topk(k).indices == aligned(outputs, targets, classes=True).unsqueeze(1)).any(1)
     return 100 - 100 * found.to(outputs.dtype).mean()
 
 
 class DivergedError(ArithmeticError):
-    """The loss is not finite any more; `history` has the epochs before that one."""
+    """The loss is no longer finite; `history` has the epochs before that one."""
 
     def __init__(self, message: str, history: dict[str, list[float]]) -> None:
         super().__init__(message, history)

@@ -1,28 +1,34 @@
 """A network in training as Lightning sees it: what a step is, and what happens between epochs."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from relucid.data import Moments, augment
+from relucid.train.engine import Engine
 from relucid.train.measure import DivergedError, measures
 from relucid.train.plateau import PlateauState
 from relucid.train.recipe import Recipe
 
 Batch = tuple[Tensor, Tensor]
+Predict = Callable[[Tensor], Tensor]
 
 
 class Module(L.LightningModule):
     """Normalize, augment, predict, compare."""
 
-    def __init__(self, network: nn.Module, recipe: Recipe, moments: Moments) -> None:
+    def __init__(self, network: nn.Module, recipe: Recipe, moments: Moments, engine: Engine) -> None:
         super().__init__()
-        self.network, self.recipe, self.moments = network, recipe, moments
+        self.network, self.recipe, self.moments, self.engine = network, recipe, moments, engine
+        # a method, since a compiled network would become a submodule and be in the checkpoint twice
+        self.predict: Predict = engine.compiled(network).__call__
         self.totals: dict[str, tuple[Tensor, int]] = {}
 
     def on_after_batch_transfer(self, batch: Batch, _: int) -> Batch:
@@ -31,7 +37,7 @@ class Module(L.LightningModule):
         inputs = self.moments.normalize(inputs)
         if self.trainer.training:
             inputs = augment(inputs, tuple(self.recipe.augment), self.moments)
-        return inputs.to(next(self.network.parameters()).dtype), targets
+        return self.engine.arrange(inputs.to(next(self.network.parameters()).dtype)), targets
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
         """The loss of a batch."""
@@ -44,7 +50,7 @@ class Module(L.LightningModule):
     # Lightning's own log() takes longer than a step of a small network.
     def _measure(self, part: str, batch: Batch) -> Tensor:
         inputs, targets = batch
-        found = measures(self.recipe.loss, self.network(inputs), targets)
+        found = measures(self.recipe.loss, self.predict(inputs), targets)
         for name, mean in found.items():
             total, count = self.totals.get(f"{part}_{name}", (torch.zeros_like(mean), 0))
             self.totals[f"{part}_{name}"] = total + mean.detach() * len(targets), count + len(targets)
@@ -60,7 +66,7 @@ class Module(L.LightningModule):
         }
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The recipe's optimizer; its schedule is the matter of `Course`."""
+        """The recipe's optimizer; `Course` follows its schedule."""
         return self.recipe.make_optimizer(self.network)
 
 
@@ -104,6 +110,7 @@ class Course(L.Callback):
             raise DivergedError(f"the training loss became {loss} in epoch {epoch}", self.history)
         figures["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
         module.log_dict(figures)
+        _share_buffers(module.network)
         for name, value in figures.items():
             self.history.setdefault(name, []).append(value)
         self._judge(figures, module.network)
@@ -124,3 +131,10 @@ class Course(L.Callback):
             self.finished = bool(self.plateau.waited >= plateau.stop)
         if target is not None and figures["train_loss"] <= target:
             self.finished = True
+
+
+def _share_buffers(network: nn.Module) -> None:
+    """Give every process the buffers of the first: batch norms have seen different examples in each."""
+    if dist.is_initialized():
+        for buffer in network.buffers():
+            dist.broadcast(buffer, 0)

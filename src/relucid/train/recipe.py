@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -12,17 +12,18 @@ from relucid.train.measure import LOSSES
 from relucid.train.plateau import Plateau
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true"]
+Decay = Literal["groups", "all"]
 OPTIMIZERS = ("sgd", "nesterov", "adam")
 AUGMENTATIONS = ("flip", "crop", "color")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides what training does to a network, but for its data and seed.
+    """Everything that decides what training does to a network, except its data and seed.
 
     One of three schedules, or none:
 
-    - `steps`: the rate is multiplied by `factor` at these epochs, or shares of training where they are below 1:
+    - `steps`: the rate is multiplied by `factor` at these epochs, or at shares of training where they are below 1:
       (0.5, 0.75) with factor 0.1 is structure's;
     - `table`: rows (last epoch, rate, weight decay), as crelu Appendix E prints them;
     - `patience` and `stop`: on a plateau of `monitor` (see `Plateau`); the best weights are restored.
@@ -37,7 +38,9 @@ class Recipe:
     optimizer: str = "sgd"
     lr: float = 0.1
     momentum: float = 0.9
+    dampening: float = 0.0  # of the momentum: Torch7's SGD dampens by the momentum itself
     weight_decay: float = 0.0
+    decay: Decay = "groups"  # which parameters it acts on: those of `parameter_groups`, or "all"
     steps: Sequence[float] = ()
     factor: float = 0.1
     table: Sequence[Sequence[float]] = ()
@@ -53,6 +56,9 @@ class Recipe:
     def __post_init__(self) -> None:
         _check("loss", self.loss, LOSSES)
         _check("optimizer", self.optimizer, OPTIMIZERS)
+        _check("decay", self.decay, get_args(Decay))
+        if self.dampening and self.optimizer != "sgd":
+            raise ValueError(f"dampening={self.dampening:g} needs optimizer='sgd', not {self.optimizer!r}")
         for name in self.augment:
             _check("augmentation", name, AUGMENTATIONS)
         if (self.patience is None) != (self.stop is None):
@@ -79,11 +85,25 @@ class Recipe:
         return self.lr * self.factor**passed, self.weight_decay
 
     def make_optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
-        """The optimizer of a network's parameters; weight decay spares those that it would destroy."""
-        groups = [{**group, "decays": group["weight_decay"] > 0} for group in parameter_groups(network, 1.0)]
+        """The optimizer of a network's parameters, set to the rate and the weight decay of the first epoch.
+
+        A group's entry "decays" tells whether the weight decay of later epochs acts on it.
+        """
+        rate, weight_decay = self.rate_and_decay(0)
+        groups = [
+            {"params": params, "weight_decay": weight_decay if decays else 0.0, "decays": decays}
+            for params, decays in self._decayed(network)
+        ]
         if self.optimizer == "adam":
-            return torch.optim.Adam(groups, lr=self.lr)
-        return torch.optim.SGD(groups, self.lr, self.momentum, nesterov=self.optimizer == "nesterov")
+            return torch.optim.Adam(groups, lr=rate)
+        nesterov = self.optimizer == "nesterov"
+        return torch.optim.SGD(groups, rate, self.momentum, self.dampening, nesterov=nesterov)
+
+    def _decayed(self, network: nn.Module) -> list[tuple[list[nn.Parameter], bool]]:
+        """The trainable parameters in groups, each with whether weight decay acts on it."""
+        if self.decay == "all":
+            return [([p for p in network.parameters() if p.requires_grad], True)]
+        return [(group["params"], group["weight_decay"] > 0) for group in parameter_groups(network, 1.0)]
 
 
 def _check(what: str, name: str, known: Any) -> None:

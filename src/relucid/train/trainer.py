@@ -1,22 +1,22 @@
 """Run a training under Lightning's Trainer."""
 
 import logging
-import os
 import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import nn
 
 from relucid.data import Examples, Moments
 from relucid.train.batches import Batches
+from relucid.train.checkpoints import AtomicCheckpoints, usable
+from relucid.train.choice import chosen
+from relucid.train.engine import Engine
 from relucid.train.machine import Machine
 from relucid.train.module import Course, Module
 from relucid.train.progress import Bar
@@ -31,22 +31,29 @@ def train_network(
     moments: Moments,
     seed: int,
     machine: Machine,
-) -> tuple[dict[str, list[float]], torch.device]:
-    """Train a network to the end of its recipe, from its checkpoint if there is one; the history and the device."""
+) -> tuple[dict[str, list[float]], torch.device, Engine]:
+    """Train a network to the end of its recipe, from its checkpoint if there is one.
+
+    Returns:
+        The history, the device and the engine it was trained with.
+    """
     checkpoint = machine.directory and machine.directory / "last.ckpt"
-    resume = checkpoint if checkpoint and checkpoint.exists() else None
+    resume = checkpoint if checkpoint and usable(checkpoint) else None
     course = Course(recipe, checkpoint)
     held = None if validation is None else Batches(validation, 500, workers=machine.workers)
     with _quietly():
         trainer = _trainer(recipe, machine, course)
         batches = Batches(train, recipe.batch_size, seed, lambda: trainer.current_epoch, machine.workers)
+        engine = chosen(network, train, recipe, moments, machine, trainer.strategy.root_device)
         try:
-            trainer.fit(Module(network, recipe, moments), batches, held, ckpt_path=resume, weights_only=True)
+            with engine.holding(network):
+                module = Module(network, recipe, moments, engine)
+                trainer.fit(module, batches, held, ckpt_path=resume, weights_only=True)
         except SystemExit:  # what Lightning makes of Ctrl-C, once it has cleaned up
             raise KeyboardInterrupt from None
     if course.best is not None:
         network.load_state_dict(course.best)
-    return course.history, trainer.strategy.root_device
+    return course.history, trainer.strategy.root_device, engine
 
 
 def _trainer(recipe: Recipe, machine: Machine, course: Course) -> L.Trainer:
@@ -77,21 +84,6 @@ def _trainer(recipe: Recipe, machine: Machine, course: Course) -> L.Trainer:
         enable_model_summary=False,
         enable_progress_bar=False,
     )
-
-
-class AtomicCheckpoints(TorchCheckpointIO):
-    """Checkpoints that are either the old one or the new one, never a half: written aside, then renamed."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Write a checkpoint in the place of the last one."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".part")
-        with aside.open("wb") as file:
-            torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
 
 
 @contextmanager

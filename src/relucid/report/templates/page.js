@@ -25,6 +25,12 @@ function sorted(rows, column, direction) {
   });
 }
 
+// Tables that are wider than their box say so.
+const boxes = new ResizeObserver((entries) => {
+  for (const { target } of entries) target.classList.toggle("more", target.scrollWidth > target.clientWidth + 1);
+});
+for (const box of document.querySelectorAll(".scroll:has(table)")) boxes.observe(box);
+
 // Figures: drawn when they come near, in the colours of the page, and again when those change.
 const looks = JSON.parse(document.getElementById("looks").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");

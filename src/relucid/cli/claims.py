@@ -1,0 +1,73 @@
+"""claims: the ledger of what the papers claim, and how each claim stands."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from relucid.cli.options import Directory
+
+if TYPE_CHECKING:
+    from relucid.studies import Table
+
+RESULTS = Path("results")
+
+
+def claims(
+    paper: Annotated[
+        str | None, typer.Argument(help="crelu, gmp, structure or ours; all by default.")
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            "--results", help="Directory of recorded results; ./results, or else the store, by default."
+        ),
+    ] = None,
+    store: Directory = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/claims.md.")] = False,
+) -> None:
+    """Show every claim of the papers: what is claimed, how it stands, and by how much."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from relucid.papers import PAPERS, recorded, statements, studies
+    from relucid.report.claims import claims_page
+    from relucid.studies.ledger import entries
+    from relucid.studies.study import named
+
+    if paper is not None:
+        named(paper, PAPERS, "paper")
+    where = results or (RESULTS if store is None and RESULTS.is_dir() else None)
+    if results is not None and not results.is_dir():
+        raise ValueError(f"there is no directory {results}")
+    tables = recorded(where) if where else list(_from_store(store))
+    found = entries(studies(), statements(), tables)
+    if markdown:
+        typer.echo(claims_page(found, PAPERS), nl=False)
+        return
+    console = Console()
+    for each in found:
+        if each.empirical and paper in (None, each.paper):
+            console.print(f"[bold]{each.paper} {escape(each.claim.where)}[/bold]  {escape(each.claim.says)}")
+            console.print(f"  {escape(each.stands)}", style="dim" if each.table is None else None)
+            for judged in each.judged[:3]:
+                console.print(f"    {escape(str(judged))}")
+            if len(each.judged) > 3:
+                console.print(
+                    f"    and {len(each.judged) - 3} more: relucid show {each.study and each.study.name}"
+                )
+
+
+def _from_store(store: Path | None) -> "Iterator[Table]":
+    """What a store has of the built-in studies, at every scale of which there is something."""
+    from relucid.papers import built_in
+    from relucid.studies import default_store, table
+
+    if not (store or default_store()).is_dir():
+        return
+    for study in built_in().values():
+        for scale in study.scales:
+            found = table(study, scale, store=store)
+            if found.runs:
+                yield found

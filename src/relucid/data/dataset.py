@@ -1,0 +1,141 @@
+"""A data set in memory: inputs, targets, the parts they are divided into and the moments of a part."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+
+class Examples(Protocol):
+    """What a network is trained or tested on: in memory (`Split`) or decoded as they are needed (`Photos`)."""
+
+    @property
+    def targets(self) -> Tensor:
+        """One target an example: classes (N,) or values (N, K)."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """The inputs and targets of these examples; whatever is random about them follows from `seed`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Inputs (N, ...) and their targets (N,) or (N, K), in memory.
+
+    >>> part = Split(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1]))
+    >>> len(part), part.take([2, 0]).inputs.tolist()
+    (3, [[4.0, 5.0], [0.0, 1.0]])
+    """
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.targets):
+            raise ValueError(
+                f"{len(self.inputs)} inputs have {len(self.targets)} targets; each input needs one"
+            )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def batch(self, indices: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """The inputs and targets of these examples."""
+        # a tenth of the time that inputs[indices] takes
+        return self.inputs.index_select(0, indices), self.targets.index_select(0, indices)
+
+    def take(self, indices: Sequence[int] | Tensor) -> "Split":
+        """The part that consists of these examples, in this order."""
+        return Split(*self.batch(torch.as_tensor(indices)))
+
+
+E = TypeVar("E", bound=Examples)
+
+
+@dataclass(frozen=True, eq=False)
+class Data(Generic[E]):
+    """A training part and a test part; `classes` is None where the targets are values."""
+
+    train: E
+    test: E
+    classes: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Mean (C,) and covariance (C, C) of the channels of a part, in float64."""
+
+    mean: Tensor
+    covariance: Tensor
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviation (C,) of the channels, 1 for a channel that is constant."""
+        std = self.covariance.diagonal().sqrt()
+        return torch.where(std > 1e-12 * self.mean.abs(), std, 1.0)  # rounding is not variation
+
+    def normalize(self, inputs: Tensor) -> Tensor:
+        """Inputs (N, C, ...) less the mean and over the standard deviation; uint8 becomes float32."""
+        dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
+        shape = (-1,) + (1,) * (inputs.dim() - 2)
+        mean, std = (moment.to(inputs.device, dtype).view(shape) for moment in (self.mean, self.std))
+        return inputs.to(dtype).sub(mean).div_(std)
+
+
+def moments(examples: Examples, limit: int = 100_000) -> Moments:
+    """Mean and covariance of the channels (dimension 1), over at most `limit` examples spread over the part.
+
+    >>> found = moments(Split(torch.tensor([[0, 5], [4, 5]], dtype=torch.uint8), torch.zeros(2)))
+    >>> found.mean.tolist(), found.std.tolist()
+    ([2.0, 5.0], [2.0, 1.0])
+    """
+    if not len(examples):
+        raise ValueError("a part without examples has no moments")
+
+    def channels(indices: Tensor) -> Tensor:  # (C, N H W)
+        return examples.batch(indices)[0].movedim(1, 0).flatten(1).double()
+
+    chunks = torch.arange(0, len(examples), -(-len(examples) // limit)).split(1000)
+    rough = channels(chunks[0]).mean(1, keepdim=True)  # with it taken off, nothing cancels in the last line
+    count, total, products = 0, torch.zeros_like(rough), rough @ rough.T * 0
+    for chunk in chunks:
+        shifted = channels(chunk) - rough
+        count += shifted.shape[1]
+        total += shifted.sum(1, keepdim=True)
+        products += shifted @ shifted.T
+    rest = total / count
+    return Moments((rough + rest).squeeze(1), products / count - rest @ rest.T)
+
+
+def holdout(part: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
+    """The part without a random `share` of it, and that share; classes keep their proportions."""
+    from sklearn.model_selection import train_test_split
+
+    rest, held = train_test_split(
+        range(len(part)), test_size=share, random_state=seed, stratify=_classes(part)
+    )
+    return part.take(rest), part.take(held)
+
+
+def fold(part: Split, index: int, folds: int, seed: int = 0) -> tuple[Split, Split]:
+    """The part without its fold number `index` of `folds`, and that fold; classes keep their proportions.
+
+    >>> part = Split(torch.arange(6.0).view(6, 1), torch.tensor([0, 0, 0, 1, 1, 1]))
+    >>> sorted(int(x) for i in range(3) for x in fold(part, i, 3)[1].inputs)
+    [0, 1, 2, 3, 4, 5]
+    """
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    if not 0 <= index < folds:
+        raise ValueError(f"fold {index} of {folds} does not exist; folds are numbered from 0 to {folds - 1}")
+    classes = _classes(part)
+    splitter = (KFold if classes is None else StratifiedKFold)(folds, shuffle=True, random_state=seed)
+    rest, held = list(splitter.split(range(len(part)), classes))[index]
+    return part.take(rest), part.take(held)
+
+
+def _classes(part: Split) -> Tensor | None:
+    return None if part.targets.is_floating_point() else part.targets

@@ -1,0 +1,269 @@
+"""On which side of their boundaries the inputs of a data set lie: which units are dead, or never off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from relucid.inspect.boundary import hyperplanes, planes_of
+from relucid.inspect.evidence import NEEDED, Sample, interval
+from relucid.inspect.findings import Finding
+from relucid.inspect.measurement import Gauge, Measurement, Network, Seen, indices, plain
+from relucid.inspect.suggestion import Suggestion
+
+if TYPE_CHECKING:
+    from relucid.inspect.trace import Rectified
+
+NEARLY = 0.01  # a unit that is inactive on at most this share of the inputs is nearly linear
+BLOCK = 1 << 18  # numbers that are counted at a time: they stay in the cache
+SHORT = 32  # places in a row
+
+
+@dataclass(frozen=True)
+class Activity(Measurement):
+    """On which side of their boundaries the inputs lie. Vectors have one entry per unit."""
+
+    columns: ClassVar[dict[str, str]] = {
+        "dead": "units that are constant on all inputs",
+        "always on": "units that are linear on all inputs",
+        "nearly linear": f"units that are off on at most {NEARLY:.0%} of the inputs",
+        "outside the data": "units whose boundary is farther from the origin than any input",
+        "one phase": "units that let both phases through, but are on one side of their boundary on all inputs",
+    }
+
+    active: Tensor  #: the share of places where the unit is above its boundary
+    inactive: Tensor  #: the share where it is below
+    saturated: Tensor  #: the share where it is above its second boundary, beyond which it is constant again
+    distance: Tensor | None  #: the mean distance of the inputs to the boundary
+    nearest: Tensor | None  #: the least
+    outside: Tensor | None  #: True where the boundary is farther from the origin than any input
+    shell: tuple[float, float] | None  #: the least and the largest length of an input
+    finite: Tensor  #: False where the unit was given nan or infinity
+    sample: Sample  #: what was seen
+    phases: int = 1  #: 2 if units let both sides of their boundary through
+
+    @classmethod
+    def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
+        """Return a counter; None where no units can be told."""
+        return _ActivityGauge(layer) if len(layer.shape) > 1 else None
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs were seen."""
+        return self.sample.inputs
+
+    @property
+    def dead(self) -> Tensor:
+        """Units that were constant: never above their first boundary, or always above their second."""
+        return ((self.active == 0) | (self.saturated == 1)) & self.finite
+
+    @property
+    def always_on(self) -> Tensor:
+        """Units that were never off, nor always 0: linear on this data."""
+        return (self.inactive == 0) & (self.saturated == 0) & ~self.dead & self.finite
+
+    @property
+    def nearly_linear(self) -> Tensor:
+        """Units that were off on at most 1% of the inputs."""
+        return (self.inactive > 0) & (self.inactive <= NEARLY) & (self.saturated == 0) & self.finite
+
+    def interval(self) -> tuple[Tensor, Tensor]:
+        """Return the 95% interval of the rate at which each unit is active on inputs like these."""
+        return interval(self.active, self.inputs)
+
+    def kinds(self) -> dict[str, Tensor]:
+        """Return the masks of units that are conspicuous, by name; none where too few inputs were seen to tell."""
+        if not self.sample.enough:
+            return {}
+        if self.phases == 2:
+            return {"one phase": self.dead | self.always_on}
+        masks = {"dead": self.dead, "always on": self.always_on, "nearly linear": self.nearly_linear}
+        return masks if self.outside is None else masks | {"outside the data": self.outside}
+
+    def summary(self) -> str:
+        """One sentence."""
+        if not self.sample.enough:
+            return f"{self.sample} are too few to tell which units are dead; {NEEDED} inputs would do"
+        counts = [f"{int(mask.sum())} {name}" for name, mask in self.kinds().items()]
+        return f"of {len(self.active)} units on {self.sample}: " + ", ".join(counts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, with the intervals of the rates."""
+        low, high = self.interval()
+        more = {"inputs": self.inputs, "active_low": plain(low), "active_high": plain(high)}
+        return super().to_dict() | more
+
+    def row(self) -> dict[str, str]:
+        """Return how many units are conspicuous, by kind."""
+        return {name: str(int(mask.sum())) for name, mask in self.kinds().items()}
+
+    def findings(self, layer: Rectified) -> Iterator[Finding]:
+        """Yield what is conspicuous, and what would address it."""
+        if broken := indices(~self.finite):
+            trouble = f"{len(broken)} of {len(self.finite)} units are given nan or infinity on {self.sample}"
+            yield Finding(layer.layer, "not finite", f"{layer.layer}: {trouble}", {"units": broken})
+        limit = f"{float(interval(torch.zeros(()), self.inputs)[1]):.1%}"
+        longest = self.shell[1] if self.shell else 0.0
+        noun = self.sample.noun
+        what = {
+            "dead": f"units are dead on {self.sample} (at 95%, active on less than {limit} of {noun})",
+            "always on": f"units are never off on {self.sample} (at 95%, off on less than {limit} of {noun})",
+            "nearly linear": f"units are off at most 1% of the time on {self.sample}",
+            "outside the data": f"boundaries lie outside the data (inputs are at most {longest:.3g} long)",
+            "one phase": f"units have one phase only on {self.sample}",
+        }
+        evidence = {"inputs": self.inputs, "places": self.sample.places}
+        for kind, mask in self.kinds().items():
+            if units := indices(mask):
+                words, suggestion = _remedy(kind, layer)
+                sentence = f"{layer.layer}: {len(units)} of {len(mask)} {what[kind]}{words}"
+                yield Finding(layer.layer, kind, sentence, {"units": units, **evidence}, suggestion)
+
+
+def _remedy(kind: str, layer: Rectified) -> tuple[str, Suggestion | None]:
+    """Return what would address a kind of finding: in words, and as a suggestion where the layer can be converted."""
+    inside = layer.name.partition(":")[0] in layer.modules  # its activation is part of the layer
+    if kind == "one phase" or not layer.modules:
+        return "", None
+    if kind != "dead":
+        words = ": to_geometric would let their boundaries move steadily"
+        return words, Suggestion("to_geometric", layer.modules)
+    if layer.kind != "relu" or inside:
+        return "", None
+    words = ": to_crelu(mode='expand') would give them their other phase"
+    return words, Suggestion("to_crelu", layer.modules, "expand")
+
+
+class ActivityCounter:
+    """Gathers an `Activity` batch by batch, in memory that does not grow.
+
+    Args:
+        units: How many.
+        weight: Of the units, norms folded, for distances; without it only sides are counted.
+        bias: Of the units.
+
+    >>> counter = ActivityCounter(2)
+    >>> counter.update(torch.tensor([[1.0, -1.0], [-2.0, -3.0]]))
+    >>> counter.result().active.tolist(), counter.result().dead.tolist()
+    ([0.5, 0.0], [False, True])
+    """
+
+    def __init__(self, units: int, weight: Tensor | None = None, bias: Tensor | None = None) -> None:
+        self.positive, self.negative, self.above, self.total = torch.zeros(4, units, dtype=torch.float64)
+        self.least = torch.full((units,), torch.inf, dtype=torch.float64)
+        self.planes: tuple[Tensor, Tensor] | None = None
+        if weight is not None:
+            lengths = weight.flatten(1).double().norm(dim=1).cpu()
+            self.planes = hyperplanes(weight, bias).radius.double().cpu(), lengths
+        self.shell: tuple[float, float] | None = None
+        self.ceiling: float | None = None  # the second boundary, seen from the first
+        self.phases = 1
+        self.inputs = self.places = 0
+        self.noun = "inputs"
+
+    def update(self, values: Tensor, inputs: int | None = None) -> None:
+        """Add what is rectified, (units, places), of so many inputs: as many as places by default."""
+        self.count(values, 0, values.shape[1] if inputs is None else inputs)
+
+    def count(self, values: Tensor, dim: int, inputs: int) -> None:
+        """Add what is rectified, with the units in dimension ``dim``."""
+        places = values.numel() // max(values.shape[dim], 1)
+        self.places += places
+        self.inputs += min(inputs, places)
+        for block in _blocks(values, dim):
+            self._count(block)
+
+    def _count(self, block: Tensor) -> None:
+        """Add (outer, units, inner) in one buffer: a new one for every comparison would take longer than it all."""
+        block = block if block.dtype == torch.float64 else block.float()
+        buffer = torch.empty_like(block)
+
+        def total() -> Tensor:
+            return _by_unit(buffer, torch.sum)
+
+        torch.gt(block, 0, out=buffer)
+        self.positive += total()
+        torch.lt(block, 0, out=buffer)
+        self.negative += total()
+        if self.ceiling is not None:
+            torch.gt(block, self.ceiling, out=buffer)
+            self.above += total()
+        torch.abs(block, out=buffer)
+        self.total += total()
+        if self.planes is not None:
+            torch.minimum(self.least, _by_unit(buffer, torch.amin), out=self.least)
+
+    def update_shell(self, lengths: Tensor) -> None:
+        """Add the lengths of inputs."""
+        self.widen(float(lengths.min()), float(lengths.max()))
+
+    def widen(self, low: float, high: float) -> None:
+        """Add the least and the largest length of some inputs."""
+        self.shell = (
+            (low, high) if self.shell is None else (min(low, self.shell[0]), max(high, self.shell[1]))
+        )
+
+    def result(self) -> Activity:
+        """Return what was gathered."""
+        radius, lengths = (None, None) if self.planes is None else self.planes
+        shell = self.shell
+        return Activity(
+            active=self.positive / self.places,
+            inactive=self.negative / self.places,
+            saturated=self.above / self.places,
+            distance=None if lengths is None else self.total / self.places / lengths,
+            nearest=None if lengths is None else self.least / lengths,
+            outside=None if radius is None or shell is None else radius.abs() > shell[1],
+            shell=shell,
+            finite=self.total.isfinite(),
+            sample=Sample(self.inputs, self.places, self.noun),
+            phases=self.phases,
+        )
+
+
+class _ActivityGauge(Gauge):
+    """An `ActivityCounter` for a rectified layer."""
+
+    def __init__(self, layer: Rectified) -> None:
+        self.counter = ActivityCounter(layer.units)
+        if layer.scale is not None:
+            radius, lengths = planes_of(layer)
+            self.counter.planes = radius.cpu(), lengths.cpu()
+            self.wants_shell = True
+        first, *rest = layer.activation.boundaries
+        self.counter.ceiling = rest[0] - first if rest else None
+        self.counter.phases = layer.activation.phases
+        self.counter.noun = "images" if len(layer.shape) == 4 and layer.channel_dim == 1 else "inputs"
+
+    def see(self, seen: Seen) -> None:
+        """Count."""
+        self.counter.count(seen.value, seen.dim, seen.inputs)
+        if seen.shell is not None:
+            self.counter.widen(*seen.shell)
+
+    def result(self) -> Activity | None:
+        """Return what was counted."""
+        return self.counter.result() if self.counter.places else None
+
+
+def _by_unit(block: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
+    """Return (outer, units, inner) reduced to (units,), in float64; few inner places last: they are slow to reduce."""
+    found = reduce(reduce(block, 0), 1) if block.shape[2] < SHORT else reduce(block, (0, 2))
+    return found.double().cpu()
+
+
+def _blocks(values: Tensor, dim: int) -> Iterator[Tensor]:
+    """Yield values as (outer, units, inner), in pieces that stay in the cache, and copied only where they must be."""
+    units = values.shape[dim]
+    if values.stride(dim) == 1 or dim == values.dim() - 1:  # the units of a place lie side by side
+        rows = values.movedim(dim, -1).reshape(-1, units)
+        yield from (block.unsqueeze(2) for block in rows.split(max(1, BLOCK // max(units, 1))))
+        return
+    whole = values.flatten(0, dim - 1) if dim > 0 else values.unsqueeze(0)
+    whole = whole.flatten(2) if whole.dim() > 2 else whole.unsqueeze(2)
+    for outer in whole.split(max(1, BLOCK // max(whole[0].numel(), 1))):
+        yield from outer.split(max(1, BLOCK // max(units, 1)), 2)

@@ -1,0 +1,94 @@
+"""Examinations during training, logged wherever the trainer logs: Lightning's, and Hugging Face's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from relucid.inspect.examine import examine
+from relucid.inspect.execution import Batch
+from relucid.inspect.measures import USUAL
+
+PREFIX = "relucid/"
+
+
+def lightning_callback(
+    example: Batch, data: Any = None, *, every: int = 1, measures: Collection[str] = USUAL
+) -> Any:
+    """Return a Lightning callback that examines the module every so many epochs and logs by ``log_dict``.
+
+    TensorBoard, W&B or whatever logger the trainer has then shows the shares of units that are dead, always on, ...
+    over training. The last examination is its ``examination``.
+
+    Args:
+        example: An input of the network.
+        data: What units are watched on, in any form that `examine` takes and that can be gone over again.
+        every: Epochs from one examination to the next.
+        measures: As for `examine`.
+    """
+    from lightning.pytorch import Callback
+
+    watch = _Watch(example, data, every, measures)
+
+    class Examine(Callback):
+        """Examines after every so many epochs of training."""
+
+        examination = property(lambda self: watch.examination)
+
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            if trainer.is_global_zero and watch.is_due(trainer.current_epoch + 1):
+                pl_module.log_dict(watch(pl_module), rank_zero_only=True)
+
+    return Examine()
+
+
+def hugging_face_callback(
+    trainer: Any, example: Batch, data: Any = None, *, every: int = 1, measures: Collection[str] = USUAL
+) -> Any:
+    """Return a callback for ``trainer.add_callback`` that examines every so many epochs and logs by ``trainer.log``.
+
+    Args:
+        trainer: A ``transformers.Trainer``.
+        example: An input of the network: a mapping of arguments, as a rule.
+        data: What units are watched on, in any form that `examine` takes and that can be gone over again.
+        every: Epochs from one examination to the next.
+        measures: As for `examine`.
+    """
+    from transformers import TrainerCallback
+
+    watch = _Watch(example, data, every, measures)
+
+    class Examine(TrainerCallback):
+        """Examines after every so many epochs of training."""
+
+        examination = property(lambda self: watch.examination)
+
+        def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            if state.is_world_process_zero and watch.is_due(round(state.epoch)):
+                trainer.log(watch(model))
+
+    return Examine()
+
+
+class _Watch:
+    """Examines a network, and remembers what was found last."""
+
+    def __init__(self, example: Batch, data: Any, every: int, measures: Collection[str]) -> None:
+        if every < 1:
+            raise ValueError(f"every is a number of epochs, at least 1; got {every}")
+        self.example, self.data, self.every, self.measures = example, data, every, measures
+        self.examination: Any = None
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether the network is examined after this epoch, the first being 1."""
+        return epoch % self.every == 0
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        example = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, self.example)
+        self.examination = examine(model, example, self.data, measures=self.measures)
+        return {PREFIX + name: share for name, share in self.examination.metrics().items()}

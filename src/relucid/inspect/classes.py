@@ -1,0 +1,98 @@
+"""On which classes of inputs a unit is active."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from relucid.inspect.evidence import Sample
+from relucid.inspect.findings import Finding
+from relucid.inspect.measurement import Gauge, Measurement, Network, Seen, indices
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from relucid.inspect.trace import Rectified
+
+
+@dataclass(frozen=True)
+class ClassActivity(Measurement):
+    """How often each unit is active on the inputs of each class."""
+
+    labels: tuple[int, ...]
+    inputs: Tensor  #: (classes,): how many were seen
+    active: Tensor  #: (units, classes): the share of places where the unit is above its boundary
+
+    @classmethod
+    def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
+        """Return a counter; it has nothing to say where the data has no labels."""
+        return _ClassGauge() if len(layer.shape) > 1 else None
+
+    @property
+    def selectivity(self) -> Tensor:
+        """(a - b) / (a + b) of each unit: a on its most exciting class, b the mean of the others; nan if it is dead."""
+        most = self.active.amax(1)
+        others = (self.active.sum(1) - most) / max(len(self.labels) - 1, 1)
+        return (most - others) / (most + others)
+
+    @property
+    def one_class(self) -> Tensor:
+        """Units that are active on one class only."""
+        return (self.active > 0).sum(1) == 1
+
+    def summary(self) -> str:
+        """One sentence."""
+        mean = float(self.selectivity.nanmean())
+        count = int(self.one_class.sum())
+        return f"{len(self.labels)} classes: mean selectivity {mean:.2f}, {count} units are active on one class only"
+
+    def figures(self) -> dict[str, Figure]:
+        """Units by class."""
+        import plotly.graph_objects as go
+
+        heat = go.Heatmap(
+            z=self.active.float().numpy(), x=[str(label) for label in self.labels], zmin=0, zmax=1
+        )
+        return {"activity by class": go.Figure(heat, {"xaxis_title": "class", "yaxis_title": "unit"})}
+
+    def findings(self, layer: Rectified) -> Iterator[Finding]:
+        """Yield units of one class, where enough inputs of every class were seen."""
+        least = int(self.inputs.min())
+        if len(self.labels) < 2 or not Sample(least, least).enough:
+            return
+        if units := indices(self.one_class):
+            what = f"{len(units)} of {len(self.active)} units are active on one of {len(self.labels)} classes only"
+            sentence = f"{layer.layer}: {what} (each class has {least:,} inputs or more)"
+            yield Finding(layer.layer, "one class", sentence, {"units": units, "inputs": least})
+
+
+class _ClassGauge(Gauge):
+    """Counts by label, in memory that grows with the classes only."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[int, int] = {}
+        self.active: dict[int, Tensor] = {}
+
+    def see(self, seen: Seen) -> None:
+        """Add the shares of each input to its class."""
+        values = seen.by_input
+        if values is None or seen.labels is None:
+            return
+        shares = (values > 0).double().mean(2).cpu()  # (inputs, units)
+        for label in seen.labels.unique().tolist():
+            own = shares[(seen.labels == label).cpu()]
+            self.inputs[label] = self.inputs.get(label, 0) + len(own)
+            self.active[label] = self.active.get(label, 0) + own.sum(0)
+
+    def result(self) -> ClassActivity | None:
+        """Return the means."""
+        if not self.inputs:
+            return None
+        labels = tuple(sorted(self.inputs))
+        inputs = torch.tensor([self.inputs[label] for label in labels])
+        active = torch.stack([self.active[label] for label in labels], 1) / inputs
+        return ClassActivity(labels, inputs, active)

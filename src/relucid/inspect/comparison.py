@@ -1,0 +1,116 @@
+"""Two examinations side by side: before and after training, or a conversion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from relucid.inspect.measurement import indices
+
+if TYPE_CHECKING:
+    from relucid.inspect.examination import Examination, Layer
+
+
+@dataclass(frozen=True)
+class LayerChange:
+    """What became of one layer."""
+
+    layer: str
+    before: dict[str, str]  #: its row of the table
+    after: dict[str, str]
+    died: tuple[int, ...]  #: units that are dead now and were not, where both examinations can tell
+    revived: tuple[int, ...]  #: units that were dead and are not
+    moved: float | None  #: the mean change of a unit's share of activity, in absolute value
+
+    def row(self) -> dict[str, str]:
+        """Return what differs, as "before -> after"."""
+        names = [name for name in self.after if name != "layer"]
+        differing = {
+            n: f"{self.before[n]} -> {self.after[n]}" for n in names if self.before[n] != self.after[n]
+        }
+        same = {n: self.after[n] for n in names if self.before[n] == self.after[n]}
+        moved = "" if self.moved is None else f"{self.moved:.1%}"
+        return {"layer": self.layer, **{n: (differing | same)[n] for n in names}, "activity moved by": moved}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed from one examination to another, layer by layer."""
+
+    layers: tuple[LayerChange, ...]  #: those that both have
+    gone: tuple[str, ...]  #: layers that only the first has
+    new: tuple[str, ...]  #: layers that only the second has
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return the table, one row per layer."""
+        return [change.row() for change in self.layers]
+
+    def summary(self) -> str:
+        """Return the table, then what died and was revived, then the layers that only one network has."""
+        rows, lines = self.rows(), []
+        if rows:
+            widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
+            table = [dict(zip(widths, widths, strict=True)), *rows]
+            lines += [
+                "  ".join(row[key].ljust(width) for key, width in widths.items()).rstrip() for row in table
+            ]
+        for change in self.layers:
+            if change.died or change.revived:
+                lines.append(
+                    f"{change.layer}: {len(change.died)} units died, {len(change.revived)} were revived"
+                )
+        lines += [f"{name}: only in the first network" for name in self.gone]
+        lines += [f"{name}: only in the second network" for name in self.new]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "layers": [
+                vars(change) | {"died": list(change.died), "revived": list(change.revived)}
+                for change in self.layers
+            ],
+            "gone": list(self.gone),
+            "new": list(self.new),
+        }
+
+
+def compare(before: Examination, after: Examination) -> Comparison:
+    """Return what changed; layers are the same if they have the same name."""
+    first, second = ({layer.name: layer for layer in found.layers} for found in (before, after))
+    columns = before.columns() | after.columns()
+    first_rows, second_rows = (
+        {row["layer"]: {name: row.get(name, "") for name in columns} for row in found.rows()}
+        for found in (before, after)
+    )
+    shared = [name for name in second if name in first]
+    return Comparison(
+        tuple(
+            _change(name, first_rows[name], second_rows[name], first[name], second[name]) for name in shared
+        ),
+        gone=tuple(name for name in first if name not in second),
+        new=tuple(name for name in second if name not in first),
+    )
+
+
+def _change(
+    name: str, before: dict[str, str], after: dict[str, str], first: Layer, second: Layer
+) -> LayerChange:
+    one, other = first.activity, second.activity
+    if one is None or other is None or len(one.active) != len(other.active):
+        return LayerChange(name, before, after, (), (), None)
+    moved = float((one.active - other.active).abs().mean())
+    if not one.sample.enough or not other.sample.enough or one.phases != other.phases:
+        return LayerChange(name, before, after, (), (), moved)
+    return LayerChange(
+        name, before, after, _units(other.dead & ~one.dead), _units(one.dead & ~other.dead), moved
+    )
+
+
+def _units(mask: Tensor) -> tuple[int, ...]:
+    return tuple(indices(mask))

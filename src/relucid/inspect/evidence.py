@@ -1,0 +1,65 @@
+"""How much a sample says: what was seen, and the interval in which a rate lies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+QUANTILE = 1.959963984540054  # of the normal distribution, for intervals of 95%
+MARGIN = 0.1  # "never" is said where the interval of a rate of 0 ends below this
+NEEDED = math.ceil(QUANTILE**2 * (1 / MARGIN - 1))  # 35 inputs: see `interval` at a share of 0
+
+
+def interval(share: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the 95% interval of each rate that was seen as a ``share`` of ``count`` independent inputs (Wilson).
+
+    >>> low, high = interval(torch.tensor([0.0, 0.5]), 64)
+    >>> low, high
+    (tensor([0.0000, 0.3810], dtype=torch.float64), tensor([0.0566, 0.6190], dtype=torch.float64))
+    """
+    p, square = share.double(), QUANTILE**2
+    centre = (p + square / (2 * count)) / (1 + square / count)
+    half = QUANTILE * (p * (1 - p) / count + square / (4 * count**2)).sqrt() / (1 + square / count)
+    return (centre - half).clamp(0, 1), (centre + half).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a rate was counted on.
+
+    The positions of an image say less than as many images would, since neighbours are alike: intervals go by inputs.
+    """
+
+    inputs: int  #: images, rows, sequences
+    places: int  #: of all inputs together: as many as inputs where each has one
+    noun: str = "inputs"
+
+    @property
+    def enough(self) -> bool:
+        """Whether "never" may be said of what was not seen: the interval of its rate ends below 10%."""
+        return self.inputs >= NEEDED
+
+    def __str__(self) -> str:
+        """What was seen, as in "64 images x 36 positions".
+
+        >>> print(Sample(64, 2304, "images"), "/", Sample(64, 64), "/", Sample(3, 10, "images"))
+        64 images x 36 positions / 64 inputs / 3 images, 10 positions in all
+        """
+        each, rest = divmod(self.places, max(self.inputs, 1))
+        noun = self.noun if self.inputs != 1 else self.noun.removesuffix("s")
+        if rest:
+            return f"{self.inputs:,} {noun}, {self.places:,} positions in all"
+        return f"{self.inputs:,} {noun}" + (f" x {each:,} positions" if each > 1 else "")
+
+
+def rate(share: float, count: int) -> str:
+    """Return a rate with its interval, as in "0.0% (95%: 0.0 to 5.7%)".
+
+    >>> rate(0.0, 64)
+    '0.0% (95%: 0.0 to 5.7%)'
+    """
+    low, high = (100 * float(end) for end in interval(torch.tensor(share), count))
+    return f"{share:.1%} (95%: {low:.1f} to {high:.1f}%)"

@@ -1,0 +1,29 @@
+"""All measurements by name. A new one is a file with its class, and a line here."""
+
+from __future__ import annotations
+
+from relucid.inspect.activity import Activity
+from relucid.inspect.boundary import Boundary
+from relucid.inspect.classes import ClassActivity
+from relucid.inspect.complexity import Complexity
+from relucid.inspect.invariance import LayerInvariance
+from relucid.inspect.lost import Lost
+from relucid.inspect.measurement import Measurement
+from relucid.inspect.pairing import Pairings
+from relucid.inspect.perturbation import Perturbation
+from relucid.inspect.phase import PhaseCorrelations
+from relucid.inspect.top import TopInputs
+
+MEASURES: dict[str, type[Measurement]] = {
+    "pairing": Pairings,
+    "phase_correlation": PhaseCorrelations,
+    "boundary": Boundary,
+    "activity": Activity,
+    "classes": ClassActivity,
+    "top_inputs": TopInputs,
+    "reconstruct": Lost,
+    "invariance": LayerInvariance,
+    "perturbation": Perturbation,
+    "complexity": Complexity,
+}
+USUAL = ("pairing", "phase_correlation", "boundary", "activity")

@@ -1,0 +1,88 @@
+"""A network on many batches: recorded once, then only followed, as long as it does the same.
+
+To record is to take every operation apart, which may cost as much as a small network itself. On the batches after the
+first, operations are compared with the recording instead, and values looked at where it says. A network that takes
+another way (a decision on its values, another size) is recorded anew, and no layer is seen twice on one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from relucid.inspect.execution import Batch, Node, Visit, called, copied, running
+
+
+@contextmanager
+def following(model: nn.Module) -> Iterator[Callable[[Batch, Visit], None]]:
+    """Give a function that runs ``model`` on a batch and calls ``visit(node, value)`` as `execute` does.
+
+    >>> import torch
+    >>> net, seen = nn.Sequential(nn.Linear(2, 3), nn.ReLU()), []
+    >>> with following(net) as run:
+    ...     for _ in range(2):
+    ...         run(torch.zeros(1, 2), lambda node, value: seen.append((node.name, tuple(value.shape))))
+    >>> seen
+    [('0', (1, 2)), ('1', (1, 3)), ('0', (1, 2)), ('1', (1, 3))]
+    """
+    recording: list[Node] = []
+    with running(model) as (record, path):
+
+        def run(batch: Batch, visit: Visit) -> None:
+            nonlocal recording
+            done: set[str] = set()
+
+            def once(node: Node, value: Tensor) -> None:
+                if node.name not in done:
+                    done.add(node.name)
+                    visit(node, value)
+
+            if recording:
+                follower = _Follower(recording, path, once)
+                copy = copied(batch)
+                with follower:
+                    called(model, copy)
+                if follower.finished:
+                    return
+            recording = record(batch, once)
+
+        yield run
+
+
+class _Follower(TorchDispatchMode):
+    """Compares what is executed with a recording; from the first difference on it looks at nothing."""
+
+    def __init__(self, recording: list[Node], path: list[str], visit: Visit) -> None:
+        super().__init__()
+        self.recording, self.path, self.visit = recording, path, visit
+        self.position = 0
+        self.same = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as in the recorder
+
+    @property
+    def finished(self) -> bool:
+        """Whether all that was recorded was executed, and nothing else."""
+        return self.same and self.position == len(self.recording)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.same:
+            self._look(func, args)
+        return func(*args, **(kwargs or {}))
+
+    def _look(self, func: Any, args: Any) -> None:
+        node = self.recording[self.position] if self.position < len(self.recording) else None
+        self.position += 1
+        if node is None or node.function is not func or node.module != self.path[-1]:
+            self.same = False
+        elif node.name:
+            if node.same_weight(args):
+                self.visit(node, args[node.argument])
+            else:
+                self.same = False

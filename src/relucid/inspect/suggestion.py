@@ -1,0 +1,72 @@
+"""What would address a finding: a conversion of some layers, as a call and as a command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# All filters that count as paired, cosines of -0.5 and less, are within 1; outputs may differ by a hundredth.
+MERGE = ("--tolerance", "1", "--budget", "0.01")
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A conversion of layers by names that `relucid.convert` takes.
+
+    >>> merge = Suggestion("to_crelu", ("conv1", "conv2"), "merge")
+    >>> print(merge)
+    to_crelu(model, example, layers=['conv1', 'conv2'], mode='merge')
+    >>> Suggestion("to_geometric", ("fc",)).command("net.py:build", "--example", "1,4")
+    'relucid convert net.py:build --example 1,4 --to geometric --layers fc -o converted-geometric'
+    """
+
+    conversion: str  #: a function of `relucid.convert`: "to_crelu" or "to_geometric"
+    layers: tuple[str, ...]
+    mode: str | None = None  #: of `to_crelu`: "expand" or "merge"
+
+    @property
+    def name(self) -> str:
+        """The conversion as the command line has it: "crelu", "merge" or "geometric"."""
+        return self.mode if self.mode == "merge" else self.conversion.removeprefix("to_")
+
+    def __str__(self) -> str:
+        mode = "" if self.mode is None else f", mode={self.mode!r}"
+        return f"{self.conversion}(model, example, layers={list(self.layers)!r}{mode})"
+
+    def command(self, factory: str, *options: str, output: str | None = None) -> str:
+        """Return the command line that does it, into a directory of its own unless ``output`` names one.
+
+        Args:
+            factory: What builds the network, as MODULE:FACTORY.
+            options: The rest of what names the network: "--checkpoint", "w.pt", "--example", "1,3,32,32".
+            output: A directory.
+        """
+        layers = [word for layer in self.layers for word in ("--layers", layer)]
+        limits = MERGE if self.mode == "merge" else ()
+        where = ("-o", output or f"converted-{self.name}")
+        return shlex.join(
+            ["relucid", "convert", factory, *options, "--to", self.name, *layers, *limits, *where]
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "conversion": self.conversion,
+            "layers": list(self.layers),
+            "mode": self.mode,
+            "call": str(self),
+        }
+
+
+def merged(suggestions: Iterable[Suggestion]) -> Sequence[Suggestion]:
+    """Return one suggestion per conversion, with the layers of all of its kind.
+
+    >>> [str(s) for s in merged([Suggestion("to_geometric", ("a",)), Suggestion("to_geometric", ("b", "a"))])]
+    ["to_geometric(model, example, layers=['a', 'b'])"]
+    """
+    layers: dict[tuple[str, str | None], dict[str, None]] = {}
+    for each in suggestions:
+        layers.setdefault((each.conversion, each.mode), {}).update(dict.fromkeys(each.layers))
+    return [Suggestion(conversion, tuple(names), mode) for (conversion, mode), names in layers.items()]

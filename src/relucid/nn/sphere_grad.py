@@ -1,0 +1,264 @@
+r"""Vectors from latitudes or angles, and their derivatives of first and second order in closed form.
+
+Of a vector w of length r, with the running product \(p_i = r \prod_{j \le i} \sin\theta_j\) and
+\(t_i = \cot\theta_i\), every coordinate but the last is \(w_i = t_i p_i\), the last is \(w_n = p_{n-1}\), and in
+latitudes \(\partial w_i / \partial l_i = p_i\), \(\partial w_k / \partial l_i = -t_i w_k\) for \(k > i\): a product
+from the left and a sum from the right, O(n).
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+
+from relucid.nn.tracing import has_values, mapped_first
+
+_BLOCK = 2**17  # entries of a block: a few arrays of them stay in a core's own cache
+
+
+def differentiable(x: Tensor, scale: Tensor | None, sign: int, *known: Tensor) -> tuple[Tensor, Tensor]:
+    """The w and p for latitudes (sign 1) or angles (sign -1); only w has a derivative.
+
+    ``known`` are w and p where they have been computed already, for the same ``x`` and ``scale``.
+    """
+    # torch.compile does not trace a function that defines forward mode.
+    function = _Direction if torch.compiler.is_compiling() else _DirectionForwardMode
+    w, p = function.apply(x, scale, sign, *(known or (None, None)))
+    return w, p
+
+
+def write_vector(x: Tensor, scale: Tensor | None, latitude: bool, w: Tensor, p: Tensor) -> None:
+    """Write w, (..., n), and p, (..., n - 1), block by block: each pass finds its block in the cache."""
+    of_along, of_across = (torch.sin, torch.cos) if latitude else (torch.cos, torch.sin)
+    for x_, w_, p_, r in zip(*_blocks(x, w, p, scale), strict=True):
+        along = of_along(x_, out=w_[:, :-1])
+        of_across(x_, out=p_)
+        if r is not None:
+            p_[:, :1].mul_(r)
+            along[:, :1].mul_(r)
+        p_.cumprod_(-1)
+        along[:, 1:].mul_(p_[:, :-1])
+        w_[:, -1:].copy_(p_[:, -1:])
+
+
+def _vector(x: Tensor, scale: Tensor | None, latitude: bool) -> tuple[Tensor, Tensor]:
+    if not has_values(x):
+        along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
+        products = torch.cat((_given(scale, x).unsqueeze(-1), across), -1).cumprod(-1)
+        return products * F.pad(along, (0, 1), value=1.0), products[..., 1:].contiguous()
+    w, p = x.new_empty(*x.shape[:-1], x.shape[-1] + 1), x.new_empty(x.shape)
+    write_vector(x, scale, latitude, w, p)
+    return w, p
+
+
+def _blocks(x: Tensor, *others: Tensor | None) -> list[Any]:
+    """Each tensor as a sequence of matrices, of as many rows of ``x`` as make up a block; None as Nones.
+
+    All are contiguous, except that ``x`` need not be; a scale, (...), becomes matrices of one column.
+    """
+    rows = max(1, _BLOCK // x.shape[-1])
+    found: list[Any] = []
+    for each in (x, *others):
+        if each is None:
+            found.append([None] * len(found[0]))
+        else:
+            flat = each.reshape(-1, each.shape[-1] if each.dim() == x.dim() else 1)
+            found.append(flat.split(rows))
+    return found
+
+
+def _beside_zeros(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor]:
+    """The t and p of the derivatives, where a sine or the scale may be 0, or so small that its inverse is infinite.
+
+    What follows it in w vanishes but its derivative does not: t and p are those just beside it.
+    """
+    along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
+    across = torch.where(across.abs() < _small(x), across.new_tensor(_small(x)).copysign(across), across)
+    p = torch.cat((_beside_zero(scale).unsqueeze(-1), across), -1).cumprod(-1)[..., 1:]
+    return along / across, p
+
+
+def sum_from_right(x: Tensor) -> Tensor:
+    """x_i + x_{i+1} + ... along the last dimension."""
+    return x.flip(-1).cumsum(-1).flip(-1)
+
+
+# Shifted, not "sum minus own term": beside a zero sine the terms differ by orders of magnitude.
+def _sum_before(x: Tensor) -> Tensor:
+    return F.pad(x.cumsum(-1)[..., :-1], (1, 0))
+
+
+def _sum_after(x: Tensor) -> Tensor:
+    return F.pad(sum_from_right(x)[..., 1:], (0, 1))
+
+
+def _given(scale: Tensor | None, x: Tensor) -> Tensor:
+    return x.new_ones(x.shape[:-1]) if scale is None else scale
+
+
+def _moving(*tensors: Tensor | None) -> bool:
+    """Whether forward mode is at work on any of them."""
+    return any(unpack_dual(each).tangent is not None for each in tensors if each is not None)
+
+
+def _beside_zero(scale: Tensor) -> Tensor:
+    return torch.where(scale == 0, _small(scale), scale)
+
+
+def _small(x: Tensor) -> float:
+    """What counts as nothing beside 1, though products of two or three of it do not underflow."""
+    return float(torch.finfo(x.dtype).tiny ** 0.25)
+
+
+def _pull(t: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """For a gradient g in w, (..., n): the gradient in the latitudes, (..., n - 1), and <g, w>, (...)."""
+    own, last = g[..., :-1] * p, g[..., -1] * p[..., -1]
+    later = (own * t).flip(-1)  # g_k w_k, from the right
+    later[..., 0].add_(last)
+    later = later.cumsum_(-1).flip(-1)
+    own[..., :-1].addcmul_(later[..., 1:], t[..., :-1], value=-1)
+    own[..., -1].addcmul_(last, t[..., -1], value=-1)
+    return own, later[..., 0]
+
+
+def _pull_by_blocks(w: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """The same from w and p, which are contiguous, where no p is 0; one new array and a block or two."""
+    pull, along = p.new_empty(p.shape), p.new_empty(p.shape[:-1])
+    for p_, w_, g_, pull_, along_ in zip(*_blocks(p, w, g, pull, along), strict=True):
+        later = torch.mul(g_, w_).flip(-1).cumsum_(-1).flip(-1)
+        along_.copy_(later[:, :1])
+        ratio = torch.div(w_[:, :-1], p_)
+        torch.mul(g_[:, :-1], p_, out=pull_).addcmul_(later[:, 1:], ratio, value=-1)
+    return pull, along
+
+
+def _push(t: Tensor, p: Tensor, scale: Tensor, v: Tensor, r: Tensor) -> Tensor:
+    """Change of w for a change v of the latitudes and r of the scale: (..., n - 1), (...) -> (..., n)."""
+    grown = (r / _beside_zero(scale)).unsqueeze(-1)
+    turned = (t * v).cumsum(-1)[..., -1:]
+    return torch.cat((p * (v - t * (_sum_before(t * v) - grown)), -p[..., -1:] * (turned - grown)), -1)
+
+
+def _bend(
+    t: Tensor, p: Tensor, scale: Tensor, g: Tensor, pull: Tensor, v: Tensor, r: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""Change of the gradients in the latitudes and in the scale for a change v of the one and r of the other.
+
+    The Hessian of <g, w> in the latitudes is :math:`-t_{\min(i,j)} \, \mathrm{pull}_{\max(i,j)}` off the diagonal
+    and :math:`-\sum_{k \ge i} g_k w_k` on it.
+    """
+    inverse = 1 / _beside_zero(scale)
+    terms = torch.cat((g[..., :-1] * t * p, g[..., -1:] * p[..., -1:]), -1)
+    own = sum_from_right(terms)[..., :-1] * v
+    turned = own + t * _sum_after(pull * v) + pull * _sum_before(t * v)
+    return pull * (r * inverse).unsqueeze(-1) - turned, (pull * v).sum(-1) * inverse
+
+
+class _Direction(torch.autograd.Function):
+    """x, scale or None, sign, w and p if they are known -> w, p."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
+        # One name for all: torch binds the signature anew at every call.
+        x, scale, sign, w, p = inputs
+        return _vector(x, scale, latitude=sign == 1) if w is None else (w.detach(), p.detach())
+
+    @staticmethod
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor | None, int, Any, Any], output: tuple[Tensor, ...]
+    ) -> None:
+        x, scale, ctx.sign, *_ = inputs
+        w, p = output
+        ctx.mark_non_differentiable(p)
+        ctx.set_materialize_grads(False)  # no zeros for p
+        ctx.save_for_backward(x, scale, w, p)
+        ctx.save_for_forward(x, scale)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        if g is None:
+            return (None,) * 5
+        x, scale, w, p = ctx.saved_tensors
+        compiling = torch.compiler.is_compiling()
+        if compiling or torch.is_grad_enabled() or _moving(x, scale, g):
+            function = _Pull if compiling else _PullForwardMode
+            pull, in_scale = function.apply(x, _given(scale, x), g, ctx.sign)
+            return pull, None if scale is None else in_scale, None, None, None
+        pull, along = _pull_once(x, scale, ctx.sign, w, p, g)  # nobody asks for a second derivative
+        in_scale = along / _beside_zero(scale) if ctx.needs_input_grad[1] else None
+        return pull if ctx.sign == 1 else pull.neg_(), in_scale, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
+        return _DirectionForwardMode.apply(*mapped_first(info, in_dims, inputs)), 0
+
+
+class _DirectionForwardMode(_Direction):
+    @staticmethod
+    def jvp(ctx: Any, v: Tensor | None, r: Tensor | None, *_: None) -> tuple[Tensor, None]:
+        x, scale = ctx.saved_tensors
+        scale = _given(scale, x)
+        t, p = _beside_zeros(x, scale, ctx.sign == 1)
+        v = torch.zeros_like(t) if v is None else ctx.sign * v
+        return _push(t, p, scale, v, torch.zeros_like(scale) if r is None else r), None
+
+
+def _pull_once(
+    x: Tensor, scale: Tensor | None, sign: int, w: Tensor, p: Tensor, g: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradient in latitudes and <g, w>, from w and p where they can be looked at and none is 0."""
+    if has_values(g) and p.is_cpu and _none_small(p, scale):  # elsewhere a look would wait for the device
+        return _pull_by_blocks(w, p, g)
+    return _pull(*_beside_zeros(x, _given(scale, x), sign == 1), g)
+
+
+def _none_small(p: Tensor, scale: Tensor | None) -> bool:
+    smallest = p[..., -1].abs()  # as products of sines and cosines grow no more
+    return bool((smallest > (_small(p) if scale is None else _small(p) * scale.abs())).all())
+
+
+class _Pull(torch.autograd.Function):
+    """x, scale, g, sign -> the gradients of <g, w> in x and scale, with derivatives in x, scale and g."""
+
+    @staticmethod
+    def forward(x: Tensor, scale: Tensor, g: Tensor, sign: int) -> tuple[Tensor, Tensor]:
+        pull, along = _pull(*_beside_zeros(x, scale, sign == 1), g)
+        return sign * pull, along / _beside_zero(scale)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, scale, g, ctx.sign = inputs
+        ctx.save_for_backward(x, scale, g, output[0])
+        ctx.save_for_forward(x, scale, g, output[0])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, v: Tensor, r: Tensor) -> tuple[Tensor | None, ...]:
+        x, scale, g, pull = ctx.saved_tensors
+        t, p = _beside_zeros(x, scale, ctx.sign == 1)
+        in_x, in_scale = _bend(t, p, scale, g, ctx.sign * pull, ctx.sign * v, r)
+        return ctx.sign * in_x, in_scale, _push(t, p, scale, ctx.sign * v, r), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Any, int]:
+        return _PullForwardMode.apply(*mapped_first(info, in_dims, inputs)), 0
+
+
+class _PullForwardMode(_Pull):
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
+        x, scale, g, pull = ctx.saved_tensors
+        dx, r, dg, _ = tangents
+        t, p = _beside_zeros(x, scale, ctx.sign == 1)
+        in_x, in_scale = _bend(
+            *(t, p, scale, g, ctx.sign * pull),
+            torch.zeros_like(t) if dx is None else ctx.sign * dx,
+            torch.zeros_like(scale) if r is None else r,
+        )
+        in_x = ctx.sign * in_x
+        if dg is None:
+            return in_x, in_scale
+        of_x, of_scale = _Pull.apply(x, scale, dg, ctx.sign)
+        return in_x + of_x, in_scale + of_scale

@@ -1,0 +1,39 @@
+"""What the layers must know of who calls them: someone who computes, or someone who writes down a graph."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def is_traced(x: Tensor) -> bool:
+    """Whether a graph of plain operations is being recorded: by torch.jit.trace, torch.fx or an exporter.
+
+    torch.compile is not meant: it records autograd functions too.
+
+    >>> is_traced(torch.ones(1))
+    False
+    """
+    # torch.fx traces with a Proxy, which is no tensor.
+    return not isinstance(x, Tensor) or torch.jit.is_tracing() or is_exported()
+
+
+def is_exported() -> bool:
+    """Whether torch.export or an ONNX exporter is at work."""
+    return torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()
+
+
+def has_values(x: Tensor) -> bool:
+    """Whether ``x`` holds numbers of its own, which one may look at, and not only a shape or a batch of others."""
+    recorded = torch.compiler.is_compiling() or is_traced(x)
+    return not (recorded or x.is_meta) and torch._C._has_storage(x)  # what vmap hands on has none
+
+
+def mapped_first(info: Any, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
+    """The inputs of a function under vmap with the dimension that is mapped over in front, in all tensors."""
+    return [
+        x if not isinstance(x, Tensor)
+        else x.expand(info.batch_size, *x.shape) if dim is None
+        else x.movedim(dim, 0)
+        for x, dim in zip(inputs, in_dims, strict=True)
+    ]  # fmt: skip

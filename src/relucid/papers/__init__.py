@@ -1,0 +1,5 @@
+"""One room per paper: each table and figure with its rows, runs, published numbers, claims and errata."""
+
+from relucid.papers.catalog import PAPERS, built_in, find, recorded, statements, studies
+
+__all__ = ["PAPERS", "built_in", "find", "recorded", "statements", "studies"]

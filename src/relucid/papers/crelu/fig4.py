@@ -1,0 +1,68 @@
+"""crelu Fig. 4: how invariant the features of ReLU and of CReLU networks are."""
+
+from relucid.papers.crelu.measures import LAYERS
+from relucid.papers.crelu.protocols import SINGLE
+from relucid.papers.crelu.table1 import BASELINE, SAME_RUNS, SCALES, SCALES100, study
+from relucid.report.figure import Figure
+from relucid.studies.expect import Claim, Higher
+from relucid.studies.store import Store
+from relucid.studies.study import Column, Scale, Study
+from relucid.studies.table import Table
+
+
+def remark(table: Table) -> str:
+    """From the first layer to the last."""
+    rise = ", ".join(
+        f"{row} from {table.cells[row, LAYERS[0]].mean:.1f} to {table.cells[row, LAYERS[-1]].mean:.1f}"
+        for row in (BASELINE, "CReLU")
+    )
+    return f"From {LAYERS[0]} to {LAYERS[-1]}: {rise}."
+
+
+def figures(table: Table, store: Store) -> list[Figure]:
+    """The invariance score over the layers, one line per network."""
+    import plotly.graph_objects as go
+
+    plot = go.Figure()
+    layers = list(table.study.columns)
+    for row in dict.fromkeys(row for row, _ in table.cells):
+        cells = [table.cells[row, layer] for layer in layers]
+        plot.add_scatter(
+            x=layers,
+            y=[cell.mean for cell in cells],
+            error_y_array=[cell.error or 0.0 for cell in cells],
+            name=row,
+        )
+    plot.update_yaxes(title="invariance score")
+    alt = f"Lines of the score over the layers, one for each of: {', '.join(table.study.rows)}."
+    return [Figure("Invariance over depth", alt, plot)]
+
+
+def _study(name: str, where: str, data: str, scales: dict[str, Scale]) -> Study:
+    return study(
+        name,
+        scales,
+        title=f"How often a unit still fires when the image is changed, over how often it fires, on {data}",
+        columns={layer: Column(f"{layer} invariance", SINGLE, best="highest") for layer in LAYERS},
+        source=f"crelu {where}",
+        protocol=f"{SAME_RUNS} The image is flipped, turned or moved.",
+        baseline=BASELINE,
+        paired=True,
+        claims=(
+            Claim(
+                where,
+                "CReLU networks have higher invariance scores than ReLU networks in all layers.",
+                (Higher("CReLU", than=BASELINE, columns=LAYERS),),
+                remark=remark,
+                code=("relucid.inspect.invariance",),
+                tests=("inspect/test_invariance.py::test_invariance_is_what_its_definition_says",),
+            ),
+        ),
+        figures=figures,
+    )
+
+
+STUDIES = (
+    _study("invariance", "Fig. 4", "CIFAR-10", SCALES),
+    _study("invariance-100", "Fig. 4b", "CIFAR-100", SCALES100),
+)

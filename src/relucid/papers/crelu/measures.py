@@ -1,0 +1,146 @@
+"""What a trained ConvPool network has learned: opposite filters, phases, reconstruction, invariance."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from relucid.inspect import (
+    invariance,
+    pairing,
+    phase_correlation,
+    random_layer,
+    ratio_of_layer,
+    reconstruct,
+)
+from relucid.inspect.null import extreme_p_value
+from relucid.nn import CReLU
+
+LAYERS = tuple(f"conv{number}" for number in range(1, 8))
+POOLED = {"conv2": "pool1", "conv5": "pool2"}  # the layers of crelu Table S1
+KERNEL, REGION = 3, 5  # 3x3 filters at the 3x3 places of a pooling region see 5x5 pixels
+STAGES = ("image", "from conv1", "from conv2", "from pool1")  # of the array "reconstructions"
+DRAWN = 4  # images whose reconstructions are kept
+
+Metrics = dict[str, float]
+Arrays = dict[str, np.ndarray]
+
+
+def measured(network: nn.Sequential, images: Tensor, samples: int) -> tuple[Metrics, Arrays]:
+    """All that is measured of a trained network, and what its figures are drawn from.
+
+    Args:
+        network: ConvPool, of any design.
+        images: (n, channels, height, width), normalized: for invariance.
+        samples: the first so many of them are reconstructed.
+    """
+    network = network.cpu().eval()
+    metrics, arrays = _pairing(network)
+    metrics |= _invariance(network, images)
+    if isinstance(network.get_submodule("act1"), CReLU):
+        metrics |= _phase(network) | _reconstruction(network, images[:samples])
+        arrays["reconstructions"] = _reconstructions(network, images[:DRAWN])
+    return metrics, arrays
+
+
+def random_mu(dimension: int, others: int) -> float:
+    """The mean cosine of a random filter with the most opposite of so many others (red in crelu Fig. 2, 3).
+
+    E mu = 1 - integral of P(mu <= t) over [-1, 1].
+
+    >>> round(random_mu(dimension=3, others=1), 6)
+    0.0
+    """
+    grid = torch.linspace(-1, 1, 2001, dtype=torch.float64)
+    return 1 - float(torch.trapezoid(extreme_p_value(grid, dimension, others), grid))
+
+
+def _pairing(network: nn.Sequential) -> tuple[Metrics, Arrays]:
+    """Mean mu of every layer (crelu Section 2.1), that of random filters, and how far it is below."""
+    metrics: Metrics = {}
+    arrays: Arrays = {}
+    for name in LAYERS:
+        found = pairing(_weight(network, name))
+        mu, random = float(found.opposite.nanmean()), random_mu(found.dimension, found.others)
+        metrics |= {f"{name} mu": mu, f"{name} random mu": random, f"{name} excess": mu - random}
+        arrays[f"{name} mu"] = found.opposite.numpy()
+        metrics[f"{name} weights"] = float(found.dimension)
+    return metrics, arrays
+
+
+def _phase(network: nn.Sequential) -> Metrics:
+    """Correlation of the weights that leave the two phases, of the same and of different units (crelu Table 6)."""
+    metrics: Metrics = {}
+    for name, following in pairwise([*LAYERS, "conv8"]):
+        found = phase_correlation(_weight(network, following))
+        metrics |= {f"{name} pair": found.pair[0], f"{name} non-pair": found.non_pair[0]}
+    metrics["mean non-pair"] = sum(metrics[f"{name} non-pair"] for name in LAYERS) / len(LAYERS)
+    return metrics
+
+
+def _reconstruction(network: nn.Sequential, images: Tensor) -> Metrics:
+    """Reconstruction ratios after CReLU and pooling, of learned and of random filters (crelu Table S1)."""
+    metrics = {}
+    for name, pool in POOLED.items():
+        layer, pooling, inputs = network.get_submodule(name), network.get_submodule(pool), images
+        assert isinstance(pooling, nn.MaxPool2d)
+        with torch.no_grad():
+            for before in _before(network, name):
+                inputs = before(inputs)
+        for kind, used in {"learned": layer, "random": random_layer(layer)}.items():
+            metrics[f"{name} {kind}"] = float(ratio_of_layer(used, inputs, pooling).mean())
+            metrics[f"{name} {kind}, one region"] = float(_ratio_of_region(used, inputs))
+    return metrics
+
+
+def _ratio_of_region(layer: nn.Module, inputs: Tensor) -> Tensor:
+    """The mean ratio where one pooling region is all there is: 3x3 places of 3x3 filters, 5x5 inputs (Algorithm 2)."""
+    assert isinstance(layer, nn.Conv2d)
+    top, left = ((side - REGION) // 2 for side in inputs.shape[-2:])
+    alone = nn.Conv2d(layer.in_channels, layer.out_channels, KERNEL, bias=layer.bias is not None)
+    alone.load_state_dict(layer.state_dict())
+    patch = inputs[..., top : top + REGION, left : left + REGION]
+    return ratio_of_layer(alone, patch, nn.MaxPool2d(KERNEL)).mean()
+
+
+def _reconstructions(network: nn.Sequential, images: Tensor) -> np.ndarray:
+    """Images and what conv1's, conv2's and the pooled features tell of them, (n, 4, channels, height, width)."""
+    conv1, conv2, pool = (network.get_submodule(name) for name in ("conv1", "conv2", "pool1"))
+    crelu, shape = network.get_submodule("act1"), images.shape[1:]
+    assert isinstance(pool, nn.MaxPool2d)
+    with torch.no_grad():
+        first = crelu(conv1(images))
+        second = crelu(conv2(first))
+        pooled, indices = nn.functional.max_pool2d(
+            second, pool.kernel_size, pool.stride, ceil_mode=pool.ceil_mode, return_indices=True
+        )
+    of_pooled = reconstruct(conv2, pooled, first.shape[1:], indices=indices).input
+    stages = [
+        images,
+        reconstruct(conv1, first, shape).input,
+        reconstruct([conv1, conv2], second, shape).input,
+        reconstruct(conv1, of_pooled, shape).input,
+    ]
+    return torch.stack(stages, 1).numpy().astype(np.float16)
+
+
+def _invariance(network: nn.Sequential, images: Tensor) -> Metrics:
+    """The invariance score of every layer (crelu Fig. 4)."""
+    found = invariance(network, images.split(250), LAYERS)
+    return {f"{name} invariance": layer.score for name, layer in found.layers.items()}
+
+
+def _before(network: nn.Sequential, name: str) -> Iterator[nn.Module]:
+    """The modules up to the one of this name."""
+    for other, module in network.named_children():
+        if other == name:
+            return
+        yield module
+
+
+def _weight(network: nn.Sequential, name: str) -> Tensor:
+    weight = network.get_submodule(name).weight
+    assert isinstance(weight, Tensor)
+    return weight.detach()

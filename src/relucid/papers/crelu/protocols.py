@@ -1,0 +1,55 @@
+"""How crelu Section 3.1 trains and tests on CIFAR: "Single", and without each of ten folds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from relucid.data import Data, Split, fold
+from relucid.studies.run import Result
+from relucid.studies.study import Column
+from relucid.train import Fitted, Machine, Recipe, fit, single
+from relucid.train.measure import error
+
+AVERAGE, VOTE = "Average %", "Vote %"
+SINGLE = {"protocol": "single"}
+FOLDS: dict[str, Any] = {"config": {"protocol": "folds", "seed": 0}, "repeat": {"fold": range(10)}}
+TEN_FOLDS = {AVERAGE: Column("error", **FOLDS), VOTE: Column("error", **FOLDS, summary="vote")}
+
+
+def trained(
+    build: Callable[[], nn.Module],
+    data: Data[Split],
+    recipe: Recipe,
+    config: dict[str, Any],
+    machine: Machine,
+) -> Fitted:
+    """A network trained by the configuration's ``protocol``, its weights drawn by the seed or the fold's number.
+
+    Args:
+        build: makes a new network.
+        data: to train on its training part.
+        recipe: how.
+        config: with "protocol": "single", "seed" and the "share" that is held out; or "folds", of which it is
+            number "fold" that is held out.
+        machine: on which.
+    """
+    seed = config["fold"] if config["protocol"] == "folds" else config["seed"]
+
+    def seeded() -> nn.Module:
+        torch.manual_seed(seed)
+        return build()
+
+    if config["protocol"] == "folds":
+        rest, held = fold(data.train, seed, config["folds"])
+        return fit(seeded(), rest, recipe, held, seed=seed, machine=machine)
+    return single(seeded, data.train, recipe, share=config["share"], seed=seed, machine=machine)
+
+
+def tested(fitted: Fitted, data: Data[Split]) -> Result:
+    """The errors of a network in percent, on the test part and on what was held out; its outputs, for a vote."""
+    outputs, targets = fitted.predict(data.test), data.test.targets
+    metrics = {"error": float(error(outputs, targets)), "val_error": min(fitted.history["val_error"])}
+    arrays = {"outputs": outputs.numpy(), "targets": targets.numpy()}
+    return Result(metrics, fitted.history, arrays)

@@ -1,0 +1,72 @@
+"""crelu Table 5: how many parameters the networks take."""
+
+from typing import Any
+
+from relucid.models import create, describe
+from relucid.studies.expect import Claim, Equal
+from relucid.studies.runner import Runner
+from relucid.studies.study import Column, Scale, Study
+
+MILLIONS = "millions of weights"
+# In millions, crelu Tables 1 and 5.
+PARAMETERS = {
+    "ConvPool, baseline": ("crelu/convpool-baseline", 10, 1.4),
+    "ConvPool, double": ("crelu/convpool-double", 10, 5.6),
+    "ConvPool, AVR": ("crelu/convpool-avr", 10, 1.4),
+    "ConvPool, CReLU": ("crelu/convpool-crelu", 10, 2.8),
+    "ConvPool, CReLU (half)": ("crelu/convpool-half", 10, 0.7),
+    "All-CNN-B": ("crelu/all_cnn_b-baseline", 1000, 9.4),
+    "All-CNN-B, CReLU (all)": ("crelu/all_cnn_b-crelu-all", 1000, 4.7),
+    "All-CNN-B, CReLU (conv1,4,7)": ("crelu/all_cnn_b-crelu-1,4,7", 1000, 8.6),
+    "All-CNN-B, CReLU (conv1-4)": ("crelu/all_cnn_b-crelu-1-4", 1000, 10.1),
+}
+
+
+def count(config: dict[str, Any]) -> dict[str, float]:
+    """Weights of convolutions, without biases, as the papers count, and multiply-adds of one image."""
+    net = create(config["model"], num_classes=config["classes"])
+    weights = sum(parameter.numel() for parameter in net.parameters() if parameter.dim() > 1)
+    return {
+        "weights": weights,
+        "millions": weights / 1e6,
+        "multiply_adds": describe(net).multiply_adds / 1e6,
+    }
+
+
+STUDIES = (
+    Study(
+        name="crelu/parameters",
+        title="Parameters of the networks of crelu",
+        run=Runner("crelu/parameters", count),
+        rows={row: {"model": model, "classes": classes} for row, (model, classes, _) in PARAMETERS.items()},
+        columns={
+            MILLIONS: Column("millions", best=None, digits=1),
+            "weights": Column("weights", best=None, digits=0),
+            "millions of multiply-adds": Column("multiply_adds", best=None, digits=0),
+        },
+        scales={"full": Scale(seconds=1), "smoke": Scale(seconds=1)},
+        repeat={},
+        published={row: {MILLIONS: millions} for row, (_, _, millions) in PARAMETERS.items()},
+        source="crelu Tables 1 and 5",
+        protocol=(
+            "Weights of convolutions in Tables S2, S3 and S8 to S13, without biases. Table 1's 1.4M is the nine-layer "
+            "ConvPool-CNN-C of its source and the others its multiples; Tables S2 and S3 print eight layers."
+        ),
+        claims=(
+            Claim(
+                "Table 5",
+                "CReLU (all) has half the parameters of All-CNN-B: the counts of the table.",
+                tuple(
+                    Equal(row, MILLIONS, millions)
+                    for row, (_, _, millions) in PARAMETERS.items()
+                    if row.startswith("All-CNN-B")
+                ),
+                erratum="The text's 4.6M is a slip for 4.7M.",
+                code=("relucid.papers.crelu.table5.count",),
+                tests=(
+                    "models/test_published.py::test_layers_and_weights_of_convpool_and_all_cnn_are_those_of_the_tables",
+                ),
+            ),
+        ),
+    ),
+)

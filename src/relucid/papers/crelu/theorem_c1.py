@@ -1,0 +1,96 @@
+"""The baseline of crelu Table S1: how much of its input a layer with random filters loses."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from relucid.inspect import random_layer, random_ratio, ratio_of_layer
+from relucid.papers.crelu.measures import KERNEL, REGION
+from relucid.studies.expect import Claim, Near
+from relucid.studies.runner import Runner
+from relucid.studies.study import Column, Scale, Study
+from relucid.studies.table import Table
+
+PRINTED, TRUE = "√(1 - K/D), printed D", "√(1 - K/D), true D"
+PROJECTED, POOLED, MAP = "random projection", "one pooling region", "a whole map"
+SIZE = 16  # of a map
+LAYERS = {"conv2": (48, 96), "conv5": (96, 192)}  # filters, input channels
+DIGITS = 4
+MARGIN = 0.0005  # of a ratio: half of the last digit but one
+
+
+def run(config: dict[str, Any]) -> dict[str, float]:
+    """Ratios by Theorem C.1, and of random projections and random filters on isotropic inputs."""
+    torch.manual_seed(config["seed"])
+    filters, channels, count = config["filters"], config["channels"], config["inputs"]
+    dimension = channels * REGION**2
+    x = torch.randn(count, channels, REGION, REGION)
+    layer = nn.Conv2d(channels, filters, KERNEL, bias=False)
+    dense = nn.Linear(dimension, filters, bias=False)
+    whole = nn.Conv2d(channels, filters, KERNEL, padding=1, bias=False)
+    maps = torch.randn(config["maps"], channels, SIZE, SIZE)
+    return {
+        # crelu Appendix C takes the number of filters for that of channels; CReLU has doubled it.
+        "printed": random_ratio(filters * REGION**2, filters),
+        "true": random_ratio(dimension, filters),
+        "projected": float(ratio_of_layer(random_layer(dense), x.flatten(1)).mean()),
+        "pooled": float(ratio_of_layer(random_layer(layer), x, nn.MaxPool2d(KERNEL)).mean()),
+        "map": float(ratio_of_layer(random_layer(whole), maps, nn.MaxPool2d(3, 2, ceil_mode=True)).mean()),
+    }
+
+
+RUNNER = Runner("crelu/random", run)
+
+
+def remark(table: Table) -> str:
+    """What is simulated against what is printed."""
+    said = []
+    for row in table.study.rows:
+        pooled, printed, whole = (table.cells[row, column].mean or 0.0 for column in (POOLED, PRINTED, MAP))
+        said.append(
+            f"{row}: the paper's D gives {printed:.4f}; but max-pooling selects, and what is selected tells more: "
+            f"{pooled:.4f} is lost in one region, {whole:.4f} of a map, whose regions overlap"
+        )
+    return f"{'. '.join(said)}."
+
+
+STUDIES = (
+    Study(
+        name="crelu/random",
+        title="What random filters lose of their input: |x - x'| / |x|",
+        run=RUNNER,
+        rows={row: {"filters": filters, "channels": channels} for row, (filters, channels) in LAYERS.items()},
+        columns={
+            PRINTED: Column("printed", best=None, digits=DIGITS),
+            TRUE: Column("true", best=None, digits=DIGITS),
+            PROJECTED: Column("projected", best=None, digits=DIGITS),
+            POOLED: Column("pooled", best=None, digits=DIGITS),
+            MAP: Column("map", best=None, digits=DIGITS),
+        },
+        scales={
+            "full": Scale({"inputs": 100, "maps": 4}, seconds=5),
+            "smoke": Scale({"inputs": 3, "maps": 1}, {"seed": [0]}, seconds=1),
+        },
+        repeat={"seed": range(10)},
+        published={row: {POOLED: (0.99, 0.00005)} for row in ("conv2", "conv5")},
+        source="crelu Table S1, random",
+        protocol="Standard normal filters and inputs. Theorem C.1 holds for the root of the mean square.",
+        claims=(
+            Claim(
+                "Theorem C.1",
+                "A projection on a random subspace of K of D dimensions loses √(1 - K/D) of a vector's length.",
+                tuple(
+                    Near(row, PROJECTED, random_ratio(channels * REGION**2, filters), MARGIN)
+                    for row, (filters, channels) in LAYERS.items()
+                ),
+                remark=remark,
+                erratum="It holds for the root of the mean square; the mean is smaller (Jensen), here hardly so.",
+                code=("relucid.inspect.random_ratio",),
+                tests=(
+                    "inspect/test_reconstruction.py::test_a_random_subspace_keeps_its_share_of_the_square",
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,17 @@
+"""gmp: Chen, Ge: Neural Characteristic Activation Value Analysis (geometric parameterization)."""
+
+from relucid.papers.gmp import fig1, fig2, fig3, rates, section4_3, table1, table2, table3
+from relucid.papers.gmp.statements import STATEMENTS
+
+STUDIES = (
+    fig1.STUDY,
+    fig2.STUDY,
+    fig3.STUDY,
+    section4_3.STUDY,
+    table1.STUDY,
+    table2.STUDY,
+    *table3.STUDIES,
+    rates.STUDY,
+)
+
+__all__ = ["STATEMENTS", "STUDIES"]

@@ -1,0 +1,90 @@
+"""What the figures of gmp are drawn with."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relucid.papers.gmp.problems import METHODS
+from relucid.report.figure import PALETTE, Figure
+from relucid.studies.store import Store
+from relucid.studies.table import Table
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Arrays = Mapping[str, np.ndarray]
+COLOURS = dict(zip(METHODS, PALETTE, strict=False))
+PALE = "#9690af"  # what is given, beside what is learned
+
+
+def lines(direction: np.ndarray, radius: np.ndarray) -> tuple[list[float | None], list[float | None]]:
+    """The lines u . x + lambda = 0 as one broken line, for u (N, 2) and lambda (N,)."""
+    middle, along = -radius[:, None] * direction, 20 * direction[:, ::-1] * [-1, 1]
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for (x1, y1), (x2, y2) in zip((middle - along).tolist(), (middle + along).tolist(), strict=True):
+        xs += [round(x1, 3), round(x2, 3), None]
+        ys += [round(y1, 3), round(y2, 3), None]
+    return xs, ys
+
+
+def arrays_by_method(table: Table, store: Store, rates: Mapping[str, float]) -> dict[str, Arrays]:
+    """What the runs at these rates have left, by method."""
+    runs = {method: table.finished(method=method, rate=rate) for method, rate in rates.items()}
+    found = {method: store.arrays(each[0]["key"]) for method, each in runs.items() if each}
+    return {method: arrays for method, arrays in found.items() if arrays}
+
+
+def panels(table: Table, store: Store, rates: Mapping[str, float]) -> tuple["go.Figure", dict[str, Arrays]]:
+    """A panel for each method at its rate, and what its run has left."""
+    from plotly.subplots import make_subplots
+
+    found = arrays_by_method(table, store, rates)
+    titles = [f"{method}, rate {rates[method]:g}" for method in found]
+    plot = make_subplots(1, max(1, len(found)), subplot_titles=titles or None, shared_yaxes=True)
+    return plot.update_layout(showlegend=False), found
+
+
+def play(
+    plot: "go.Figure", found: dict[str, Arrays], draw: Callable[[Arrays, int, str], Sequence[Any]]
+) -> None:
+    """Add what moves to each panel, and a frame for each moment that was kept.
+
+    The moments are the same in all panels; one whose training has ended stays as it was.
+    """
+    import plotly.graph_objects as go
+
+    still = len(plot.data)
+    for place, (method, arrays) in enumerate(found.items(), start=1):
+        for trace in draw(arrays, 0, COLOURS[method]):
+            plot.add_trace(trace, row=1, col=place)
+    moving = list(range(still, len(plot.data)))
+    moments = max((arrays["step"] for arrays in found.values()), key=len, default=np.array([]))
+    plot.frames = [
+        go.Frame(
+            name=f"step {step}",
+            traces=moving,
+            data=[
+                trace
+                for method, arrays in found.items()
+                for trace in draw(arrays, min(frame, len(arrays["step"]) - 1), COLOURS[method])
+            ],
+        )
+        for frame, step in enumerate(moments)
+    ]
+
+
+def course(table: Table, store: Store, name: str, title: str, rate: float) -> Figure:
+    """The largest changes over training, all methods at one rate."""
+    import plotly.graph_objects as go
+
+    plot = go.Figure()
+    for method, arrays in arrays_by_method(table, store, dict.fromkeys(METHODS, rate)).items():
+        y = np.rad2deg(arrays[name]) if name == "turned" else arrays[name]
+        plot.add_scatter(x=arrays["course"], y=y, name=method, mode="lines", line_color=COLOURS[method])
+    plot.update_xaxes(title="step of training", type="log").update_yaxes(title=title)
+    alt = (
+        f"Lines of the {title} over training at rate {rate:g}, one a parameterization: lower is more stable."
+    )
+    return Figure(f"{title.capitalize()}, rate {rate:g}", alt, plot)

@@ -1,0 +1,197 @@
+"""How boundaries move and turn at each step of training: the runs of gmp Fig. 2 and 3."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state
+
+from relucid.inspect.boundary import Boundary, boundary
+from relucid.inspect.tracker import change
+from relucid.papers.gmp.problems import BEST_RATES, METHODS, PROBLEMS, network, trials
+from relucid.studies.compare import Comparison, bootstrap
+from relucid.studies.expect import Claim, Derived, Statistic
+from relucid.studies.run import Result
+from relucid.studies.runner import Runner
+from relucid.studies.study import Column, Scale
+from relucid.studies.table import Table
+from relucid.train.ensemble import BETA1, BETA2, Tensors
+
+FRAMES = 60  # moments of training that can be played back, evenly spaced on a logarithmic scale
+COURSE = 400  # points of the course of the largest changes
+# No step of Adam is longer, in learning rates, whatever the gradients (Cauchy and Schwarz); of a single gradient
+# after many zeros it is (1 - BETA1) / sqrt(1 - BETA2), about 3.
+ADAM = (1 - BETA1) / ((1 - BETA2) * (1 - BETA1**2 / BETA2)) ** 0.5
+LARGE = 0.1  # the rate at which gmp Fig. 2c and 3i compare all methods
+SMALL_AND_LARGE = (0.01, LARGE)
+
+
+class Watch:
+    """Sees every step of networks with one hidden layer in training; of the first it keeps frames.
+
+    Args:
+        networks: M of them, before training.
+        method: their parameterization.
+        units: of each.
+        steps: at most so many.
+        probe: inputs (P, n) at which the first network's outputs are kept.
+    """
+
+    def __init__(self, networks: list[nn.Module], method: str, units: int, steps: int, probe: Tensor) -> None:
+        self.first, self.method, self.units, self.probe = deepcopy(networks[0]).eval(), method, units, probe
+        self.wide, self.count = self.first, 0
+        self.moved, self.turned = torch.zeros(2, steps, len(networks), dtype=torch.float64)
+        self.moments = {*np.geomspace(1, steps, FRAMES).round().astype(int).tolist()}
+        self.frames: dict[int, tuple[Boundary, Tensor]] = {}
+        params, buffers = stack_module_state(networks)
+        state = {name: values.detach() for name, values in {**params, **buffers}.items()}
+        self.last = self._boundaries(state, len(networks))
+        self._keep(0, state, self.last)
+
+    def __call__(self, step: int, members: Tensor, state: Tensors) -> None:
+        """Note how far the boundaries of each network have moved and turned in a step, at most."""
+        now = self._boundaries(state, len(members))
+        own = (members.unsqueeze(1) * self.units + torch.arange(self.units)).flatten()
+        before = Boundary(self.last.direction[own], self.last.radius[own])
+        moved, turned = (each.nan_to_num(0).view(-1, self.units).amax(1) for each in change(before, now))
+        self.moved[step - 1, members], self.turned[step - 1, members] = moved, turned
+        self.last.direction[own], self.last.radius[own] = now.direction, now.radius
+        if step in self.moments and members[0] == 0:
+            self._keep(step, state, now)
+
+    def _boundaries(self, state: Tensors, count: int) -> Boundary:
+        """The boundaries of all networks: their hidden layers side by side are that of one wide network."""
+        if count != self.count:
+            self.wide = network(self.method, self.probe.shape[1], self.units * count)
+            self.count = count
+        hidden = {
+            name: values.flatten(0, 1)
+            for name, values in state.items()
+            if name.startswith(("fc1.", "bn1.")) and values.dim() > 1
+        }
+        self.wide.load_state_dict(hidden, strict=False)
+        return boundary(self.wide.get_submodule("fc1"), dict(self.wide.named_children()).get("bn1"))
+
+    def _keep(self, step: int, state: Tensors, now: Boundary) -> None:
+        own = {name: values[0] for name, values in state.items()}
+        with torch.no_grad():
+            outputs = functional_call(self.first, own, (self.probe,)).squeeze(1)
+        frame = Boundary(now.direction[: self.units].clone(), now.radius[: self.units].clone())
+        self.frames[step] = frame, outputs
+
+
+def run(config: dict[str, Any]) -> Result:
+    """Train one parameterization at one rate on all splits, and watch its boundaries."""
+    problem, splits = PROBLEMS[config["data"]], range(config["splits"])
+    found = trials(problem, config["method"], splits, config["stop_on"])
+    first = found.train[0]
+    steps = -(-len(first) // (problem.batch_size or len(first)))  # in an epoch
+    epochs = config["epochs"] or problem.epochs
+    probe = _probe(first.inputs)
+    watch = Watch(found.networks, config["method"], problem.units, epochs * steps, probe)
+    course = found.learn([config["rate"]] * len(splits), epochs, watch)
+    lengths = (course.epochs * steps).tolist()
+    moved, turned = (
+        [each[:length, place].numpy() for place, length in enumerate(lengths)]
+        for each in (watch.moved, watch.turned)
+    )
+    return Result(
+        {
+            "error": found.errors().tolist(),
+            "log2 step": [float(np.log2(each.max())) for each in moved],
+            "turn": [float(np.rad2deg(each.max())) for each in turned],
+            "epochs": course.epochs.tolist(),
+        },
+        arrays={
+            **_frames({step: frame for step, frame in watch.frames.items() if step <= lengths[0]}),
+            **_course(moved[0], turned[0]),
+            "probe": probe.float().numpy(),
+            "inputs": first.inputs.float().numpy(),
+            "targets": first.targets.float().numpy(),
+        },
+    )
+
+
+RUNNER = Runner("gmp/evolution", run)
+
+
+def _probe(inputs: Tensor) -> Tensor:
+    """Points on a line, or on a square, that cover the inputs (N, 1) or (N, 2)."""
+    points = 101 if inputs.shape[1] == 1 else 31
+    low, high = inputs.amin(0), inputs.amax(0)
+    axes = [
+        torch.linspace(float(a), float(b), points, dtype=inputs.dtype) for a, b in zip(low, high, strict=True)
+    ]
+    return torch.cartesian_prod(*axes).view(-1, len(axes))
+
+
+def _frames(frames: dict[int, tuple[Boundary, Tensor]]) -> dict[str, np.ndarray]:
+    """Steps (F,), directions (F, units, n) and radii (F, units) of boundaries, outputs (F, P) at the probe."""
+    boundaries, outputs = zip(*frames.values(), strict=True)
+    return {
+        "step": np.array(list(frames)),
+        "direction": torch.stack([each.direction for each in boundaries]).float().numpy(),
+        "radius": torch.stack([each.radius for each in boundaries]).float().numpy(),
+        "outputs": torch.stack(outputs).float().numpy(),
+    }
+
+
+def _course(moved: np.ndarray, turned: np.ndarray) -> dict[str, np.ndarray]:
+    """The largest changes in `COURSE` stretches of training, and the steps at which these end."""
+    stretches = np.array_split(np.arange(len(moved)), min(COURSE, len(moved)))
+    return {
+        "course": np.array([stretch[-1] + 1 for stretch in stretches]),
+        "moved": np.array([moved[stretch].max() for stretch in stretches]),
+        "turned": np.array([turned[stretch].max() for stretch in stretches]),
+    }
+
+
+SCALES = {
+    "full": Scale({"splits": 10, "epochs": None}, seconds=60),
+    "smoke": Scale({"splits": 2, "epochs": 5}, seconds=1),
+}
+ROWS = {method: {"method": method} for method in METHODS}
+
+
+def columns(what: dict[str, Column]) -> dict[str, Column]:
+    """Each column at either rate."""
+    return {
+        f"{label}, rate {rate:g}": Column(column.metric, {"rate": rate}, digits=column.digits)
+        for label, column in what.items()
+        for rate in SMALL_AND_LARGE
+    }
+
+
+def generalises_best(where: str, error: str) -> Claim:
+    """The claim that GmP has the lowest error: at the paper's rates, and where the others may have either rate."""
+
+    def worst_gain(rates: Mapping[str, Sequence[float]]) -> Statistic:
+        """GmP's mean error less the lowest mean of the others, drawn anew over the networks."""
+
+        def compared(table: Table) -> Comparison | None:
+            def values(method: str, rate: float) -> np.ndarray:
+                return np.array(table.cells[method, f"{error}, rate {rate:g}"].values)
+
+            ours = values("GmP", LARGE)
+            others = [values(method, rate) for method, tried in rates.items() for rate in tried]
+            if any(len(each) != len(ours) or len(each) < 2 for each in others):
+                return None
+            return bootstrap(
+                lambda places: float(ours[places].mean() - min(each[places].mean() for each in others)),
+                len(ours),
+            )
+
+        at = "their rates" if all(len(tried) == 1 for tried in rates.values()) else "the better of both rates"
+        return Statistic(f"GmP less the best of the others at {at}, {error}", compared)
+
+    theirs = {method: (rate,) for method, rate in BEST_RATES.items() if method != "GmP"}
+    either = dict.fromkeys(theirs, SMALL_AND_LARGE)
+    return Claim(
+        f"{where}, generalisation",
+        "GmP generalises best, at a ten times larger rate.",
+        (Derived(worst_gain(theirs), "lower"), Derived(worst_gain(either), "lower")),
+        code=("relucid.papers.gmp.problems.trials",),
+    )

@@ -1,0 +1,81 @@
+"""Parameterizations of VGG-6 and ResNet-50 on photographs: the runs of gmp Tables 1 and 2."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from relucid.data import cifar10, digits, imagenet, imagenet32
+from relucid.models import create
+from relucid.report.figure import PALETTE, Figure
+from relucid.studies.run import Result
+from relucid.studies.runner import Runner
+from relucid.studies.store import Store
+from relucid.studies.study import Published
+from relucid.studies.table import Table
+from relucid.train import Machine, Recipe, fit
+
+LOADERS: dict[str, Any] = {
+    "imagenet": lambda: imagenet(scales=(256, 480)),
+    "imagenet32": imagenet32,
+    "cifar10": cifar10,
+    "digits": digits,
+}
+BEST = "GmP+IMN"
+
+
+def run(config: dict[str, Any], machine: Machine) -> Result:
+    """Train one network; as in the paper, the part that decides when to stop is the one that is reported."""
+    data = LOADERS[config["data"]]()
+    train, test = data.train, data.test
+    if config["images"] is not None:
+        train, test = (
+            part.take(range(count)) for part, count in zip((train, test), config["images"], strict=True)
+        )
+    torch.manual_seed(config["seed"])
+    network = create(
+        f"gmp/{config['backbone']}-{config['design']}",
+        num_classes=data.classes,
+        in_channels=train.batch(torch.tensor([0]))[0].shape[1],
+        width=config["width"],
+        init="glorot",
+    )
+    recipe = Recipe(
+        epochs=config["epochs"],
+        batch_size=config["batch"] * config["times"],
+        lr=config["rate"],
+        weight_decay=config["weight_decay"],
+        patience=5,
+        stop=10,
+        augment=config["augment"],
+    )
+    fitted = fit(network, train, recipe, test, seed=config["seed"], machine=machine)
+    errors = fitted.evaluate(test)
+    return Result({"top1": 100 - errors["error"], "top5": 100 - errors["error5"]}, fitted.history)
+
+
+RUNNER = Runner("gmp/images", run)
+
+
+def published(
+    columns: list[str], rows: dict[str, list[tuple[float, float]]]
+) -> dict[str, dict[str, Published]]:
+    """Figures by row and column."""
+    return {row: dict(zip(columns, figures, strict=True)) for row, figures in rows.items()}
+
+
+def accuracies(table: Table, store: Store, title: str, setting: dict[str, Any]) -> Figure:
+    """Top-5 accuracies over the epochs that all seeds have reached, means over the seeds."""
+    from plotly.subplots import make_subplots
+
+    plot = make_subplots(1, 2, subplot_titles=["training", "validation"], shared_yaxes=True)
+    for colour, (row, config) in zip(PALETTE, table.study.rows.items(), strict=False):
+        outcomes = [store.get(run["key"]) for run in table.finished(**config, **setting)]
+        for place, name in enumerate(("train_error5", "val_error5"), start=1):
+            courses = [outcome.history[name] for outcome in outcomes if outcome and name in outcome.history]
+            means = [100 - float(np.mean(epoch)) for epoch in zip(*courses, strict=False)]
+            look = {"name": row, "legendgroup": row, "showlegend": place == 1, "line_color": colour}
+            plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, **look, row=1, col=place)
+    plot.update_xaxes(title="epoch").update_yaxes(title="top-5 accuracy %", col=1)
+    alt = "Lines of the top-5 accuracy over the epochs, one per parameterization, in training and in validation."
+    return Figure(title, alt, plot)

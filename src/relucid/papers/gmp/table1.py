@@ -1,0 +1,68 @@
+"""gmp Table 1: ResNet-50 on ImageNet under three parameterizations."""
+
+from relucid.papers.gmp.images import BEST, RUNNER, accuracies, published
+from relucid.report.figure import Figure
+from relucid.studies.expect import Claim, Higher
+from relucid.studies.store import Store
+from relucid.studies.study import Column, Scale, Study
+from relucid.studies.table import Table
+
+
+def figures(table: Table, store: Store) -> list[Figure]:
+    """Courses of training."""
+    return [accuracies(table, store, "Course of training", {})]
+
+
+STUDY = Study(
+    name="gmp/resnet50",
+    title="Validation accuracy (%) of ResNet-50 on ImageNet",
+    run=RUNNER,
+    rows={"WN+MBN": {"design": "wn-mbn"}, "BN": {"design": "bn"}, "GmP+IMN": {"design": "gmp-imn"}},
+    columns={f"top-{k}": Column(f"top{k}", best="highest") for k in (1, 5)},
+    config={
+        "backbone": "resnet50",
+        "rate": 0.1,
+        "weight_decay": 1e-4,
+        "times": 1,
+        "augment": ["flip", "color"],
+    },
+    scales={
+        "full": Scale(
+            {"data": "imagenet", "images": None, "width": 1, "batch": 256, "epochs": 90},
+        ),
+        "smoke": Scale(
+            {"data": "digits", "images": [64, 32], "width": 1 / 16, "batch": 32, "epochs": 1, "augment": []},
+            {"seed": [0]},
+            seconds=5,
+        ),
+    },
+    published=published(
+        ["top-1", "top-5"],
+        {
+            "WN+MBN": [(72.58, 0.16), (90.77, 0.12)],
+            "BN": [(73.63, 0.09), (91.11, 0.05)],
+            "GmP+IMN": [(75.57, 0.12), (92.68, 0.11)],
+        },
+    ),
+    source="gmp Table 1",
+    claims=(
+        Claim(
+            "Table 1",
+            "ResNet-50 on ImageNet: GmP+IMN is more accurate than BN and WN+MBN.",
+            (Higher(BEST, than=("BN", "WN+MBN"), columns=("top-1", "top-5")),),
+            code=("relucid.papers.gmp.images.run",),
+            tests=(
+                "models/test_published.py::"
+                "test_resnet50_under_gmp_and_imn_is_bare_before_additions_and_has_no_norm_on_skips",
+            ),
+        ),
+    ),
+    figures=figures,
+    protocol=(
+        "The recipe, for machines with GPUs and ImageNet: SGD with momentum 0.9, rate 0.1 cut to a tenth "
+        "after 5 epochs without a better top-1 accuracy, ended after 10 or at epoch 90, batches of 256, "
+        "weight decay 0.0001 (that of the source the paper follows; GmP's angles are spared), the shorter "
+        "side resized to 256-480, random squares of 224, flips and colours; the centre square is validated. "
+        "The part that decides when to stop is the one that is reported."
+    ),
+)

@@ -1,0 +1,235 @@
+"""Ours: how many opposite filters of a trained network can share one before it errs more, against pruning."""
+
+import copy
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from relucid.convert import capture, fuse, to_crelu
+from relucid.convert.refit import refit
+from relucid.data import Split
+from relucid.models import create
+from relucid.papers.crelu.images import pictures
+from relucid.report.figure import Figure
+from relucid.studies.expect import Claim, Lower
+from relucid.studies.run import Result
+from relucid.studies.runner import Runner
+from relucid.studies.store import Store
+from relucid.studies.study import Column, Scale, Study
+from relucid.studies.table import Table
+from relucid.train import Fitted, Machine, Recipe, fit
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+LAYERS = tuple(f"conv{number}" for number in range(1, 7))
+OPPOSITE = 2**0.5  # as far as that from opposite, filters are orthogonal
+MERGE, MERGE_DATA, PRUNE, PRUNE_DATA = "merge", "merge, refitted", "pruning", "pruning, refitted"
+Counts = Mapping[str, int]
+
+
+def run(config: dict[str, Any], machine: Machine) -> Result:
+    """Train a network, take more and more filters from it, and test each time."""
+    data = pictures(config["data"], config["train"], config["test"], config["seed"])
+    torch.manual_seed(config["seed"])
+    channels = data.train.inputs.shape[1]
+    net = create(
+        "vgg6", norm="batch", num_classes=data.classes or 0, in_channels=channels, width=config["width"]
+    )
+    recipe = Recipe(epochs=config["epochs"], lr=0.1, steps=(0.5, 0.75), weight_decay=5e-4, augment=("flip",))
+    fitted = fit(net, data.train, recipe, seed=config["seed"], machine=machine)
+    images = fitted.moments.normalize(data.train.inputs[: config["images"]])
+    plain = fuse(fitted.network.cpu().eval(), images[:2]).model
+    return Result(_curve(config["method"], plain, images, fitted, data.test), fitted.history)
+
+
+def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Split) -> dict[str, float]:
+    """The test error and the number of parameters at every share of the pairs."""
+    example, batches = images[:2], list(images.split(64)) if method in (MERGE_DATA, PRUNE_DATA) else None
+    whole = to_crelu(net, example, LAYERS, "merge", tolerance=OPPOSITE, budget=torch.inf).model
+    pairs = sum(_fewer(net, whole).values())
+    metrics = {"pairs": float(pairs)}
+    for share in SHARES:
+        merged = to_crelu(
+            net,
+            example,
+            LAYERS,
+            "merge",
+            tolerance=OPPOSITE,
+            budget=torch.inf,
+            pairs=round(share * pairs),
+            data=batches if method == MERGE_DATA else None,
+        ).model
+        if method in (PRUNE, PRUNE_DATA):
+            counts = _fewer(net, merged)
+            less, parameters = pruned(net, counts, example, batches), _parameters_left(net, counts)
+        else:
+            less, parameters = merged, sum(parameter.numel() for parameter in merged.parameters())
+        tested = Fitted(less, fitted.moments, {}, fitted.loss, torch.device("cpu")).evaluate(test)
+        metrics |= {f"error at {share}": tested["error"], f"parameters at {share}": parameters}
+    return metrics
+
+
+def _fewer(net: nn.Module, less: nn.Module) -> Counts:
+    """How many filters each layer has lost."""
+    return {name: _filters(net, name) - _filters(less, name) for name in LAYERS}
+
+
+def _filters(net: nn.Module, name: str) -> int:
+    return len(_convolution(net, name).weight)
+
+
+def _convolution(net: nn.Module, name: str) -> nn.Conv2d:
+    layer = net.get_submodule(name)
+    assert isinstance(layer, nn.Conv2d)
+    return layer
+
+
+def pruned(net: nn.Module, counts: Counts, example: Tensor, data: list[Tensor] | None) -> nn.Module:
+    """The network without the shortest filters of each layer, which are set to zero; refitted where there are data.
+
+    Args:
+        net: a chain of convolutions ``LAYERS`` and an output layer.
+        counts: how many filters of each.
+        example: an input.
+        data: batches on which every layer but the first is fitted to what it computed before.
+    """
+    before, after = capture(net, example), capture(copy.deepcopy(net), example)
+    lengths = {name: _convolution(net, name).weight.detach().flatten(1).norm(dim=1) for name in LAYERS}
+    gone = {name: lengths[name].argsort()[: counts[name]] for name in LAYERS}
+
+    def prune() -> None:
+        for name, filters in gone.items():
+            layer = _convolution(after, name)
+            layer.weight.data[filters] = 0
+            assert layer.bias is not None
+            layer.bias.data[filters] = 0
+
+    prune()
+    readers = [node for node in after.graph.nodes if node.target in (*LAYERS[1:], "fc7")]
+    for reader in readers if data is not None and any(counts.values()) else ():
+        refit(before, after, [reader], data or [], {})
+        prune()  # what is gone must not come back
+    return after
+
+
+def _parameters_left(net: nn.Module, counts: Counts) -> int:
+    """The number of parameters once pruned filters, and the weights that read them, are taken out."""
+    total = sum(parameter.numel() for parameter in net.parameters())
+    for name, following in pairwise((*LAYERS, "fc7")):
+        layer, reader = _convolution(net, name), net.get_submodule(following).weight
+        assert isinstance(reader, Tensor)
+        total -= counts[name] * (layer.weight[0].numel() + 1)
+        kept = len(reader) - counts.get(following, 0)
+        total -= counts[name] * kept * reader[0, 0].numel()
+    return total
+
+
+RUNNER = Runner("merge", run)
+
+
+def remark(table: Table) -> str:
+    """What the whole network errs on, what is left with all pairs gone, and errors at equal parameters."""
+    whole = table.cells[MERGE, label(0.0)].mean or 0.0
+    rises = {row: (table.cells[row, label(1.0)].mean or 0.0) - whole for row in table.study.rows}
+    ends = ", ".join(f"{row} {rise:+.1f}" for row, rise in rises.items())
+    return (
+        f"The whole network errs on {whole:.1f}%; with all pairs gone, points more: {ends}. "
+        f"{_at_equal_parameters(table)}"
+    )
+
+
+def _at_equal_parameters(table: Table) -> str:
+    """Merging half of the pairs against pruning, between whose shares is interpolated, with as many parameters left."""
+
+    def means(name: str, method: str) -> list[float]:
+        found = [run["metrics"] for run in table.runs if run["config"]["method"] == method]
+        return [sum(each[f"{name} at {share}"] for each in found) / len(found) for share in SHARES]
+
+    said = []
+    for merged, cut in (MERGE, PRUNE), (MERGE_DATA, PRUNE_DATA):
+        left = means("parameters", merged)[SHARES.index(0.5)]
+        pruned_error = np.interp(left, means("parameters", cut)[::-1], means("error", cut)[::-1])
+        said.append(
+            f"{left:,.0f}: {merged} {table.cells[merged, label(0.5)].mean:.1f}%, {cut} {pruned_error:.1f}%"
+        )
+    return f"At equal parameters, {'; '.join(said)}."
+
+
+def label(share: float) -> str:
+    """What the column of a share is called."""
+    return f"{share:.0%} of pairs"
+
+
+def figures(table: Table, store: Store) -> list[Figure]:
+    """The test error over the parameters that are left, one line per method."""
+    import plotly.graph_objects as go
+
+    plot = go.Figure()
+    for row in table.study.rows:
+        metrics = [run["metrics"] for run in table.behind(row)]
+        if metrics:
+            x, y = (
+                [float(np.mean([each[f"{name} at {share}"] for each in metrics])) for share in SHARES]
+                for name in ("parameters", "error")
+            )
+            plot.add_scatter(x=x, y=y, name=row, mode="lines+markers")
+    plot.update_xaxes(title="parameters", autorange="reversed").update_yaxes(title="test error %")
+    alt = f"Lines of the error over the number of parameters left, one for each of: {', '.join(table.study.rows)}."
+    return [Figure("Error against parameters", alt, plot)]
+
+
+STUDIES = (
+    Study(
+        name="merge",
+        title="Test error in percent of a VGG-6 on CIFAR-10 whose opposite filters share one, or are pruned",
+        run=RUNNER,
+        rows={method: {"method": method} for method in (MERGE, MERGE_DATA, PRUNE, PRUNE_DATA)},
+        columns={label(share): Column(f"error at {share}") for share in SHARES},
+        scales={
+            "full": Scale(
+                {"data": "cifar10", "width": 1, "train": None, "test": None, "epochs": 100, "images": 1024}
+            ),
+            "small": Scale(
+                {
+                    "data": "cifar10",
+                    "width": 0.125,
+                    "train": 5000,
+                    "test": 5000,
+                    "epochs": 5,
+                    "images": 128,
+                },
+                seconds=60,
+            ),
+            "smoke": Scale(
+                {"data": "digits", "width": 0.0625, "train": 100, "test": 20, "epochs": 1, "images": 16},
+                {"seed": [0]},
+                seconds=4,
+            ),
+        },
+        paired=True,
+        claims=(
+            Claim(
+                "merging opposite filters",
+                "Merging a quarter or half of the opposite pairs costs less than pruning as many filters.",
+                tuple(
+                    Lower(merged, than=cut, columns=(label(0.25), label(0.5)))
+                    for merged, cut in ((MERGE, PRUNE), (MERGE_DATA, PRUNE_DATA))
+                ),
+                remark=remark,
+                code=("relucid.convert.to_crelu",),
+                tests=("convert/test_merge.py::test_exact_pairs_share_a_filter_and_outputs_stay_the_same",),
+            ),
+        ),
+        figures=figures,
+        protocol=(
+            "Pairs: the matching of filters with negative cosine, most opposite first; at 100% nearly half of all "
+            "filters are gone. Pruning takes as many of each layer, the shortest ones, and saves more parameters, for "
+            "a merged filter is still read twice. Refitted: the layers that follow are fitted to what they computed "
+            "before by least squares on training images; no further training. Batch norm is folded first. Small: an "
+            "eighth of the width, 5000 training images, 5 epochs, 128 images to refit on."
+        ),
+    ),
+)

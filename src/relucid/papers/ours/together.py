@@ -1,0 +1,156 @@
+"""Ours: CReLU, geometric weights and heavy ball in one network, and each alone. Does the gain add up?"""
+
+import math
+from statistics import fmean
+from typing import Any
+
+from relucid.data import holdout
+from relucid.papers.structure.images import AUGMENT, RECIPE, build, load, parameters
+from relucid.report.courses import training
+from relucid.studies.expect import Claim, Derived, Lower, Quantity, Samples
+from relucid.studies.run import Result
+from relucid.studies.runner import Runner
+from relucid.studies.study import Column, Scale, Study
+from relucid.studies.table import Table
+from relucid.train import Machine, Recipe, fit
+
+CRELU, GEOMETRIC, HEAVY_BALL = (
+    {"activation": "crelu"},
+    {"weights": "geometric", "norm": "input_mean"},
+    {"propagation": "heavy_ball"},
+)
+# A block of c channels has 18 c^2 weights, with CReLU inside 27 c^2: so many channels make as many weights.
+NARROWER = math.sqrt(2 / 3)
+NONE, ALL = "none: ReLU, standard weights, batch norm, residual", "all three"
+SINGLE: dict[str, dict[str, Any]] = {
+    "CReLU": {"design": CRELU, "channels": NARROWER},
+    "geometric weights, input mean norm": {"design": GEOMETRIC},
+    "heavy ball": {"design": HEAVY_BALL},
+}
+ERROR = "test error %"
+MARGIN = 1.0  # point of test error
+
+
+def run(config: dict[str, Any], machine: Machine) -> Result:
+    """Train one network; its error on the held-out part, by which the rate is chosen, and on the test set."""
+    data = load(config)
+    backbone = config["residual"]
+    backbone = backbone | {"width": backbone["width"] * config["channels"]}
+    network = build({**config, "residual": backbone}, data)
+    rest, held = holdout(data.train, config["share"], config["seed"])
+    recipe = Recipe(**config["recipe"], lr=config["lr"])
+    fitted = fit(network, rest, recipe, held, seed=config["seed"], machine=machine)
+    metrics = {
+        "error": fitted.evaluate(data.test)["error"],
+        "val_error": fitted.history["val_error"][-1],
+        "parameters": parameters(network),
+    }
+    return Result(metrics, fitted.history)
+
+
+RUNNER = Runner("together", run)
+
+
+def shortfall(table: Table) -> Samples:
+    """By how much the joint gain falls short of the sum of the single ones, seed by seed."""
+    errors = {row: table.cells[row, ERROR].samples for row in table.study.rows}
+    seeds = errors[NONE].keys()
+    if any(each.keys() != seeds for each in errors.values()):
+        return {}
+    return {
+        seed: sum(errors[NONE][seed] - errors[row][seed] for row in SINGLE)
+        - (errors[NONE][seed] - errors[ALL][seed])
+        for seed in seeds
+    }
+
+
+def rates(table: Table) -> str:
+    """Held-out and test error of every row at every rate, so that a choice between nearly equal rates can be seen."""
+    said = []
+    for row, config in table.study.rows.items():
+        tried: dict[float, list[dict[str, float]]] = {}
+        for run in table.finished(**config):
+            tried.setdefault(run["config"]["lr"], []).append(run["metrics"])
+        listed = ", ".join(
+            f"{rate:g}: {fmean(each['val_error'] for each in found):.2f} / {fmean(each['error'] for each in found):.2f}"
+            for rate, found in sorted(tried.items())
+        )
+        said.append(f"{row} ({listed})")
+    return f"Held-out and test error at each rate: {'; '.join(said)}."
+
+
+STUDY = Study(
+    name="together",
+    title="CReLU, geometric weights and heavy ball: each alone and all together in one residual network on CIFAR-10",
+    run=RUNNER,
+    rows={
+        NONE: {"design": {}},
+        **SINGLE,
+        ALL: {"design": {**CRELU, **GEOMETRIC, **HEAVY_BALL}, "channels": NARROWER},
+    },
+    columns={
+        ERROR: Column("error"),
+        "parameters": Column("parameters", best=None, digits=0),
+    },
+    scales={
+        "full": Scale({"residual": {"depth": 56, "width": 1.0}}, seconds=80_000),
+        "small": Scale(
+            {
+                "images": 5000,
+                "pool": 2,
+                "residual": {"depth": 14, "width": 0.5},
+                "recipe": {"epochs": 10},
+            },
+            {"lr": [0.03, 0.1], "seed": range(3)},
+            seconds=30,
+        ),
+        "smoke": Scale(
+            {
+                "data": "digits",
+                "images": 100,
+                "residual": {"depth": 8, "width": 0.25},
+                "recipe": {"epochs": 1, "augment": []},
+            },
+            {"lr": [0.03, 0.1], "seed": [0, 1]},
+            seconds=1,
+        ),
+    },
+    config={
+        "data": "cifar10",
+        "family": "residual",
+        "residual": {"name": "resnet_cifar"},
+        "channels": 1.0,
+        "share": 0.1,
+        "recipe": {name: value for name, value in RECIPE.items() if name != "lr"} | {"augment": AUGMENT},
+    },
+    choose={"lr": [0.01, 0.03, 0.1, 0.3]},
+    protocol=(
+        "One backbone, one budget: the same images and epochs, and channels chosen so that the number of parameters is "
+        "about the same. Learning rate chosen for each row on a tenth of the training images, held out; the test set "
+        "plays no part in it. Full scale: ResNet-56 on CIFAR-10 for 300 epochs. Small scale: ResNet-14 of half the "
+        "width, 10 epochs, the first 5,000 images averaged over 2x2 pixels, learning rates 0.03 and 0.1."
+    ),
+    baseline=NONE,
+    paired=True,
+    claims=(
+        Claim(
+            "each choice, and all three",
+            "CReLU, geometric weights and heavy ball each lower the error, and so do all three together.",
+            (Lower((*SINGLE, ALL), than=NONE, columns=ERROR),),
+            remark=rates,
+            code=("relucid.models.create",),
+        ),
+        Claim(
+            "gains add up",
+            f"The joint gain of all three falls short of the sum of their gains by less than {MARGIN:g} point.",
+            (
+                Derived(
+                    Quantity("sum of single gains less joint gain", shortfall), "not worse", margin=MARGIN
+                ),
+            ),
+            code=("relucid.papers.ours.together.shortfall",),
+        ),
+    ),
+    figures=training,
+)
+STUDIES = (STUDY,)

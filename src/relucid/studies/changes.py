@@ -1,0 +1,60 @@
+"""Runs that were made by other code than the study's of today: counted only if the user says so."""
+
+import json
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from relucid.studies.plan import Run
+from relucid.studies.store import Store
+
+Changed = Literal["refuse", "keep", "rerun"]
+
+
+class ChangedError(ValueError):
+    """The code of a study has changed since some of its runs were made."""
+
+
+def outdated(runs: Sequence[Run], store: Store) -> dict[str, Run]:
+    """The recorded run that a planned one takes the place of, by the key of the latter.
+
+    They differ in nothing but the code of the user's function. A `Runner` with a version of its own is not asked
+    about: whoever raises the version has said that what was recorded does not count.
+    """
+    own = [run for run in runs if isinstance(run.version, str)]
+    recorded = [run for name in {run.runner for run in own} for run in store.runs(name)]
+    former = {_what(run): run for run in recorded if store.state(run.key) != "failed"}
+    return {run.key: former[_what(run)] for run in own if _what(run) in former and not store.state(run.key)}
+
+
+def settle(runs: Sequence[Run], store: Store, changed: Changed = "refuse") -> None:
+    """Refuse to go on where code has changed, unless it is said what is to become of the runs made before.
+
+    Args:
+        runs: what is to be done.
+        store: what was done.
+        changed: "keep" counts the latest outcomes of the old code as outcomes of the new one, marked by `kept` in
+            their environments; "rerun" leaves them alone. Nothing is ever deleted.
+    """
+    if changed not in get_args(Changed):
+        raise ValueError(f"changed is {changed!r}; it must be one of {', '.join(get_args(Changed))}")
+    found = {} if changed == "rerun" else outdated(runs, store)
+    if found and changed == "refuse":
+        raise ChangedError(f"{said(found)}: --keep to count them anyway, --rerun to run them anew")
+    for run in runs:
+        if run.key in found:
+            store.keep(found[run.key], run)
+
+
+def said(found: dict[str, Run]) -> str:
+    """What has changed, in words.
+
+    >>> said({"key": Run("my_study:run", {}, "source 1234")})
+    'the code of my_study:run has changed since 1 run was made'
+    """
+    names = " and ".join(sorted({run.runner for run in found.values()}))
+    count = "1 run was" if len(found) == 1 else f"{len(found)} runs were"
+    return f"the code of {names} has changed since {count} made"
+
+
+def _what(run: Run) -> tuple[str, str]:
+    return run.runner, json.dumps(run.config, sort_keys=True)

@@ -1,0 +1,269 @@
+"""Whether A differs from B: the only code in the project that judges a difference.
+
+A comparison is an effect with its 95% interval, the probability of as much by chance, and the *detectable* difference:
+the smallest one that this design, with this noise, would find at 5% in four trials of five.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import fmean, stdev
+from typing import Literal
+
+import numpy as np
+
+LEVEL = 0.05  # of significance, two-sided
+POWER = 0.8  # with which a detectable difference is found
+DRAWS = 2000  # of a bootstrap
+
+Outcome = Literal["holds", "holds the other way round", "not told apart", "cannot be told at this scale"]
+HOLDS: Outcome = "holds"
+REVERSED: Outcome = "holds the other way round"
+UNTOLD: Outcome = "not told apart"
+UNABLE: Outcome = "cannot be told at this scale"
+
+
+@dataclass(frozen=True)
+class Known:
+    """A mean that was published: with its standard error, and of how many values nobody knows."""
+
+    mean: float
+    error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What A less B comes to.
+
+    Args:
+        effect: the mean of A less that of B.
+        low: lower end of the 95% interval of the effect.
+        high: its upper end.
+        p: probability of so large an effect by chance, two-sided.
+        n: number of values (of pairs, where they are paired).
+        detectable: the smallest difference that would be found at 5% with 80% power.
+        error: standard error of the effect.
+        freedom: degrees of freedom of that error.
+        test: how it was judged, in words.
+    """
+
+    effect: float
+    low: float
+    high: float
+    p: float
+    n: int
+    detectable: float
+    error: float
+    freedom: float
+    test: str
+
+    def __str__(self) -> str:
+        return f"{number(self.effect)} [{number(self.low)}, {number(self.high)}], p = {self.p:.2g}"
+
+
+def compare(
+    a: Sequence[float], b: Sequence[float] | float | Known, *, paired: bool = False
+) -> Comparison | None:
+    """A less B, by a t-test: paired, of one sample against a number, or Welch's. None of fewer than two values.
+
+    Args:
+        a: values (n,).
+        b: values (m,), m = n where they are paired; a number; or a published mean.
+        paired: the values of a place belong together: the same data, the same seed.
+
+    >>> found = compare([1.0, 2.0, 3.0], [2.5, 3.4, 4.6], paired=True)
+    >>> print(found, "; detectable:", round(found.detectable, 2))
+    -1.50 [-1.75, -1.25], p = 0.0015 ; detectable: 0.33
+    """
+    if isinstance(b, int | float):
+        b = Known(b)
+    if isinstance(b, Known):
+        return _of_one_sample(
+            a, b, "t-test against a number" if not b.error else "t-test against a published mean"
+        )
+    if paired:
+        if len(a) != len(b):
+            raise ValueError(f"paired values come in pairs, not {len(a)} and {len(b)}")
+        return _of_one_sample([x - y for x, y in zip(a, b, strict=True)], Known(0.0), "paired t-test")
+    if min(len(a), len(b)) < 2:
+        return None
+    errors = [stdev(each) / math.sqrt(len(each)) for each in (a, b)]
+    return _judged(fmean(a) - fmean(b), errors, (len(a) - 1, len(b) - 1), len(a) + len(b), "Welch's t-test")
+
+
+def _of_one_sample(values: Sequence[float], known: Known, test: str) -> Comparison | None:
+    if len(values) < 2:
+        return None
+    error = stdev(values) / math.sqrt(len(values))
+    return _judged(
+        fmean(values) - known.mean, (error, known.error), (len(values) - 1, math.inf), len(values), test
+    )
+
+
+def _judged(
+    effect: float, errors: Sequence[float], freedoms: Sequence[float], n: int, test: str
+) -> Comparison:
+    """A t-test with the degrees of freedom of Welch and Satterthwaite."""
+    from scipy.special import stdtr, stdtrit
+
+    variance = sum(error**2 for error in errors)
+    if variance == 0:
+        return Comparison(effect, effect, effect, float(effect == 0), n, 0.0, 0.0, math.inf, test)
+    spread = sum(error**4 / freedom for error, freedom in zip(errors, freedoms, strict=True))
+    freedom = variance**2 / spread if spread else math.inf
+    error = math.sqrt(variance)
+    half = error * float(stdtrit(freedom, 1 - LEVEL / 2))
+    p = float(2 * stdtr(freedom, -abs(effect) / error))
+    detectable = error * detectable_errors(freedom)
+    return Comparison(effect, effect - half, effect + half, p, n, detectable, error, freedom, test)
+
+
+def detectable_errors(freedom: float) -> float:
+    """How many standard errors a difference must be to be found at 5% with 80% power, by a t-test.
+
+    >>> round(detectable_errors(math.inf), 2), round(detectable_errors(4), 2)
+    (2.8, 3.76)
+    """
+    return _detectable_errors(round(freedom, 2))
+
+
+@lru_cache
+def _detectable_errors(freedom: float) -> float:
+    from scipy.optimize import brentq
+    from scipy.special import chdtri, ndtr, stdtrit
+
+    critical = float(stdtrit(freedom, 1 - LEVEL / 2))
+    # The test's error varies as a chi distribution does; its quantiles stand for the distribution.
+    places = (np.arange(4000) + 0.5) / 4000
+    errors = np.sqrt(chdtri(freedom, 1 - places) / freedom) if math.isfinite(freedom) else np.ones(1)
+
+    def missing(shift: float) -> float:
+        found = ndtr(shift - critical * errors) + ndtr(-shift - critical * errors)
+        return float(found.mean()) - POWER
+
+    return float(brentq(missing, 0, 10 * critical))
+
+
+def compare_shares(a: Sequence[float], b: Sequence[float]) -> Comparison | None:
+    """A less B where every value is 0 or 100 (per cent): Fisher's exact test, and Newcombe's interval.
+
+    >>> print(compare_shares([100, 100, 100, 100, 100], [0, 0, 0, 0, 0]))
+    100 [38.6, 100], p = 0.0079
+    """
+    from scipy.stats import binomtest, fisher_exact
+
+    if not a or not b:
+        return None
+    if not {*a, *b} <= {0.0, 100.0}:
+        raise ValueError("shares are compared of values that are 0 or 100 each")
+    counts = [(sum(value > 0 for value in each), len(each)) for each in (a, b)]
+    (one, n), (other, m) = counts
+    (low1, high1), (low2, high2) = (
+        binomtest(count, of).proportion_ci(1 - LEVEL, "wilson") for count, of in counts
+    )
+    effect = one / n - other / m
+    low = effect - math.hypot(one / n - low1, high2 - other / m)
+    high = effect + math.hypot(high1 - one / n, other / m - low2)
+    p = float(fisher_exact([[one, n - one], [other, m - other]]).pvalue)
+    error = 100 * math.sqrt(sum((k / of) * (1 - k / of) / of for k, of in counts))
+    detectable = 100 * _detectable_share(other / m, n, m)
+    return Comparison(
+        100 * effect, 100 * low, 100 * high, p, n + m, detectable, error, math.inf, "Fisher's exact test"
+    )
+
+
+@lru_cache
+def _detectable_share(share: float, n: int, m: int) -> float:
+    """The least difference from `share` of m that Fisher's test finds in n; infinite where none is found."""
+    from scipy.stats import binom, fisher_exact
+
+    found = np.array(
+        [[fisher_exact([[i, n - i], [j, m - j]]).pvalue < LEVEL for j in range(m + 1)] for i in range(n + 1)]
+    )
+    theirs = binom.pmf(range(m + 1), m, share)
+    for step in range(1, 101):
+        for other in (share - step / 100, share + step / 100):
+            if 0 <= other <= 1 and binom.pmf(range(n + 1), n, other) @ found @ theirs >= POWER:
+                return step / 100
+    return math.inf
+
+
+def bootstrap(statistic: Callable[[np.ndarray], float], n: int, seed: int = 0) -> Comparison:
+    """What a statistic of n paired repetitions comes to, and how it varies when they are drawn anew.
+
+    Args:
+        statistic: of places (n,), drawn with replacement; 0 means no difference.
+        n: number of repetitions.
+        seed: of the draws.
+    """
+    effect = statistic(np.arange(n))
+    generator = np.random.default_rng(seed)
+    draws = np.array([statistic(generator.integers(n, size=n)) for _ in range(DRAWS)])
+    low, high = np.quantile(draws, [LEVEL / 2, 1 - LEVEL / 2])
+    below, above = float((draws <= 0).mean()), float((draws >= 0).mean())
+    error = float(draws.std(ddof=1))
+    p = max(min(1.0, 2 * min(below, above)), 1 / DRAWS)
+    detectable = error * detectable_errors(math.inf)
+    return Comparison(
+        effect, float(low), float(high), p, n, detectable, error, math.inf, "bootstrap over repetitions"
+    )
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Probabilities that allow for how many comparisons are made, by Holm's method.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    adjusted, running = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=lambda place: ps[place])):
+        running = max(running, min(1.0, (len(ps) - rank) * ps[place]))
+        adjusted[place] = running
+    return adjusted
+
+
+def one_sided(found: Comparison, margin: float) -> tuple[float, float]:
+    """The probabilities, by chance, of an effect so far below and so far above a margin.
+
+    >>> below, above = one_sided(compare([1.0, 1.1, 0.9], 1.0), margin=0.5)
+    >>> round(below, 3), round(above, 3)
+    (0.007, 0.993)
+    """
+    from scipy.special import stdtr
+
+    if found.error == 0:
+        return float(found.effect >= margin), float(found.effect <= margin)
+    below = float(stdtr(found.freedom, (found.effect - margin) / found.error))
+    return below, 1 - below
+
+
+def decide(found: Comparison, p: float, *, expected: int, allowed: float | None) -> Outcome:
+    """What a comparison says of a claim.
+
+    Args:
+        found: the comparison.
+        p: its probability, adjusted for the other comparisons of the claim.
+        expected: the sign of the effect that is claimed.
+        allowed: the size of the published effect: a design that can only detect larger ones cannot tell. None where
+            nothing was published.
+    """
+    able = allowed is None or found.detectable <= allowed
+    right = found.effect * expected > 0
+    if p < LEVEL and right:
+        return HOLDS
+    if not able:  # a scale that could not have shown the effect does not speak against it
+        return UNABLE
+    return REVERSED if p < LEVEL else UNTOLD
+
+
+def number(value: float) -> str:
+    """A number in three digits or more, without an exponent where it is of ordinary size.
+
+    >>> number(-0.01234), number(123.4), number(1234567.0), number(0.5)
+    ('-0.0123', '123', '1234567', '0.500')
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    size = math.floor(math.log10(abs(value)))
+    return f"{value:.{min(max(2 - size, 0), 6)}f}" if size >= -6 else f"{value:.2e}"

@@ -1,0 +1,394 @@
+"""What a claim expects of a table, as objects; and what became of it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from relucid.studies.compare import (
+    HOLDS,
+    LEVEL,
+    REVERSED,
+    UNABLE,
+    UNTOLD,
+    Comparison,
+    Outcome,
+    compare,
+    compare_shares,
+    decide,
+    holm,
+    number,
+    one_sided,
+)
+
+if TYPE_CHECKING:
+    from relucid.studies.table import Table
+
+Names = str | tuple[str, ...]
+Samples = Mapping[str, float]
+Relation = Literal["lower", "higher", "equal", "near", "not worse"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cell of the table."""
+
+    row: str
+    column: str
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something else that a table tells: a slope, an interaction.
+
+    Args:
+        label: what it is, in words.
+        sample: its value by repetition, from a table; empty where runs are missing.
+    """
+
+    label: str
+    sample: "Callable[[Table], Samples]"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A difference that is compared as a whole: `compare` takes the table and says what it comes to."""
+
+    label: str
+    compare: "Callable[[Table], Comparison | None]"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One comparison: A against B."""
+
+    a: Place | Quantity | Statistic
+    b: Place | Quantity | float
+    relation: Relation
+    paired: bool | None = None
+    margin: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """What is compared, in words."""
+        if isinstance(self.a, Statistic):
+            return self.a.label
+        if isinstance(self.a, Place) and isinstance(self.b, Place):
+            if self.a.row == self.b.row:
+                return f"{self.a.row}: {self.a.column} less {self.b.column}"
+            return f"{self.a.row} less {self.b.row}, {self.a.column}"
+        a = self.a.label if isinstance(self.a, Quantity) else f"{self.a.row}, {self.a.column}"
+        if isinstance(self.b, float):
+            return f"{a} less {self.b:g}" if self.b else a
+        return f"{a} less {self.b.label if isinstance(self.b, Quantity) else self.b.column}"
+
+
+class Expectation(Protocol):
+    """Anything that says what a table should look like, as single comparisons."""
+
+    def comparisons(self) -> Iterator[Expected]:
+        """All that it compares."""
+        ...
+
+
+def _names(names: Names) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    """Rows whose cells are lower or higher than those of other rows, of another column, or than a number.
+
+    Args:
+        rows: one or several.
+        than: rows, or a number.
+        columns: those in which they are compared.
+        than_column: instead of other rows, another column of the same row.
+        paired: compare repetition by repetition; the study's by default.
+    """
+
+    rows: Names
+    than: Names | float | None = None
+    columns: Names = ()
+    than_column: str | None = None
+    paired: bool | None = None
+
+    def _pairs(self) -> Iterator[tuple[Place, Place | float]]:
+        for row in _names(self.rows):
+            for column in _names(self.columns):
+                if self.than_column is not None:
+                    yield Place(row, column), Place(row, self.than_column)
+                elif isinstance(self.than, int | float):
+                    yield Place(row, column), float(self.than)
+                elif self.than is not None:
+                    for other in _names(self.than):
+                        yield Place(row, column), Place(other, column)
+
+
+class Lower(_Ordered):
+    """The rows' cells are lower.
+
+    >>> [each.label for each in Lower("GmP", than=("SP", "WN"), columns="Boston").comparisons()]
+    ['GmP less SP, Boston', 'GmP less WN, Boston']
+    """
+
+    def comparisons(self) -> Iterator[Expected]:
+        """One comparison for each row, each it is compared with, and column."""
+        return (Expected(a, b, "lower", self.paired) for a, b in self._pairs())
+
+
+class Higher(_Ordered):
+    """The rows' cells are higher."""
+
+    def comparisons(self) -> Iterator[Expected]:
+        """One comparison for each row, each it is compared with, and column."""
+        return (Expected(a, b, "higher", self.paired) for a, b in self._pairs())
+
+
+@dataclass(frozen=True)
+class NotWorse(_Ordered):
+    """The rows' cells are above the others' by less than a margin: as good, by one-sided tests on either side of it."""
+
+    margin: float = 0.0
+
+    def comparisons(self) -> Iterator[Expected]:
+        """One comparison for each row, each it is compared with, and column."""
+        return (Expected(a, b, "not worse", self.paired, self.margin) for a, b in self._pairs())
+
+
+@dataclass(frozen=True)
+class Equal:
+    """A cell that is exactly a number, in the digits that its column shows: a count."""
+
+    row: str
+    column: str
+    value: float
+
+    def comparisons(self) -> Iterator[Expected]:
+        """The one comparison."""
+        yield Expected(Place(self.row, self.column), self.value, "equal")
+
+
+@dataclass(frozen=True)
+class Near:
+    """Cells whose mean is within a margin of a number, by one-sided tests on either side."""
+
+    rows: Names
+    columns: Names
+    value: float
+    margin: float
+
+    def comparisons(self) -> Iterator[Expected]:
+        """One comparison for each row and column."""
+        for row in _names(self.rows):
+            for column in _names(self.columns):
+                yield Expected(Place(row, column), self.value, "near", margin=self.margin)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A quantity, or a statistic as a whole, that is lower, higher or not worse than another or a number."""
+
+    a: Quantity | Statistic
+    relation: Literal["lower", "higher", "not worse"]
+    than: Quantity | float = 0.0
+    paired: bool | None = None
+    margin: float = 0.0
+
+    def comparisons(self) -> Iterator[Expected]:
+        """The one comparison."""
+        yield Expected(self.a, self.than, self.relation, self.paired, self.margin)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the ledger: what is claimed, what it expects of a table, and what a reader must know besides.
+
+    Args:
+        where: in the paper: "Table 1".
+        says: the claim, in a sentence.
+        expect: comparisons in the table of the study that has this claim; none where it only shows.
+        caveat: a function of the table: why a state must not be taken at its word, "" where it may.
+        remark: a function of the table: figures that belong to it, in a sentence or two, without a judgement.
+        holds: False where tests show that the claim does not hold.
+        erratum: where the paper is wrong or silent, and what holds.
+        note: what a reader should know otherwise.
+        code: importable names.
+        tests: file::function, below tests/.
+    """
+
+    where: str
+    says: str
+    expect: tuple[Expectation, ...] = ()
+    caveat: "Callable[[Table], str] | None" = None
+    remark: "Callable[[Table], str] | None" = None
+    holds: bool = True
+    erratum: str = ""
+    note: str = ""
+    code: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+
+    def comparisons(self) -> list[Expected]:
+        """All that it compares."""
+        return [each for expectation in self.expect for each in expectation.comparisons()]
+
+    @property
+    def of_cells(self) -> bool:
+        """Whether all that it compares are cells, so that the places it names are all that it needs."""
+        return bool(self.expect) and all(isinstance(each.a, Place) for each in self.comparisons())
+
+    def places(self) -> Iterator[Place]:
+        """The cells that it names."""
+        for each in self.comparisons():
+            yield from (side for side in (each.a, each.b) if isinstance(side, Place))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A comparison and what came of it.
+
+    Args:
+        expected: what was compared.
+        found: what it came to, None if there is too little to compare.
+        p: adjusted for the comparisons of the same claim (Holm).
+        outcome: in words.
+        published: the published effect.
+        level: of B here, and of B in the paper: effects at different scales are compared as shares of it.
+    """
+
+    expected: Expected
+    found: Comparison | None
+    p: float | None
+    outcome: Outcome
+    published: float | None = None
+    level: tuple[float, float] | None = None
+
+    @property
+    def relative(self) -> tuple[float, float, float] | None:
+        """Effect and its interval as shares of B's level."""
+        if self.found is None or self.level is None or self.level[0] <= 0:
+            return None
+        return (
+            self.found.effect / self.level[0],
+            self.found.low / self.level[0],
+            self.found.high / self.level[0],
+        )
+
+    @property
+    def relative_published(self) -> float | None:
+        """The published effect as a share of the published level."""
+        if self.published is None or self.level is None or self.level[1] <= 0:
+            return None
+        return self.published / self.level[1]
+
+    def __str__(self) -> str:
+        if self.found is None:
+            return f"{self.expected.label}: too few values to compare"
+        parts = [f"{number(self.found.effect)} [{number(self.found.low)}, {number(self.found.high)}]"]
+        if self.p is not None and self.expected.relation != "equal":
+            parts.append(f"p = {self.p:.2g}")
+        if self.outcome in (UNTOLD, UNABLE):
+            parts.append(f"detectable {number(self.found.detectable)}")
+        if self.published is not None:
+            parts.append(f"published {number(self.published)}")
+        return f"{self.expected.label}: {', '.join(parts)}: {self.outcome}"
+
+
+def judge(table: "Table", claim: Claim) -> list[Judged]:
+    """What came of every comparison of a claim, allowing for their number."""
+    found = [_compared(table, each) for each in claim.comparisons()]
+    told = [place for place, each in enumerate(found) if each.p is not None]
+    adjusted = dict(zip(told, holm([found[place].p or 0.0 for place in told]), strict=True))
+    return [
+        replace(each, p=adjusted[place], outcome=_outcome(table, each, adjusted[place]))
+        if place in adjusted
+        else each
+        for place, each in enumerate(found)
+    ]
+
+
+def _compared(table: "Table", expected: Expected) -> Judged:
+    """A comparison before it is adjusted for the others."""
+    if expected.relation == "equal":
+        return _exact(table, expected)
+    found = _comparison(table, expected)
+    published, level = _published(table, expected), _level(table, expected)
+    if found is None:
+        return Judged(expected, None, None, UNABLE, published, level)
+    p = found.p
+    if expected.relation == "not worse":
+        p = min(1.0, 2 * min(one_sided(found, expected.margin)))
+    elif expected.relation == "near":
+        p = max(one_sided(found, expected.margin)[0], one_sided(found, -expected.margin)[1])
+    return Judged(expected, found, p, UNTOLD, published, level)
+
+
+def _comparison(table: "Table", expected: Expected) -> Comparison | None:
+    a, b = expected.a, expected.b
+    if isinstance(a, Statistic):
+        return a.compare(table)
+    ours = _samples(table, a)
+    if isinstance(b, float):
+        return compare([*ours.values()], b)
+    theirs = _samples(table, b)
+    if isinstance(a, Place) and table.study.columns[a.column].summary == "share":
+        return compare_shares([*ours.values()], [*theirs.values()])
+    paired = table.study.paired if expected.paired is None else expected.paired
+    if not paired:
+        return compare([*ours.values()], [*theirs.values()])
+    if ours.keys() != theirs.keys():
+        return None  # a repetition diverged, or has not been run: what is left would not be a fair sample
+    return compare([*ours.values()], [theirs[each] for each in ours], paired=True)
+
+
+def _samples(table: "Table", side: Place | Quantity) -> Samples:
+    return table.cells[side.row, side.column].samples if isinstance(side, Place) else side.sample(table)
+
+
+def _exact(table: "Table", expected: Expected) -> Judged:
+    """A count against a number, in the digits that are shown."""
+    assert isinstance(expected.a, Place)
+    assert isinstance(expected.b, float)
+    cell = table.cells[expected.a.row, expected.a.column]
+    if cell.mean is None:
+        return Judged(expected, None, None, UNABLE)
+    effect = round(cell.mean, table.study.columns[expected.a.column].digits) - expected.b
+    found = Comparison(effect, effect, effect, float(effect == 0), len(cell.values), 0.0, 0.0, 0.0, "exact")
+    return Judged(expected, found, None, HOLDS if effect == 0 else REVERSED)
+
+
+def _outcome(table: "Table", judged: Judged, p: float) -> Outcome:
+    assert judged.found is not None
+    found, relation = judged.found, judged.expected.relation
+    allowed = None if judged.published is None else abs(judged.published)
+    if table.scale != "full":
+        if allowed is None:  # nothing says how large an effect this smaller scale should have found
+            allowed = 0.0 if p >= LEVEL else None
+        elif judged.level is not None:
+            allowed *= judged.level[0] / judged.level[1]  # the same share of the level that there is here
+    if relation == "near":
+        far = min(abs(found.low), abs(found.high)) > judged.expected.margin and found.low * found.high > 0
+        return HOLDS if p < LEVEL else REVERSED if far else UNTOLD
+    if relation == "not worse":
+        if p >= LEVEL:
+            return UNTOLD if found.detectable <= judged.expected.margin else UNABLE
+        return HOLDS if found.effect < judged.expected.margin else REVERSED
+    return decide(found, p, expected=1 if relation == "higher" else -1, allowed=allowed)
+
+
+def _published(table: "Table", expected: Expected) -> float | None:
+    """The published effect, where both sides were published."""
+    if not isinstance(expected.a, Place) or not isinstance(expected.b, Place):
+        return None
+    a, b = (table.cells[each.row, each.column].published[0] for each in (expected.a, expected.b))
+    return None if a is None or b is None else a - b
+
+
+def _level(table: "Table", expected: Expected) -> tuple[float, float] | None:
+    """B's mean here and in the paper."""
+    if not isinstance(expected.b, Place):
+        return None
+    cell = table.cells[expected.b.row, expected.b.column]
+    here, there = cell.mean, cell.published[0]
+    if not here:
+        return None
+    return here, there if there else here

@@ -1,0 +1,155 @@
+"""The ledger: every claim of the papers, how it stands, and what checks it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from relucid.studies.compare import HOLDS, REVERSED, UNABLE, UNTOLD
+from relucid.studies.expect import Claim, Judged
+from relucid.studies.study import Study
+
+if TYPE_CHECKING:
+    from relucid.studies.table import Table
+
+LONG = 3600.0  # seconds per run beyond which the ledger does not expect a study to be run on a processor
+STATES = {
+    "reproduced": "every comparison that the claim makes holds beyond chance",
+    "reproduced in part": "some comparisons hold beyond chance, and fewer hold the other way round",
+    "contradicted": "every comparison holds the other way round beyond chance, or tests show the opposite",
+    "contradicted in part": "some comparisons hold the other way round, and no more of them hold",
+    "not told apart": "run with enough power to show the published effect, and no difference beyond chance",
+    "cannot be told at this scale": "run, but too small to find an effect of the published size",
+    "shown": "run and drawn; nothing is compared",
+    "ready to run": "not run yet",
+    "needs a GPU": "ready to run at the paper's scale, which takes days on a processor",
+    "proved by test": "tests check it on random inputs, or against a reference written out",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim and how it stands.
+
+    Args:
+        paper: "crelu", "gmp", "structure" or "ours".
+        claim: what is claimed.
+        state: one of `STATES`.
+        study: the study that checks it, None where tests do.
+        table: its recorded results, None where there are none.
+        judged: what came of its comparisons.
+        caveat: why the state must not be taken at its word.
+        remark: figures that belong to it.
+    """
+
+    paper: str
+    claim: Claim
+    state: str
+    study: Study | None = None
+    table: "Table | None" = None
+    judged: Sequence[Judged] = ()
+    caveat: str = ""
+    remark: str = ""
+
+    @property
+    def stands(self) -> str:
+        """The state, with its caveat and at which scale."""
+        word = self.state
+        if self.table and self.table.scale != "full":
+            scale = f"{self.table.scale} scale"
+            word = word.replace("this scale", scale) if "this scale" in word else f"{word} at {scale}"
+        return word + (f"; but {self.caveat}" if self.caveat else "")
+
+    @property
+    def empirical(self) -> bool:
+        """Whether a study checks it, rather than a test."""
+        return self.study is not None
+
+
+def entries(
+    papers: Mapping[str, Sequence[Study]],
+    statements: Mapping[str, Sequence[Claim]],
+    tables: Iterable["Table"],
+) -> list[Entry]:
+    """Every claim with its state.
+
+    Args:
+        papers: the studies of each paper.
+        statements: the claims of each paper that no study covers.
+        tables: what has been recorded, at any scale.
+    """
+    recorded: dict[str, list[Table]] = {}
+    for table in tables:
+        recorded.setdefault(table.study.name, []).append(table)
+    found = [
+        entry(paper, study, claim, best(study, recorded.get(study.name, [])))
+        for paper, studies in papers.items()
+        for study in studies
+        for claim in study.claims
+    ]
+    for paper, claims in statements.items():
+        found += [
+            Entry(paper, claim, "proved by test" if claim.holds else "contradicted") for claim in claims
+        ]
+    return found
+
+
+def best(study: Study, tables: Sequence["Table"]) -> "Table | None":
+    """The complete table at the largest scale, but for smoke; the largest incomplete one where none is complete."""
+    usable = [table for table in tables if table.scale != "smoke"]
+    for among in ([table for table in usable if table.complete], usable):
+        by_scale = {table.scale: table for table in among}
+        for scale in study.scales:
+            if scale in by_scale:
+                return by_scale[scale]
+    return None
+
+
+def entry(paper: str, study: Study, claim: Claim, table: "Table | None") -> Entry:
+    """A claim that a study checks, and its state."""
+    if table is None:
+        scale = study.scales[study.default_scale]
+        long = scale.seconds is None or scale.seconds > LONG
+        return Entry(paper, claim, "needs a GPU" if long else "ready to run", study)
+    judged = table.judged.get(claim.where, [])
+    filled = all(cell.samples for cell in table.cells.values())
+    caveat, remark = (say(table) if say and filled else "" for say in (claim.caveat, claim.remark))
+    return Entry(paper, claim, state(judged), study, table, judged, caveat, remark)
+
+
+def state(judged: Sequence[Judged]) -> str:
+    """How a claim stands by what came of its comparisons.
+
+    >>> state([])
+    'shown'
+    """
+    counts = Counter(each.outcome for each in judged)
+    if not judged:
+        return "shown"
+    if counts[HOLDS] == counts.total():
+        return "reproduced"
+    if counts[REVERSED] == counts.total():
+        return "contradicted"
+    if counts[HOLDS] > counts[REVERSED]:
+        return "reproduced in part"
+    if counts[REVERSED]:
+        return "contradicted in part"
+    return "not told apart" if counts[UNTOLD] == counts.total() else "cannot be told at this scale"
+
+
+def counted(judged: Sequence[Judged]) -> str:
+    """How many comparisons came out how: "of 7 comparisons 4 hold, 3 not told apart"."""
+    counts = Counter(each.outcome for each in judged)
+    words = {HOLDS: "hold", REVERSED: REVERSED.replace("holds", "hold"), UNTOLD: UNTOLD, UNABLE: UNABLE}
+    listed = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
+    return f"of {len(judged)} comparisons {listed}" if len(judged) > 1 else ""
+
+
+def sentence(entry: Entry) -> str:
+    """What came of a claim: its state, every comparison with effect and interval, and what belongs to it."""
+    parts = [f"{entry.claim.where}: {entry.stands}"]
+    if len(entry.judged) > 1:
+        parts.append(f" ({counted(entry.judged)})")
+    if entry.judged:
+        parts.append(". " + "; ".join(map(str, entry.judged)))
+    return "".join(parts) + "." + (f" {entry.remark}" if entry.remark else "")

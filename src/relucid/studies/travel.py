@@ -1,0 +1,199 @@
+"""Results that travel: out of a store into a file, and from files and other stores into one."""
+
+import base64
+import binascii
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, get_args
+
+from relucid.studies.arrays import unpacked
+from relucid.studies.migrations import by_runner
+from relucid.studies.plan import Run
+from relucid.studies.store import LIMIT, Outcome, State, Store
+from relucid.studies.table import Table
+
+SMALL = 2**18  # bytes of a packed array that goes into a file; larger ones stay in the store and are named
+VOTED = 2**14  # the same for what votes are made of, where their errors are in the file
+LARGEST = 2**28  # bytes of a file that is read
+
+
+class Brought(NamedTuple):
+    """A run from elsewhere, its arrays packed."""
+
+    run: Run
+    outcome: Outcome
+    arrays: Mapping[str, bytes]
+
+
+@dataclass
+class Imported:
+    """What came of an import: how many runs were added, how many were there, and which contradict what was."""
+
+    added: int = 0
+    there: int = 0
+    conflicts: list[str] = field(default_factory=list)
+
+
+def exported(table: Table, store: Store) -> dict[str, Any]:
+    """A table and all that is behind it, for a file that `bring` reads: arrays too, of up to 256 kB packed.
+
+    A run names larger ones in `left_out`. In a study with votes their errors are in the file, and the outputs they
+    are made of only up to 16 kB.
+    """
+    votes = any(column.summary == "vote" for column in table.study.columns.values())
+    limits = {"outputs": VOTED, "targets": VOTED} if votes else {}
+    found = table.to_dict()
+    found["runs"] = [
+        {**run, **_exported_arrays(store.packed_arrays(run["key"]), limits)} for run in found["runs"]
+    ]
+    return found
+
+
+def _exported_arrays(arrays: Mapping[str, bytes], limits: Mapping[str, int]) -> dict[str, Any]:
+    small = {name: data for name, data in arrays.items() if len(data) <= limits.get(name, SMALL)}
+    fields: dict[str, Any] = {}
+    if small:
+        fields["arrays"] = {name: base64.b64encode(data).decode() for name, data in small.items()}
+    if left_out := sorted(arrays.keys() - small.keys()):
+        fields["left_out"] = left_out
+    return fields
+
+
+def bring(source: str | Path, store: Store) -> Imported:
+    """Put the runs of a file of results or of another store into a store.
+
+    Nothing is overwritten. A run that is there with the same outcome is left alone, but for arrays it lacks; one
+    with another outcome stays as it is and is named in `conflicts`.
+    """
+    source, imported = Path(source), Imported()
+    with _opened(source) as (runs, votes):
+        for run, outcome, arrays in runs:
+            if outcome.state == "failed" and store.state(run.key):
+                imported.there += 1
+            elif store.put_packed(run, outcome, arrays):
+                imported.added += 1
+            elif _same(store.get(run.key), outcome):
+                imported.there += 1
+                store.complete(run, outcome.history, arrays)
+            else:
+                imported.conflicts.append(f"{run.key[:8]} {run.canonical}")
+        for keys, error in votes:
+            store.put_vote(keys, error)
+    return imported
+
+
+def _same(here: Outcome | None, there: Outcome) -> bool:
+    return here is not None and (here.state, here.metrics) == (there.state, there.metrics)
+
+
+Votes = list[tuple[list[str], float]]
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[tuple[Iterator[Brought], Votes]]:
+    """The runs and the votes of a file or a store."""
+    if not source.exists():
+        raise ValueError(f"there is no {source}: name a file of results or the directory of a store")
+    if source.is_dir():
+        with _copied(source) as store:
+            yield _runs_of_store(store), store.votes()
+    else:
+        recorded = _parsed(source)
+        with _faults_named(source):
+            votes = [
+                (list(map(str, each["runs"])), float(each["error"])) for each in recorded.get("votes", [])
+            ]
+            runs = [_brought(record) for record in recorded["runs"]]
+        yield iter(runs), votes
+
+
+@contextmanager
+def _copied(source: Path) -> Iterator[Store]:
+    """A copy of a store: what it is copied from is neither written to nor brought up to date."""
+    path = source / "results.sqlite"
+    if not path.is_file():
+        raise ValueError(f"{source} is no store: it has no results.sqlite")
+    with TemporaryDirectory() as directory:
+        try:
+            with (
+                closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as original,
+                closing(sqlite3.connect(Path(directory) / "results.sqlite")) as copy,
+            ):
+                original.backup(copy)
+        except sqlite3.Error as error:
+            raise ValueError(f"{path} cannot be read ({error}): it is damaged or not a store") from error
+        with closing(Store(directory)) as store:
+            yield store
+
+
+def _runs_of_store(store: Store) -> Iterator[Brought]:
+    for run in store.runs():
+        outcome = store.get(run.key)
+        if outcome is not None:
+            yield Brought(run, outcome, store.packed_arrays(run.key))
+
+
+def _parsed(source: Path) -> dict[str, Any]:
+    advice = "it must be a file that `relucid show STUDY --format json` has written"
+    if source.stat().st_size > LARGEST:
+        raise ValueError(f"{source} has {source.stat().st_size} bytes; at most {LARGEST} are read")
+    try:
+        recorded = json.loads(source.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{source} is no JSON ({error}): {advice}") from error
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("runs"), list):
+        raise ValueError(f"{source} has no runs: {advice}")
+    return recorded
+
+
+@contextmanager
+def _faults_named(source: Path) -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
+        what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{source} cannot be imported: {what}") from error
+
+
+def _brought(record: Mapping[str, Any]) -> Brought:
+    """A run from a file, checked: its key must be that of its configuration."""
+    names = "runner" if "runner" in record else "function"
+    text = json.dumps(
+        {name: record[name] for name in ("config", names, "version")}, sort_keys=True, separators=(",", ":")
+    )
+    if record["key"] != hashlib.sha256(text.encode()).hexdigest():
+        raise ValueError(f"run {str(record['key'])[:8]} has another key than its configuration gives")
+    found = json.loads(text if names == "runner" else by_runner(text))
+    run = Run(found["runner"], found["config"], found["version"])
+    if record["state"] not in get_args(State):
+        raise ValueError(f"run {run.key[:8]} is {record['state']!r}; it must be {', '.join(get_args(State))}")
+    outcome = Outcome(
+        record["state"],
+        {str(name): _numbers(values) for name, values in record["metrics"].items()},
+        {str(name): list(_numbers(values)) for name, values in record.get("history", {}).items()},
+        error=None if record["error"] is None else str(record["error"]),
+        environment=dict(record["environment"]),
+        started=str(record["started"]),
+        seconds=float(record["seconds"]),
+    )
+    return Brought(run, outcome, {name: _array(data) for name, data in record.get("arrays", {}).items()})
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_numbers(each) for each in value]
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise ValueError(f"{value!r} stands in the place of a number")
+
+
+def _array(text: str) -> bytes:
+    data = base64.b64decode(text, validate=True)
+    unpacked(data, LIMIT)
+    return data

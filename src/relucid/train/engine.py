@@ -1,0 +1,114 @@
+"""How a network's steps are computed: the memory layout of its images, and compilation."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+MemoryFormat = Literal["channels_last", "contiguous"]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How steps are computed; results differ by rounding only, and repeat bit for bit with the same engine.
+
+    Args:
+        memory_format: "channels_last" keeps the channels of a pixel together, "contiguous" the pixels of a channel.
+        compile: compile the network with `torch.compile`, which takes a C++ compiler and a minute or two.
+    """
+
+    memory_format: MemoryFormat = "channels_last"
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        if self.memory_format not in get_args(MemoryFormat):
+            known = " or ".join(get_args(MemoryFormat))
+            raise ValueError(f"memory_format={self.memory_format!r} must be {known}")
+
+    def arrange(self, images: Tensor) -> Tensor:
+        """The images (N, C, H, W) in the engine's memory format; anything else is left as it is."""
+        last = self.memory_format == "channels_last" and images.dim() == 4
+        return images.contiguous(memory_format=torch.channels_last) if last else images
+
+    def compiled(self, network: nn.Module) -> nn.Module:
+        """The network, compiled if the engine says so; its parameters are the network's own."""
+        if not self.compile:
+            return network
+        options: dict[str, Any] = {"fallback_random": True}  # dropout draws the numbers it draws otherwise
+        return cast(nn.Module, torch.compile(network, dynamic=False, options=options))
+
+    @contextmanager
+    def holding(self, network: nn.Module) -> Iterator[None]:
+        """The network's own weights in the engine's memory format, and contiguous again afterwards."""
+        if self.memory_format == "contiguous":
+            yield
+            return
+        lay_out(network, torch.channels_last)
+        try:
+            yield
+        finally:
+            lay_out(network, torch.contiguous_format)
+
+
+CONTIGUOUS = Engine("contiguous")
+
+
+def lay_out(network: nn.Module, memory_format: torch.memory_format) -> nn.Module:
+    """The network, whose 4-D parameters and buffers now have this memory format."""
+    changed: nn.Module = cast(Any, network).to(memory_format=memory_format)  # torch declares no such argument
+    return changed
+
+
+def suited(engine: Engine, network: nn.Module, images: Tensor) -> Engine:
+    """The engine, or its contiguous counterpart where channels-last gains nothing or does not work.
+
+    It gains nothing without convolutions. It does not work in networks that call `view` on images in that format,
+    and not safely in a convolution that oneDNN gets wrong. A step of a copy of the network tells.
+
+    Args:
+        engine: the one asked for.
+        network: as it is before training.
+        images: two examples as the network takes them.
+    """
+    if engine.memory_format == "channels_last" and not _takes_channels_last(network, images):
+        return Engine("contiguous", engine.compile)
+    return engine
+
+
+def _takes_channels_last(network: nn.Module, images: Tensor) -> bool:
+    if images.dim() != 4:
+        return False
+    with torch.random.fork_rng(devices=[]):
+        try:
+            copy = lay_out(deepcopy(network).train(), torch.channels_last)
+            with _Convolutions() as seen:
+                outputs = copy(Engine().arrange(images))
+            if not seen.count or seen.unsafe:
+                return False
+            outputs.sum().backward()
+        except Exception:  # if it is not the layout's fault, training raises it again
+            return False
+    return True
+
+
+class _Convolutions(TorchDispatchMode):
+    """Counts 2-D convolutions and notes an unsafe one."""
+
+    count, unsafe = 0, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.convolution.default and args[1].dim() == 4:
+            self.count += 1
+            self.unsafe |= _is_unsafe(weight=args[1], stride=args[3])
+        return func(*args, **(kwargs or {}))
+
+
+def _is_unsafe(weight: Tensor, stride: list[int]) -> bool:
+    # The gradient of a strided 1x1 convolution's weight is written past the end of its buffer where the input is
+    # channels-last and has fewer channels than a vector register of AVX2 has numbers (oneDNN issue 6035).
+    return tuple(weight.shape[2:]) == (1, 1) and max(stride) > 1 and weight.shape[1] < 8

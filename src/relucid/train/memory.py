@@ -1,0 +1,25 @@
+"""Keep freed memory in the process instead of returning it to the system."""
+
+import ctypes
+import os
+
+SETTING = "RELUCID_ALLOCATOR"
+# Parameters of glibc's mallopt, from malloc.h, and the largest values that it accepts.
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+LARGEST_INT, LARGEST_MMAP_THRESHOLD = 2**31 - 1, 32 << 20
+
+
+def keep_memory() -> bool:
+    """Have this process reuse the memory it frees, and return whether it does; once set, it stays so.
+
+    A step of training frees its activations and asks for as many bytes again in the next one. By default glibc
+    returns large blocks to the system at once, and a fresh page costs more than the arithmetic on it. `fit` and
+    `ensemble` call this; the environment variable ``RELUCID_ALLOCATOR=default`` leaves the allocator as it is. It does
+    nothing where the C library is not glibc.
+    """
+    if os.environ.get(SETTING) == "default":
+        return False
+    if os.name != "posix" or not hasattr(library := ctypes.CDLL(None), "gnu_get_libc_version"):
+        return False
+    mallopt = library.mallopt
+    return bool(mallopt(TRIM_THRESHOLD, LARGEST_INT) and mallopt(MMAP_THRESHOLD, LARGEST_MMAP_THRESHOLD))

@@ -1,0 +1,75 @@
+"""Sides of boundaries, for every activation that has them."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from relucid.inspect import activity, examine
+from relucid.inspect.activity import ActivityCounter
+
+
+@given(st.permutations([0, 1, 2, 3]), st.integers(0, 3), st.sampled_from([1, 7, 1 << 18]))
+def test_counts_do_not_depend_on_the_layout_in_memory_or_on_blocks(order, dim, block):
+    values = torch.randn(3, 5, 4, 6).permute(order)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(activity, "BLOCK", block)
+        counter = ActivityCounter(values.shape[dim])
+        counter.planes = torch.ones(2, values.shape[dim])
+        counter.count(values, dim, inputs=3)
+    found, rows = counter.result(), values.movedim(dim, 0).flatten(1).double()
+    torch.testing.assert_close(found.active, (rows > 0).double().mean(1))
+    torch.testing.assert_close(found.inactive, (rows < 0).double().mean(1))
+    torch.testing.assert_close(found.distance, rows.abs().mean(1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.nearest, rows.abs().amin(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_counts_are_exact_in_every_precision(dtype):
+    values = torch.randn(2, 100_000).to(dtype)
+    counter = ActivityCounter(2)
+    counter.update(values)
+    assert torch.equal(counter.result().active, (values > 0).double().mean(1))
+
+
+def switching(module, biases):
+    """Six units on 64 inputs of standard deviation 1, with these biases."""
+    net = nn.Sequential(nn.Linear(3, len(biases)), module)
+    net[0].weight.data = nn.functional.normalize(torch.randn(len(biases), 3), dim=1)
+    net[0].bias.data = torch.tensor(biases)
+    return net
+
+
+@pytest.mark.parametrize("module", [nn.LeakyReLU(), nn.PReLU(3), nn.RReLU()], ids=repr)
+def test_units_that_leak_are_never_dead_but_may_have_one_phase_only(module):
+    net, x = switching(module, [-100.0, 0.0, 100.0]), torch.randn(64, 3)
+    found = examine(net, x)
+    (finding,) = found.findings
+    assert (finding.kind, finding.evidence["units"], finding.suggestion) == ("one phase", [0, 2], None)
+    torch.testing.assert_close(found["0"].activity.active, (net[0](x) > 0).double().mean(0))
+    assert found["0"].boundary.radius.tolist() == pytest.approx([-100.0, 0.0, 100.0])
+    assert found["0"].pairing["0"].others == 2
+
+
+@pytest.mark.parametrize("module, low, high", [(nn.ReLU6(), 0.0, 6.0), (nn.Hardtanh(), -1.0, 1.0)], ids=str)
+def test_clipped_units_are_dead_on_either_side_and_linear_between(module, low, high):
+    middle = (low + high) / 2
+    net, x = switching(module, [-100.0, 100.0, middle]), torch.randn(64, 3)
+    net[0].weight.data[2] *= 1e-3
+    activity = examine(net, x)["0"].activity
+    values = net[0](x)
+    torch.testing.assert_close(activity.active, (values > low).double().mean(0))
+    torch.testing.assert_close(activity.saturated, (values > high).double().mean(0))
+    assert activity.dead.tolist() == [True, True, False]
+    assert activity.always_on.tolist() == [False, False, True]
+
+
+def test_the_boundary_of_a_clipped_unit_is_where_its_slope_changes_first():
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Hardtanh(-2.0, 2.0)).eval()
+    net[1].weight.data.uniform_(-2, 2)
+    net[1].bias.data.normal_()
+    x = torch.randn(50, 3)
+    found = examine(net, x)["0"].boundary
+    distance = found.distance(x)
+    assert ((distance > 0) == (net[:2](x) > -2)).all()

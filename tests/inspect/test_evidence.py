@@ -1,0 +1,64 @@
+"""Claims only with evidence: intervals, and the least sample that "never" may be said on."""
+
+import pytest
+import torch
+from scipy.stats import binomtest
+from torch import nn
+
+from relucid.inspect import examine
+from relucid.inspect.evidence import NEEDED, Sample, interval
+
+
+@pytest.mark.parametrize("count", [1, 35, 1000])
+def test_intervals_are_those_of_wilson(count):
+    hits = torch.arange(0, count + 1, max(1, count // 7))
+    low, high = interval(hits / count, count)
+    for i, k in enumerate(hits.tolist()):
+        expected = binomtest(k, count).proportion_ci(method="wilson")
+        assert (float(low[i]), float(high[i])) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+def test_never_is_said_where_the_interval_of_a_rate_of_0_ends_below_10_percent():
+    assert float(interval(torch.zeros(()), NEEDED)[1]) < 0.1 < float(interval(torch.zeros(()), NEEDED - 1)[1])
+    assert Sample(NEEDED, NEEDED).enough
+    assert not Sample(NEEDED - 1, 10**6).enough  # positions are no images
+
+
+def test_images_and_positions_are_told_apart():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5), nn.ReLU())
+    found = examine(net, torch.randn(64, 3, 8, 8))
+    assert [str(layer.activity.sample) for layer in found.layers] == ["64 images x 36 positions", "64 inputs"]
+
+
+def test_sequences_count_as_inputs():
+    net = nn.Sequential(nn.Linear(6, 5), nn.ReLU())
+    found = examine(net, torch.randn(3, 2, 6), torch.randn(40, 7, 6))
+    assert str(found["0"].activity.sample) == "40 inputs x 7 positions"
+
+
+@pytest.mark.parametrize("inputs", [1, 8, NEEDED - 1])
+def test_no_unit_is_called_dead_or_always_on_on_a_handful_of_inputs(inputs):
+    net = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU())
+    net[0].bias.data[:16], net[0].bias.data[16:] = -100.0, 100.0
+    found = examine(net, torch.randn(inputs, 3, 8, 8))
+    assert not found.findings
+    assert "dead" not in found.rows()[0]
+    assert f"too few to tell which units are dead; {NEEDED} inputs would do" in found.summary()
+
+
+def test_rates_come_with_intervals():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    found = examine(net, torch.randn(100, 3))["0"].activity
+    low, high = interval(found.active, 100)
+    entry = found.to_dict()
+    assert entry["active_low"] == pytest.approx(low.tolist())
+    assert entry["active_high"] == pytest.approx(high.tolist())
+    assert (low <= found.active).all()
+    assert (found.active <= high).all()
+
+
+def test_nan_inside_the_network_is_said_and_no_unit_is_called_dead_for_it():
+    net = nn.Sequential(nn.Linear(3, 16), nn.ReLU())
+    net[0].bias.data[:] = torch.nan
+    (finding,) = examine(net, torch.randn(64, 3), measures=["activity"]).findings
+    assert finding.sentence == "0: 16 of 16 units are given nan or infinity on 64 inputs"

@@ -1,0 +1,92 @@
+"""The contract that every measurement keeps, those of others too."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from relucid.inspect import MEASURES, Finding, Gauge, Measurement, examine
+
+
+@pytest.fixture(scope="module")
+def found():
+    net = nn.Sequential(
+        *(
+            nn.Conv2d(1, 6, 3),
+            nn.BatchNorm2d(6),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(6 * 36, 4),
+            nn.LeakyReLU(),
+        ),
+    )
+    images = torch.randn(40, 1, 8, 8)
+    labels = torch.arange(40) % 3
+    return examine(net, images[:2], [(images, labels)], measures=MEASURES)
+
+
+@pytest.mark.parametrize("name", sorted(MEASURES))
+def test_every_measurement_says_and_stores_what_it_found(found, name):
+    measured = [layer.measured[name] for layer in found.layers if name in layer.measured]
+    assert measured or name == "phase_correlation"  # for which there must be a CReLU
+    for each in measured:
+        assert each.summary()
+        json.dumps(each.to_dict(), allow_nan=False)
+        assert each.row().keys() <= each.columns.keys()
+        assert all(figure.data for figure in each.figures().values())
+
+
+@dataclass(frozen=True)
+class Peak(Measurement):
+    """The largest value of each unit."""
+
+    columns = {"peak": "the largest value"}  # noqa: RUF012
+
+    largest: torch.Tensor
+
+    @classmethod
+    def measure(cls, layer, network):
+        return PeakGauge()
+
+    def summary(self):
+        return f"at most {float(self.largest.max()):.3g}"
+
+    def row(self):
+        return {"peak": f"{float(self.largest.max()):.1f}"}
+
+    def figures(self):
+        import plotly.graph_objects as go
+
+        return {"peaks": go.Figure(go.Bar(y=self.largest.tolist()))}
+
+    def findings(self, layer):
+        yield Finding(layer.layer, "peak", self.summary(), {"units": [int(self.largest.argmax())]})
+
+
+class PeakGauge(Gauge):
+    """Keeps the running maximum."""
+
+    def __init__(self):
+        self.largest = torch.tensor(-torch.inf)
+
+    def see(self, seen):
+        self.largest = torch.maximum(self.largest, seen.by_unit.amax(1))
+
+    def result(self):
+        return Peak(self.largest)
+
+
+def test_a_measurement_of_anyone_is_in_the_table_the_findings_the_figures_and_the_json(monkeypatch):
+    monkeypatch.setitem(MEASURES, "peak", Peak)
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    data = torch.randn(100, 3)
+    found = examine(net, data[:1], data, measures=["peak"])
+    largest = net[0](data).amax(0).detach()
+    torch.testing.assert_close(found["0"].measured["peak"].largest, largest)
+    assert found.columns()["peak"] == "the largest value"
+    assert found.rows()[0]["peak"] == f"{float(largest.max()):.1f}"
+    assert [finding.evidence for finding in found.findings] == [{"units": [int(largest.argmax())]}]
+    assert list(found.figures()) == ["0: peaks"]
+    assert found.to_dict()["layers"][0]["peak"]["largest"] == pytest.approx(largest.tolist())

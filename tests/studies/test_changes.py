@@ -1,0 +1,173 @@
+"""A study whose code has changed never mixes old numbers with new ones."""
+
+import pytest
+
+from relucid.studies import ChangedError, Column, Runner, Store, Study, find, run, table
+from relucid.studies.source import version_of
+
+FILE = """
+import math
+import helpers
+from relucid.studies import Column, Study
+
+FACTOR = 1
+ROWS = {"a": {"x": 1}, "b": {"x": 2}}
+
+def scaled(x):
+    return FACTOR * x
+
+def verdict(table):
+    return "fine"
+
+def run(config):
+    '''What a run does.'''
+    return {"value": scaled(config["x"]) + helpers.shift()}
+
+study = Study("s", "", run, rows=ROWS, columns={"value": Column("value")}, repeat={"seed": range(2)}, verdict=verdict)
+"""
+HELPERS = "def shift():\n    return 0\n"
+
+
+@pytest.fixture
+def load(tmp_path):
+    """A function that writes the study's file, with something replaced in it, and loads it."""
+
+    def load(old="", new="", helpers=HELPERS):
+        assert old in FILE
+        (tmp_path / "changing.py").write_text(FILE.replace(old, new, 1) if old else FILE)
+        (tmp_path / "helpers.py").write_text(helpers)
+        return find(str(tmp_path / "changing.py"))
+
+    return load
+
+
+def values(study, store):
+    return {row: cell.values for (row, _), cell in table(study, store=store).cells.items()}
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("FACTOR * x", "FACTOR * x + 1"),
+        ("FACTOR = 1", "FACTOR = 3"),
+        ('config["x"]) +', 'config["x"]) + 5 +'),
+        ("import math\n", "import math\nmath.tau = 6\n"),
+    ],
+)
+def test_what_a_function_reads_is_part_of_its_version(load, old, new):
+    assert load().runner.version != load(old, new).runner.version
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ('"b": {"x": 2}', '"b": {"x": 2}, "c": {"x": 3}'),
+        ("range(2)", "range(9)"),
+        ('"fine"', '"good"'),
+        ("def scaled(x):\n", "# scaled\ndef scaled(x):  # by the factor\n\n"),
+    ],
+)
+def test_rows_seeds_verdicts_comments_and_layout_are_not(load, old, new):
+    assert load().runner.version == load(old, new).runner.version
+
+
+def test_a_module_beside_the_file_is_part_of_it(load):
+    assert load().runner.version != load(helpers=HELPERS.replace("0", "1")).runner.version
+
+
+def test_the_releases_of_relucid_and_torch_are_part_of_a_version_but_not_their_repairs(load, monkeypatch):
+    first = load().runner.version
+    monkeypatch.setattr("torch.__version__", "2.13.7+cu128")
+    assert load().runner.version == first
+    monkeypatch.setattr("torch.__version__", "2.14.0")
+    assert load().runner.version != first
+    assert "torch 2.14" in load().runner.version
+
+
+def test_what_has_no_file_goes_by_its_code_and_what_it_uses():
+    def made(text, **names):
+        exec(text, names)  # as a notebook does
+        return version_of(names["run"])
+
+    text = "def helper(x):\n    return x + 1\ndef run(config):\n    return {'v': helper(config['x']) * K}"
+    assert made(text, K=1) == made(text, K=1)
+    assert len({made(text, K=1), made(text, K=2), made(text.replace("x + 1", "x + 2"), K=1)}) == 3
+
+
+def test_values_that_a_function_has_taken_from_around_it_are_part_of_its_version():
+    def factory(factor):
+        return lambda config: {"value": factor * config["x"]}
+
+    assert version_of(factory(1)) == version_of(factory(1)) != version_of(factory(2))
+
+
+def test_an_edited_study_is_refused_until_it_is_said_what_becomes_of_its_runs(load, tmp_path):
+    store = tmp_path / "runs"
+    run(load(), store=store, jobs=1)
+    edited = load("FACTOR = 1", "FACTOR = 10")
+    with pytest.raises(
+        ChangedError,
+        match="the code of changing:run has changed since 4 runs were made: --keep to count them anyway, --rerun",
+    ):
+        run(edited, store=store, jobs=1)
+    assert values(edited, store) == {"a": (), "b": ()}
+    assert values(load(), store) == {"a": (1, 1), "b": (2, 2)}
+
+
+def test_runs_that_are_run_anew_are_not_mixed_with_the_old_ones_which_stay(load, tmp_path):
+    store = tmp_path / "runs"
+    run(load(), store=store, jobs=1)
+    edited = load("FACTOR = 1", "FACTOR = 10")
+    run(edited, store=store, jobs=1, seeds=1, changed="rerun")
+    assert values(edited, store) == {"a": (10,), "b": (20,)}
+    with pytest.raises(ChangedError, match="since 2 runs were made"):
+        run(edited, store=store, jobs=1)
+    run(edited, store=store, jobs=1, changed="rerun")
+    assert values(edited, store) == {"a": (10, 10), "b": (20, 20)}
+    assert values(load(), store) == {"a": (1, 1), "b": (2, 2)}
+    run(edited, store=store, jobs=1)  # there is nothing left to ask about
+
+
+def test_runs_that_are_kept_count_and_say_so(load, tmp_path):
+    store = tmp_path / "runs"
+    run(load(), store=store, jobs=1)
+    renamed = load("def scaled(x):\n    return FACTOR * x", "def scaled(y):\n    return FACTOR * y")
+    run(renamed, store=store, jobs=1, changed="keep")
+    assert values(renamed, store) == {"a": (1, 1), "b": (2, 2)}
+    assert {record["environment"]["kept"] for record in table(renamed, store=store).runs} == {
+        load().runner.version
+    }
+    opened = Store(store)
+    assert opened.database.execute("SELECT count(*) FROM run").fetchone() == (8,)
+
+
+def test_a_store_from_before_sources_were_recorded_is_asked_about_too(load, tmp_path):
+    store = tmp_path / "runs"
+    old = Study(
+        "s", "", Runner("changing:run", load().run, 1), load().rows, load().columns, repeat=load().repeat
+    )
+    run(old, store=store, jobs=1)
+    with pytest.raises(ChangedError, match="since 4 runs were made"):
+        run(load(), store=store, jobs=1)
+
+
+def test_a_runner_with_a_higher_version_is_run_anew_without_a_question(tmp_path):
+    def study(version):
+        runner = Runner("lab/one", lambda config: {"value": version}, version)
+        return Study("s", "", runner, rows={"a": {}}, columns={"value": Column("value")}, repeat={})
+
+    for version in (1, 2):
+        run(study(version), store=tmp_path, jobs=1)
+        assert values(study(version), tmp_path) == {"a": (version,)}
+
+
+def test_failed_runs_of_old_code_are_no_reason_to_ask(load, tmp_path):
+    broken = load("return {", "raise RuntimeError\n    return {")
+    run(broken, store=tmp_path / "runs", jobs=1)
+    run(load(), store=tmp_path / "runs", jobs=1)
+    assert values(load(), tmp_path / "runs") == {"a": (1, 1), "b": (2, 2)}
+
+
+def test_what_becomes_of_them_is_one_of_three_things(load, tmp_path):
+    with pytest.raises(ValueError, match="changed is 'yes'; it must be one of refuse, keep, rerun"):
+        run(load(), store=tmp_path / "runs", jobs=1, changed="yes")

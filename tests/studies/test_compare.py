@@ -1,0 +1,176 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from relucid.studies.compare import (
+    HOLDS,
+    REVERSED,
+    UNABLE,
+    UNTOLD,
+    Known,
+    bootstrap,
+    compare,
+    compare_shares,
+    decide,
+    detectable_errors,
+    holm,
+    one_sided,
+)
+
+seeds = st.integers(0, 10_000)
+
+
+def scaled(values, error):
+    """The same values with this standard error of their mean, and mean 0."""
+    values = values - values.mean()
+    return values * error * math.sqrt(len(values)) / values.std(ddof=1)
+
+
+@given(seeds, st.integers(2, 20), st.integers(2, 20))
+def test_unpaired_values_are_compared_as_scipy_does_by_welchs_test(seed, n, m):
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(0.5, 1, n), rng.normal(0, 3, m)
+    found, reference = compare([*a], [*b]), stats.ttest_ind(a, b, equal_var=False)
+    interval = reference.confidence_interval()
+    assert found.effect == pytest.approx(a.mean() - b.mean())
+    assert found.p == pytest.approx(reference.pvalue)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+@given(seeds, st.integers(2, 20))
+def test_paired_values_are_compared_as_scipy_does(seed, n):
+    rng = np.random.default_rng(seed)
+    a = rng.normal(0, 1, n)
+    b = a + rng.normal(0.3, 0.2, n)
+    found, reference = compare([*a], [*b], paired=True), stats.ttest_rel(a, b)
+    interval = reference.confidence_interval()
+    assert found.p == pytest.approx(reference.pvalue)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_values_are_compared_with_a_number_as_scipy_does():
+    values = [1.0, 2.5, 3.0, 2.0]
+    assert compare(values, 1.5).p == pytest.approx(stats.ttest_1samp(values, 1.5).pvalue)
+
+
+def test_a_published_error_widens_the_interval():
+    values = [1.0, 2.5, 3.0, 2.0]
+    exact, vague = compare(values, Known(1.5)), compare(values, Known(1.5, 2.0))
+    assert vague.low < exact.low < exact.high < vague.high
+    assert vague.p > exact.p
+
+
+def test_one_value_is_too_few():
+    assert compare([1.0], [2.0, 3.0]) is None
+    assert compare([1.0], [2.0], paired=True) is None
+
+
+def test_values_without_any_noise_are_exact():
+    found = compare([2.0, 2.0], [1.0, 1.0])
+    assert (found.effect, found.p, found.detectable) == (1.0, 0.0, 0.0)
+    assert compare([2.0, 2.0], [2.0, 2.0]).p == 1.0
+
+
+def test_pairs_of_unequal_number_are_refused():
+    with pytest.raises(ValueError, match="come in pairs, not 2 and 3"):
+        compare([1.0, 2.0], [1.0, 2.0, 3.0], paired=True)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_interval_holds_the_true_difference_in_95_of_100_trials(paired):
+    rng = np.random.default_rng(0)
+    trials, held = 4000, 0
+    for a, b in rng.normal(size=(trials, 2, 6)):
+        found = compare([*(a + 1.0)], [*(3 * b if not paired else b)], paired=paired)
+        held += found.low <= 1.0 <= found.high
+    # Four standard errors; Welch's interval is slightly wider than it need be for small samples.
+    assert abs(held / trials - 0.95) < 4 * math.sqrt(0.05 * 0.95 / trials)
+
+
+@pytest.mark.parametrize("n", [3, 5, 12])
+def test_a_detectable_difference_is_found_in_80_of_100_trials(n):
+    rng = np.random.default_rng(n)
+    sample = compare([*scaled(rng.normal(size=n), 1 / math.sqrt(n))], 0.0)  # a standard deviation of 1
+    trials = 4000
+    found = sum(compare([*values], 0.0).p < 0.05 for values in rng.normal(sample.detectable, 1, (trials, n)))
+    assert abs(found / trials - 0.8) < 4 * math.sqrt(0.8 * 0.2 / trials)
+
+
+@pytest.mark.parametrize("freedom", [2, 4, 9, 30])
+def test_detectable_errors_agree_with_the_noncentral_t_distribution(freedom):
+    shift, critical = detectable_errors(freedom), stats.t.ppf(0.975, freedom)
+    power = stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift)
+    assert power == pytest.approx(0.8, abs=1e-3)
+
+
+def test_shares_are_compared_by_fishers_exact_test():
+    yes, no = [100.0] * 4 + [0.0], [0.0] * 5
+    found = compare_shares(yes, no)
+    assert found.p == pytest.approx(stats.fisher_exact([[4, 1], [0, 5]]).pvalue)
+    assert found.effect == 80
+    assert found.low < 80 < found.high
+    with pytest.raises(ValueError, match="0 or 100"):
+        compare_shares([50.0], [0.0])
+
+
+def test_the_detectable_share_is_found_in_80_of_100_trials():
+    n, base = 20, [100.0] * 4 + [0.0] * 16
+    detectable = compare_shares(base, base).detectable / 100
+    rng = np.random.default_rng(0)
+    a, b = rng.binomial(n, 0.2 + detectable, 2000), rng.binomial(n, 0.2, 2000)
+    found = np.mean(
+        [stats.fisher_exact([[x, n - x], [y, n - y]]).pvalue < 0.05 for x, y in zip(a, b, strict=True)]
+    )
+    assert 0.78 <= found <= 0.86  # the least whole per cent that reaches 80
+
+
+def test_few_runs_detect_no_share_at_all():
+    assert compare_shares([100.0, 0.0], [0.0, 0.0]).detectable == math.inf
+
+
+def test_the_bootstrap_of_a_mean_is_near_the_t_test():
+    values = np.random.default_rng(0).normal(0.3, 1, 60)
+    found, reference = bootstrap(lambda places: values[places].mean(), 60), compare([*values], 0.0)
+    assert found.effect == pytest.approx(reference.effect)
+    assert (found.low, found.high) == pytest.approx((reference.low, reference.high), abs=0.05)
+    assert found.detectable == pytest.approx(reference.detectable, rel=0.1)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
+def test_holm_rejects_what_the_step_down_procedure_rejects(ps):
+    adjusted = holm(ps)
+    rejected = set()
+    for rank, place in enumerate(sorted(range(len(ps)), key=lambda place: ps[place])):
+        if ps[place] * (len(ps) - rank) >= 0.05:
+            break
+        rejected.add(place)
+    assert {place for place, p in enumerate(adjusted) if p < 0.05} == rejected
+
+
+def test_one_sided_tests_agree_with_scipy():
+    values = [0.1, -0.2, 0.3, 0.05]
+    below, above = one_sided(compare(values, 0.0), 0.4)
+    assert below == pytest.approx(stats.ttest_1samp(values, 0.4, alternative="less").pvalue)
+    assert above == pytest.approx(stats.ttest_1samp(values, 0.4, alternative="greater").pvalue)
+
+
+@pytest.mark.parametrize(
+    "effect, p, allowed, outcome",
+    [
+        (-1.0, 0.01, None, HOLDS),
+        (-1.0, 0.01, 0.1, HOLDS),  # found all the same
+        (1.0, 0.01, 5.0, REVERSED),
+        (1.0, 0.01, 0.1, UNABLE),  # a scale that could not have shown the effect does not contradict it
+        (-1.0, 0.2, 5.0, UNTOLD),
+        (-1.0, 0.2, 0.1, UNABLE),
+        (-1.0, 0.2, None, UNTOLD),
+    ],
+)
+def test_what_a_comparison_says_of_a_claim(effect, p, allowed, outcome):
+    found = compare([effect - 0.5, effect, effect + 0.5], 0.0)
+    assert 0.1 < found.detectable < 5
+    assert decide(found, p, expected=-1, allowed=allowed) == outcome

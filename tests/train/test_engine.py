@@ -1,0 +1,189 @@
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from relucid.models import create
+from relucid.train import Engine, Machine, fit
+from relucid.train.choice import fastest
+from relucid.train.engine import CONTIGUOUS, suited
+
+from .problems import PLAIN, small_images, small_network
+
+SHORT = replace(PLAIN, epochs=2)
+compiles = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+
+
+def same(one, other):
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(a.equal(b) for a, b in pairs)
+
+
+class Viewing(nn.Module):
+    """A network as many write it: `view` does not take channels-last images."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(64, 2)
+
+    def forward(self, x):
+        return self.fc(F.relu(self.conv(x)).view(len(x), -1))
+
+
+def flat():
+    return nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
+
+
+def shortcut(channels):
+    return nn.Sequential(
+        nn.Conv2d(3, channels, 3), nn.Conv2d(channels, 8, 1, stride=2), nn.Flatten(), nn.LazyLinear(2)
+    )
+
+
+def initialized(network):
+    network(torch.zeros(1, 3, 6, 6))
+    return network
+
+
+def test_convolutions_are_trained_channels_last_and_handed_back_contiguous():
+    seen = []
+    network = small_network()
+    network[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    fitted = fit(network, small_images(), SHORT)
+    assert fitted.engine == Engine("channels_last")
+    assert all(x.is_contiguous(memory_format=torch.channels_last) for x in seen)
+    assert network[0].weight.is_contiguous()
+
+
+def test_both_formats_end_at_the_same_weights_but_for_rounding():
+    networks = []
+    for engine in (CONTIGUOUS, Engine("channels_last")):
+        networks.append(small_network().double())
+        assert fit(networks[-1], small_images(), SHORT, machine=Machine(engine=engine)).engine == engine
+    for one, other in zip(*(network.parameters() for network in networks), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", [None, CONTIGUOUS])
+def test_training_repeats_bit_for_bit_and_evaluation_too(engine):
+    def run():
+        torch.manual_seed(3)
+        network = create("resnet20", num_classes=2, width=0.25)
+        return fit(network, small_images(32, size=8), SHORT, seed=1, machine=Machine(engine=engine))
+
+    first, second = run(), run()
+    assert first.engine == second.engine == (engine or Engine("channels_last"))
+    assert same(first.network, second.network)
+    assert first.history == second.history
+    assert first.evaluate(small_images(9, size=8)) == second.evaluate(small_images(9, size=8))
+
+
+@pytest.mark.parametrize("build", [Viewing, flat, lambda: initialized(shortcut(4))])
+def test_a_network_that_gains_nothing_or_fails_channels_last_is_trained_contiguous(build):
+    fitted = fit(build(), small_images(), SHORT, machine=Machine(engine=Engine("channels_last")))
+    assert fitted.engine == CONTIGUOUS
+    assert fitted.history["train_loss"][-1] < fitted.history["train_loss"][0]
+
+
+@pytest.mark.parametrize("channels, takes_it", [(1, False), (7, False), (8, True)])
+def test_a_strided_1x1_convolution_of_few_channels_is_never_channels_last(channels, takes_it):
+    network = initialized(shortcut(channels))
+    assert (suited(Engine(), network, torch.zeros(2, 3, 6, 6)) == Engine()) == takes_it
+
+
+def test_the_trial_leaves_the_network_and_the_random_numbers_as_they_were():
+    network = small_network()
+    before, state = {k: v.clone() for k, v in network.state_dict().items()}, torch.get_rng_state()
+    assert suited(Engine(), network, torch.randn(2, 3, 6, 6, generator=torch.Generator())) == Engine()
+    assert all(value.equal(before[name]) for name, value in network.state_dict().items())
+    assert network[0].weight.is_contiguous()
+    assert torch.get_rng_state().equal(state)
+
+
+@pytest.mark.parametrize("name", ["crelu/convpool-half", "vgg6", "structure/agdnet40"])
+@pytest.mark.parametrize("choices", [{}, {"weights": "geometric", "norm": "mean"}])
+def test_our_networks_are_the_same_in_both_formats(name, choices):
+    torch.manual_seed(0)
+    network = create(name, num_classes=2, width=0.25, **choices).double()
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    assert suited(Engine(), network, images) == Engine()
+    outputs = network(images)
+    with Engine().holding(network):
+        torch.testing.assert_close(network(Engine().arrange(images)), outputs)
+
+
+def test_the_fastest_engine_is_the_one_with_the_least_time_and_one_that_fails_is_left_out():
+    waits = {Engine(): 0.003, CONTIGUOUS: 0.0, Engine(compile=True): None}
+
+    def step(engine):
+        if waits[engine] is None:
+            raise RuntimeError("no compiler")
+        return lambda: [torch.zeros(1)] * int(1 + 1e8 * waits[engine])
+
+    assert fastest(step, waits) == CONTIGUOUS
+    assert fastest(step, [Engine(compile=True)]) == CONTIGUOUS
+
+
+def test_what_was_measured_is_kept_for_a_training_that_resumes(tmp_path, monkeypatch):
+    offered = []
+
+    def slowest(_, engines):
+        offered.append(set(engines))
+        return CONTIGUOUS
+
+    monkeypatch.setattr("relucid.train.choice.fastest", slowest)
+    machine = Machine(directory=tmp_path, engine="measure")
+    assert fit(small_network(), small_images(), SHORT, machine=machine).engine == CONTIGUOUS
+    assert fit(small_network(), small_images(), SHORT, machine=machine).engine == CONTIGUOUS
+    assert offered == [{Engine(kind, c) for kind in ("channels_last", "contiguous") for c in (False, True)}]
+
+
+def test_measuring_takes_one_process_and_formats_have_names():
+    with pytest.raises(
+        ValueError, match="engine='measure' times a single process: name an Engine for several"
+    ):
+        Machine(engine="measure", devices=2)
+    with pytest.raises(ValueError, match="memory_format='nhwc' must be channels_last or contiguous"):
+        Engine("nhwc")
+
+
+@compiles
+@pytest.mark.slow
+def test_compiled_training_repeats_bit_for_bit_and_is_the_same_but_for_rounding():
+    def train(engine):
+        recipe = replace(SHORT, batch_size=30)
+        return fit(small_network().double(), small_images(), recipe, machine=Machine(engine=engine))
+
+    first, second, plain = (train(Engine(compile=compiled)) for compiled in (True, True, False))
+    assert first.engine == Engine(compile=True)
+    assert same(first.network, second.network)
+    for name, weight in plain.network.state_dict().items():
+        torch.testing.assert_close(first.network.state_dict()[name], weight, rtol=1e-9, atol=1e-11)
+
+
+@compiles
+@pytest.mark.slow
+def test_measuring_chooses_among_engines_that_work():
+    assert fit(small_network(), small_images(), SHORT, machine=Machine(engine="measure")).engine in {
+        Engine(kind, compiled) for kind in ("channels_last", "contiguous") for compiled in (False, True)
+    }
+
+
+@pytest.mark.slow
+def test_training_survives_the_convolution_that_corrupts_memory_on_older_processors():
+    code = """
+import torch
+from torch import nn
+from relucid.data import Split
+from relucid.train import Recipe, fit
+network = nn.Sequential(nn.Conv2d(4, 8, 1, stride=2), nn.Flatten(), nn.Linear(8 * 64, 2))
+data = Split(torch.randn(64, 4, 16, 16), torch.randint(2, (64,)))
+fit(network, data, Recipe(epochs=5, batch_size=32))
+"""
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
