@@ -16,7 +16,7 @@ RESULTS = Path("results")
 
 def claims(
     paper: Annotated[
-        str | None, typer.Argument(help="crelu, gmp, structure or ours; all by default.")
+        str | None, typer.Argument(help="Only this paper: crelu, gmp, structure or ours.")
     ] = None,
     results: Annotated[
         Path | None,
@@ -25,7 +25,9 @@ def claims(
         ),
     ] = None,
     store: Directory = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/claims.md.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown, as on the page docs/claims.md.")
+    ] = False,
 ) -> None:
     """Show every claim of the papers: what is claimed, how it stands, and by how much."""
     from rich.console import Console

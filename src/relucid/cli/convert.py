@@ -48,7 +48,7 @@ def convert(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the result.")],
     checkpoint: Checkpoint = None,
     data: Annotated[
-        str | None, typer.Option(help=f"{DATA} For merge, which fits the layers that read to them.")
+        str | None, typer.Option(help=f"{DATA} Only for merge, which refits what follows the merged filters.")
     ] = None,
     layers: Annotated[
         list[str] | None,
@@ -61,7 +61,8 @@ def convert(
         float | None, typer.Option(help="Largest relative difference of the outputs that is accepted.")
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(help="For merge: merge until the outputs differ by this much, relatively.")
+        float | None,
+        typer.Option(help="Only for merge: how far the outputs may move, relatively, before it stops."),
     ] = None,
     form: Annotated[
         str,

@@ -44,7 +44,7 @@ ScaleName = Annotated[
     str | None,
     typer.Option(
         "--scale",
-        help="How much to run: smoke, small or full. The study's own default is usually small.",
+        help="Scale of the study: smoke, small or full; the default is usually small.",
         autocompletion=completing(["smoke", "small", "full"]),
     ),
 ]
@@ -58,8 +58,8 @@ Factory = Annotated[
     str,
     typer.Argument(
         metavar="NETWORK",
-        help="A function that builds the network, my_package.my_module:build or path/to/my_file.py:build; "
-        "or a model by name, resnet20, or with 100 outputs, resnet20:100 (see `relucid list --models`).",
+        help="A function that builds the network: my_package.my_module:build, or path/to/my_file.py:build. Or a "
+        "model by name (see `relucid list --models`): resnet20, or resnet20:100 with 100 outputs instead of 10.",
         autocompletion=complete_network,
     ),
 ]

@@ -29,7 +29,7 @@ def run(
         typer.Option(min=1, max=10**4, help="Runs at a time; by default one per core.", show_default=False),
     ] = None,
     threads: Annotated[
-        int, typer.Option(min=1, help="Threads per run; with another number results differ by rounding.")
+        int, typer.Option(min=1, help="Threads per run; another number changes results by rounding.")
     ] = 1,
     backend: Annotated[
         str,
@@ -50,7 +50,7 @@ def run(
         bool, typer.Option("--keep", help="Count runs made before the code of your study changed.")
     ] = False,
     rerun: Annotated[
-        bool, typer.Option("--rerun", help="Run anew what was made before the code of your study changed.")
+        bool, typer.Option("--rerun", help="Repeat runs made before the code of your study changed.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do.")] = False,
     tensorboard: Annotated[
@@ -184,7 +184,7 @@ def import_(
     ],
     store: Directory = None,
 ) -> None:
-    """Put the runs of files of results or of other stores into a store; nothing in it is overwritten."""
+    """Add runs from files of results, or from other stores, to a store; nothing in it is overwritten."""
     from relucid import studies as engine
     from relucid.studies.travel import bring
 
