@@ -214,6 +214,7 @@ OPTIONS = {
     "--example": SHAPES,
     "--data": DATA,
     "--checkpoint": CHECKPOINTS,
+    "--against": NETWORK[:20] + CHECKPOINTS,
     "--layers": ["0", "*", "auto", "nine", ""],
     "--tolerance": NUMBERS,
     "--budget": NUMBERS,
@@ -229,7 +230,7 @@ COMMANDS = {  # what an argument is drawn from, options that are always there, o
     "show": (STUDIES, [], ["--scale", "--only", "--seeds", "--format", "--store"]),
     "logs": (STUDIES, [], ["--scale", "--only", "--seeds", "--store"]),
     "report": (STUDIES, ["-o"], ["--scale", "--store"]),
-    "examine": (NETWORK, [], ["--example", "--data", "--checkpoint", "-o"]),
+    "examine": (NETWORK, [], ["--example", "--data", "--checkpoint", "--against", "-o"]),
     "convert": (
         NETWORK,
         ["--to", "--example", "-o"],

@@ -60,6 +60,7 @@ def is_cut(line):
         "run wide.py --jobs 1",
         "show wide.py",
         "examine my_net.py:Deep --example 40,3,12,12",
+        "examine my_net.py:Deep --example 40,3,12,12 --against my_net.py:Deep",
     ],
 )
 def test_everything_fits_80_columns_and_nothing_is_cut(terminal, command):
