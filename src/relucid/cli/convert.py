@@ -40,34 +40,43 @@ def convert(
     to: Annotated[
         str,
         typer.Option(
+            metavar="KIND",
             help=f"What to make of it: {', '.join(names()['conversions'])}.",
             autocompletion=completing(names()["conversions"]),
         ),
     ],
-    example: Annotated[str, typer.Option(help=EXAMPLE)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the result.")],
+    example: Annotated[str, typer.Option(metavar="SHAPE", help=EXAMPLE)],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Directory for the result.")],
     checkpoint: Checkpoint = None,
     data: Annotated[
-        str | None, typer.Option(help=f"{DATA} Only for merge, which refits what follows the merged filters.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help=f"{DATA} Only for merge, which refits what follows the merged filters."
+        ),
     ] = None,
     layers: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="NAME",
             help="Name or glob of layers to convert, or auto for those that `examine` suggests; repeat it for "
-            "more. All layers by default."
+            "more. All layers by default.",
         ),
     ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="Largest relative difference of the outputs that is accepted.")
+        float | None,
+        typer.Option(metavar="X", help="Largest relative difference of the outputs that is accepted."),
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(help="Only for merge: how far the outputs may move, relatively, before it stops."),
+        typer.Option(
+            metavar="X", help="Only for merge: how far the outputs may move, relatively, before it stops."
+        ),
     ] = None,
     form: Annotated[
         str,
         typer.Option(
             "--format",
+            metavar="NAME",
             help="safetensors: the weights, for the same conversion in Python; pt2: a program for "
             "torch.export.load; onnx: a graph for ONNX runtimes.",
             autocompletion=completing(names()["exports"]),

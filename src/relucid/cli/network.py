@@ -56,6 +56,8 @@ def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
         raise TypeError(f"{data} holds {_kind(inputs)}, not one tensor of inputs")
     if inputs.dim() == 0:
         raise ValueError(f"{data} holds one number, not a batch of inputs")
+    if inputs.is_complex():
+        raise TypeError(f"{data} holds complex numbers, and inputs are real")
     if inputs.numel() == 0:
         raise ValueError(f"{data} holds no inputs: its shape is {tuple(inputs.shape)}")
     split: tuple[Tensor, ...] = _like(inputs, network).split(BATCH)

@@ -44,15 +44,20 @@ ScaleName = Annotated[
     str | None,
     typer.Option(
         "--scale",
+        metavar="SCALE",
         help="Scale of the study: smoke, small or full; the default is usually small.",
         autocompletion=completing(["smoke", "small", "full"]),
     ),
 ]
 Only = Annotated[str | None, typer.Option(metavar="ROW", help="Only this row of the table.")]
-Seeds = Annotated[int | None, typer.Option(min=1, max=10**6, help="Only this many seeds.")]
+Seeds = Annotated[int | None, typer.Option(min=1, max=10**6, metavar="N", help="Only this many seeds.")]
 Directory = Annotated[
     Path | None,
-    typer.Option("--store", help="Directory of the results; by default $RELUCID_STORE, or else ./runs."),
+    typer.Option(
+        "--store",
+        metavar="DIRECTORY",
+        help="Directory of the results; by default $RELUCID_STORE, or else ./runs.",
+    ),
 ]
 Factory = Annotated[
     str,
@@ -64,7 +69,8 @@ Factory = Annotated[
     ),
 ]
 Checkpoint = Annotated[
-    Path | None, typer.Option(help="Weights of the network: a .pt, .pth, .ckpt or .safetensors file.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Weights of the network: a .pt, .pth, .ckpt or .safetensors file."),
 ]
 Unsafe = Annotated[
     bool,

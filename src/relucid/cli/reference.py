@@ -38,7 +38,7 @@ def _required(options: list[Any]) -> Iterator[str]:
     """The options without which a command is not understood, then room for the others."""
     for option in options:
         if option.required:
-            yield f"{option.opts[0]} {option.name.upper()}"
+            yield f"{option.opts[0]} {option.metavar}"
     yield "[OPTIONS]"
 
 
@@ -52,7 +52,8 @@ def _row(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         written = f"`{_metavar(parameter)}`"
     else:
-        written = ", ".join(f"`{name}`" for name in parameter.opts)
+        value = f" {parameter.metavar}" if parameter.metavar else ""
+        written = ", ".join(f"`{name}{value}`" for name in parameter.opts)
     default = parameter.default
     said = "" if default in (None, False) or parameter.required else f" Default: `{default}`."
     return f"| {written} | {parameter.help}{said} |"

@@ -34,9 +34,9 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite the page if it e
 
 def report(
     study: StudyName,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")] = Path(
-        "page.html"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page.")
+    ] = Path("page.html"),
     scale: ScaleName = None,
     store: Directory = None,
     force: Force = False,
@@ -62,9 +62,9 @@ def report(
 def examine(
     network: Factory,
     example: Annotated[
-        str | None, typer.Option(help=f"{EXAMPLE} By default the first batch of --data.")
+        str | None, typer.Option(metavar="SHAPE", help=f"{EXAMPLE} By default the first batch of --data.")
     ] = None,
-    data: Annotated[str | None, typer.Option(help=DATA)] = None,
+    data: Annotated[str | None, typer.Option(metavar="FILE", help=DATA)] = None,
     checkpoint: Checkpoint = None,
     against: Annotated[
         str | None,
@@ -75,7 +75,7 @@ def examine(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write a page, too: one HTML file.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a page, too: one HTML file.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print all that was measured, for programs.")

@@ -51,7 +51,7 @@ def folded(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[lis
 
 def print_table(table: Table, name: str, store: Path | None) -> None:
     """Print the table of a study, the published figures beneath ours, and how to find out why runs failed."""
-    console, study = Console(), table.study
+    console, study = Console(highlight=False), table.study
     console.print(f"[bold]{escape(study.name)}[/bold] ({table.scale}): {escape(study.title)}")
     if banner(table):
         console.print(f"[bold]{banner(table)}[/bold]")
@@ -81,7 +81,7 @@ def _print_claim(console: Console, found: Entry) -> None:
     """Print a claim, how it stands, and every comparison it makes."""
     console.print(f"[bold]{escape(found.claim.where)}:[/bold] {escape(found.claim.says)}")
     console.print(
-        escape(f"Here {found.stands}."), *(f"\n  {escape(str(each))}" for each in found.judged), sep=""
+        escape(f"Here: {found.stands}."), *(f"\n  {escape(str(each))}" for each in found.judged), sep=""
     )
     if found.remark:
         console.print(escape(found.remark))
@@ -89,7 +89,7 @@ def _print_claim(console: Console, found: Entry) -> None:
 
 def print_examination(found: Examination) -> None:
     """Print what an examination found: a table on a terminal, plain lines for programs that read along."""
-    console, rows = Console(), found.rows()
+    console, rows = Console(highlight=False), found.rows()
     if not rows:
         console.print("No layer with a ReLU was found, so there is nothing to examine.")
     if not console.is_terminal:
@@ -104,7 +104,7 @@ def print_examination(found: Examination) -> None:
 
 def print_comparison(changes: Comparison, before: str, after: str) -> None:
     """Print what changed from one network to another."""
-    console = Console()
+    console = Console(highlight=False)
     console.print(f"\n[bold]From {escape(before)} to {escape(after)}[/bold]")
     if not console.is_terminal:
         print(changes.summary())
