@@ -58,6 +58,24 @@ CLAIMS = [
     Claim("ensemble", "gmp/mlp1-sp: two", "time", "60 networks as one", "two processes"),
     Claim("ensemble", "gmp/mlp1-gmp: loop", "time", "60 geometric networks as one", "a loop, two threads"),
     Claim("ensemble", "gmp/mlp1-gmp: two", "time", "60 geometric networks as one", "two processes"),
+    Claim(
+        "training", "ResNet-20, 32 pixels: fit, comp", "time", "step of ResNet-20, compiled", "a plain loop"
+    ),
+    Claim("training", "ResNet-20, 32 pixels: fit", "time", "step of ResNet-20", "a plain loop"),
+    Claim(
+        "training",
+        "ResNet-20, half width, 16 pixels: fit, comp",
+        "time",
+        "small ResNet-20, compiled",
+        "a plain loop",
+    ),
+    Claim(
+        "training",
+        "ResNet-20, half width, 16 pixels: fit",
+        "time",
+        "step of a small ResNet-20",
+        "a plain loop",
+    ),
     Claim("pipeline", "batch of 128, per-sample", "time", "augmentation of CIFAR-10", "Pillow, one by one"),
     Claim("pipeline", "batch of 128, step", "time", "augmentation of CIFAR-10", "a step of VGG-6"),
 ]

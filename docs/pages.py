@@ -22,7 +22,7 @@ def pages() -> dict[str, str]:
     found = entries(studies(), statements(), tables)
     return {
         "claims.md": claims_page(found, PAPERS),
-        "results.md": results_page(found, tables),
+        "results.md": results_page(tables),
         "cli.md": reference(app),
     }
 

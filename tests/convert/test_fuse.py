@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from relucid.convert import ConversionError, fuse, to_crelu, to_geometric
+from relucid.convert.check import References
 from relucid.models import create
 from relucid.nn import AVR, CReLU, GeometricConv2d, GeometricLinear, MeanNorm
 
@@ -185,12 +186,21 @@ def test_a_fused_network_runs_in_onnxruntime(conversion, tmp_path):
 
 
 def test_a_network_that_came_out_different_is_not_handed_over():
-    class Random(nn.Module):
-        def forward(self, x):
-            return x.relu() + torch.rand_like(x)
-
+    model, other, x = nn.Linear(3, 2), nn.Linear(3, 2), torch.randn(4, 3)
     with pytest.raises(ConversionError, match=r"the converted network differs by .* it is not handed over"):
-        fuse(Random(), torch.randn(4, 3))
+        References(model, x).check(other, None, training=True)
+
+
+def test_a_network_that_draws_random_numbers_draws_the_same_ones():
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return x.relu() + torch.rand_like(x) + torch.rand(3)
+
+    x, net = torch.randn(4, 3), fuse(Noisy(), torch.randn(4, 3)).model
+    torch.manual_seed(1)
+    expected = Noisy()(x)
+    torch.manual_seed(1)
+    assert torch.equal(net(x), expected)
 
 
 def test_the_mode_of_a_parametrized_layer_is_kept():

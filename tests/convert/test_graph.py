@@ -150,15 +150,19 @@ class TakesAnything(nn.Module):
     [
         (DependsOnData(), "test_graph.py:.*if x.sum.. > 0:.*a condition depends on the data"),
         (LoopsOverData(), "test_graph.py:.*sum.row for row in x.*a loop depends on the data"),
-        (DependsOnLength(), "len.x.`: len.. of a tensor would fix the size of the batch"),
         (DependsOnMode(), "DependsOnMode computes something else in training"),
-        (TakesAnything(), "takes .args or ..kwargs cannot be traced"),
     ],
 )
 def test_what_is_not_one_graph_is_refused_and_the_line_is_named(model, sentence):
     with pytest.raises(ConversionError) as error:
         to_crelu(model, torch.randn(2, 3))
     assert re.search(sentence, str(error.value))
+
+
+@pytest.mark.parametrize("model", [DependsOnLength(), TakesAnything()])
+def test_lengths_and_any_number_of_arguments_are_followed(model):
+    x = torch.randn(5, 3)
+    assert torch.equal(capture(model, x[:2])(x), model(x))
 
 
 def test_a_network_that_cannot_be_copied_is_refused():

@@ -22,7 +22,9 @@ def test_no_parameter_is_without_gradient(name):
 
 
 @pytest.mark.parametrize("name", names())
-def test_networks_are_built_on_the_device_that_is_asked_for(name):
+def test_a_network_is_complete_and_on_the_device_that_is_asked_for(name):
     with torch.device("meta"):
         net = create(name, num_classes=4, in_channels=4)
+    assert net.name == name
+    assert None not in net.design.to_dict().values()
     assert {tensor.device.type for tensor in [*net.parameters(), *net.buffers()]} == {"meta"}

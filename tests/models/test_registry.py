@@ -6,13 +6,8 @@ from relucid.models import Design, Layer, create, names
 from relucid.nn.rules import HeavyBall
 
 
-def test_names_are_unique_and_all_of_them_are_known():
+def test_names_are_unique():
     assert len(set(names())) == len(names())
-    for name in names():
-        with torch.device("meta"):
-            net = create(name, num_classes=10, in_channels=10)
-        assert net.name == name
-        assert None not in net.design.to_dict().values()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import re
 import shlex
+from collections import OrderedDict
 from html import unescape
 from itertools import pairwise
 
@@ -13,9 +14,10 @@ from relucid.report.examination import (
     boundaries,
     examination_page,
     figures,
-    grid,
+    overview,
     remedies,
     sides,
+    stages_of,
     words,
 )
 
@@ -61,7 +63,7 @@ def test_everything_is_escaped(found, without_library):
 def test_the_page_is_small_and_shows_layer_by_layer(found, without_library):
     page = without_library(examination_page(found, Subject("net:build", example="1,3,8,8")))
     assert len(page) < 200_000
-    assert page.count("<details") == 3
+    assert page.count('<details class="layer"') == 3
     for layer in range(3):
         assert f'href="#layer-{layer}"' in page
         assert f'<p id="layer-{layer}"' in page
@@ -74,14 +76,14 @@ def test_words_count_units_and_pairs(found, values):
     )
     assert dead >= 2
     assert words(found) == (
-        f"3 rectified layers with 19 units: {dead} are dead and {on} always on. "
+        f"3 rectified layers with 19 units: {dead} are dead and {on} are always on. "
         "Of 19 filters 8 have an opposite partner that chance does not explain."
     )
 
 
 def test_each_conversion_comes_with_one_command_for_all_its_layers(found):
     subject = Subject("net.py:build", checkpoint="my weights.pt", example="1,3,8,8", data="x.npy")
-    commands = [shlex.split(command) for command, _ in remedies(found, subject) if command]
+    commands = [shlex.split(remedy.command) for remedy in remedies(found, subject) if remedy.command]
     for command in commands:
         assert command[:3] == ["relucid", "convert", "net.py:build"]
         assert command[3:7] == ["--checkpoint", "my weights.pt", "--example", "1,3,8,8"]
@@ -169,7 +171,7 @@ def test_every_suggested_command_of_a_page_runs_and_converts(name, relucid, tmp_
 
 
 def test_no_finding_is_left_out_and_those_of_one_remedy_are_told_together(found):
-    groups = [sentences for _, sentences in remedies(found, Subject("net:build"))]
+    groups = [remedy.sentences for remedy in remedies(found, Subject("net:build"))]
     assert sorted(sentence for group in groups for sentence in group) == sorted(
         finding.sentence for finding in found.findings
     )
@@ -178,10 +180,10 @@ def test_no_finding_is_left_out_and_those_of_one_remedy_are_told_together(found)
 
 def test_filters_of_images_are_drawn_beside_their_partners(found):
     titles = [[figure.title for figure in figures(layer)] for layer in found.layers]
-    assert titles[0][0] == "Filters, each with its most opposite one"
+    assert titles[0][0] == "Filters, each beside its most opposite one"
     assert titles[1] == [
         "Pairs against random filters",
-        "Dead and always-on units",
+        "Activity on 64 inputs",
         "Boundaries against the data",
     ]
 
@@ -201,16 +203,71 @@ def test_every_unit_is_drawn_by_its_activity(found, values):
 
 def test_boundaries_are_drawn_themselves_where_they_are_lines():
     net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU())
-    plane, space = examine(net, torch.randn(9, 2)).layers
+    plane, space = examine(net, torch.randn(40, 2)).layers
     assert boundaries(plane.boundary, plane.activity).title == "Boundaries"
-    figure = boundaries(space.boundary, space.activity)
-    assert figure.title == "Boundaries against the data"
-    assert figure.plot.layout.shapes[0].x1 == pytest.approx(space.activity.shell[1])
-    assert len(figure.plot.data[0].x) == 3
+    assert boundaries(space.boundary, space.activity).title == "Boundaries against the data"
+
+
+def test_the_figure_of_boundaries_says_what_the_table_says():
+    net = nn.Sequential(nn.Linear(3, 6), nn.ReLU())
+    net[0].bias.data = torch.tensor([0.0, 0.1, 1e3, 1e4, -1e5, 0.2])
+    found = examine(net, torch.randn(40, 3))
+    plot = boundaries(found["0"].boundary, found["0"].activity).plot
+    assert [bars.name for bars in plot.data] == ["within the data (3)", "outside (3)"]
+    assert found.rows()[0]["outside the data"] == "3"
+    within, outside = (bars.x for bars in plot.data)
+    assert max(within) <= 1 < min(outside)
+    assert max(outside) <= plot.layout.xaxis.range[1]  # none is off the axis, however far
+
+
+def deep():
+    """A network of three stages with seven layers each, behind a common prefix."""
+    stages = [nn.Sequential(*(m for _ in range(7) for m in (nn.Linear(4, 4), nn.ReLU()))) for _ in range(3)]
+    named = OrderedDict(zip(("low", "mid", "top"), stages, strict=True))
+    return nn.Sequential(OrderedDict(body=nn.Sequential(named)))
+
+
+def test_long_networks_are_folded_by_stage(without_library):
+    found = examine(deep(), torch.randn(40, 4))
+    stages = stages_of(found)
+    assert [(stage.name, len(stage.sections)) for stage in stages] == [("low", 7), ("mid", 7), ("top", 7)]
+    table = overview(found, stages)
+    assert [row[0].link for row in table.rows] == ["stage-0", "stage-1", "stage-2"]
+    labels = [label for label, _ in table.head]
+    dead = sum(int(layer.activity.dead.sum()) for layer in found.layers)
+    assert sum(row[labels.index("dead")].sort for row in table.rows) == dead
+    page = without_library(examination_page(found, Subject("net:build")))
+    assert page.count('<details class="stage">') == 3
+    assert len(set(re.findall(r'id="layer-\d+"', page))) == 21
+
+
+def test_columns_are_explained(found, without_library):
+    page = without_library(examination_page(found, Subject("net:build")))
+    for name, meaning in found.columns().items():
+        assert f"<dt>{name}</dt><dd>{meaning}</dd>" in page
+
+
+def test_a_page_is_saved_from_python_with_calls_and_not_overwritten(found, tmp_path):
+    path = tmp_path / "page.html"
+    found.save(path, name="my network")
+    page = unescape(path.read_text())
+    assert "What my network has learned" in page
+    assert str(found.suggestions()[0]) in page
+    assert "relucid convert" not in page
+    with pytest.raises(ValueError, match="exists"):
+        found.save(path)
+    found.save(path, overwrite=True)
+
+
+def test_too_few_inputs_are_said_on_the_page(network, without_library):
+    page = without_library(examination_page(examine(network, torch.randn(3, 3, 8, 8)), Subject("net:build")))
+    assert "too few to tell which units are dead" in page
+    assert "are dead and" not in page
 
 
 def test_layers_link_to_their_sections_and_sort_by_number(found):
-    table = grid(found)
+    (stage,) = stages_of(found)
+    table = stage.grid
     assert [row[0].link for row in table.rows] == ["layer-0", "layer-1", "layer-2"]
     labels = [label for label, _ in table.head]
     assert [row[labels.index("units")].sort for row in table.rows] == [8, 6, 5]

@@ -1,6 +1,6 @@
 import pytest
 
-from relucid.studies import find
+from relucid.papers import find
 
 # What a user would write. The log tells who ran what, and when.
 FILE = """

@@ -2,7 +2,8 @@
 
 import pytest
 
-from relucid.studies import ChangedError, Column, Runner, Store, Study, find, run, table
+from relucid.papers import find
+from relucid.studies import ChangedError, Column, Runner, Store, Study, run, table
 from relucid.studies.source import version_of
 
 FILE = """
@@ -16,14 +17,14 @@ ROWS = {"a": {"x": 1}, "b": {"x": 2}}
 def scaled(x):
     return FACTOR * x
 
-def verdict(table):
-    return "fine"
+def drawn(table, store):
+    return ["fine"]
 
 def run(config):
     '''What a run does.'''
     return {"value": scaled(config["x"]) + helpers.shift()}
 
-study = Study("s", "", run, rows=ROWS, columns={"value": Column("value")}, repeat={"seed": range(2)}, verdict=verdict)
+study = Study("s", "", run, rows=ROWS, columns={"value": Column("value")}, repeat={"seed": range(2)}, figures=drawn)
 """
 HELPERS = "def shift():\n    return 0\n"
 
@@ -67,7 +68,7 @@ def test_what_a_function_reads_is_part_of_its_version(load, old, new):
         ("def scaled(x):\n", "# scaled\ndef scaled(x):  # by the factor\n\n"),
     ],
 )
-def test_rows_seeds_verdicts_comments_and_layout_are_not(load, old, new):
+def test_rows_seeds_figures_comments_and_layout_are_not(load, old, new):
     assert load().runner.version == load(old, new).runner.version
 
 

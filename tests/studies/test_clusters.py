@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from relucid.studies import find, run, table
+from relucid.papers import find
+from relucid.studies import run, table
 
 STUDY = """
 import os, signal

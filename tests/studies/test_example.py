@@ -1,6 +1,7 @@
 from pathlib import Path
 
-from relucid.studies import find, run, table
+from relucid.papers import find
+from relucid.studies import run, table
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_study.py"
 

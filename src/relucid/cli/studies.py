@@ -200,6 +200,8 @@ def import_(
     for source in sources:
         imported = bring(source, results)
         typer.echo(f"{source}: {imported.added} runs added, {imported.there} were there already")
+        if imported.damaged:
+            typer.echo(f"{source}: {imported.damaged} runs are damaged and were left out", err=True)
         for conflict in imported.conflicts:
             typer.echo(f"{source}: refused, another outcome is there: {conflict}", err=True)
         conflicts += len(imported.conflicts)

@@ -1,35 +1,25 @@
-"""What every conversion hands over, and the check that it has kept the network's function."""
+"""What every conversion hands over, and what it says of every layer."""
 
-import copy
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 from torch.fx.node import Node
 from torch.nn.modules.conv import _ConvNd
-from torch.utils._pytree import tree_leaves
 
-from relucid.convert.graph import (
-    Batch,
-    ConversionError,
-    arguments,
-    has_weight,
-    is_relu_call,
-    module_of,
-)
+from relucid.convert.capture import captured, copied_network, where
+from relucid.convert.check import References
+from relucid.convert.graph import RELUS, Batch, ConversionError, has_weight, is_relu_call, module_of
+from relucid.convert.network import Network
 from relucid.inspect import examine
 from relucid.nn import CReLU
-from relucid.nn.geometric import _Geometric
 
 Layers = str | Sequence[str] | None
 Status = Literal["changed", "kept", "refused"]
-
-# Largest relative difference of outputs, by precision; the gradients of a sum may differ a hundred times as much.
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 5e-2}
 
 
 @dataclass(frozen=True)
@@ -76,6 +66,85 @@ class Conversion:
         }
 
 
+class ArgumentError(ValueError):
+    """An argument of a conversion is wrong; the network is not to blame."""
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, Conversion]:
+    """A conversion that leaves random numbers as they are, and ends in a network or in a sentence."""
+
+    @functools.wraps(convert)
+    def converted(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Conversion:
+        with torch.random.fork_rng(devices=[]):
+            try:
+                return convert(*args, **kwargs)
+            except (ConversionError, ArgumentError):
+                raise
+            except Exception as error:
+                model: object = args[0] if args else kwargs.get("model")
+                name, what = type(model).__name__, f"{type(error).__name__}: {error}"
+                raise ConversionError(f"{name} cannot be converted{where(error)}: {what}") from error
+
+    return converted
+
+
+class Original:
+    """A network that is to be converted, and what it computes on the example and on others that it takes."""
+
+    def __init__(self, model: nn.Module, example: Batch) -> None:
+        self.model, self.example = model, example
+        self._copy = copied_network(model)
+        self.references = References(model, example)
+
+    def capture(self) -> Network:
+        """The network as a graph of both modes; to be called once."""
+        return captured(self._copy, self.example, self.references.others)
+
+    def capture_evaluation(self, prepare: Callable[[nn.Module], nn.Module]) -> Network:
+        """The network as it is in evaluation, after ``prepare`` has changed a copy of it; to be called once."""
+        return captured(prepare(self._copy), self.example, self.references.others, both_modes=False)
+
+    def finish(
+        self, net: Network, ledger: "Ledger", tolerance: float | None, *, training: bool = True
+    ) -> Conversion:
+        """The conversion, if the network computes what the original does, in both modes if promised; else an error."""
+        net.graph.eliminate_dead_code(_is_impure)
+        net.graph.lint()
+        _drop_replaced(net)
+        net.recompile()
+        found = self.references.check(net, tolerance, training)
+        sizes = _size(self.model), _size(net)
+        return Conversion(
+            *(net, ledger.changes(), found.error, found.relative, found.gradient, sizes, found.multiply_adds)
+        )
+
+
+def _drop_replaced(net: Network) -> None:
+    """Delete the modules that have been called once, or were added, and are not called any more."""
+    called = {str(node.target) for node in net.graph.nodes if node.op == "call_module"}
+    for name, module in list(net.named_modules()):
+        is_new = name not in net.meta["names"] and type(module) is not nn.Module
+        if (is_new or name in net.meta["called"]) and not _is_within(name, called):
+            if any(other.startswith(f"{name}.") for other in called):
+                rest = nn.Module()
+                rest._modules.update(module._modules)
+                net.set_submodule(name, rest)
+            else:
+                net.delete_submodule(name)
+    del net.meta["names"], net.meta["called"]
+
+
+def _is_impure(node: Node) -> bool:
+    return bool(node.is_impure() or node.meta.get("mutates") or node.meta.get("impure"))
+
+
+def _size(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
 class Ledger:
     """What is said of every rectified or weighted layer of a network, and why it is kept if nothing is said."""
 
@@ -87,9 +156,14 @@ class Ledger:
             elif is_relu_call(net, node):
                 self._otherwise[node] = relu
             elif is_activation(net, node):
-                self._otherwise[node] = "not a ReLU"
+                self._otherwise[node] = "works in place on a view" if _rectifies(net, node) else "not a ReLU"
+            if "kept" in node.meta:
+                self._otherwise[node] = node.meta["kept"]
         self._names = {node: (name_of(node), kind_of(net, node)) for node in self._otherwise}
-        self._added: list[Change] = []
+        self._added = [
+            Change(name or type(model).__name__, "decision", "kept", f"decided at {line} as for the example")
+            for name, line in net.meta.get("decisions", ())
+        ]
         self._notes: dict[Node, tuple[Status, list[str]]] = {}
         called = {name for name, _ in self._names.values()}
         self._unused = [
@@ -117,8 +191,15 @@ class Ledger:
         return (*said, *self._added, *self._unused)
 
 
-def _is_within(name: str, called: Iterable[str]) -> bool:
-    return any(name == c or name.startswith(f"{c}.") for c in called)
+def _rectifies(net: fx.GraphModule, node: Node) -> bool:
+    return node.target in RELUS or isinstance(module_of(net, node), nn.ReLU)
+
+
+def _is_within(name: str, called: set[str]) -> bool:
+    """Whether a module or one around it is among ``called``."""
+    while name and name not in called:
+        name = name.rpartition(".")[0]
+    return bool(name)
 
 
 def name_of(node: Node) -> str:
@@ -128,8 +209,9 @@ def name_of(node: Node) -> str:
 
 def kind_of(net: fx.GraphModule, node: Node) -> str:
     """The class of the module or the name of the function that a node calls."""
-    module = module_of(net, node)
-    return getattr(node.target, "__name__", str(node.target)) if module is None else type(module).__name__
+    if node.op == "call_module":
+        return type(net.get_submodule(str(node.target))).__name__
+    return getattr(node.target, "__name__", str(node.target))
 
 
 def is_activation(net: fx.GraphModule, node: Node) -> bool:
@@ -138,7 +220,9 @@ def is_activation(net: fx.GraphModule, node: Node) -> bool:
     if module is not None:
         return type(module).__module__ in ("torch.nn.modules.activation", "relucid.nn.activation")
     name = getattr(node.target, "__name__", node.target)
-    return name in {
+    return node.op in ("call_function", "call_method") and name in {
+        "relu",
+        "relu_",
         "relu6",
         "leaky_relu",
         "prelu",
@@ -184,129 +268,23 @@ def select(
         found = {node for node, own in names.items() if any(fnmatchcase(name, pattern) for name in own)}
         if not found:
             there_are = ", ".join(sorted(known)) or "none"
-            raise ValueError(f"no layer that can be converted is named {pattern!r}; there are: {there_are}")
+            raise ArgumentError(
+                f"no layer that can be converted is named {pattern!r}; there are: {there_are}"
+            )
         chosen |= found
     return chosen
+
+
+def chosen_relus(net: fx.GraphModule, layers: Layers, suggested: Callable[[], list[str]]) -> list[Node]:
+    """The ReLUs that are named, or that the layers that feed them are; all of them for None."""
+    relus = [node for node in net.graph.nodes if is_relu_call(net, node)]
+    if layers is None:
+        return relus
+    chosen = select({node: (name_of(node), *sources(net, node)) for node in relus}, layers, suggested)
+    return [node for node in relus if node in chosen]
 
 
 def suggestions(model: nn.Module, example: Batch, conversion: str, mode: str | None = None) -> list[str]:
     """The layers for which `relucid.inspect.examine` suggests a conversion."""
     suggested = examine(model, example).suggestions()
     return [name for s in suggested if (s.conversion, s.mode) == (conversion, mode) for name in s.layers]
-
-
-def finish(
-    model: nn.Module, net: fx.GraphModule, example: Batch, ledger: Ledger, tolerance: float | None
-) -> Conversion:
-    """The conversion, if the network computes on the example what ``model`` does; else an error."""
-    net.graph.eliminate_dead_code()
-    net.graph.lint()
-    net.delete_all_unused_submodules()
-    net.recompile()
-    before, after = _Run(model, example), _Run(net, example)
-    error, relative = difference(before.outputs, after.outputs)
-    limit = TOLERANCE[before.dtype] if tolerance is None else tolerance
-    if not relative <= limit:
-        raise ConversionError(
-            f"the converted network differs by {relative:.2g} of the largest output, more than {limit:.2g}; "
-            "it is not handed over"
-        )
-    gradients = _gradient_difference(before, after)
-    if tolerance is None and not gradients <= 100 * limit:
-        raise ConversionError(
-            f"gradients of the converted network differ by {gradients:.2g}, more than {100 * limit:.2g}; "
-            "it is not handed over"
-        )
-    return Conversion(
-        net,
-        ledger.changes(),
-        error,
-        relative,
-        gradients,
-        (sum(p.numel() for p in model.parameters()), sum(p.numel() for p in net.parameters())),
-        (before.multiply_adds, after.multiply_adds),
-    )
-
-
-class _Run:
-    """The outputs of a network on an example, the gradients of a fixed sum of them, and the work."""
-
-    def __init__(self, model: nn.Module, example: Batch) -> None:
-        model = copy.deepcopy(model).eval()
-        self.multiply_adds = 0
-        hooks = [m.register_forward_hook(self._count) for m in model.modules() if _is_counted(m)]
-        args, kwargs = arguments(copy.deepcopy(example))
-        with torch.enable_grad():
-            outputs = [x for x in tensors(model(*args, **kwargs)) if x.is_floating_point()]
-            if not outputs:
-                raise ConversionError("the network returns no floating-point tensor to compare")
-            generator = torch.Generator().manual_seed(0)
-            total = sum((x * torch.randn(x.shape, generator=generator).to(x)).sum() for x in outputs)
-        for hook in hooks:
-            hook.remove()
-        self.outputs = [x.detach() for x in outputs]
-        self.dtype = self.outputs[0].dtype
-        self.values = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        self.gradients: dict[str, Tensor | None] = {}
-        if isinstance(total, Tensor) and total.requires_grad and self.values:
-            found = torch.autograd.grad(total, list(self.values.values()), allow_unused=True)
-            self.gradients = dict(zip(self.values, found, strict=True))
-
-    def _count(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        weight: Any = module.weight
-        places = inputs[0].numel() if getattr(module, "transposed", False) else output.numel()
-        self.multiply_adds += places * weight[0].numel()
-
-
-def tensors(value: Any) -> list[Tensor]:
-    """All tensors in a network's output, containers and dataclasses looked into."""
-    if isinstance(value, Tensor):
-        return [value]
-    if is_dataclass(value):
-        return [x for field in fields(value) for x in tensors(getattr(value, field.name))]
-    return [x for leaf in tree_leaves(value) if leaf is not value for x in tensors(leaf)]
-
-
-def _is_counted(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear | _ConvNd | _Geometric)
-
-
-def difference(before: list[Tensor], after: list[Tensor]) -> tuple[float, float]:
-    """The largest difference between two lists of tensors, and the same divided by the largest entry.
-
-    >>> difference([torch.tensor([1.0, 4.0])], [torch.tensor([1.0, 3.0])])
-    (1.0, 0.25)
-    """
-    if [x.shape for x in before] != [x.shape for x in after]:
-        return float("inf"), float("inf")
-    errors = [
-        float((x.double() - y.double()).abs().max()) for x, y in zip(before, after, strict=True) if x.numel()
-    ]
-    sizes = [float(x.double().abs().max()) for x in before if x.numel()]
-    relative = [e / s if s else e for e, s in zip(errors, sizes, strict=True)]
-    return max(errors, default=0.0), max(relative, default=0.0)
-
-
-def _gradient_difference(before: _Run, after: _Run) -> float:
-    """The length of the difference of the gradients of all layers that were not changed, by their length."""
-    apart = length = 0.0
-    layers, others = _by_layer(before), _by_layer(after)
-    for layer, parameters in layers.items():
-        other = others.get(layer, {})
-        if parameters.keys() != other.keys() or not all(
-            torch.equal(p, other[n]) for n, p in parameters.items()
-        ):
-            continue
-        for name in parameters:
-            g, h = before.gradients[name], after.gradients[name]
-            if g is not None and h is not None:
-                apart += float((g.double() - h.double()).square().sum())
-                length += float(g.double().square().sum())
-    return math.sqrt(apart / length) if length else math.sqrt(apart)
-
-
-def _by_layer(run: _Run) -> dict[str, dict[str, Tensor]]:
-    layers: dict[str, dict[str, Tensor]] = {}
-    for name in run.gradients:
-        layers.setdefault(name.rpartition(".")[0], {})[name] = run.values[name].detach()
-    return layers

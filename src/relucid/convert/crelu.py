@@ -9,21 +9,22 @@ from torch import fx, nn
 from torch.fx.node import Node
 
 from relucid.convert.conversion import (
+    ArgumentError,
     Conversion,
     Layers,
     Ledger,
-    finish,
-    name_of,
-    select,
-    sources,
+    Original,
+    chosen_relus,
+    conversion,
     suggestions,
 )
-from relucid.convert.flow import Layout, apply, channel_dim, flow
-from relucid.convert.graph import Batch, capture, is_relu_call, module_of
+from relucid.convert.flow import Flow, Layout, apply, channel_dim, flow
+from relucid.convert.graph import Batch, module_of
 from relucid.convert.merge import merge
 from relucid.nn import CReLU
 
 
+@conversion
 def to_crelu(
     model: nn.Module,
     example: Batch,
@@ -66,21 +67,19 @@ def to_crelu(
     if mode == "merge":
         return merge(model, example, layers, 1e-5 if tolerance is None else tolerance, budget, pairs, data)
     if mode != "expand":
-        raise ValueError(f"mode is 'expand' or 'merge', not {mode!r}")
+        raise ArgumentError(f"mode is 'expand' or 'merge', not {mode!r}")
     if budget is not None or pairs is not None or data is not None:
-        raise ValueError("budget, pairs and data are for mode='merge'; 'expand' changes no output")
+        raise ArgumentError("budget, pairs and data are for mode='merge'; 'expand' changes no output")
     return _expand(model, example, layers, tolerance)
 
 
 def _expand(model: nn.Module, example: Batch, layers: Layers, tolerance: float | None) -> Conversion:
     """Every chosen ReLU becomes CReLU; whoever reads the new channels has weights of zero for them."""
-    net = capture(model, example)
+    original = Original(model, example)
+    net = original.capture()
     ledger = Ledger(net, model, weighted="reads no new channels", relu="not chosen")
-    relus = {
-        node: (name_of(node), *sources(net, node)) for node in net.graph.nodes if is_relu_call(net, node)
-    }
     starts: dict[Node, Layout] = {}
-    for node in select(relus, layers, partial(suggestions, model, example, "to_crelu", "expand")):
+    for node in chosen_relus(net, layers, partial(suggestions, model, example, "to_crelu", "expand")):
         layout = _doubled(net, node)
         if isinstance(layout, str):
             ledger.note(node, "refused", layout)
@@ -91,19 +90,19 @@ def _expand(model: nn.Module, example: Batch, layers: Layers, tolerance: float |
             ledger.note(
                 node, "refused", "its activation is inside: fuse it first, and make it geometric afterwards"
             )
-    found = flow(net, starts)
+    found = _read_flow(net, starts, ledger)
     for node, layout in starts.items():
         if found.layouts[node] is not layout:
             ledger.note(node, "kept", "its input has been doubled already")
             continue
-        net.set_submodule(str(node.target), CReLU(layout.dim))
+        net.set_submodule(str(node.target), CReLU(layout.dim).train(net.training))
         ledger.note(
             node, "changed", f"CReLU: {node.meta['shape'][layout.dim]} channels become {len(layout.origin)}"
         )
     for node in found.weights(net):
         ledger.note(node, "changed", "weights of zero for the new channels")
     apply(net, found)
-    return finish(model, net, example, ledger, tolerance)
+    return original.finish(net, ledger, tolerance)
 
 
 def _doubled(net: fx.GraphModule, node: Node) -> Layout | str:
@@ -111,9 +110,29 @@ def _doubled(net: fx.GraphModule, node: Node) -> Layout | str:
     dim = channel_dim(net, node)
     if dim is None:
         return "it is not clear which dimension holds its channels"
+    if node.meta.get("aliased"):
+        return "its value is changed in place later"
+    if not node.meta["dtype"].is_floating_point:
+        return f"it rectifies {node.meta['dtype']}, not floating-point numbers"
     size = node.meta["shape"][dim]
     fresh = torch.arange(2 * size) >= size
-    layout = Layout(dim, torch.arange(2 * size) % size, (~fresh).double())
-    if not flow(net, {node: layout}).weights(net):
-        return "no layer with weights of its own reads it, through norms and pooling at most"
-    return layout
+    return Layout(dim, torch.arange(2 * size) % size, (~fresh).double())
+
+
+def _read_flow(net: fx.GraphModule, starts: dict[Node, Layout], ledger: Ledger) -> Flow:
+    """What the doubled channels meet; those that no layer with weights of its own reads are not doubled."""
+    while True:
+        found = flow(net, starts)
+        read = found.read(net)
+        unread = [
+            node for node, layout in starts.items() if found.layouts[node] is layout and node not in read
+        ]
+        if not unread:
+            return found
+        for node in unread:
+            del starts[node]
+            ledger.note(
+                node,
+                "refused",
+                "no layer with weights of its own reads it, through norms and pooling at most",
+            )

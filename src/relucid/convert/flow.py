@@ -19,7 +19,7 @@ from torch.fx.node import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from relucid.convert.graph import add_buffer, calls, is_norm, is_plain, is_tied, is_transposed, module_of
+from relucid.convert.graph import add_buffer, is_alone, is_norm, is_plain, is_transposed, module_of
 from relucid.nn import AVR, MeanNorm
 from relucid.nn.geometric import _Geometric
 
@@ -74,6 +74,16 @@ class Flow:
     )  #: (reader, value): reads the old channels
     flattened: list[Node] = field(default_factory=list)  #: views that are written as flatten
 
+    def read(self, net: fx.GraphModule) -> set[Node]:
+        """The values whose changed channels end in a weighted layer."""
+        found: set[Node] = set()
+        for node in reversed(list(self.layouts)):
+            for user in node.users:
+                absorbs = user in self.absorbed and is_plain(module_of(net, user))
+                if absorbs or user in found:
+                    found.add(node)
+        return found
+
     def weights(self, net: fx.GraphModule) -> list[Node]:
         """The weighted layers that read the changed channels."""
         return [node for node in self.absorbed if is_plain(module_of(net, node))]
@@ -116,8 +126,21 @@ ELEMENTWISE: set[Any] = {
 FLATTEN: set[Any] = {nn.Flatten, torch.flatten, "flatten", "view", "reshape", torch.reshape}
 
 
+def mark_channels(net: fx.GraphModule) -> None:
+    """Say of every value in which dimension its units are, by the layer that it comes from, if that is clear."""
+    for node in net.graph.nodes:
+        node.meta["channels"] = _channel_dim(net, node)
+
+
 def channel_dim(net: fx.GraphModule, node: Node) -> int | None:
     """The dimension in which the units of a value are, by the layer that it comes from; None if it is not clear."""
+    if "channels" not in node.meta:
+        node.meta["channels"] = _channel_dim(net, node)
+    dim: int | None = node.meta["channels"]
+    return dim
+
+
+def _channel_dim(net: fx.GraphModule, node: Node) -> int | None:
     shape = node.meta.get("shape", ())
     module = module_of(net, node)
     if isinstance(module, nn.Linear) or getattr(module, "spatial", None) == 0:
@@ -136,12 +159,14 @@ def flow(net: fx.GraphModule, starts: Mapping[Node, Layout]) -> Flow:
 
     A start whose own input has changed channels is no start.
     """
-    found, times = Flow(), calls(net)
+    found = Flow()
     for node in net.graph.nodes:
         given = {n: found.layouts[n] for n in node.all_input_nodes if n in found.layouts}
         if not given:
             pass
-        elif len(given) == 1 and (order := _order(net, node, next(iter(given.values())), times)) is not None:
+        elif node.meta.get("aliased"):
+            found.restored.extend((node, n) for n in given)
+        elif len(given) == 1 and (order := _order(net, node, next(iter(given.values())))) is not None:
             found.absorbed[node] = order
             if not is_plain(module_of(net, node)):
                 found.layouts[node] = _after_norm(net, node, next(iter(given.values())))
@@ -162,12 +187,10 @@ def key(net: fx.GraphModule, node: Node) -> Any:
     return node.target if module is None else type(module)
 
 
-def _order(
-    net: fx.GraphModule, node: Node, layout: Layout, times: Mapping[nn.Module | None, int]
-) -> Tensor | None:
+def _order(net: fx.GraphModule, node: Node, layout: Layout) -> Tensor | None:
     """The order in which a weight or norm takes the new channels, or None if it cannot be rewritten."""
     module = module_of(net, node)
-    if module is None or times[module] > 1 or is_tied(net, module):
+    if module is None or not is_alone(node):
         return None
     dims = len(node.all_input_nodes[0].meta["shape"])
     as_it_is = torch.arange(len(layout.origin))
@@ -360,10 +383,12 @@ def _rewrite_norm(module: nn.Module, layout: Layout) -> None:
     module.running_mean = torch.where(fresh, 0, mean[origin] / divisor)
     if isinstance(module, MeanNorm):
         if module.bias is not None:
-            module.bias = nn.Parameter(torch.where(fresh, 0, module.bias[origin] / divisor))
+            bias = torch.where(fresh, 0, module.bias[origin] / divisor)
+            module.bias = nn.Parameter(bias, module.bias.requires_grad)
         return
     assert module.running_var is not None
     module.running_var = torch.where(fresh, 1, module.running_var[origin])
     if module.weight is not None:
-        module.weight = nn.Parameter(torch.where(fresh, 1, module.weight[origin] * scale))
-        module.bias = nn.Parameter(torch.where(fresh, 0, module.bias[origin]))
+        weight = torch.where(fresh, 1, module.weight[origin] * scale)
+        module.weight = nn.Parameter(weight, module.weight.requires_grad)
+        module.bias = nn.Parameter(torch.where(fresh, 0, module.bias[origin]), module.bias.requires_grad)

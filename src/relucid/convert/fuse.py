@@ -9,9 +9,9 @@ from torch.fx.node import Node
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
-from relucid.convert.conversion import Conversion, Ledger, finish, name_of
+from relucid.convert.conversion import Conversion, Ledger, Original, conversion, name_of
 from relucid.convert.flow import Layout, apply, channel_dim, flow
-from relucid.convert.graph import Batch, add_module, calls, capture, fresh_name, module_of
+from relucid.convert.graph import Batch, add_module, fresh_name, is_alone, module_of
 from relucid.convert.heavyball import HeavyBallSum
 from relucid.convert.norms import as_batch_norm, fold_back, fold_forward, is_fixed
 from relucid.nn import AVR, CReLU, MeanNorm
@@ -20,6 +20,7 @@ from relucid.nn.geometric import _Geometric
 from relucid.nn.propagation import Propagation
 
 
+@conversion
 def fuse(model: nn.Module, example: Batch, *, tolerance: float | None = None) -> Conversion:
     """The same function in evaluation, in plain layers: ``nn.Linear``, ``nn.ConvNd`` and activations.
 
@@ -41,19 +42,18 @@ def fuse(model: nn.Module, example: Batch, *, tolerance: float | None = None) ->
     >>> sorted(type(layer).__name__ for layer in fused.model.children())
     ['Linear', 'Linear', 'ReLU']
     """
-    model_as_weights = _without_parametrizations(model)
-    net = capture(model_as_weights, example)
+    original = Original(model, example)
+    net = original.capture_evaluation(_without_parametrizations)
     ledger = Ledger(net, model, weighted="plain already", relu="plain already")
     _fuse_geometric(net, ledger)
     _fuse_norms(net, ledger)
     for node in list(net.graph.nodes):
         _fuse_rest(net, node, ledger)
-    return finish(model, net, example, ledger, tolerance)
+    return original.finish(net, ledger, tolerance, training=False)
 
 
 def _without_parametrizations(model: nn.Module) -> nn.Module:
-    """A copy with weights for parametrizations, and stages that need not run backwards."""
-    model = copy.deepcopy(model)
+    """The network with weights for parametrizations, and stages that need not run backwards."""
     modes = {module: module.training for module in model.modules()}
     model.eval()  # spectral norm iterates in training
     for module in modes:
@@ -61,12 +61,13 @@ def _without_parametrizations(model: nn.Module) -> nn.Module:
             module.reversible = False
         if parametrize.is_parametrized(module):
             # Torch's own removal takes the weight from the class, which the original shares.
-            names = [name for name, _ in module.get_submodule("parametrizations").named_children()]
-            weights = {name: getattr(module, name).detach() for name in names}
+            lists = dict(module.get_submodule("parametrizations").named_children())
+            weights = {name: getattr(module, name).detach() for name in lists}
+            trained = {name: any(p.requires_grad for p in m.parameters()) for name, m in lists.items()}
             del module._modules["parametrizations"]
             module.__class__ = type(module).__mro__[1]
             for name, weight in weights.items():
-                module.register_parameter(name, nn.Parameter(weight))
+                module.register_parameter(name, nn.Parameter(weight, trained[name]))
     for module in model.modules():
         module.training = modes[module]
     return model
@@ -187,7 +188,7 @@ def _fuse_sum(net: fx.GraphModule, node: Node, module: HeavyBallSum) -> None:
 def _takes_padding(net: fx.GraphModule, node: Node, conv: _ConvNd) -> bool:
     """Whether the zeros that are padded before a convolution can be its own padding."""
     pad = node.all_input_nodes[0]
-    if pad.target is not F.pad or len(pad.users) > 1 or calls(net)[conv] > 1 or len(pad.args) != 2:
+    if pad.target is not F.pad or len(pad.users) > 1 or not is_alone(node) or len(pad.args) != 2:
         return False
     amounts = pad.args[1]
     own = conv.padding_mode == "zeros" and conv.padding in ("valid", (0,) * (conv.weight.dim() - 2))

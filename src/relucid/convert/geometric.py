@@ -11,20 +11,31 @@ from torch import Tensor, fx, nn
 from torch.fx.node import Node
 from torch.nn.modules.conv import _ConvNd
 
-from relucid.convert.conversion import Conversion, Layers, Ledger, finish, name_of, select, suggestions
+from relucid.convert.conversion import (
+    ArgumentError,
+    Conversion,
+    Layers,
+    Ledger,
+    Original,
+    conversion,
+    name_of,
+    select,
+    suggestions,
+)
 from relucid.convert.graph import (
     ADDS,
     Batch,
     add_module,
     arguments,
-    calls,
-    capture,
     fresh_name,
     has_weight,
+    is_alone,
+    is_plain,
     is_reachable,
     is_relu_call,
-    is_tied,
     module_of,
+    reached,
+    reaching,
 )
 from relucid.convert.norms import fold_back, is_fixed
 from relucid.nn import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear, MeanNorm
@@ -39,6 +50,7 @@ GEOMETRIC: dict[type[nn.Module], Any] = {
 }
 
 
+@conversion
 def to_geometric(
     model: nn.Module,
     example: Batch,
@@ -74,19 +86,21 @@ def to_geometric(
     kept 2 the output layer learns no features
     """
     if norm not in ("keep", "fold"):
-        raise ValueError(f"norm is 'keep' or 'fold', not {norm!r}")
-    net = capture(model, example)
+        raise ArgumentError(f"norm is 'keep' or 'fold', not {norm!r}")
+    original = Original(model, example)
+    net = original.capture()
     ledger = Ledger(net, model, weighted="not chosen", relu="does not alone read a geometric layer")
     nodes: dict[Node, tuple[str, ...]] = {
         node: (name_of(node),) for node in net.graph.nodes if has_weight(net, node)
     }
     chosen: list[Node] = []
     named = select(nodes, layers, partial(suggestions, model, example, "to_geometric"))
+    followed = reaching(nodes)
     for node in (node for node in nodes if node in named):
         obstacle = _obstacle(net, node)
         if obstacle is not None:
             ledger.note(node, *obstacle)
-        elif layers is None and not any(n is not node and is_reachable(node, n) for n in nodes):
+        elif layers is None and node not in followed:
             ledger.note(node, "kept", "the output layer learns no features")
         else:
             chosen.append(node)
@@ -97,10 +111,11 @@ def to_geometric(
                 if (layer := fold_back(net, node)) is not None:
                     ledger.note(layer, "changed", f"{folded} is part of it")
     if center is not None:
-        _center(net, [node for node in chosen if _is_centred(net, node, list(nodes))], center, ledger)
+        behind = reached(nodes)
+        _center(net, [node for node in chosen if node in behind and _is_centred(net, node)], center, ledger)
     for node in chosen:
         _describe(net, node, ledger)
-    return finish(model, net, example, ledger, tolerance)
+    return original.finish(net, ledger, tolerance, training=norm == "keep" and center is None)
 
 
 def _obstacle(net: fx.GraphModule, node: Node) -> tuple[Literal["kept", "refused"], str] | None:
@@ -111,8 +126,16 @@ def _obstacle(net: fx.GraphModule, node: Node) -> tuple[Literal["kept", "refused
     if type(module) not in GEOMETRIC or not isinstance(module, nn.Linear | _ConvNd):
         what = "a function" if module is None else f"{type(module).__name__}"
         return "refused", f"{what} has no geometric form, which linear and convolution layers have"
-    if is_tied(net, module):
-        return "refused", "another layer has the same weight"
+    if not is_plain(module) or "weight" not in module._parameters:
+        return "refused", "its weight is computed from others (parametrized)"
+    if node.meta.get("tied"):
+        return "refused", "another layer has the same weight, or it is read as a tensor"
+    if not module.weight.numel():
+        return "kept", "it has no filters, or no inputs"
+    if node.meta["dtype"] not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        return "refused", f"its weights are {module.weight.dtype}"
+    if module.bias is not None and module.weight.requires_grad and not module.bias.requires_grad:
+        return "refused", "its bias is frozen and its weight is not, which scales would move"
     if not all(p.isfinite().all() for p in module.parameters()):
         return "refused", "its weights hold NaN or infinity"
     zero = (module.weight.flatten(1) == 0).all(1).nonzero().flatten().tolist()
@@ -129,23 +152,32 @@ def _describe(net: fx.GraphModule, node: Node, ledger: Ledger) -> None:
     if isinstance(layer, _Geometric):  # called before
         ledger.note(node, "changed", "geometric")
         return
-    reader = next(iter(node.users)) if len(node.users) == 1 and calls(net)[layer] == 1 else None
+    alone = len(node.users) == 1 and is_alone(node) and not node.meta.get("aliased")
+    reader = next(iter(node.users)) if alone else None
     activation = None
     if reader is not None and is_relu_call(net, reader):
         activation = nn.ReLU()
         ledger.note(reader, "changed", f"inside {node.target}")
         reader.replace_all_uses_with(node)
         net.graph.erase_node(reader)
-    net.set_submodule(str(node.target), GEOMETRIC[type(layer)].from_standard(layer, activation))
+    new = GEOMETRIC[type(layer)].from_standard(layer, activation).train(layer.training)
+    _freeze(layer, new)
+    net.set_submodule(str(node.target), new)
     ledger.note(node, "changed", "geometric, with its ReLU inside" if activation else "geometric")
 
 
-def _is_centred(net: fx.GraphModule, node: Node, weighted: list[Node]) -> bool:
-    """Whether IMN may stand before a layer: it is not the first, not shared, not on a shortcut."""
+def _freeze(layer: nn.Module, new: _Geometric) -> None:
+    """Let a layer learn what the one in whose place it is did."""
+    trained = {name: p.requires_grad for name, p in layer.named_parameters()}
+    for name, parameter in new.named_parameters():
+        parameter.requires_grad_(trained["bias"] if name == "offset" else trained["weight"])
+
+
+def _is_centred(net: fx.GraphModule, node: Node) -> bool:
+    """Whether IMN may stand before a layer that is not the first: it is not shared, nor on a shortcut."""
     layer = module_of(net, node)
     channels_first = not isinstance(layer, nn.Linear) or len(node.meta["shape"]) == 2
-    first = not any(n is not node and is_reachable(n, node) for n in weighted)
-    return channels_first and not first and calls(net)[layer] == 1 and not _is_shortcut(net, node)
+    return channels_first and is_alone(node) and not _is_shortcut(net, node)
 
 
 def _is_shortcut(net: fx.GraphModule, node: Node) -> bool:
@@ -191,7 +223,7 @@ def _means(net: fx.GraphModule, nodes: list[Node], data: Iterable[Any]) -> dict[
     for module, mode in modes.items():
         module.training = mode
     if not batches:
-        raise ValueError("center holds no batches to take a mean of")
+        raise ArgumentError("center holds no batches to take a mean of")
     return {node: total / run.counts[node] for node, total in run.totals.items()}
 
 

@@ -4,13 +4,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import Node
 
-from relucid.convert.conversion import Conversion, Ledger, finish
+from relucid.convert.conversion import Conversion, Ledger, Original, conversion
 from relucid.convert.graph import (
     ADDS,
     Batch,
     ConversionError,
     add_module,
-    capture,
     fresh_name,
     is_reachable,
     is_relu_call,
@@ -41,6 +40,7 @@ class HeavyBallSum(nn.Module):
         return total if previous is None or self.beta2 is None else total + self.beta2 * previous
 
 
+@conversion
 def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None = None) -> Conversion:
     """The same function with learnable shortcuts to the last two states in place of y = f(x) + x.
 
@@ -59,7 +59,8 @@ def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None =
     >>> sum("beta2" in name for name, _ in conversion.model.named_parameters())
     4
     """
-    net = capture(model, example)
+    original = Original(model, example)
+    net = original.capture()
     ledger = Ledger(net, model, weighted="only additions change", relu="only additions change")
     states: dict[Node, Node] = {}  # by the addition that ends a block: the state that it began with
     for node in list(net.graph.nodes):
@@ -68,7 +69,7 @@ def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None =
             continue
         transformed, x = block
         previous = states.get(_end(net, x))
-        if previous is not None and previous.meta["shape"] != x.meta["shape"]:
+        if previous is not None and _form(previous) != _form(x):
             previous = None
         new = _insert(net, node, transformed, x, previous)
         states[new] = x
@@ -76,21 +77,27 @@ def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None =
         ledger.add(str(new.target), "Addition", "changed", f"{what} are learned")
     if not states:
         raise ConversionError(f"{type(model).__name__} has no residual block y = f(x) + x of one shape")
-    return finish(model, net, example, ledger, tolerance)
+    return original.finish(net, ledger, tolerance)
 
 
 def _block(net: fx.GraphModule, node: Node) -> tuple[Node, Node] | None:
     """(f(x), x) of a node that adds them, or None."""
     if node.target not in ADDS or len(node.args) != 2 or node.kwargs:
         return None
-    if not all(isinstance(n, Node) for n in node.args):
+    if not all(isinstance(n, Node) for n in node.args) or node.meta.get("fixed"):
         return None
     a, b = (_origin(net, n) for n in node.args if isinstance(n, Node))
-    if not all("shape" in n.meta and n.meta["shape"] == node.meta.get("shape") for n in (a, b)):
+    if any(n.meta.get("aliased") or _form(n) is None or _form(n) != _form(node) for n in (a, b)):
         return None
     if is_reachable(b, a):
         return a, b
     return (b, a) if is_reachable(a, b) else None
+
+
+def _form(node: Node) -> tuple[torch.Size, torch.dtype] | None:
+    """The shape and type of a value, if it is one that can be multiplied with a learned number."""
+    dtype = node.meta.get("dtype")
+    return None if dtype is None or not dtype.is_floating_point else (node.meta["shape"], dtype)
 
 
 def _origin(net: fx.GraphModule, node: Node) -> Node:
@@ -110,8 +117,7 @@ def _end(net: fx.GraphModule, x: Node) -> Node:
 def _insert(net: fx.GraphModule, node: Node, transformed: Node, x: Node, previous: Node | None) -> Node:
     """Replace an addition."""
     name = fresh_name(net, f"{scope(node)}sum")
-    parameter = next(net.parameters())
-    add_module(net, name, HeavyBallSum(previous is not None).to(parameter))
+    add_module(net, name, HeavyBallSum(previous is not None).to(node.meta["device"], node.meta["dtype"]))
     args = (transformed, x) if previous is None else (transformed, x, previous)
     with net.graph.inserting_before(node):
         new = net.graph.call_module(name, args)

@@ -1,5 +1,6 @@
 """Opposite units share one filter: relu(w.x) and relu(-s w.x) are the two phases of one CReLU (crelu)."""
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,29 +12,18 @@ from torch import Tensor, fx, nn
 from torch.fx.node import Node
 from torch.nn.modules.conv import _ConvNd
 
-from relucid.convert.conversion import (
-    TOLERANCE,
-    Conversion,
-    Layers,
-    Ledger,
-    finish,
-    name_of,
-    select,
-    sources,
-    suggestions,
-)
+from relucid.convert.conversion import Conversion, Layers, Ledger, Original, chosen_relus, suggestions
 from relucid.convert.flow import Layout, apply, channel_dim, flow
 from relucid.convert.graph import (
     Batch,
     ConversionError,
-    calls,
-    capture,
+    is_alone,
     is_plain,
     is_relu_call,
-    is_tied,
     is_transposed,
     module_of,
 )
+from relucid.convert.network import Network
 from relucid.convert.norms import affine_of, fold_back, is_fixed
 from relucid.convert.refit import Target, refit
 from relucid.nn import CReLU
@@ -59,20 +49,16 @@ def merge(
     data: Iterable[Any] | None,
 ) -> Conversion:
     """The network in which as many opposite pairs share a filter as budget and limit allow, the most opposite first."""
-    net = capture(model, example)
-    relus = {
-        node: (name_of(node), *sources(net, node)) for node in net.graph.nodes if is_relu_call(net, node)
-    }
-    chosen = select(relus, layers, partial(suggestions, model, example, "to_crelu", "merge"))
-    names = [str(node.target) for node in relus if node in chosen]
+    original = Original(model, example)
+    net = original.capture()
+    chosen = chosen_relus(net, layers, partial(suggestions, model, example, "to_crelu", "merge"))
+    names = [str(node.target) for node in chosen]
     pairs = _all_pairs(net, names, tolerance)[:limit]
     batches = None if data is None else list(data)
-    if budget is None:
-        budget = TOLERANCE[next(model.parameters()).dtype]
 
     def attempt(count: int) -> Conversion | None:
         try:
-            return _merged(model, example, names, pairs[:count], tolerance, budget, batches)
+            return _merged(original, net, names, pairs[:count], tolerance, budget, batches)
         except ConversionError:
             if count == 0:
                 raise
@@ -141,14 +127,24 @@ def _all_pairs(net: fx.GraphModule, names: Sequence[str], tolerance: float) -> l
 
 def _layer(net: fx.GraphModule, relu: Node) -> Node | str:
     """The call of the layer that a ReLU rectifies, through a norm at most; or why its units cannot be merged."""
-    node = relu.all_input_nodes[0]
+    node = before = relu.all_input_nodes[0]
+    norm = None
     if is_fixed(module_of(net, node)) and len(node.users) == 1:
-        node = node.all_input_nodes[0]
+        norm, node = module_of(net, node), node.all_input_nodes[0]
     layer = module_of(net, node)
     if not is_plain(layer) or is_transposed(layer):
         return "it does not rectify a linear or convolution layer, through a norm at most"
-    if len(node.users) > 1 or calls(net)[layer] > 1 or is_tied(net, layer):
+    if len(node.users) > 1 or not is_alone(node) or not is_alone(before):
         return "others read the same filters"
+    if any(n.meta.get("aliased") for n in (node, before, relu)):
+        return "its value is changed in place later"
+    assert layer is not None
+    if (
+        norm is not None
+        and norm.weight is not None
+        and norm.weight.requires_grad != layer.weight.requires_grad
+    ):
+        return "its norm is trained and its weights are frozen, or the other way round"
     if isinstance(layer, _ConvNd) and layer.groups > 1:
         return "its filters are grouped, and groups must stay equal"
     return node
@@ -167,19 +163,20 @@ def _folded(net: fx.GraphModule, relu: Node, node: Node) -> tuple[Tensor, Tensor
 
 
 def _merged(
-    model: nn.Module,
-    example: Batch,
+    original: Original,
+    captured: Network,
     names: Sequence[str],
     pairs: Sequence[Pair],
     tolerance: float,
-    budget: float,
+    budget: float | None,
     data: list[Any] | None,
 ) -> Conversion:
     """The network with these pairs merged, if it stays within the budget; else an error."""
-    net = capture(model, example)
-    ledger = Ledger(net, model, weighted="reads no merged channels", relu="not chosen")
+    net = copy.deepcopy(captured)
+    ledger = Ledger(net, original.model, weighted="reads no merged channels", relu="not chosen")
     starts: dict[Node, Layout] = {}
     targets: dict[str, Target] = {}
+    folded = False
     for relu in _named(net, names):
         node = _layer(net, relu)
         own = [pair for pair in pairs if pair.relu == relu.target]
@@ -188,6 +185,7 @@ def _merged(
         elif not own:
             ledger.note(relu, "kept", f"no opposite pair within {tolerance:g} and the budget")
         else:
+            folded = folded or node is not relu.all_input_nodes[0]
             starts[relu], targets[str(node.target)] = _share(net, relu, node, own)
             ledger.note(relu, "changed", f"CReLU: {len(own)} pairs share a filter")
             ledger.note(node, "changed", f"{len(own)} filters less")
@@ -197,8 +195,8 @@ def _merged(
     apply(net, found)
     net.recompile()
     if data is not None and starts:
-        refit(capture(model, example), net, found.weights(net), data, targets)
-    return finish(model, net, example, ledger, budget)
+        refit(captured, net, found.weights(net), data, targets)
+    return original.finish(net, ledger, budget, training=not folded)
 
 
 def _share(net: fx.GraphModule, relu: Node, node: Node, pairs: Sequence[Pair]) -> tuple[Layout, Target]:
@@ -228,11 +226,12 @@ def _share(net: fx.GraphModule, relu: Node, node: Node, pairs: Sequence[Pair]) -
         rest = [k for k in range(len(rows)) if k not in {*first, *second}]
         kept = rows[first + rest]
         shape = layer.weight.shape[1:]
-        layer.weight = nn.Parameter(kept[:, :-1].unflatten(1, shape).to(layer.weight.dtype))
+        trained = layer.weight.requires_grad
+        layer.weight = nn.Parameter(kept[:, :-1].unflatten(1, shape).to(layer.weight.dtype), trained)
         if layer.bias is not None:
-            layer.bias = nn.Parameter(kept[:, -1].to(layer.weight.dtype))
+            layer.bias = nn.Parameter(kept[:, -1].to(layer.weight.dtype), layer.bias.requires_grad)
     setattr(layer, "out_features" if isinstance(layer, nn.Linear) else "out_channels", len(kept))
-    net.set_submodule(str(relu.target), CReLU(dim, paired=len(pairs)))
+    net.set_submodule(str(relu.target), CReLU(dim, paired=len(pairs)).train(net.training))
     scale = torch.tensor([1.0] * len(kept) + ratios, dtype=torch.float64)
     r = scale[len(kept) :]
     mix = torch.eye(len(rows), dtype=torch.float64)[first + rest]

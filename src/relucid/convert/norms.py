@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from relucid.convert.flow import FLATTEN, Layout, key, rewrite_weight
-from relucid.convert.graph import calls, is_norm, is_plain, is_tied, is_transposed, module_of
+from relucid.convert.graph import is_alone, is_norm, is_plain, is_transposed, module_of
 from relucid.nn import MeanNorm
 from relucid.nn.meannorm import pads_with_zeros
 
@@ -37,13 +37,14 @@ def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor]:
 
 def fold_back(net: fx.GraphModule, node: Node) -> Node | None:
     """Make the norm called at ``node`` part of the layer before it, and return that; None if it cannot be."""
-    before, times = node.all_input_nodes[0], calls(net)
+    before = node.all_input_nodes[0]
     layer, norm = module_of(net, before), module_of(net, node)
     if (
         not (is_fixed(norm) and is_plain(layer))
         or len(before.users) > 1
-        or times[layer] > 1
-        or is_tied(net, layer)
+        or not is_alone(before)
+        or before.meta.get("aliased")
+        or node.meta.get("aliased")
     ):
         return None
     assert isinstance(layer, nn.Linear | _ConvNd)
@@ -87,8 +88,8 @@ def fold_forward(net: fx.GraphModule, node: Node) -> Node | None:
         reader is None
         or not is_plain(layer)
         or is_transposed(layer)
-        or calls(net)[layer] > 1
-        or is_tied(net, layer)
+        or not is_alone(reader)
+        or node.meta.get("aliased")
     ):
         return None
     assert isinstance(layer, nn.Linear | _ConvNd)

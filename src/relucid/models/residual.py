@@ -181,11 +181,11 @@ class _Stages:
         after = nn.Identity() if self.rectify == "nowhere" else self._rectified(channels)
         return ResidualBlock(self._transform(planes, stride, bare=True), downsample, after)
 
-    def _after(self, count: int) -> nn.Module | list[nn.Module]:
+    def _after(self, count: int) -> nn.Module:
         """What follows the sums of a stage: one module for all, or one for each where each keeps a mean of its own."""
         channels = self.builder.channels
         if self.builder.design.norm == "activation_mean":
-            return [self._rectified(channels) for _ in range(count)]
+            return nn.ModuleList(self._rectified(channels) for _ in range(count))
         return self._rectified(channels)
 
     def _rectified(self, channels: int) -> nn.Module:

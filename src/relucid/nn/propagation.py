@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
+from relucid.nn.activation import check_callable
 from relucid.nn.reversible import reversible_heavy_ball, to_state, transformed
 from relucid.nn.rules import HeavyBall, Rule, per_layer, rule_of
+from relucid.nn.tracing import is_traced
 
 
 class Propagation(nn.Module):
@@ -21,13 +23,15 @@ class Propagation(nn.Module):
     >>> list(stage.state_dict())
     ['beta1', 'beta2', '0.weight', '0.bias']
 
+    ``len(stage)`` is K, ``stage[0]`` is T_1.
+
     Args:
         transforms: modules; for a rule with two paths (ADMM) pairs of them, (T', T).
         rule: a name in ``RULES``, or an object such as ``HeavyBall(beta=0.3)``.
         first: a block ahead of the rule's first step that may change the shape: a downsampling block. It is
             child "0" and the transforms come after it; without it they are "0", "1", ....
-        after: applied to each x_{k+1} before the next layer sees it; a list has one module for each layer. He's
-            ResNet: "residual", ``nn.ReLU()``.
+        after: applied to each x_{k+1} before the next layer sees it. He's ResNet: "residual", ``nn.ReLU()``.
+            An ``nn.ModuleList`` has a module of its own for each layer.
         start: x_{-1} is x_0 ("same", as in the algorithms) or 0 ("zero", as in a residual network's stage).
         reversible: same output and gradients in a memory that does not grow with depth; for heavy ball with
             beta2 other than 0. Backward computes the transforms anew, and raises if it misses the input.
@@ -35,6 +39,8 @@ class Propagation(nn.Module):
             default if reversible, is rounded to multiples of 2^-36, so that sums are exact.
         store_every: a reversible stage stores its state every so many layers. If beta2 is not -1, rounding
             errors in recovered states grow by 1 / \|beta2\| a layer.
+        device: of the coefficients that the rule learns.
+        dtype: of these coefficients.
     """
 
     weight_decay = False  # of its own parameters, the coefficients
@@ -45,33 +51,43 @@ class Propagation(nn.Module):
         rule: str | Rule = "heavy_ball",
         *,
         first: nn.Module | None = None,
-        after: Callable[[Tensor], Tensor] | Sequence[nn.Module] | None = None,
+        after: Callable[[Tensor], Tensor] | None = None,
         start: Literal["same", "zero"] = "same",
         reversible: bool = False,
         state_dtype: torch.dtype | None = None,
         store_every: int | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.rule, self.start = rule_of(rule), start
-        self.after = nn.ModuleList(after) if isinstance(after, Sequence) else after
+        check_callable(after)
+        self.rule, self.after, self.start = rule_of(rule), after, start
         self.reversible, self.store_every = reversible, store_every
         self.state_dtype = torch.float64 if reversible and state_dtype is None else state_dtype
         layers = [_layer(transform, self.rule.paths) for transform in transforms]
         self.depth, self.has_first = len(layers), first is not None
+        if not layers and first is None:
+            raise ValueError("a stage needs at least one transform, or a block as `first`")
         for k, module in enumerate(layers if first is None else [first, *layers]):
             self.add_module(str(k), module)
-        with torch.device("cpu"):  # their values are read, which a stage on the meta device has none of
-            coefficients = self.rule.coefficients(self.depth)
+        coefficients = self.rule.coefficients(self.depth)
         self._check(coefficients)
         self._constants: dict[str, list[Any]] = {}
         for name, value in coefficients.items():
             each = per_layer(name, value, self.depth)
             if self.rule.learnable:
-                self.register_parameter(
-                    name, nn.Parameter(value.to(torch.get_default_device(), torch.get_default_dtype()))
-                )
+                kind = {"dtype": dtype or torch.get_default_dtype(), "device": device}
+                self.register_parameter(name, nn.Parameter(torch.empty(value.shape, **kind)))
             else:
                 self._constants[name] = each.tolist()
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """The coefficients that are learned start again at the rule's own; the transforms stay as they are."""
+        for name, value in self.rule.coefficients(self.depth).items():
+            if name in self._parameters:
+                self.get_parameter(name).copy_(value)
 
     def _check(self, coefficients: dict[str, Tensor]) -> None:
         if self.start not in ("same", "zero"):
@@ -99,6 +115,19 @@ class Propagation(nn.Module):
         """T_1, ..., T_K; for a rule with two paths an ``nn.ModuleList`` (T', T) each."""
         return [self.get_submodule(str(k + self.has_first)) for k in range(self.depth)]
 
+    def __len__(self) -> int:
+        return self.depth
+
+    @overload
+    def __getitem__(self, k: int) -> nn.Module: ...
+
+    @overload
+    def __getitem__(self, k: slice) -> list[nn.Module]: ...
+
+    def __getitem__(self, k: int | slice) -> nn.Module | list[nn.Module]:
+        """T_{k+1}, or several of them."""
+        return self.transforms[k]
+
     def extra_repr(self) -> str:
         """What its children do not show."""
         return f"rule={self.rule}, start={self.start!r}, reversible={self.reversible}"
@@ -110,7 +139,8 @@ class Propagation(nn.Module):
         state = to_state(x, self.state_dtype)
         previous = state if self.start == "same" else state.new_zeros(1).expand_as(state)
         # Without gradients nothing is kept anyway, and the ordinary loop can be compiled and exported.
-        run = self._run_reversible if self.reversible and torch.is_grad_enabled() else self._run
+        trained = torch.is_grad_enabled() and not is_traced(x)
+        run = self._run_reversible if self.reversible and trained else self._run
         last = run(state, previous, x.dtype)
         return last if self.state_dtype is None else last.to(x.dtype)
 
@@ -140,8 +170,8 @@ class Propagation(nn.Module):
 
     def _coefficients(self) -> dict[str, Any]:
         """By name, those of all layers."""
-        learned = [name for name, _ in self.named_parameters(recurse=False)]
-        return self._constants | {name: per_layer(name, getattr(self, name), self.depth) for name in learned}
+        learned = dict(self.named_parameters(recurse=False))
+        return self._constants | {n: p.expand(self.depth) if p.dim() == 0 else p for n, p in learned.items()}
 
 
 class _Pair(nn.ModuleList):

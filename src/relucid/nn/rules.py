@@ -30,7 +30,7 @@ def momentum(steps: int) -> Tensor:
     for _ in range(steps):
         theta, before = theta * (math.sqrt(theta**2 + 4) - theta) / 2, theta
         betas.append(theta * (1 - before) / before)
-    return torch.tensor(betas, dtype=torch.float64)
+    return torch.tensor(betas, dtype=torch.float64, device="cpu")  # read at once, wherever the network is
 
 
 def nesterov_weights(depth: int) -> Tensor:
@@ -41,7 +41,7 @@ def nesterov_weights(depth: int) -> Tensor:
             [0.0000, 1.2818, 0.0000],
             [0.0000, 0.1223, 1.4340]], dtype=torch.float64)
     """
-    h = torch.zeros(depth, depth, dtype=torch.float64)
+    h = torch.zeros(depth, depth, dtype=torch.float64, device="cpu")
     for k, beta in enumerate(momentum(depth).tolist()):
         if k > 0:
             h[k] = beta * h[k - 1]
@@ -219,7 +219,7 @@ class RelaxedNesterov2(Rule):
         h = nesterov_weights(depth)
         return {
             "alpha": _triangle(self.alpha, h),
-            "beta": _triangle(self.beta, torch.eye(depth, dtype=h.dtype) - h),
+            "beta": _triangle(self.beta, torch.eye(depth, dtype=h.dtype, device=h.device) - h),
         }
 
     def begin(self, x: Tensor, previous: Tensor) -> tuple[Any, ...]:
@@ -272,7 +272,7 @@ class RelaxedADMM(Rule):
 
     def coefficients(self, depth: int) -> dict[str, Tensor]:
         """Alpha, beta: lower triangles."""
-        half = torch.eye(depth, dtype=torch.float64) / 2
+        half = torch.eye(depth, dtype=torch.float64, device="cpu") / 2
         return {"alpha": _triangle(self.alpha, half), "beta": _triangle(self.beta, half)}
 
     def begin(self, x: Tensor, previous: Tensor) -> tuple[Any, ...]:
@@ -329,7 +329,7 @@ def per_layer(name: str, value: Tensor, depth: int) -> Tensor:
 
 
 def _tensor(value: Coefficient) -> Tensor:
-    return torch.as_tensor(value, dtype=torch.float64)
+    return torch.as_tensor(value, dtype=torch.float64, device="cpu")
 
 
 def _given(value: Coefficient | None, default: Tensor) -> Tensor:
@@ -346,7 +346,7 @@ def _triangle(value: Triangle | None, default: Tensor) -> Tensor:
     if lengths != list(range(1, depth + 1)):
         raise ValueError(f"coefficients of {depth} layers are rows of 1 to {depth} numbers, not of {lengths}")
     rows = [[*row, *[0.0] * (depth - len(row))] for row in value]
-    return torch.tensor(rows, dtype=torch.float64).reshape(depth, depth)
+    return torch.tensor(rows, dtype=torch.float64, device="cpu").reshape(depth, depth)
 
 
 def _weighted(weights: Any, tensors: Sequence[Tensor]) -> Tensor:

@@ -15,7 +15,7 @@ def is_traced(x: Tensor) -> bool:
     False
     """
     # torch.fx traces with a Proxy, which is no tensor.
-    return not isinstance(x, Tensor) or torch.jit.is_tracing() or is_exported()
+    return not isinstance(x, Tensor) or torch._C._is_tracing() or is_exported()
 
 
 def is_exported() -> bool:

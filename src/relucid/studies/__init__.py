@@ -10,6 +10,7 @@ from relucid.studies.runner import Runner
 from relucid.studies.store import Outcome, Store, StoreError
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Cell, Table, table
+from relucid.studies.travel import bring, exported
 
 __all__ = [
     "FORMATS",
@@ -35,9 +36,11 @@ __all__ = [
     "StoreError",
     "Study",
     "Table",
+    "bring",
     "cells",
     "compare",
     "default_store",
+    "exported",
     "plan",
     "run",
     "table",

@@ -33,9 +33,11 @@ def unpacked(data: bytes, limit: int | None = None) -> np.ndarray:
                 raise ValueError(f"it takes {size} bytes; at most {limit} are read")
             if dtype.hasobject:
                 raise ValueError("it holds objects; only numbers and text are read")
-            content = file.read(size)
-    except (KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"it is damaged ({error})") from error
+            content = file.read(max(size, 0))
+    except ValueError:
+        raise
+    except Exception as error:  # a damaged archive may fail in any way
+        raise ValueError(f"it is damaged ({error!r})") from error
     if len(content) != size:
         raise ValueError(f"it is damaged: {len(content)} bytes in the place of {size}")
     return np.frombuffer(bytearray(content), dtype).reshape(shape, order="F" if transposed else "C")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sqlite3
+from typing import Any
 
 # One entry per version of the schema: what brings the database from the version before to this one.
 MIGRATIONS: list[tuple[str, ...]] = [
@@ -37,7 +38,15 @@ MIGRATIONS: list[tuple[str, ...]] = [
         "UPDATE run SET key = sha256(by_runner(run)), run = by_runner(run)",
     ),
     (  # The error of several runs' vote, where a file of results has brought it but not their outputs.
-        "CREATE TABLE vote (runs TEXT PRIMARY KEY, error REAL NOT NULL)",  # JSON: keys, sorted
+        "CREATE TABLE vote (runs TEXT PRIMARY KEY, error REAL NOT NULL)",
+    ),
+    (  # SQLite does not see that a bit of a number has flipped.
+        "ALTER TABLE run ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
+        "UPDATE run SET digest = digest(run, state, metrics, history, error, environment, started, seconds)",
+        "ALTER TABLE array ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
+        "UPDATE array SET digest = digest(key, name, data)",
+        "ALTER TABLE vote ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
+        "UPDATE vote SET digest = digest(runs, error)",
     ),
 ]
 
@@ -66,14 +75,26 @@ RUNNERS = {
 
 def migrate(database: sqlite3.Connection, version: int) -> None:
     """Bring a database of this version up to date, each step as a whole or not at all."""
-    database.create_function("sha256", 1, lambda text: hashlib.sha256(text.encode()).hexdigest())
+    database.create_function("sha256", 1, sha256)
     database.create_function("by_runner", 1, by_runner)
+    database.create_function("digest", -1, digest)
     for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
         with database:
             database.execute("BEGIN IMMEDIATE")
             for statement in statements:
                 database.execute(statement)
             database.execute(f"PRAGMA user_version = {number}")
+
+
+def sha256(text: str) -> str:
+    """The SHA-256 of a text, whatever it holds."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def digest(*values: Any) -> str:
+    """A digest of a row's values, by which damage to any of them is seen."""
+    short = [hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value for value in values]
+    return sha256(json.dumps(short))
 
 
 def by_runner(run: str) -> str:

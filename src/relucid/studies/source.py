@@ -14,7 +14,22 @@ import torch
 import relucid
 
 # Calls in an assignment that only describe a study, and do nothing else.
-DESCRIBING = {"Column", "Runner", "Scale", "Study", "dict", "list", "range", "tuple"}
+DESCRIBING = {
+    *(
+        "Claim",
+        "Column",
+        "Derived",
+        "Equal",
+        "Higher",
+        "Lower",
+        "Near",
+        "NotWorse",
+        "Quantity",
+        "Runner",
+        "Scale",
+    ),
+    *("Statistic", "Study", "dict", "list", "range", "tuple"),
+}
 
 
 def version_of(function: Callable[..., Any]) -> str:
@@ -93,7 +108,7 @@ def _describes(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or not _bound(statement):
         return False
     calls = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    return all(isinstance(call, ast.Name) and call.id in DESCRIBING for call in calls)
+    return all(getattr(call, "id", getattr(call, "attr", None)) in DESCRIBING for call in calls)
 
 
 def _bound(statement: ast.stmt) -> set[str]:

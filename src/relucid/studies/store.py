@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,12 +15,13 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from relucid.studies.arrays import packed, unpacked
-from relucid.studies.migrations import MIGRATIONS, migrate
+from relucid.studies.migrations import MIGRATIONS, digest, migrate, sha256
 from relucid.studies.plan import Run
 
 State = Literal["finished", "diverged", "failed"]
 
 
+VALUES = "run, state, metrics, history, error, environment, started, seconds"
 RACES = 100  # attempts at a lease whose directory others remove
 LIMIT = 2**24  # bytes of an array, or of a run's numbers, that are read; a store may be a stranger's
 
@@ -86,15 +87,15 @@ class Store:
     def get(self, key: str) -> Outcome | None:
         """The outcome of a run without its arrays, if it has been run."""
         with self._explained():
-            row = self.database.execute(
-                "SELECT state, metrics, history, error, environment, started, seconds FROM run WHERE key = ?",
-                (key,),
-            ).fetchone()
+            row = self.database.execute(f"SELECT {VALUES}, digest FROM run WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
-        if (size := sum(len(text or "") for text in row[1:5])) > LIMIT:
+        *values, seen = row
+        if digest(*values) != seen:
+            raise self._damaged(f"run {key[:8]}")
+        if (size := sum(len(text or "") for text in values[2:6])) > LIMIT:
             raise StoreError(f"run {key[:8]} in {self.path} takes {size} bytes; at most {LIMIT} are read")
-        state, metrics, history, error, environment, started, seconds = row
+        _, state, metrics, history, error, environment, started, seconds = values
         return Outcome(
             state,
             json.loads(metrics),
@@ -108,55 +109,63 @@ class Store:
 
     def arrays(self, key: str, *, limit: int | None = LIMIT) -> dict[str, np.ndarray]:
         """The arrays that a run has left, by name; one of more than `limit` bytes is refused."""
-        with self._explained():
-            rows = self.database.execute("SELECT name, data FROM array WHERE key = ?", (key,)).fetchall()
         try:
-            return {name: unpacked(data, limit) for name, data in rows}
+            return {name: unpacked(data, limit) for name, data in self.packed_arrays(key).items()}
         except ValueError as error:
-            raise StoreError(f"cannot read an array of run {key[:8]} in {self.path}: {error}") from error
+            raise StoreError(
+                f"cannot read an array of run {key[:8]} in {self.path}: {in_one_line(error)}"
+            ) from error
 
     def packed_arrays(self, key: str) -> dict[str, bytes]:
         """The arrays of a run as they are kept, by name."""
+        query = "SELECT name, data, digest FROM array WHERE key = ?"
         with self._explained():
-            return dict(self.database.execute("SELECT name, data FROM array WHERE key = ?", (key,)))
+            rows = self.database.execute(query, (key,)).fetchall()
+        if any(digest(key, name, data) != seen for name, data, seen in rows):
+            raise self._damaged(f"an array of run {key[:8]}")
+        return {name: data for name, data, _ in rows}
 
     def runs(self, runner: str | None = None) -> list[Run]:
         """The runs that have an outcome, all or those of a runner in whatever version, the latest last."""
-        query = "SELECT run FROM run WHERE ?1 IS NULL OR json_extract(run, '$.runner') = ?1 ORDER BY started"
         with self._explained():
-            rows = self.database.execute(query, (runner,)).fetchall()
-        found = [json.loads(text) for (text,) in rows]
-        return [Run(each["runner"], each["config"], each["version"]) for each in found]
+            rows = self.database.execute("SELECT key, run FROM run ORDER BY started").fetchall()
+        whole = [json.loads(text) for key, text in rows if sha256(str(text)) == key]
+        runs = [Run(each["runner"], each["config"], each["version"]) for each in whole]
+        return [run for run in runs if runner is None or run.runner == runner]
+
+    def count(self) -> int:
+        """How many runs have an outcome, those included that are damaged."""
+        with self._explained():
+            (count,) = self.database.execute("SELECT count(*) FROM run").fetchone()
+        return int(count)
 
     def vote(self, keys: Sequence[str]) -> float | None:
         """The error of a vote of these runs, if it was brought from elsewhere."""
-        with self._explained():
-            row = self.database.execute("SELECT error FROM vote WHERE runs = ?", (_voters(keys),)).fetchone()
-        return None if row is None else row[0]
+        return dict(self.votes()).get(tuple(sorted(keys)))
 
-    def votes(self) -> list[tuple[list[str], float]]:
-        """All votes that were brought from elsewhere: the keys of the runs, and the error."""
+    def votes(self) -> list[tuple[tuple[str, ...], float]]:
+        """All votes that were brought from elsewhere: the keys of the runs, sorted, and the error."""
         with self._explained():
-            rows = self.database.execute("SELECT runs, error FROM vote").fetchall()
-        return [(json.loads(keys), error) for keys, error in rows]
+            rows = self.database.execute("SELECT runs, error, digest FROM vote").fetchall()
+        if any(digest(keys, error) != seen for keys, error, seen in rows):
+            raise self._damaged("a vote")
+        return [(tuple(json.loads(keys)), error) for keys, error, _ in rows]
 
     def put_vote(self, keys: Sequence[str], error: float) -> None:
         """Keep the error of a vote, if there is none yet."""
+        voters = json.dumps(sorted(keys))
         with self._explained(), self.database:
-            self.database.execute("INSERT OR IGNORE INTO vote VALUES (?, ?)", (_voters(keys), error))
+            self.database.execute(
+                "INSERT OR IGNORE INTO vote VALUES (?, ?, ?)", (voters, error, digest(voters, error))
+            )
 
     def keep(self, former: Run, run: Run) -> None:
         """Let the outcome of a run count for another one too, marked by the version of the one that made it."""
-        with self._explained(), self.database:
-            cursor = self.database.execute(
-                "INSERT OR IGNORE INTO run SELECT ?, ?, state, metrics, history, error, "
-                "json_set(environment, '$.kept', coalesce(json_extract(environment, '$.kept'), ?)), started, seconds "
-                "FROM run WHERE key = ?",
-                (run.key, run.canonical, str(former.version), former.key),
-            )
-            if cursor.rowcount:
-                copied = "INSERT INTO array SELECT ?, name, data FROM array WHERE key = ?"
-                self.database.execute(copied, (run.key, former.key))
+        outcome = self.get(former.key)
+        if outcome is not None:
+            environment = {"kept": str(former.version), **outcome.environment}
+            arrays = self.packed_arrays(former.key)
+            self.put_packed(run, replace(outcome, environment=environment), arrays)
 
     def put(self, run: Run, outcome: Outcome) -> None:
         """Keep the outcome of a run, all of it or nothing."""
@@ -164,33 +173,31 @@ class Store:
 
     def put_packed(self, run: Run, outcome: Outcome, arrays: Mapping[str, bytes]) -> bool:
         """Keep an outcome whose arrays are packed already; whether there was none to stay in its place."""
-        values = (
-            run.key,
-            run.canonical,
-            outcome.state,
-            _json(outcome.metrics),
-            _json(outcome.history),
-            outcome.error,
-            _json(outcome.environment),
-            outcome.started,
-            outcome.seconds,
-        )
+        values = _values(run, outcome)
         with self._explained(), self.database:
             self.database.execute("DELETE FROM run WHERE key = ? AND state = 'failed'", (run.key,))
-            cursor = self.database.execute(f"INSERT OR IGNORE INTO run VALUES ({', '.join('?' * 9)})", values)
+            cursor = self.database.execute(
+                f"INSERT OR IGNORE INTO run (key, {VALUES}, digest) VALUES ({', '.join('?' * 10)})",
+                (run.key, *values, digest(*values)),
+            )
             if cursor.rowcount:
-                rows = [(run.key, name, data) for name, data in arrays.items()]
-                self.database.executemany("INSERT INTO array VALUES (?, ?, ?)", rows)
+                self._put_arrays(run.key, arrays)
         return bool(cursor.rowcount)
 
     def complete(self, run: Run, history: Mapping[str, list[float]], arrays: Mapping[str, bytes]) -> None:
         """Add to an outcome the course and the arrays that it was brought without."""
+        outcome = self.get(run.key)
+        if outcome is None:
+            return
+        values = _values(run, replace(outcome, history=outcome.history or history))
         with self._explained(), self.database:
-            self.database.execute(
-                "UPDATE run SET history = ? WHERE key = ? AND history = '{}'", (_json(history), run.key)
-            )
-            rows = [(run.key, name, data) for name, data in arrays.items()]
-            self.database.executemany("INSERT OR IGNORE INTO array VALUES (?, ?, ?)", rows)
+            changed = "UPDATE run SET history = ?, digest = ? WHERE key = ?"
+            self.database.execute(changed, (values[3], digest(*values), run.key))
+            self._put_arrays(run.key, arrays)
+
+    def _put_arrays(self, key: str, arrays: Mapping[str, bytes]) -> None:
+        rows = [(key, name, data, digest(key, name, data)) for name, data in arrays.items()]
+        self.database.executemany("INSERT OR IGNORE INTO array VALUES (?, ?, ?, ?)", rows)
 
     def forget_failures(self, keys: Sequence[str]) -> None:
         """Let the runs of these that failed be run again."""
@@ -228,18 +235,22 @@ class Store:
             )
         migrate(self.database, version)
 
+    def _damaged(self, what: str) -> StoreError:
+        advice = f"`relucid import {self.directory} --store NEW` brings all that is whole into a new store"
+        return StoreError(f"{what} in {self.path} is damaged: {advice}")
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """What may go wrong with files, in words."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            text = str(error)
+            text = in_one_line(error)
             if "full" in text or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
                 what = "its disk is full: make room and run the same command again, what is finished is kept"
             elif "locked" in text:
                 what = "another process has kept it locked for a minute: try again"
-            elif "not a database" in text or "malformed" in text:
+            elif any(word in text for word in ("not a database", "malformed", "decode")):
                 what = "it is damaged or not a database: move it away, or name another directory with --store"
             else:
                 what = "name a directory that can be written to with --store"
@@ -263,8 +274,23 @@ class Lease:
         self.lock.release()
 
 
-def _voters(keys: Sequence[str]) -> str:
-    return json.dumps(sorted(keys))
+def _values(run: Run, outcome: Outcome) -> tuple[str | float | None, ...]:
+    """What is kept of a run, in the order of `VALUES`."""
+    return (
+        run.canonical,
+        outcome.state,
+        _json(outcome.metrics),
+        _json(outcome.history),
+        outcome.error,
+        _json(outcome.environment),
+        outcome.started,
+        float(outcome.seconds),
+    )
+
+
+def in_one_line(error: Exception) -> str:
+    """What an error says, in one line: it may quote what it has found in a damaged file."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(error))
 
 
 def _json(value: Any) -> str:

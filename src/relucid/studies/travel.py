@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -13,9 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, get_args
 
 from relucid.studies.arrays import unpacked
-from relucid.studies.migrations import by_runner
+from relucid.studies.migrations import by_runner, sha256
 from relucid.studies.plan import Run
-from relucid.studies.store import LIMIT, Outcome, State, Store
+from relucid.studies.run import numbers
+from relucid.studies.store import LIMIT, Outcome, State, Store, StoreError, in_one_line
 from relucid.studies.table import Table
 
 SMALL = 2**18  # bytes of a packed array that goes into a file; larger ones stay in the store and are named
@@ -33,10 +33,11 @@ class Brought(NamedTuple):
 
 @dataclass
 class Imported:
-    """What came of an import: how many runs were added, how many were there, and which contradict what was."""
+    """What came of an import: how many runs were added, were there, and were damaged, and which contradict others."""
 
     added: int = 0
     there: int = 0
+    damaged: int = 0
     conflicts: list[str] = field(default_factory=list)
 
 
@@ -71,9 +72,10 @@ def bring(source: str | Path, store: Store) -> Imported:
     Nothing is overwritten. A run that is there with the same outcome is left alone, but for arrays it lacks; one
     with another outcome stays as it is and is named in `conflicts`.
     """
-    source, imported = Path(source), Imported()
-    with _opened(source) as (runs, votes):
+    source, imported, refused = Path(source), Imported(), set[str]()
+    with _opened(source) as (count, runs, votes):
         for run, outcome, arrays in runs:
+            count -= 1
             if outcome.state == "failed" and store.state(run.key):
                 imported.there += 1
             elif store.put_packed(run, outcome, arrays):
@@ -82,9 +84,12 @@ def bring(source: str | Path, store: Store) -> Imported:
                 imported.there += 1
                 store.complete(run, outcome.history, arrays)
             else:
+                refused.add(run.key)
                 imported.conflicts.append(f"{run.key[:8]} {run.canonical}")
+        imported.damaged = count
         for keys, error in votes:
-            store.put_vote(keys, error)
+            if not refused.intersection(keys):
+                store.put_vote(keys, error)
     return imported
 
 
@@ -92,25 +97,25 @@ def _same(here: Outcome | None, there: Outcome) -> bool:
     return here is not None and (here.state, here.metrics) == (there.state, there.metrics)
 
 
-Votes = list[tuple[list[str], float]]
+Votes = list[tuple[tuple[str, ...], float]]
 
 
 @contextmanager
-def _opened(source: Path) -> Iterator[tuple[Iterator[Brought], Votes]]:
-    """The runs and the votes of a file or a store."""
+def _opened(source: Path) -> Iterator[tuple[int, Iterator[Brought], Votes]]:
+    """The runs and the votes of a file or a store, after how many runs there should be."""
     if not source.exists():
         raise ValueError(f"there is no {source}: name a file of results or the directory of a store")
     if source.is_dir():
         with _copied(source) as store:
-            yield _runs_of_store(store), store.votes()
+            yield store.count(), _runs_of_store(store), store.votes()
     else:
         recorded = _parsed(source)
         with _faults_named(source):
             votes = [
-                (list(map(str, each["runs"])), float(each["error"])) for each in recorded.get("votes", [])
+                (tuple(map(str, each["runs"])), float(each["error"])) for each in recorded.get("votes", [])
             ]
             runs = [_brought(record) for record in recorded["runs"]]
-        yield iter(runs), votes
+        yield len(runs), iter(runs), votes
 
 
 @contextmanager
@@ -127,16 +132,22 @@ def _copied(source: Path) -> Iterator[Store]:
             ):
                 original.backup(copy)
         except sqlite3.Error as error:
-            raise ValueError(f"{path} cannot be read ({error}): it is damaged or not a store") from error
+            raise ValueError(
+                f"{path} cannot be read ({in_one_line(error)}): it is damaged or not a store"
+            ) from error
         with closing(Store(directory)) as store:
             yield store
 
 
 def _runs_of_store(store: Store) -> Iterator[Brought]:
+    """The runs that are whole; what is damaged is left out."""
     for run in store.runs():
-        outcome = store.get(run.key)
+        try:
+            outcome, arrays = store.get(run.key), store.packed_arrays(run.key)
+        except StoreError:
+            continue
         if outcome is not None:
-            yield Brought(run, outcome, store.packed_arrays(run.key))
+            yield Brought(run, outcome, arrays)
 
 
 def _parsed(source: Path) -> dict[str, Any]:
@@ -167,7 +178,7 @@ def _brought(record: Mapping[str, Any]) -> Brought:
     text = json.dumps(
         {name: record[name] for name in ("config", names, "version")}, sort_keys=True, separators=(",", ":")
     )
-    if record["key"] != hashlib.sha256(text.encode()).hexdigest():
+    if record["key"] != sha256(text):
         raise ValueError(f"run {str(record['key'])[:8]} has another key than its configuration gives")
     found = json.loads(text if names == "runner" else by_runner(text))
     run = Run(found["runner"], found["config"], found["version"])
@@ -175,8 +186,11 @@ def _brought(record: Mapping[str, Any]) -> Brought:
         raise ValueError(f"run {run.key[:8]} is {record['state']!r}; it must be {', '.join(get_args(State))}")
     outcome = Outcome(
         record["state"],
-        {str(name): _numbers(values) for name, values in record["metrics"].items()},
-        {str(name): list(_numbers(values)) for name, values in record.get("history", {}).items()},
+        numbers(record["metrics"]),
+        {
+            str(name): [_number(value) for value in values]
+            for name, values in record.get("history", {}).items()
+        },
         error=None if record["error"] is None else str(record["error"]),
         environment=dict(record["environment"]),
         started=str(record["started"]),
@@ -185,12 +199,9 @@ def _brought(record: Mapping[str, Any]) -> Brought:
     return Brought(run, outcome, {name: _array(data) for name, data in record.get("arrays", {}).items()})
 
 
-def _numbers(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_numbers(each) for each in value]
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return value
-    raise ValueError(f"{value!r} stands in the place of a number")
+def _number(value: Any) -> Any:
+    """A number of a course, None where it was not finite."""
+    return None if value is None else float(value)
 
 
 def _array(text: str) -> bytes:

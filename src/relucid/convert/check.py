@@ -1,0 +1,336 @@
+"""The check that guards every conversion: outputs, gradients and statistics, in both modes, on several sizes."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from relucid.convert.examples import other_examples
+from relucid.convert.graph import Batch, ConversionError, arguments
+from relucid.convert.network import light_copy
+from relucid.nn.geometric import _Geometric
+
+# Largest relative difference of outputs, by precision; gradients, and outputs in training, where norms divide by
+# what a few values happen to spread, may differ a hundred times as much.
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 5e-2}
+LOOSER = 100
+
+
+def tolerance_of(outputs: list[Tensor]) -> float:
+    """The largest relative difference that is allowed to outputs, by the coarsest of their precisions."""
+    real = [x.real.dtype if x.is_complex() else x.dtype for x in outputs]
+    return max((TOLERANCE.get(dtype, 1e-4) for dtype in real if dtype.is_floating_point), default=0.0)
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """All tensors in a network's output, containers and dataclasses looked into.
+
+    >>> tensors({"a": torch.ones(1), "b": [None, torch.zeros(1)]})
+    [tensor([1.]), tensor([0.])]
+    """
+    if isinstance(value, Tensor):
+        return [value]
+    if is_dataclass(value):
+        return [x for field in fields(value) for x in tensors(getattr(value, field.name))]
+    return [x for leaf in tree_leaves(value) if leaf is not value for x in tensors(leaf)]
+
+
+def difference(before: list[Tensor], after: list[Tensor]) -> tuple[float, float]:
+    """The largest difference between two lists of tensors, and the same divided by the largest entry.
+
+    It is infinite where shapes differ, integers do, or NaN and infinities are not in the same places.
+
+    >>> difference([torch.tensor([1.0, 4.0])], [torch.tensor([1.0, 3.0])])
+    (1.0, 0.25)
+    >>> difference([torch.tensor([1.0, torch.nan])], [torch.tensor([torch.nan, torch.nan])])
+    (inf, inf)
+    """
+    if len(before) != len(after):
+        return math.inf, math.inf
+    pairs = [_difference(x, y) for x, y in zip(before, after, strict=True)]
+    return max((e for e, _ in pairs), default=0.0), max((r for _, r in pairs), default=0.0)
+
+
+def _difference(x: Tensor, y: Tensor) -> tuple[float, float]:
+    if x.shape != y.shape or x.dtype.is_complex != y.dtype.is_complex:
+        return math.inf, math.inf
+    if x.is_complex():
+        x, y = torch.view_as_real(x), torch.view_as_real(y)
+    x, y = x.double(), y.double()
+    finite = x.isfinite()
+    if not torch.equal(finite, y.isfinite()) or not torch.equal(_signs(x), _signs(y)):
+        return math.inf, math.inf
+    x, y = x[finite], y[finite]
+    if not x.numel():
+        return 0.0, 0.0
+    error, size = float((x - y).abs().max()), float(x.abs().max())
+    return error, error / size if size else error
+
+
+def _signs(x: Tensor) -> Tensor:
+    """2 for NaN, -1 and 1 for infinities, 0 elsewhere."""
+    return torch.where(x.isnan(), 2, torch.where(x.isinf(), x.sign(), 0))
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a network computes on an example in one mode."""
+
+    outputs: list[Tensor]
+    others: list[Any]  #: outputs that are no tensors
+    inputs: list[Tensor | None]  #: gradients, if there is a backward
+    gradients: dict[str, Tensor | None]  #: of all parameters
+    values: dict[str, Tensor]  #: the parameters
+    trained: dict[str, bool]  #: which parameters require gradients
+    buffers: dict[str, Tensor]  #: after the run
+    backward: bool  #: whether outputs have gradients that can be computed
+    multiply_adds: int  #: how often a weight of a layer was multiplied with an input
+
+
+def run(model: nn.Module, example: Batch, training: bool) -> Run:
+    """Run a copy of a network, with dropouts that halve, and compute the gradients of a fixed sum of its outputs."""
+    model, products = light_copy(model), _Products()
+    if not training:
+        model.eval()
+    elif not model.training:  # else modules that were frozen in evaluation by hand stay so
+        model.train()
+    products.watch(model)
+    example = tree_map_only(Tensor, _leaf, example)
+    leaves = [x for x in tree_leaves(example) if isinstance(x, Tensor) and x.requires_grad]
+    args, kwargs = arguments(tree_map_only(Tensor, lambda x: x.clone() if x.requires_grad else x, example))
+    torch.manual_seed(0)
+    with torch.enable_grad(), _HalvingDropout():
+        answer = model(*args, **kwargs)
+    outputs = tensors(answer)
+    wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    gradients = _gradients(outputs, [*leaves, *wanted.values()])
+    given = iter(gradients or ())
+    return Run(
+        [x.detach() for x in outputs],
+        [x for x in tree_leaves(answer) if isinstance(x, int | float | str) and not is_dataclass(x)],
+        [next(given, None) for _ in leaves],
+        dict(zip(wanted, given, strict=False)),
+        {name: p.detach() for name, p in model.named_parameters()},
+        {name: p.requires_grad for name, p in model.named_parameters()},
+        {name: b.detach() for name, b in model.named_buffers()},
+        gradients is not None,
+        products.counted,
+    )
+
+
+class _Products:
+    """Counts the products of weights with inputs."""
+
+    def __init__(self) -> None:
+        self.counted = 0
+
+    def watch(self, model: nn.Module) -> None:
+        """Count what the layers of a network do from now on."""
+        for module in model.modules():
+            if isinstance(module, nn.Linear | _ConvNd | _Geometric):
+                module.register_forward_hook(self._count, with_kwargs=True)
+
+    def _count(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+        weight: Any = module.weight
+        read = (*args, *kwargs.values())[0] if getattr(module, "transposed", False) else output
+        self.counted += read.numel() * math.prod(weight.shape[1:])
+
+
+def _leaf(x: Tensor) -> Tensor:
+    x = x.detach().clone()
+    return x.requires_grad_() if x.is_floating_point() or x.is_complex() else x
+
+
+def _gradients(outputs: list[Tensor], of: list[Tensor]) -> list[Tensor | None] | None:
+    """The gradients of the sum of all outputs, each entry times a fixed random number; None if there are none."""
+    generator = torch.Generator().manual_seed(0)
+    total = torch.zeros((), dtype=torch.float64)
+    for x in outputs:
+        if x.requires_grad:
+            x = x.abs() if x.is_complex() else x
+            factors = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+            total = total + (x * factors.to(x)).sum().double().cpu()
+    if not total.requires_grad or not of:
+        return None
+    try:
+        return list(torch.autograd.grad(total, of, allow_unused=True))
+    except RuntimeError:
+        return None
+
+
+DROPOUTS: set[Any] = {
+    F.dropout,
+    F.dropout1d,
+    F.dropout2d,
+    F.dropout3d,
+    F.alpha_dropout,
+    F.feature_alpha_dropout,
+}
+DROPOUTS |= {torch.dropout, torch.alpha_dropout, torch.feature_dropout, torch.dropout_}
+
+
+class _HalvingDropout(TorchFunctionMode):
+    """Lets dropouts halve everything: a converted network has other channels, so it would drop others."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in DROPOUTS:
+            given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
+            x = given["input"]
+            if not given.get("training", True):
+                return x
+            return x.mul_(0.5) if given.get("inplace") else x * 0.5
+        if func is F.scaled_dot_product_attention:
+            kwargs, args = {**kwargs, "dropout_p": 0.0}, args[:4]
+        return func(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Differences:
+    """How far a network is from the original, and the work on the example before and after."""
+
+    error: float
+    relative: float
+    gradient: float
+    multiply_adds: tuple[int, int]
+
+
+class References:
+    """What a network computes on an example, and on others of other sizes that it takes, in both modes."""
+
+    def __init__(self, model: nn.Module, example: Batch) -> None:
+        self.model, self.name = model, type(model).__name__
+        self.others = other_examples(light_copy(model).eval(), example)
+        self.examples = [example, *self.others]
+        self._runs: dict[tuple[int, bool], Run | None] = {}
+
+    def _run(self, number: int, training: bool) -> Run | None:
+        """What the network computes, or None if it does not take the example in this mode."""
+        if (number, training) not in self._runs:
+            try:
+                found = run(self.model, self.examples[number], training)
+            except Exception as error:
+                if number == 0 and not training:
+                    raise ConversionError(f"{self.name} does not take the example: {error}") from error
+                found = None
+            self._runs[number, training] = found
+        return self._runs[number, training]
+
+    def check(self, net: nn.Module, tolerance: float | None, training: bool) -> Differences:
+        """How far outputs and gradients are from the original's; an error if too far."""
+        error = relative = gradient = 0.0
+        products: list[tuple[int, int]] = []
+        for number, mode in self._cases(training):
+            before = self._run(number, mode)
+            if before is None:
+                continue
+            case = f"{'in training' if mode else 'in evaluation'} on {_sizes(self.examples[number])}"
+            try:
+                after = run(net, self.examples[number], mode)
+            except Exception as raised:
+                raise ConversionError(
+                    f"the converted network fails {case}, where {self.name} does not: {raised}"
+                ) from raised
+            products.append((before.multiply_adds, after.multiply_adds))
+            found = _judge(before, after, case, tolerance, mode)
+            error, relative, gradient = map(max, (error, relative, gradient), found)
+        return Differences(error, relative, gradient, products[0])
+
+    def _cases(self, training: bool) -> Iterator[tuple[int, bool]]:
+        """Every example in evaluation; in training the first of another size that the network takes."""
+        yield from ((number, False) for number in range(len(self.examples)))
+        if training:
+            numbers = (*range(1, len(self.examples)), 0)
+            yield next(((n, True) for n in numbers if self._run(n, True) is not None), (0, True))
+
+
+def _sizes(example: Batch) -> str:
+    """The sizes of an example in words."""
+    found = [x for x in tree_leaves(arguments(example)) if isinstance(x, Tensor)]
+    return "an input of " + " and ".join("x".join(map(str, x.shape)) or "one number" for x in found[:3])
+
+
+def _judge(
+    before: Run, after: Run, case: str, tolerance: float | None, training: bool
+) -> tuple[float, float, float]:
+    """The differences of two runs, if they are small enough."""
+    error, relative = difference(before.outputs, after.outputs)
+    limit = tolerance_of(before.outputs) if tolerance is None else tolerance
+    allowed = LOOSER * limit if training and tolerance is None else limit
+    if not relative <= allowed or before.others != after.others:
+        raise ConversionError(
+            f"the converted network differs by {relative:.2g} of the largest output {case}, more than "
+            f"{allowed:.2g}; it is not handed over"
+        )
+    gradient = _gradient_difference(before, after, case)
+    if tolerance is None and not gradient <= LOOSER * limit:
+        raise ConversionError(
+            f"gradients of the converted network differ by {gradient:.2g} {case}, more than "
+            f"{LOOSER * limit:.2g}; it is not handed over"
+        )
+    if tolerance is None and training:
+        _compare_buffers(before, after, case, LOOSER * max(limit, 1e-12))
+    return (error, relative, gradient) if not training else (0.0, 0.0, gradient)
+
+
+def _gradient_difference(before: Run, after: Run, case: str) -> float:
+    """The length of the difference of the gradients of inputs and all layers that were not changed, by their length."""
+    if before.backward != after.backward:
+        which = "has no gradients" if before.backward else "has gradients, the original none"
+        raise ConversionError(f"the converted network {which} {case}; it is not handed over")
+    pairs = list(zip(before.inputs, after.inputs, strict=True))
+    layers, others = _by_layer(before), _by_layer(after)
+    for layer, parameters in layers.items():
+        other = others.get(layer, {})
+        if parameters.keys() != other.keys() or not all(_equal(p, other[n]) for n, p in parameters.items()):
+            continue
+        for name in parameters:
+            if before.trained[name] != after.trained[name]:
+                raise ConversionError(f"{name} is trained in one network and frozen in the other {case}")
+            pairs.append((before.gradients.get(name), after.gradients.get(name)))
+    apart = length = 0.0
+    for g, h in pairs:
+        if (g is None) != (h is None):
+            some = g if h is None else h
+            if some is not None and bool(some.count_nonzero()):
+                return math.inf
+        if g is None or h is None:
+            continue
+        if not torch.equal(g.isfinite(), h.isfinite()):
+            return math.inf
+        g, h = (torch.where(g.isfinite(), x, 0).to(_double(x)) for x in (g, h))
+        apart += float((g - h).abs().square().sum())
+        length += float(g.abs().square().sum())
+    return math.sqrt(apart / length) if length else math.sqrt(apart)
+
+
+def _double(x: Tensor) -> torch.dtype:
+    return torch.complex128 if x.is_complex() else torch.float64
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+def _by_layer(found: Run) -> dict[str, dict[str, Tensor]]:
+    layers: dict[str, dict[str, Tensor]] = {}
+    for name, value in found.values.items():
+        layers.setdefault(name.rpartition(".")[0], {})[name] = value
+    return layers
+
+
+def _compare_buffers(before: Run, after: Run, case: str, limit: float) -> None:
+    """Raise if a statistic that both networks keep has been changed otherwise by the run."""
+    for name, value in before.buffers.items():
+        other = after.buffers.get(name)
+        if other is not None and other.shape == value.shape and not difference([value], [other])[1] <= limit:
+            raise ConversionError(
+                f"the converted network updates {name} otherwise {case}; it is not handed over"
+            )

@@ -1,0 +1,95 @@
+"""Inputs of other sizes than an example's, made from it: what depends on the size shows on them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from relucid.convert.graph import Batch, arguments
+
+Sizes = Mapping[tuple[int, int], int]  # by dimension and size in the example: the new size
+
+
+def other_examples(model: nn.Module, example: Batch) -> list[Batch]:
+    """Examples with other batch and image sizes that the network, in evaluation, takes without an error.
+
+    >>> [tuple(x.shape) for x in other_examples(nn.Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8))]
+    [(3, 3, 9, 9), (1, 3, 8, 8)]
+    """
+    found: list[Batch] = []
+    for alternatives in _changes(example):
+        for sizes in alternatives:
+            other = resized(example, sizes)
+            if _takes(model, other):
+                found.append(other)
+                break
+    return found
+
+
+def _changes(example: Batch) -> Iterator[list[Sizes]]:
+    """Lists of changes of sizes; of each list the first that the network takes is used."""
+    first = _largest(example)
+    if first is None or first.dim() == 0:
+        return
+    n = first.shape[0]
+    batches = [{(0, n): 2 if n == 3 else 3}, {(0, n): 2 if n == 1 else 1}]
+    places = [(d, first.shape[d]) for d in range(2, first.dim())]
+    changes: list[Callable[[int], int]] = [lambda s: s + 1, lambda s: s // 2, lambda s: s + 32]
+    if places and min(s for _, s in places) >= 16:
+        changes.insert(0, lambda s: s // 2 + 1)
+    larger = [{place: change(place[1]) for place in places} for change in changes] if places else []
+    yield [*({**batches[0], **sizes} for sizes in larger), batches[0], *larger]
+    yield [batches[1]]
+    if first.dim() in (2, 3):  # (batch, length), (batch, length, features)
+        yield [{**batches[0], (1, first.shape[1]): first.shape[1] + 1}]
+
+
+def _largest(example: Batch) -> Tensor | None:
+    found = [x for x in tree_leaves(arguments(example)) if isinstance(x, Tensor)]
+    return max(found, key=Tensor.dim, default=None)
+
+
+def resized(example: Batch, sizes: Sizes) -> Batch:
+    """An example with other sizes, and entries like those of the example, some of them larger."""
+    generator = torch.Generator().manual_seed(1)
+
+    def make(x: Tensor) -> Tensor:
+        shape = [sizes.get((d, s), s) for d, s in enumerate(x.shape)]
+        if not x.numel():
+            return x.new_zeros(shape)
+        flat = x.detach().flatten()
+        entries = flat[torch.randint(len(flat), shape, generator=generator).to(x.device)]
+        if not x.is_floating_point() or not bool(flat.isfinite().all()):
+            return entries
+        spread = flat.std(correction=0) if len(flat) > 1 else flat.new_zeros(())
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(x)
+        return entries + 2 * torch.where(spread == 0, 1, spread) * noise
+
+    made: Batch = tree_map_only(Tensor, make, example)
+    return made
+
+
+def _takes(model: nn.Module, example: Any) -> bool:
+    args, kwargs = arguments(tree_map_only(Tensor, torch.clone, example))
+    try:
+        with torch.no_grad(), unchanged_buffers(model):
+            model(*args, **kwargs)
+    except Exception:
+        return False
+    return True
+
+
+@contextmanager
+def unchanged_buffers(model: nn.Module) -> Iterator[None]:
+    """Gives the buffers of a network the values back that they had."""
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                if name in before and before[name].shape == buffer.shape:
+                    buffer.copy_(before[name])

@@ -1,0 +1,134 @@
+"""A converted network: a graph, and every module of the original whether the graph calls it or not."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+Containers = nn.Sequential | nn.ModuleList | nn.ModuleDict
+HOOKS = (
+    *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    *("_backward_hooks", "_backward_pre_hooks", "_is_full_backward_hook"),
+)
+
+
+class Network(fx.GraphModule):
+    """A graph that keeps the modules, parameters and buffers that it does not use.
+
+    What was an ``nn.Sequential`` can be indexed as before.
+    """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Network":
+        new = empty(type(self).__name__)
+        memo[id(self)] = new
+        graph = copy.deepcopy(self.graph)
+        state = {key: value for key, value in vars(self).items() if key not in ("_graph", "_code")}
+        vars(new).update(copy.deepcopy(state, memo))
+        new.graph = graph
+        return new
+
+    def __getitem__(self, index: int) -> nn.Module:
+        names = self.meta.get("layers")
+        if names is None:
+            raise TypeError(f"{type(self).__name__} was no nn.Sequential and cannot be indexed")
+        name = names[index]
+        if name not in self._modules:
+            raise IndexError(f"layer {name} has become part of another one")
+        return self.get_submodule(name)
+
+
+def light_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """A copy to be run and thrown away: with the same parameters, and buffers and other state of its own."""
+    memo = {} if memo is None else memo
+    if id(module) in memo:
+        found: nn.Module = memo[id(module)]
+        return found
+    if isinstance(module, torch.jit.ScriptModule):
+        return copy.deepcopy(module, memo)
+    new: nn.Module = object.__new__(type(module))
+    memo[id(module)] = new
+    for key, value in vars(module).items():
+        if key == "_modules":
+            copied: Any = {n: None if m is None else light_copy(m, memo) for n, m in value.items()}
+        elif key in ("_parameters", "_graph"):
+            copied = copy.copy(value) if key == "_parameters" else value
+            memo.update({id(p): p for p in value.values()} if key == "_parameters" else {})
+        elif type(value) in SIMPLE:
+            copied = value
+        elif isinstance(value, dict) and not value:
+            copied = type(value)()
+        else:
+            copied = copy.deepcopy(value, memo)
+        vars(new)[key] = copied
+    return new
+
+
+SIMPLE = (bool, int, float, str, type(None))
+
+
+def empty(name: str) -> Network:
+    """A network without modules that computes nothing."""
+    graph = fx.Graph()
+    graph.output(None)
+    return Network(nn.Module(), graph, name)
+
+
+def assemble(
+    model: nn.Module,
+    graph: fx.Graph,
+    leaves: set[nn.Module],
+    constants: Mapping[str, Tensor],
+    others: Mapping[str, nn.Module],
+) -> Network:
+    """The network of a graph with all that ``model`` has; modules that are not in ``leaves`` lose their code.
+
+    ``others`` are modules, by name, whose code is that of another class.
+    """
+    graph._tracer_cls = fx.Tracer  # else a saved network would need this package to be loaded
+    net = empty(type(model).__name__)
+    made = {model.get_submodule(name): module for name, module in others.items()}
+    for module in others.values():
+        _fill(module, module, leaves, made)
+    _fill(net, model, leaves, made)
+    for name, value in constants.items():
+        net.register_buffer(name, value, persistent=False)
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            _register(net, model, str(node.target))
+    for name in HOOKS:
+        setattr(net, name, getattr(model, name))
+    if isinstance(model, nn.Sequential):
+        net.meta["layers"] = list(model._modules)
+    elif isinstance(model, Network):
+        net.meta.update(model.meta)
+    net.graph = graph
+    return net
+
+
+def _fill(new: nn.Module, old: nn.Module, leaves: set[nn.Module], made: dict[nn.Module, nn.Module]) -> None:
+    """Give a module the parameters, buffers and children of another."""
+    new.training = old.training
+    new._parameters.update(old._parameters)
+    new._buffers.update(old._buffers)
+    new._non_persistent_buffers_set.update(old._non_persistent_buffers_set)
+    for name, child in old._modules.items():
+        new._modules[name] = None if child is None else _part(child, leaves, made)
+
+
+def _part(module: nn.Module, leaves: set[nn.Module], made: dict[nn.Module, nn.Module]) -> nn.Module:
+    if module in leaves:
+        return module
+    if module not in made:
+        made[module] = nn.Module()
+        _fill(made[module], module, leaves, made)
+    return made[module]
+
+
+def _register(net: Network, model: nn.Module, target: str) -> None:
+    """Make a tensor that was a plain attribute of a module a buffer, which moves with the network."""
+    path, _, name = target.rpartition(".")
+    holder = net.get_submodule(path)
+    if not hasattr(holder, name):
+        holder.register_buffer(name, getattr(model.get_submodule(path), name), persistent=False)

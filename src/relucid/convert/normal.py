@@ -1,0 +1,166 @@
+"""A traced graph in the form that conversions read: modules for dropouts and ReLUs, nothing hidden in place."""
+
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch.fx.node import Argument, Node
+from torch.utils._pytree import tree_leaves
+
+from relucid.convert.graph import ConversionError, add_module, fresh_name, is_relu_call, scope
+from relucid.convert.tracer import Decision
+
+DROPOUTS: dict[Any, type[nn.Module]] = {
+    F.dropout: nn.Dropout,
+    F.dropout1d: nn.Dropout1d,
+    F.dropout2d: nn.Dropout2d,
+    F.dropout3d: nn.Dropout3d,
+    F.alpha_dropout: nn.AlphaDropout,
+}
+
+
+def modular_dropout(model: nn.Module, graph: fx.Graph, training: fx.Graph) -> None:
+    """Make functional dropouts that depend on the mode modules, which know when to drop."""
+    for node, other in zip(graph.nodes, training.nodes, strict=True):
+        if node.target not in DROPOUTS:
+            continue
+        own, others = (_bound(n, ("input", "p", "training", "inplace")) for n in (node, other))
+        if own.get("training", True) != others.get("training", True):
+            name = fresh_name(model, f"{scope(node)}dropout")
+            layer = DROPOUTS[node.target](own.get("p", 0.5), bool(own.get("inplace", False)))
+            add_module(model, name, layer)
+            node.op, node.target, node.args, node.kwargs = "call_module", name, (own["input"],), {}
+
+
+def _bound(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
+    return dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+
+
+def mark_in_place(model: nn.Module, graph: fx.Graph) -> None:
+    """Let everyone who reads a value after it was changed in place read the result of the change.
+
+    Where that is not all there is to it, since the value is a view of another, or has one, which is read later: the
+    change is ``fixed`` as it is, and all values that share the memory are ``aliased``.
+    """
+    place = {node: i for i, node in enumerate(graph.nodes)}
+    sharing: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        for memory in _memory(node):
+            sharing.setdefault(memory, []).append(node)
+    for node in list(graph.nodes):
+        changed = _changed(model, node)
+        node.meta["mutates"] = bool(changed)
+        for x in changed:
+            group = {n for memory in _memory(x) for n in sharing[memory]}
+            later = [n for n in group - {x, node} if place[n] < place[node] and _last(n, place) > place[node]]
+            if later or len(changed) > 1 or x.op == "get_attr" or not _is_same(x, node):
+                node.meta["fixed"] = True
+                for n in group:
+                    n.meta["aliased"] = True
+            else:
+                for user in [user for user in x.users if place[user] > place[node]]:
+                    user.replace_input_with(x, node)
+
+
+def _changed(model: nn.Module, node: Node) -> list[Node]:
+    """The values that a node changes in place, on the example or in another mode."""
+    changed = list(node.meta.get("mutates", ()))
+    declared = bool(node.kwargs.get("inplace"))
+    if node.op == "call_module":
+        declared = bool(getattr(model.get_submodule(str(node.target)), "inplace", False))
+    return changed or (node.all_input_nodes[:1] if declared else [])
+
+
+def _memory(node: Node) -> set[int]:
+    leaves = tree_leaves(node.meta.get("value"))
+    return {x.untyped_storage()._cdata for x in leaves if isinstance(x, Tensor) and _is_strided(x)}
+
+
+def _is_strided(x: Tensor) -> bool:
+    return x.layout is torch.strided and not x.is_quantized
+
+
+def _last(node: Node, place: dict[Node, int]) -> int:
+    return max((place[user] for user in node.users), default=-1)
+
+
+def _is_same(x: Node, node: Node) -> bool:
+    a, b = x.meta.get("value"), node.meta.get("value")
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return False
+    return (a.data_ptr(), a.shape, a.stride()) == (b.data_ptr(), b.shape, b.stride())
+
+
+def detach_regions(graph: fx.Graph) -> None:
+    """Detach what leaves a region without gradients, so that it has none without the region."""
+    for node in list(graph.nodes):
+        if not node.meta.get("no_grad") or node.op == "get_attr":
+            continue
+        if node.meta.get("mutates") and any(not n.meta.get("no_grad") for n in node.all_input_nodes[:1]):
+            raise ConversionError(
+                f"{node.name} changes a value in place without gradients, which no graph does"
+            )
+        outside = [user for user in node.users if not user.meta.get("no_grad")]
+        value = node.meta["value"]
+        if not outside or not any(isinstance(x, Tensor) for x in tree_leaves(value)):
+            continue
+        if not isinstance(value, Tensor):
+            raise ConversionError(f"{node.name}, computed without gradients, hands on more than one tensor")
+        with graph.inserting_after(node):
+            detached = graph.call_method("detach", (node,))
+        detached.meta = {key: node.meta[key] for key in ("value", "aliased") if key in node.meta}
+        for user in outside:
+            user.replace_input_with(node, detached)
+
+
+def guard(graph: fx.Graph, decision: Decision) -> None:
+    """Let the graph refuse an input for which the network would have decided otherwise."""
+    node = decision.node
+    text = f"the network was converted for sizes on which {decision.line} decides otherwise"
+    with graph.inserting_after(node):
+        made = graph.call_function(decision.kind, (node,))
+    with graph.inserting_after(made):
+        same = graph.call_function(operator.eq, (made, decision.value))
+    with graph.inserting_after(same):
+        graph.call_function(torch._assert, (same, text))
+
+
+def positional(graph: fx.Graph) -> None:
+    """Let modules that are given their one input by name have it by place, as those that replace them want it."""
+    for node in graph.nodes:
+        if node.op == "call_module" and not node.args and list(node.kwargs) == ["input"]:
+            node.args, node.kwargs = (node.kwargs["input"],), {}
+
+
+def say_values(graph: fx.Graph) -> None:
+    """Put the shape, type and device of every value in its place."""
+    for node in graph.nodes:
+        value = node.meta.pop("value", None)
+        if isinstance(value, Tensor):
+            node.meta.update(shape=value.shape, dtype=value.dtype, device=value.device)
+
+
+def modular_relus(net: fx.GraphModule) -> None:
+    """Give every ReLU a module of its own, out of place."""
+    seen: set[str] = set()
+    for node in list(net.graph.nodes):
+        if not is_relu_call(net, node):
+            continue
+        name = str(node.target) if node.op == "call_module" else f"{scope(node)}relu"
+        if node.op != "call_module" or name in seen:
+            name = fresh_name(net, name)
+        seen.add(name)
+        add_module(net, name, nn.ReLU())
+        replace(node, name, node.all_input_nodes[0])
+
+
+def replace(node: Node, module: str, *args: Argument) -> Node:
+    """Call a module in the place of a node."""
+    with node.graph.inserting_before(node):
+        new = node.graph.call_module(module, args)
+    new.meta = {**node.meta, "calls": 1, "tied": False, "mutates": False}
+    node.replace_all_uses_with(new)
+    node.graph.erase_node(node)
+    return new

@@ -1,0 +1,347 @@
+"""Records what a network does on an example while it does it, and on what its decisions depend."""
+
+import builtins
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import Argument, Node
+from torch.fx.proxy import Attribute
+from torch.utils._pytree import tree_leaves
+
+from relucid.convert.graph import Batch, ConversionError, arguments
+from relucid.convert.opened import OPENED, is_norm_and_then, is_norm_with_more, norm_of, norms_called
+from relucid.nn.propagation import Propagation
+
+# Functions that make tensors: their arguments may be sizes of the input, and what is drawn is drawn anew every time.
+MAKERS = ("zeros", "ones", "full", "arange", "eye", "linspace", "tensor", "as_tensor", "tril_indices")
+RANDOM = ("empty", "rand", "randn", "randint", "randperm", "normal")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A Python value that was made of sizes: a condition, a number of rounds, a length."""
+
+    node: Node
+    kind: Callable[[Any], Any]  #: bool, int or len: what was made of the node's value
+    value: Any
+    operands: tuple[Any, ...]  #: what it was computed from
+    module: str  #: the module that decided
+    line: str
+
+
+class Tracer(fx.Tracer):
+    """Records what a network does while it does it, so that decisions on shapes can be followed.
+
+    ``meta`` of every node has its ``value`` on the example, the input nodes that it ``mutates``, and whether it was
+    computed without gradients (``no_grad``).
+    """
+
+    def __init__(self, example: Batch, opaque: set[nn.Module]) -> None:
+        super().__init__()
+        self.example = example
+        self.opaque = opaque
+        self.running = False
+        self.decisions: list[Decision] = []
+        self.constants: dict[str, Tensor] = {}
+        self.norms: dict[str, nn.Module] = {}  #: of modules that are a norm and then something else
+        self.failed = ""  #: the innermost module in which tracing failed
+        self.proxy_buffer_attributes = True
+        self.autocast = torch.is_autocast_enabled("cpu")
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Torch's own modules, relucid's layers, and what is kept as it is; but stages are looked into."""
+        if m in self.opaque:
+            return True
+        if type(m) in OPENED:
+            return False
+        if isinstance(m, Propagation):
+            return m.reversible
+        ours = type(m).__module__.startswith(("relucid.nn.", "relucid.convert."))
+        graph = isinstance(m, fx.GraphModule)
+        return (ours and not graph) or super().is_leaf_module(m, module_qualified_name)
+
+    def create_args_for_root(
+        self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
+    ) -> tuple[Any, list[Any]]:
+        """One placeholder for every argument that the example has; the others keep their defaults."""
+        args, kwargs = arguments(self.example)
+        bound = signature(root_fn).bind(self.root, *args, **kwargs)
+        given: list[fx.Proxy] = []
+
+        def placeholder(name: str, value: Any) -> fx.Proxy:
+            given.append(self.create_proxy("placeholder", name, (), {}))
+            given[-1].node.meta["value"] = value
+            return given[-1]
+
+        for name, parameter in list(signature(root_fn).parameters.items())[1:]:
+            if name not in bound.arguments:
+                continue
+            value = bound.arguments[name]
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                value = tuple(placeholder(f"{name}_{i}", v) for i, v in enumerate(value))
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                value = {key: placeholder(key, v) for key, v in value.items()}
+            else:
+                value = placeholder(name, value)
+            bound.arguments[name] = value
+        return lambda root, *_: root_fn(*bound.args, **bound.kwargs), [self.root, *given]
+
+    def proxy(self, node: Node) -> "_Proxy":
+        """A proxy that knows its length."""
+        return _Proxy(node, self)
+
+    def create_arg(self, a: Any) -> Argument:
+        """As always, but a dataclass that is also a dictionary stays what it is, and constants keep their values."""
+        if isinstance(a, fx.Proxy):
+            return a.node
+        if is_dataclass(a) and isinstance(a, dict):
+            values = {f.name: self.create_arg(getattr(a, f.name)) for f in fields(a)}
+            return self.create_node("call_function", type(a), (), values)
+        if isinstance(a, Tensor) and not isinstance(a, nn.Parameter) and a not in self.tensor_attrs:
+            name = f"constant_{len(self.constants)}"
+            self.constants[name] = a
+            return self.create_node("get_attr", name, (), {})
+        return super().create_arg(a)
+
+    def create_node(self, kind: str, *args: Any, **kwargs: Any) -> Node:
+        """A node with its value on the example."""
+        node = super().create_node(kind, *args, **kwargs)
+        if kind in ("placeholder", "output"):
+            return node
+        if torch.is_autocast_enabled("cpu") != self.autocast:
+            raise ConversionError("autocast inside forward would be lost; put it around the network's call")
+        node.meta["no_grad"] = not torch.is_grad_enabled()
+        before = {n: versions(n.meta["value"]) for n in node.all_input_nodes}
+        self.running = True
+        try:
+            node.meta["value"] = self._run(node)
+        finally:
+            self.running = False
+        node.meta["mutates"] = [n for n, v in before.items() if versions(n.meta["value"]) != v]
+        return node
+
+    def _run(self, node: Node) -> Any:
+        if node.op == "get_attr":
+            name = str(node.target)
+            return self.constants[name] if name in self.constants else operator.attrgetter(name)(self.root)
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["value"])
+        if node.op == "call_function":
+            function: Any = node.target
+            return function(*args, **kwargs)
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        module = self.norms.get(str(node.target)) or self.root.get_submodule(str(node.target))
+        return module.eval()(*args, **kwargs)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Record it, unless it is called to find a value."""
+        if self.running:
+            return forward(*args, **kwargs)
+        try:
+            return super().call_module(m, self._forward_of(m, forward), args, kwargs)
+        except Exception:
+            if not self.failed:
+                name = self.path_of_module(m)
+                self.failed = self.scope.module_path if self.is_leaf_module(m, name) else name
+            raise
+
+    def _forward_of(self, m: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """What is recorded of a module that is looked into: its forward, unless it is one of those we know better."""
+        if m in self.opaque:
+            return forward
+        if type(m) in OPENED:
+            return lambda *args, **kwargs: OPENED[type(m)](m, *args, **kwargs)
+        if is_norm_with_more(m):
+            return lambda x: self._norm_and_then(m, forward, x)
+        return forward
+
+    def _norm_and_then(self, m: nn.Module, forward: Callable[..., Any], x: fx.Proxy) -> Any:
+        """Record a batch norm of torch's, and then what the module does with its value."""
+        name = self.path_of_module(m)
+        self.running = True
+        try:
+            if name not in self.norms and is_norm_and_then(m, x.node.meta["value"]):
+                self.norms[name] = norm_of(m)
+        finally:
+            self.running = False
+        if name not in self.norms:
+            return forward(x)
+        mode, m.training = m.training, False
+        try:
+            with norms_called(lambda value: self.create_proxy("call_module", name, (value,), {})):
+                return forward(x)
+        finally:
+            m.training = mode
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        """Record it, unless it is asked for to find a value."""
+        return attr_val if self.running else super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def decide(self, node: Node, kind: Callable[[Any], Any]) -> Any:
+        """What Python goes on with, which may depend on sizes but not on data."""
+        value = kind(node.meta["value"])
+        if not isinstance(node.meta["value"], torch.Size):  # whose length is no size
+            operands = tuple(_said(n.meta["value"]) for n in _operands(node))
+            self.decisions.append(Decision(node, kind, value, operands, self.scope.module_path, user_line()))
+        return value
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        """What a condition is on the example, if it depends on shapes and not on data."""
+        if isinstance(obj.node.meta["value"], Tensor):
+            raise ConversionError("a condition depends on the data, so the network is not one graph")
+        return bool(self.decide(obj.node, bool))
+
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        """The entries of a tuple, as many as there are on the example."""
+        value = obj.node.meta["value"]
+        if not isinstance(value, tuple | list):
+            raise ConversionError("a loop depends on the data, so the network is not one graph")
+        self.decide(obj.node, len)
+        return iter(
+            [self.create_proxy("call_function", operator.getitem, (obj, i), {}) for i in range(len(value))]
+        )
+
+    def integer(self, node: Node) -> int:
+        """The integer that a value is on the example, if it is not data."""
+        if isinstance(node.meta["value"], Tensor):
+            raise ConversionError("a number depends on the data, so the network is not one graph")
+        return int(self.decide(node, int))
+
+
+def _operands(node: Node) -> list[Node]:
+    """What a value was computed from, down to sizes: the first values that are no tensors, and the value itself."""
+    found, stack = [node], list(node.all_input_nodes)
+    while stack:
+        before = stack.pop()
+        if not isinstance(before.meta["value"], Tensor):
+            found.append(before)
+            stack.extend(before.all_input_nodes)
+    return found
+
+
+def _said(value: Any) -> str:
+    """A value in words, tensors by their number."""
+    leaves = tree_leaves(value)
+    return str(len(leaves) if any(isinstance(x, Tensor) for x in leaves) else value)
+
+
+class _Proxy(fx.Proxy):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # torch asks what kind of array it is
+            raise AttributeError(name)
+        if name in ("ndim", "dtype", "is_sparse", "is_nested", "is_quantized"):
+            return getattr(self.node.meta["value"], name)
+        return _Attribute(self, name)
+
+    def __len__(self) -> int:
+        return _length(self)
+
+    def __index__(self) -> int:
+        return _tracer(self).integer(self.node)
+
+    __int__ = __index__
+
+
+class _Attribute(Attribute):
+    def __len__(self) -> int:
+        return _length(self)
+
+    def __index__(self) -> int:
+        return _tracer(self).integer(self.node)
+
+    __int__ = __index__
+
+
+def _tracer(proxy: fx.Proxy) -> Tracer:
+    assert isinstance(proxy.tracer, Tracer)
+    return proxy.tracer
+
+
+def _length(proxy: fx.Proxy) -> int:
+    return int(_tracer(proxy).decide(proxy.node, len))
+
+
+def versions(value: Any) -> list[int]:
+    """How often each tensor of a value has been changed in place."""
+    return [x._version for x in tree_leaves(value) if isinstance(x, Tensor) and not x.is_inference()]
+
+
+def user_line() -> str:
+    """The line of the network's own code that runs now."""
+    frame = sys._getframe(1)
+    while frame is not None and any(part in frame.f_code.co_filename for part in OURS):
+        frame = frame.f_back  # type: ignore[assignment]
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+OURS = ("/torch/", "/relucid/convert/", "<eval_with_key>")
+
+
+class _IntegerType(type):
+    """``int`` that records what it is called on where that is a size."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], fx.Proxy) and not isinstance(args[0].node.meta["value"], Tensor):
+            return _tracer(args[0]).create_proxy("call_function", builtins.int, args, kwargs)
+        return builtins.int(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, builtins.int)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, builtins.int)
+
+
+class _Integer(metaclass=_IntegerType):
+    pass
+
+
+def _recorded_len(value: Any) -> Any:
+    if isinstance(value, fx.Proxy) and isinstance(value.node.meta["value"], Tensor):
+        return _tracer(value).create_proxy("call_function", builtins.len, (value,), {})
+    return builtins.len(value)
+
+
+def _recorded_isinstance(value: Any, kind: Any) -> bool:
+    """What it is outside of a trace; a proxy that called itself a tensor would crash torch."""
+    return isinstance(value.node.meta["value"] if isinstance(value, fx.Proxy) else value, kind)
+
+
+@contextmanager
+def recorded_sizes(model: nn.Module, tracer: Tracer) -> Iterator[None]:
+    """While it lasts, ``len``, ``int``, ``isinstance`` and functions that make tensors understand proxies."""
+    scopes = {id(g): g for m in model.modules() if (g := getattr(type(m).forward, "__globals__", None))}
+    names = {"len": _recorded_len, "int": _Integer, "isinstance": _recorded_isinstance}
+    before = [(g, name, g.get(name)) for g in scopes.values() for name in names]
+    patched = [p for p in before if p[2] in (None, getattr(builtins, p[1]))]
+    makers = {name: getattr(torch, name) for name in (*MAKERS, *RANDOM)}
+    for g, name, _ in patched:
+        g[name] = names[name]
+    for name, maker in makers.items():
+        setattr(torch, name, _recorded(tracer, maker, always=name in RANDOM))
+    try:
+        yield
+    finally:
+        for g, name, value in patched:
+            g[name] = getattr(builtins, name)
+            if value is None:
+                del g[name]
+        for name, maker in makers.items():
+            setattr(torch, name, maker)
+
+
+def _recorded(tracer: Tracer, maker: Callable[..., Any], always: bool) -> Callable[..., Any]:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        given = any(isinstance(a, fx.Proxy) for a in tree_leaves((args, kwargs)))
+        if tracer.running or not (always or given):
+            return maker(*args, **kwargs)
+        return tracer.create_proxy("call_function", maker, args, kwargs)
+
+    return make

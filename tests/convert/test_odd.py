@@ -1,0 +1,226 @@
+"""Conversions of odd networks end in the same function, on other sizes and in both modes, or in a refusal."""
+
+import os
+import random
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from relucid.convert import ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert.check import difference
+
+from .odd import PIECES, Odd, odd_network
+from .trial import CONVERSIONS, trial
+
+SEED = int(os.environ.get("RELUCID_SEED", "0"))
+
+
+def odd(piece, batch=2, output="tensor"):
+    random.seed(0)
+    return Odd([piece], output).double(), torch.randn(batch, 3, 8, 8, dtype=torch.float64)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize(
+    "conversion, piece",
+    [
+        ("expand", "norm_for_several"),
+        ("expand", "odd_sizes_padded"),
+        ("fuse", "pooled_if_large"),
+        ("expand", "hooked"),
+        ("geometric", "hooked_before"),
+        ("geometric", "hooked_backward"),
+        ("expand", "in_place_view"),
+        ("geometric", "in_place_part"),
+        ("expand", "read_after_in_place"),
+        ("heavy ball", "in_place_sum"),
+        ("expand", "without_gradients"),
+        ("expand", "frozen"),
+        ("geometric", "frozen"),
+        ("merge", "opposite_pairs"),
+        ("expand", "unused"),
+        ("expand", "dropped_in_place"),
+        ("expand", "running_mean"),
+        ("geometric", "tied"),
+        ("geometric", "read_as_tensor"),
+        ("geometric", "no_width"),
+        ("fuse", "symmetric"),
+    ],
+)
+def test_what_a_conversion_could_lose_is_kept(conversion, piece):
+    model, example = odd(piece, batch=1 if piece == "norm_for_several" else 2)
+    assert trial(model, example, conversion) == "converted"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("number", range(4))
+def test_no_conversion_of_an_odd_network_is_silently_wrong(number):
+    for name in CONVERSIONS:
+        model, example = odd_network(SEED + number, size=(2, 2))
+        assert not trial(model, example, name).startswith("wrong")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("hundred", range(4))
+def test_no_conversion_of_hundreds_of_odd_networks_is_silently_wrong(hundred):
+    wrong = {}
+    for seed in range(SEED + 100 * hundred, SEED + 100 * (hundred + 1)):
+        for name in CONVERSIONS:
+            ended = trial(*odd_network(seed), name)
+            if ended.startswith("wrong"):
+                wrong[seed, name] = ended
+    assert not wrong
+
+
+def test_every_odd_piece_is_known_by_name():
+    assert len(PIECES) >= 50
+
+
+@pytest.mark.parametrize(
+    "before, after, error",
+    [
+        ([1.0, torch.nan], [torch.nan, 1.0], torch.inf),
+        ([1.0, 2.0], [1.0, torch.nan], torch.inf),
+        ([1.0, torch.nan], [1.0, torch.nan], 0.0),
+        ([1.0, torch.inf], [1.0, -torch.inf], torch.inf),
+        ([4.0, torch.inf], [3.0, torch.inf], 1.0),
+    ],
+)
+def test_nan_and_infinity_in_other_places_are_a_difference(before, after, error):
+    first = [torch.ones(2), torch.tensor(before)]
+    assert difference(first, [torch.ones(2), torch.tensor(after)])[0] == error
+
+
+def test_a_decision_on_the_size_is_named_where_the_network_itself_takes_it():
+    class Deciding(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.bn, self.fc2 = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            y = self.fc1(x)
+            if x.shape[0] > 1:
+                y = self.bn(y)
+            return self.fc2(y.relu())
+
+    with pytest.raises(ConversionError, match=r"Deciding decides otherwise .* at .*test_odd.py:\d+"):
+        to_crelu(Deciding(), torch.randn(1, 3))
+
+
+def test_a_decision_that_no_other_size_of_ours_changes_is_named_and_guarded():
+    class Large(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv1, self.conv2 = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 2, 1)
+
+        def forward(self, x):
+            y = self.conv1(x)
+            if x.shape[2] > 50:
+                y = y[:, :, ::2]
+            return self.conv2(y.relu())
+
+    conversion = to_crelu(Large(), torch.randn(2, 3, 8, 8))
+    assert any(change.kind == "decision" and "test_odd.py" in change.reason for change in conversion.changes)
+    assert conversion.model(torch.randn(5, 3, 40, 9)).shape == (5, 2, 40, 9)
+    with pytest.raises(AssertionError, match="decides otherwise"):
+        conversion.model(torch.randn(2, 3, 60, 8))
+
+
+def test_a_module_that_decides_on_sizes_is_kept_and_said():
+    model, example = odd("odd_sizes_padded")
+    changes = {change.name: change for change in to_crelu(model, example).changes}
+    assert changes["pieces.0"].status == "kept"
+    assert re.search(r"decides otherwise .*odd.py:\d+", changes["pieces.0"].reason)
+
+
+def test_hooks_of_the_network_itself_are_carried_over():
+    model, seen = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), []
+    model.register_forward_hook(lambda _, args, y: seen.append(y) or 2 * y)
+    x = torch.randn(5, 3)
+    net = to_geometric(model, x).model
+    seen.clear()
+    assert torch.allclose(net(x), model(x))
+    assert len(seen) == 2
+
+
+def test_boolean_and_integer_sums_are_no_residual_blocks():
+    class Sums(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 3)
+
+        def forward(self, x):
+            positive = x > 0
+            number = x.long()
+            return self.fc(x) * (positive + (positive & (x > 1))) + (number + number.abs()).sum()
+
+    with pytest.raises(ConversionError, match="has no residual block"):
+        to_heavy_ball(Sums(), torch.randn(4, 3))
+
+
+@pytest.mark.parametrize("conversion", [to_crelu, to_geometric, fuse])
+def test_unused_modules_and_frozen_parameters_stay_in_the_state_and_as_they_are(conversion):
+    class Spare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.fc2 = nn.Linear(3, 4), nn.Linear(4, 2)
+            self.part = nn.ModuleDict({"spare": nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))})
+            self.fc1.requires_grad_(False)
+            self.register_buffer("table", torch.ones(1), persistent=False)
+
+        def forward(self, x):
+            return self.fc2(self.fc1(x).relu()) * self.table
+
+    net = conversion(Spare(), torch.randn(2, 3)).model
+    state = set(net.state_dict())
+    assert {"part.spare.0.weight", "part.spare.1.running_mean"} <= state
+    assert "table" not in state
+    assert not any(p.requires_grad for p in net.fc1.parameters())
+    assert all(p.requires_grad for p in net.fc2.parameters())
+
+
+class Bare(nn.Module):
+    def forward(self, x):
+        return x.relu() + x
+
+
+class Classes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.fc(x.relu()).argmax(1)
+
+
+class Frozen(Classes):
+    def forward(self, x):
+        with torch.no_grad():
+            return self.fc(self.fc.weight.sum() * x.relu())
+
+
+ENDS = {
+    "bare": Bare,
+    "classes": Classes,
+    "frozen": Frozen,
+    "narrow": lambda: nn.Sequential(nn.Linear(3, 0), nn.ReLU(), nn.Linear(0, 2)),
+    "keyword": lambda: nn.ModuleDict({"in": nn.Linear(3, 2)}),
+    "relu": nn.ReLU,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("conversion", CONVERSIONS)
+@pytest.mark.parametrize("network", ENDS)
+def test_every_end_is_a_network_or_a_refusal(network, conversion):
+    model, x = ENDS[network](), torch.randn(4, 3)
+    try:
+        net = CONVERSIONS[conversion](model, x).model
+    except ConversionError as error:
+        said = str(error)
+    else:
+        said = "" if torch.allclose(net(x), model(x)) else "differs"
+    assert said != "differs"

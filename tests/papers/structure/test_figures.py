@@ -1,0 +1,75 @@
+import pytest
+
+from relucid.papers.ours.together import STUDY as TOGETHER
+from relucid.papers.structure import STUDIES
+from relucid.report.courses import training
+from relucid.studies import Store, run, table
+
+NAMED = {study.name: study for study in (*STUDIES, TOGETHER)}
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    def draw(name, row=None):
+        study = NAMED[name]
+        run(study, "smoke", only=row, store=tmp_path, jobs=1)
+        found, store = table(study, "smoke", store=tmp_path), Store(tmp_path)
+        figures = study.figures(found, store)
+        store.close()
+        return found, figures
+
+    return draw
+
+
+def test_depth_shows_every_rule_beside_least_squares_and_the_courses(drawn):
+    found, (over_depth, courses) = drawn("structure/depth")
+    traces = {trace.name: trace for trace in over_depth.plot.data}
+    assert list(traces) == [*found.study.rows, "least squares"]
+    for row in found.study.rows:
+        assert list(traces[row].x) == [10, 20, 30, 40]
+        zero = found.runs[0]["metrics"]["mse_of_zero"], found.runs[-1]["metrics"]["mse_of_zero"]
+        means = [found.cells[row, column].mean - sum(zero) / 2 for column in found.study.columns]
+        assert list(traces[row].y) == pytest.approx(means)
+    assert max(traces["least squares"].y) < 0
+    assert [trace.name for trace in courses.plot.data] == list(found.study.rows)
+    assert all(list(trace.x) == [1, 2, 3] for trace in courses.plot.data)
+
+
+def test_convergence_leaves_out_who_never_arrives(drawn):
+    found, (counts,) = drawn("structure/convergence")
+    missed = {each["config"]["rule"] for each in found.runs if not each["metrics"]["reached"]}
+    assert "hb-1" in missed
+    shown = [row for row, config in found.study.rows.items() if config["rule"] not in missed]
+    assert [trace.name for trace in counts.plot.data] == shown
+    assert list(counts.plot.data[0].y) == [
+        found.cells[shown[0], column].mean for column in found.study.columns
+    ]
+
+
+def test_training_has_one_figure_a_setting_and_a_line_a_row_that_has_run(drawn):
+    _, figures = drawn("structure/cifar", "ResNet")
+    assert [figure.title for figure in figures] == [
+        "Course of training, CIFAR-10",
+        "Course of training, CIFAR-10 (+)",
+    ]
+    assert [[trace.name for trace in figure.plot.data] for figure in figures] == [["ResNet"]] * 2
+
+
+def test_only_runs_at_the_chosen_rate_are_drawn(tmp_path):
+    row = next(iter(TOGETHER.rows))
+    run(TOGETHER, "smoke", only=row, store=tmp_path, jobs=1)
+    found, store = table(TOGETHER, "smoke", store=tmp_path), Store(tmp_path)
+    (figure,) = training(found, store)
+    assert figure.title == "Course of training"
+    chosen = found.cells[row, "test error %"].chosen["lr"]
+    courses = {
+        each["config"]["seed"]: store.get(each["key"]).history
+        for each in found.runs
+        if each["config"]["lr"] == chosen
+    }
+    store.close()
+    assert len(found.runs) == 4
+    assert list(figure.plot.data[0].y) == [
+        sum(errors) / 2
+        for errors in zip(*(course["train_error"] for course in courses.values()), strict=True)
+    ]

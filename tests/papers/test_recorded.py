@@ -1,0 +1,47 @@
+"""The runs recorded in results/ and the plans of today's studies."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from relucid.papers import built_in, find
+from relucid.studies import Run, cells
+
+RESULTS = Path(__file__).parents[2] / "results"
+FILES = sorted(RESULTS.glob("*.json"))
+
+# How many runs each file held when runs got names of their own; none of them may be lost.
+RECORDED = {
+    "crelu-convpool": 60, "crelu-invariance": 30, "crelu-pairing": 30, "crelu-parameters": 9, "crelu-phase": 12,
+    "crelu-random": 20, "crelu-reconstruction": 12, "crelu-vgg": 72, "gmp-banana": 8, "gmp-levy": 8,
+    "gmp-perturbation": 3, "gmp-rates": 32, "gmp-uci": 48, "gmp-uci-batches": 8, "gmp-vgg6": 54, "merge": 12,
+    "structure-cifar": 30, "structure-convergence": 81, "structure-deep": 15, "structure-depth": 60,
+    "structure-depth-full": 20, "structure-lemma1": 120, "together": 30,
+}  # fmt: skip
+
+
+def test_no_recorded_run_is_lost():
+    found = {file.stem: len(json.loads(file.read_text())["runs"]) for file in FILES}
+    assert {name: found.get(name, 0) for name in RECORDED if found.get(name, 0) < RECORDED[name]} == {}
+    assert sum(RECORDED.values()) == 774
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_recorded_run_has_the_key_that_today_s_plan_gives_it(file):
+    recorded = json.loads(file.read_text())
+    runs = {run["key"]: Run(run["runner"], run["config"], run["version"]) for run in recorded["runs"]}
+    assert len(runs) == len(recorded["runs"])
+    assert all(run.key == key for key, run in runs.items())
+    planned = cells(find(recorded["study"]), recorded["scale"])
+    assert runs.keys() <= {run.key for cell in planned.values() for run in cell}
+    for cell in recorded["cells"]:
+        here = planned.get((cell["row"], cell["column"]), [])  # a column may have got another name
+        if len(here) == sum(cell["states"].values()):
+            assert runs.keys() >= {run.key for run in here}
+
+
+def test_each_built_in_runner_has_one_name_and_is_no_path():
+    runners = {study.run for study in built_in().values()}
+    assert len({runner.name for runner in runners}) == len(runners)
+    assert not [runner.name for runner in runners if ":" in runner.name or "." in runner.name]
