@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, load_model
 from torch import nn
 
-from relucid.convert import fuse, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import fuse, load, to_crelu, to_geometric, to_heavy_ball
 
 NETWORK = """
 import torch
@@ -92,7 +92,7 @@ def test_a_graph_runs_in_an_onnx_runtime_on_batches_of_any_size(relucid, network
     arguments = ("my_net.py:build", "--to", "crelu", "--example", "1,3", "-o", "out", "--format", "onnx")
     status, _, told = relucid("convert", *arguments)
     assert (status, told) == (0, "Written to out: model.onnx, conversion.json\n")
-    assert sorted(path.name for path in Path("out").iterdir()) == ["conversion.json", "model.onnx"]
+    assert not Path("out", "model.onnx.data").exists()
     x = torch.randn(7, 3)
     (y,) = runtime.InferenceSession("out/model.onnx").run(None, {"input": x.numpy()})
     torch.testing.assert_close(torch.from_numpy(y), network["build"]()(x))
@@ -114,6 +114,18 @@ def test_a_network_that_cannot_be_exported_is_said_to_be_one(relucid, monkeypatc
     sentence = "relucid: the converted network cannot be exported: 'inside torch'"
     assert relucid("convert", *arguments)[::2] == (1, sentence)
     assert not Path("out").exists()
+
+
+def test_a_result_is_converted_and_examined_further_without_the_code_of_the_network(relucid, network):
+    arguments = ("convert", "my_net.py:build", "--to", "crelu", "--example", "5,3", "-o", "first")
+    assert relucid(*arguments)[0] == 0
+    Path("my_net.py").unlink()
+    status, _, told = relucid("convert", "first", "--to", "plain", "--example", "5,3", "-o", "second")
+    assert status == 0, told
+    assert "further" not in told, told
+    model, x = network["build"](), torch.randn(4, 3)
+    torch.testing.assert_close(load("second").model(x), model(x))
+    assert relucid("examine", "second", "--example", "5,3")[0] == 0
 
 
 def test_the_weights_of_a_checkpoint_are_what_is_converted(relucid, network):

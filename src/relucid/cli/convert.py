@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from relucid.convert import Conversion
 
 DESCRIPTION = "conversion.json"
-FILES = (DESCRIPTION, "weights.safetensors", "model.pt2", "model.onnx")
+FILES = (DESCRIPTION, "weights.safetensors", "model.pt2", "model.onnx", "network.json", "weights.pt")
 WITH_LAYERS = ("crelu", "merge", "geometric")
 
 
@@ -123,8 +123,19 @@ def convert(
 
     def fill(place: Path) -> None:
         write(converted.model, first, place / file)
+        _keep(converted, place)
         (place / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
 
     write_directory(out, FILES, force, fill)
     typer.echo(converted.summary())
     typer.echo(f"Written to {out}: {file}, {DESCRIPTION}", err=True)
+
+
+def _keep(converted: "Conversion", place: Path) -> None:
+    """Write the network itself, too, so that `convert` and `examine` can go on from the directory."""
+    from relucid.convert import ConversionError, save
+
+    try:
+        save(converted, place)
+    except ConversionError as error:
+        typer.echo(f"The directory cannot be converted further: {error}", err=True)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relucid import models
+from relucid import convert, models
 from relucid.cli.checkpoint import load, restore
 from relucid.cli.foreign import foreign
 from relucid.models.suggest import suggest
@@ -22,10 +22,12 @@ FILES = (".npy", ".pt", ".pth", ".safetensors")
 
 
 def build(factory: str, checkpoint: Path | None = None, *, unsafe: bool = False) -> nn.Module:
-    """The network that a factory or a model's name stands for, with the weights of a checkpoint."""
+    """The network of a factory, of a model's name or of a result of `convert`, with the weights of a checkpoint."""
     model, _, outputs = factory.partition(":")
     if model in models.names() and (outputs.isdecimal() or model == factory):
         network: nn.Module = models.create(model, num_classes=int(outputs or 10))
+    elif factory and (Path(factory) / "network.json").is_file():
+        network = convert.load(factory).model
     else:
         network = _built(factory)
     return network if checkpoint is None else restore(network, checkpoint, unsafe=unsafe)

@@ -64,7 +64,8 @@ Factory = Annotated[
     typer.Argument(
         metavar="NETWORK",
         help="A function that builds the network: my_package.my_module:build, or path/to/my_file.py:build. Or a "
-        "model by name (see `relucid list --models`): resnet20, or resnet20:100 with 100 outputs instead of 10.",
+        "model by name (see `relucid list --models`): resnet20, or resnet20:100 with 100 outputs instead of 10. "
+        "Or a directory that `relucid convert` wrote.",
         autocompletion=complete_network,
     ),
 ]
