@@ -87,7 +87,7 @@ class Activity(Measurement):
     def summary(self) -> str:
         """One sentence."""
         if not self.sample.enough:
-            return f"{self.sample} are too few to tell which units are dead; {NEEDED} inputs would do"
+            return f"too few inputs were seen to tell which units are dead: {self.sample}; {NEEDED} would do"
         counts = [f"{int(mask.sum())} {name}" for name, mask in self.kinds().items()]
         return f"of {len(self.active)} units on {self.sample}: " + ", ".join(counts)
 
