@@ -253,7 +253,7 @@ class _ActivityGauge(Gauge):
 def _by_unit(block: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
     """Return (outer, units, inner) reduced to (units,), in float64; few inner places last: they are slow to reduce."""
     found = reduce(reduce(block, 0), 1) if block.shape[2] < SHORT else reduce(block, (0, 2))
-    return found.double().cpu()
+    return found.cpu().double()
 
 
 def _blocks(values: Tensor, dim: int) -> Iterator[Tensor]:

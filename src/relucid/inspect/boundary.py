@@ -143,7 +143,7 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
 def _squares(rows: Tensor) -> Tensor:
     """Return the squared lengths of rows, in float64."""
     rows = rows if rows.dtype == torch.float64 else rows.float()
-    return rows.square().sum(1).double()
+    return rows.square().sum(1).cpu().double()  # not every device has float64
 
 
 def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
@@ -156,5 +156,5 @@ def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
     norms = torch.cat([_squares(block) for block in rows.split(count)]).sqrt()
     scale, shift = layer.scale.to(norms), layer.shift.to(norms)
     lengths = scale.abs() * norms
-    offset = shift if source.bias is None else shift + scale * source.bias.double()
+    offset = shift if source.bias is None else shift + scale * source.bias.cpu().double()
     return (offset / lengths).masked_fill(lengths == 0, torch.nan), lengths

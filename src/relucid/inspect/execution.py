@@ -127,7 +127,8 @@ def running(model: nn.Module) -> Iterator[tuple[Callable[[Batch, Visit | None], 
 
 
 def copied(batch: Batch) -> Batch:
-    """Return a copy: a network may overwrite its input."""
+    """Return a copy: a network may overwrite its input. Mappings of any kind, a tokenizer's say, are looked into."""
+    batch = dict(batch) if isinstance(batch, Mapping) else batch
     found: Batch = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
     return found
 
