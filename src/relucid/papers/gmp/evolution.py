@@ -180,7 +180,7 @@ def generalises_best(where: str, error: str) -> Claim:
             if any(len(each) != len(ours) or len(each) < 2 for each in others):
                 return None
             return bootstrap(
-                lambda places: float(ours[places].mean() - min(each[places].mean() for each in others)),
+                lambda places: ours[places].mean(1) - np.min([each[places].mean(1) for each in others], 0),
                 len(ours),
             )
 
