@@ -265,7 +265,8 @@ def _mark(net: Network, kept: dict[str, str]) -> None:
     modules = {node: net.get_submodule(str(node.target)) for node in called}
     times = Counter(modules.values())
     owners: Counter[Tensor] = Counter(p for m in net.modules() for p in set(m.parameters(recurse=False)))
-    read = {str(node.target).rpartition(".")[0] for node in net.graph.nodes if node.op == "get_attr"}
+    attributes = [node for node in net.graph.nodes if node.op == "get_attr" and node.users]
+    read = {str(node.target).rpartition(".")[0] for node in attributes}
     for node, module in modules.items():
         node.meta["calls"] = times[module]
         node.meta["tied"] = str(node.target) in read or any(owners[p] > 1 for p in module.parameters())

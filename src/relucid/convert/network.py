@@ -55,6 +55,9 @@ def light_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Modu
         elif key in ("_parameters", "_graph"):
             copied = copy.copy(value) if key == "_parameters" else value
             memo.update({id(p): p for p in value.values()} if key == "_parameters" else {})
+        elif key == "_buffers":
+            copied = {n: None if b is None else b.clone() for n, b in value.items()}
+            memo.update({id(b): copied[n] for n, b in value.items()})
         elif type(value) in SIMPLE:
             copied = value
         elif isinstance(value, dict) and not value:

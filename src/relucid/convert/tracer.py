@@ -23,6 +23,8 @@ from relucid.nn.propagation import Propagation
 MAKERS = ("zeros", "ones", "full", "arange", "eye", "linspace", "tensor", "as_tensor", "tril_indices")
 RANDOM = ("empty", "rand", "randn", "randint", "randperm", "normal")
 
+RAND = torch.rand  # which is another function while a network is traced
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -108,6 +110,8 @@ class Tracer(fx.Tracer):
             name = f"constant_{len(self.constants)}"
             self.constants[name] = a
             return self.create_node("get_attr", name, (), {})
+        if type(a).__module__.startswith("transformers.cache_utils"):
+            raise ConversionError("its output holds a cache, which no graph makes; set use_cache=False")
         return super().create_arg(a)
 
     def create_node(self, kind: str, *args: Any, **kwargs: Any) -> Node:
@@ -195,6 +199,11 @@ class Tracer(fx.Tracer):
     def to_bool(self, obj: fx.Proxy) -> bool:
         """What a condition is on the example, if it depends on shapes and not on data."""
         if isinstance(obj.node.meta["value"], Tensor):
+            if _is_never(obj.node):
+                drawn = obj.node.all_input_nodes[0]
+                self.graph.erase_node(obj.node)
+                self.graph.erase_node(drawn)
+                return False
             raise ConversionError("a condition depends on the data, so the network is not one graph")
         return bool(self.decide(obj.node, bool))
 
@@ -213,6 +222,15 @@ class Tracer(fx.Tracer):
         if isinstance(node.meta["value"], Tensor):
             raise ConversionError("a number depends on the data, so the network is not one graph")
         return int(self.decide(node, int))
+
+
+def _is_never(node: Node) -> bool:
+    """Whether a number drawn from [0, 1) for nothing else is asked to be less than 0: layers are never dropped."""
+    if node.target not in (operator.lt, torch.lt, "lt") or len(node.args) != 2:
+        return False
+    drawn, limit = node.args
+    is_rand = isinstance(drawn, Node) and drawn.target is RAND and len(drawn.users) == 1
+    return is_rand and isinstance(limit, int | float) and limit <= 0
 
 
 def _operands(node: Node) -> list[Node]:
