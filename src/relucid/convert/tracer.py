@@ -23,6 +23,7 @@ from relucid.nn.propagation import Propagation
 MAKERS = ("zeros", "ones", "full", "arange", "eye", "linspace", "tensor", "as_tensor", "tril_indices")
 RANDOM = ("empty", "rand", "randn", "randint", "randperm", "normal")
 
+DEFAULTS = (type(None), bool, int, float, str)
 RAND = torch.rand  # which is another function while a network is traced
 
 
@@ -52,6 +53,7 @@ class Tracer(fx.Tracer):
         self.running = False
         self.decisions: list[Decision] = []
         self.constants: dict[str, Tensor] = {}
+        self.optional: dict[Node, Any] = {}  #: arguments that the example does not have, and their defaults
         self.norms: dict[str, nn.Module] = {}  #: of modules that are a norm and then something else
         self.failed = ""  #: the innermost module in which tracing failed
         self.proxy_buffer_attributes = True
@@ -72,7 +74,7 @@ class Tracer(fx.Tracer):
     def create_args_for_root(
         self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
     ) -> tuple[Any, list[Any]]:
-        """One placeholder for every argument that the example has; the others keep their defaults."""
+        """One placeholder for every argument that the example has, and then one for those that may be left out."""
         args, kwargs = arguments(self.example)
         bound = signature(root_fn).bind(self.root, *args, **kwargs)
         given: list[fx.Proxy] = []
@@ -93,6 +95,10 @@ class Tracer(fx.Tracer):
             else:
                 value = placeholder(name, value)
             bound.arguments[name] = value
+        for name, parameter in signature(root_fn).parameters.items():
+            if name not in bound.arguments and type(parameter.default) in DEFAULTS:
+                proxy = self.create_proxy("placeholder", name, (parameter.default,), {})
+                proxy.node.meta["value"] = self.optional[proxy.node] = parameter.default
         return lambda root, *_: root_fn(*bound.args, **bound.kwargs), [self.root, *given]
 
     def proxy(self, node: Node) -> "_Proxy":
