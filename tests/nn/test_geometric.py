@@ -249,6 +249,7 @@ class TestLivesWithTorch:
         )
 
     def test_compiles_without_a_graph_break(self, ours, arguments, shape, activation):
+        torch.compiler.reset()
         layer, x = scattered(ours(*arguments, activation=activation)), torch.randn(shape)
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
         parameters = list(layer.parameters())

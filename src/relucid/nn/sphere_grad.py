@@ -126,20 +126,20 @@ def _pull(t: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pull_by_blocks(
-    w: Tensor, p: Tensor, gradient: Callable[[int, int, Tensor], object]
+    w: Tensor, p: Tensor, gradient: Callable[[int, int, Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
     """The same from w and p, matrices both, with no array of their size but the result.
 
-    ``gradient(begin, end, out)`` writes rows of g. What follows i in the sum is the whole minus what comes before,
-    except in the tail, where p is small.
+    ``gradient(begin, end, out)`` returns rows of g, written to ``out`` if it has to compute them. What follows i in
+    the sum is the whole minus what comes before, except in the tail, where p is small.
     """
     pull, along = torch.empty_like(p), p.new_empty(len(p), 1)
     count = max(1, _BLOCK // w.shape[1])
     rows, sums, ratios = (each.new_empty(min(count, len(p)), each.shape[1]) for each in (w, w, p))
     for begin in range(0, len(p), count):
         end = min(begin + count, len(p))
-        g, total, ratio = (each[: end - begin] for each in (rows, sums, ratios))
-        gradient(begin, end, g)
+        out, total, ratio = (each[: end - begin] for each in (rows, sums, ratios))
+        g = gradient(begin, end, out)
         torch.mul(g, w[begin:end], out=total)
         tail = sum_from_right(total[:, -_TAIL:])
         along[begin:end] = total.cumsum_(-1)[:, -1:]
@@ -247,9 +247,7 @@ def _pull_once(
     if not pulls_by_blocks(p, scale):
         return _pull(w[..., :-1] / p, p, g)
     flat = g.reshape(-1, g.shape[-1])
-    pull, along = pull_by_blocks(
-        w.flatten(0, -2), p.flatten(0, -2), lambda begin, end, out: out.copy_(flat[begin:end])
-    )
+    pull, along = pull_by_blocks(w.flatten(0, -2), p.flatten(0, -2), lambda begin, end, _: flat[begin:end])
     return pull.view(p.shape), along.view(p.shape[:-1])
 
 
