@@ -10,20 +10,25 @@ from relucid.cli.options import Directory
 
 if TYPE_CHECKING:
     from relucid.studies import Table
+    from relucid.studies.ledger import Entry
 
 RESULTS = Path("results")
+SHOWN = 3  # comparisons per claim
+
+
+Results = Annotated[
+    Path | None,
+    typer.Option(
+        "--results", help="Directory of recorded results; ./results, or else the store, by default."
+    ),
+]
 
 
 def claims(
     paper: Annotated[
         str | None, typer.Argument(help="crelu, gmp, structure or ours; all by default.")
     ] = None,
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            "--results", help="Directory of recorded results; ./results, or else the store, by default."
-        ),
-    ] = None,
+    results: Results = None,
     store: Directory = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/claims.md.")] = False,
 ) -> None:
@@ -31,18 +36,13 @@ def claims(
     from rich.console import Console
     from rich.markup import escape
 
-    from relucid.papers import PAPERS, recorded, statements, studies
+    from relucid.papers import PAPERS
     from relucid.report.claims import claims_page
-    from relucid.studies.ledger import entries
     from relucid.studies.study import named
 
     if paper is not None:
         named(paper, PAPERS, "paper")
-    where = results or (RESULTS if store is None and RESULTS.is_dir() else None)
-    if results is not None and not results.is_dir():
-        raise ValueError(f"there is no directory {results}")
-    tables = recorded(where) if where else list(_from_store(store))
-    found = entries(studies(), statements(), tables)
+    found = ledger(results, store)
     if markdown:
         typer.echo(claims_page(found, PAPERS), nl=False)
         return
@@ -51,12 +51,21 @@ def claims(
         if each.empirical and paper in (None, each.paper):
             console.print(f"[bold]{each.paper} {escape(each.claim.where)}[/bold]  {escape(each.claim.says)}")
             console.print(f"  {escape(each.stands)}", style="dim" if each.table is None else None)
-            for judged in each.judged[:3]:
+            for judged in each.judged[:SHOWN]:
                 console.print(f"    {escape(str(judged))}")
-            if len(each.judged) > 3:
-                console.print(
-                    f"    and {len(each.judged) - 3} more: relucid show {each.study and each.study.name}"
-                )
+            if len(each.judged) > SHOWN and each.study:
+                console.print(f"    and {len(each.judged) - SHOWN} more: relucid show {each.study.name}")
+
+
+def ledger(results: Path | None, store: Path | None) -> "list[Entry]":
+    """Every claim by what a directory of results has recorded, or else by what a store has."""
+    from relucid.papers import recorded, statements, studies
+    from relucid.studies.ledger import entries
+
+    if results is not None and not results.is_dir():
+        raise ValueError(f"there is no directory {results}")
+    where = results or (RESULTS if store is None and RESULTS.is_dir() else None)
+    return entries(studies(), statements(), recorded(where) if where else _from_store(store))
 
 
 def _from_store(store: Path | None) -> "Iterator[Table]":

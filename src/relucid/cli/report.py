@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from relucid.cli.claims import Results
 from relucid.cli.foreign import foreign
 from relucid.cli.options import (
     DATA,
@@ -16,8 +17,8 @@ from relucid.cli.options import (
     Directory,
     Factory,
     ScaleName,
-    StudyName,
     Unsafe,
+    complete_study,
 )
 from relucid.cli.output import writing
 
@@ -25,30 +26,63 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite the page if it e
 
 
 def report(
-    study: StudyName,
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STUDY",
+            help="A study by name or file; see `relucid list`.",
+            autocompletion=complete_study,
+        ),
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")] = Path(
         "page.html"
     ),
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Instead of one study, all recorded results: every claim on one page."),
+    ] = False,
+    results: Results = None,
     scale: ScaleName = None,
     store: Directory = None,
     force: Force = False,
 ) -> None:
-    """Write the page of a study: one HTML file with its findings, tables and figures."""
-    from relucid import studies as engine
-    from relucid.cli.studies import find
+    """Write the page of a study, or of all: one HTML file with findings, tables and figures."""
     from relucid.report.page import check, save
-    from relucid.report.study import study_page
 
+    if (study is None) != everything:
+        raise ValueError("name a study, or say --all for all recorded results")
     check(output, force)
-    found, where = find(study), store or engine.default_store()
-    results = engine.Store(where, create=False)
-    with foreign(f"{study} fails", engine.StoreError):
-        table = engine.table(found, scale, store=where)
-        page = study_page(table, results, study)
-    results.close()
+    page, what = _overview(results, store) if study is None else _study(study, scale, store)
     with writing(output):
         save(page, output)
-    typer.echo(f"Written to {output}: {len(table.runs)} runs", err=True)
+    typer.echo(f"Written to {output}: {what}", err=True)
+
+
+def _study(study: str, scale: str | None, store: Path | None) -> tuple[str, str]:
+    """The page of a study, and how many runs are on it."""
+    from relucid import studies as engine
+    from relucid.cli.studies import find
+    from relucid.report.study import study_page
+
+    found, where = find(study), store or engine.default_store()
+    kept = engine.Store(where, create=False)
+    with foreign(f"{study} fails", engine.StoreError):
+        table = engine.table(found, scale, store=where)
+        page = study_page(table, kept, study)
+    kept.close()
+    return page, f"{len(table.runs)} runs"
+
+
+def _overview(results: Path | None, store: Path | None) -> tuple[str, str]:
+    """The page of all claims, and how many of them were run."""
+    from relucid.cli.claims import ledger
+    from relucid.papers import PAPERS
+    from relucid.papers.findings import findings
+    from relucid.report.overview import overview_page
+
+    found = ledger(results, store)
+    run = sum(entry.table is not None for entry in found)
+    return overview_page(found, findings(found), PAPERS), f"{run} claims that were run"
 
 
 def examine(
