@@ -60,7 +60,9 @@ def test_a_missing_file_says_which_file_goes_where(place):
         MissingDataError, match=r"yacht.txt does not exist: put the yacht set .*308 rows of 7"
     ):
         uci("yacht")
-    with pytest.raises(MissingDataError, match=r"banana.csv does not exist: put the Banana set there .*5300"):
+    with pytest.raises(
+        MissingDataError, match=r"banana.csv does not exist: put the Banana set \(https://.*5300"
+    ):
         banana()
 
 

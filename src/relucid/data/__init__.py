@@ -1,11 +1,13 @@
-"""Data sets: toy functions, tables and images.
+"""Data sets: toy functions, tables, images, and your own.
 
-Every loader returns `Data`, a training and a test part. Files are looked for in the directory `RELUCID_DATA`.
+Every loader returns `Data`, a training and a test split. Files are looked for in the directory `RELUCID_DATA`. Your own
+data become a `Split` by `from_arrays`, `from_table`, `from_folder` or `from_dataset`.
 """
 
 from relucid.data.augment import augment, color, crop, flip, ten_crops
 from relucid.data.dataset import Data, Examples, Moments, Split, fold, holdout, moments
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
+from relucid.data.own import from_arrays, from_dataset, from_folder, from_table
 from relucid.data.paths import DamagedDataError, MissingDataError, directory
 from relucid.data.photos import imagenet
 from relucid.data.tables import UCI, banana, levy, levy_function, uci
@@ -48,6 +50,10 @@ __all__ = [
     "directory",
     "flip",
     "fold",
+    "from_arrays",
+    "from_dataset",
+    "from_folder",
+    "from_table",
     "holdout",
     "imagenet",
     "imagenet32",

@@ -1,4 +1,4 @@
-"""A data set in memory: inputs, targets, the parts they are divided into and the moments of a part."""
+"""A data set in memory: inputs and targets, how they are split, and the moments of a split."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Examples(Protocol):
 
     @property
     def targets(self) -> Tensor:
-        """One target an example: classes (N,) or values (N, K)."""
+        """One target per example: classes (N,) or values (N, K)."""
 
     def __len__(self) -> int: ...
 
@@ -25,13 +25,14 @@ class Examples(Protocol):
 class Split:
     """Inputs (N, ...) and their targets (N,) or (N, K), in memory.
 
-    >>> part = Split(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1]))
-    >>> len(part), part.take([2, 0]).inputs.tolist()
+    >>> split = Split(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1]))
+    >>> len(split), split.take([2, 0]).inputs.tolist()
     (3, [[4.0, 5.0], [0.0, 1.0]])
     """
 
     inputs: Tensor
     targets: Tensor
+    classes: tuple[str, ...] | None = None  # names of the classes, where they have any
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
@@ -48,8 +49,8 @@ class Split:
         return self.inputs.index_select(0, indices), self.targets.index_select(0, indices)
 
     def take(self, indices: Sequence[int] | Tensor) -> "Split":
-        """The part that consists of these examples, in this order."""
-        return Split(*self.batch(torch.as_tensor(indices)))
+        """The split that consists of these examples, in this order."""
+        return Split(*self.batch(torch.as_tensor(indices)), self.classes)
 
 
 E = TypeVar("E", bound=Examples)
@@ -57,7 +58,7 @@ E = TypeVar("E", bound=Examples)
 
 @dataclass(frozen=True, eq=False)
 class Data(Generic[E]):
-    """A training part and a test part; `classes` is None where the targets are values."""
+    """A training split and a test split; `classes` is None where the targets are values."""
 
     train: E
     test: E
@@ -66,7 +67,7 @@ class Data(Generic[E]):
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Mean (C,) and covariance (C, C) of the channels of a part, in float64."""
+    """Mean (C,) and covariance (C, C) of the channels of a split, in float64."""
 
     mean: Tensor
     covariance: Tensor
@@ -86,14 +87,14 @@ class Moments:
 
 
 def moments(examples: Examples, limit: int = 100_000) -> Moments:
-    """Mean and covariance of the channels (dimension 1), over at most `limit` examples spread over the part.
+    """Mean and covariance of the channels (dimension 1), over at most `limit` examples spread over the split.
 
     >>> found = moments(Split(torch.tensor([[0, 5], [4, 5]], dtype=torch.uint8), torch.zeros(2)))
     >>> found.mean.tolist(), found.std.tolist()
     ([2.0, 5.0], [2.0, 1.0])
     """
     if not len(examples):
-        raise ValueError("a part without examples has no moments")
+        raise ValueError("a split without examples has no moments")
 
     def channels(indices: Tensor) -> Tensor:  # (C, N H W)
         return examples.batch(indices)[0].movedim(1, 0).flatten(1).double()
@@ -110,32 +111,32 @@ def moments(examples: Examples, limit: int = 100_000) -> Moments:
     return Moments((rough + rest).squeeze(1), products / count - rest @ rest.T)
 
 
-def holdout(part: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
-    """The part without a random `share` of it, and that share; classes keep their proportions."""
+def holdout(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
+    """The split without a random `share` of it, and that share; classes keep their proportions."""
     from sklearn.model_selection import train_test_split
 
     rest, held = train_test_split(
-        range(len(part)), test_size=share, random_state=seed, stratify=_classes(part)
+        range(len(split)), test_size=share, random_state=seed, stratify=_classes(split)
     )
-    return part.take(rest), part.take(held)
+    return split.take(rest), split.take(held)
 
 
-def fold(part: Split, index: int, folds: int, seed: int = 0) -> tuple[Split, Split]:
-    """The part without its fold number `index` of `folds`, and that fold; classes keep their proportions.
+def fold(split: Split, index: int, folds: int, seed: int = 0) -> tuple[Split, Split]:
+    """The split without its fold number `index` of `folds`, and that fold; classes keep their proportions.
 
-    >>> part = Split(torch.arange(6.0).view(6, 1), torch.tensor([0, 0, 0, 1, 1, 1]))
-    >>> sorted(int(x) for i in range(3) for x in fold(part, i, 3)[1].inputs)
+    >>> split = Split(torch.arange(6.0).view(6, 1), torch.tensor([0, 0, 0, 1, 1, 1]))
+    >>> sorted(int(x) for i in range(3) for x in fold(split, i, 3)[1].inputs)
     [0, 1, 2, 3, 4, 5]
     """
     from sklearn.model_selection import KFold, StratifiedKFold
 
     if not 0 <= index < folds:
         raise ValueError(f"fold {index} of {folds} does not exist; folds are numbered from 0 to {folds - 1}")
-    classes = _classes(part)
+    classes = _classes(split)
     splitter = (KFold if classes is None else StratifiedKFold)(folds, shuffle=True, random_state=seed)
-    rest, held = list(splitter.split(range(len(part)), classes))[index]
-    return part.take(rest), part.take(held)
+    rest, held = list(splitter.split(range(len(split)), classes))[index]
+    return split.take(rest), split.take(held)
 
 
-def _classes(part: Split) -> Tensor | None:
-    return None if part.targets.is_floating_point() else part.targets
+def _classes(split: Split) -> Tensor | None:
+    return None if split.targets.is_floating_point() else split.targets

@@ -9,7 +9,7 @@ from torch import Tensor
 from relucid.data.dataset import Data, Split
 from relucid.data.paths import DamagedDataError, locate
 
-# Rows and columns (the last one is the target) of the sets of gmp Table 3, their number in the UCI archive.
+# Rows and columns (the last one is the target) of the sets of gmp Table 3, their number in the UCI archive, which has Boston no more.
 UCI = {
     "boston": (506, 14, None),
     "concrete": (1030, 9, 165),
@@ -47,7 +47,9 @@ def banana(points: int = 1000, seed: int = 0) -> Data[Split]:
 
     Inputs (N, 2) in float64; classes (N,) are 0 and 1.
     """
-    path = locate("banana.csv", "put the Banana set there (5300 rows `At1,At2,Class`, classes -1 and 1)")
+    origin = "https://sci2s.ugr.es/keel/datasets.php"
+    advice = f"put the Banana set ({origin}) there, 5300 rows `At1,At2,Class`, classes -1 and 1"
+    path = locate("banana.csv", advice)
     rows = _numbers(path, columns=3, rows=5300, separator=",", header="At1,At2,Class")
     for number, label in enumerate(rows[:, 2].tolist(), start=2):
         if label not in (-1, 1):
@@ -66,8 +68,12 @@ def uci(name: str, split: int = 0) -> Data[Split]:
     if name not in UCI:
         raise ValueError(f"there is no UCI set {name!r} here; there are {', '.join(UCI)}")
     rows, columns, number = UCI[name]
-    origin = f" (https://archive.ics.uci.edu/dataset/{number})" if number else ""
-    advice = f"put the {name} set{origin} there, {rows} rows of {columns} numbers, the target last"
+    origin = (
+        f"https://archive.ics.uci.edu/dataset/{number}"
+        if number
+        else "http://lib.stat.cmu.edu/datasets/boston"
+    )
+    advice = f"put the {name} set ({origin}) there, {rows} rows of {columns} numbers, the target last"
     path = locate(f"uci/{name}.txt", advice)
     table = _numbers(path, columns, rows)
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(split))

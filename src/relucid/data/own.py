@@ -1,0 +1,238 @@
+"""Your own data as a `Split`: arrays, tables, folders of images, torch data sets."""
+
+from collections.abc import Iterator, Sequence, Sized
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
+
+from relucid.data.csvfile import read_csv
+from relucid.data.dataset import Split
+from relucid.data.paths import DamagedDataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Task = Literal["classification", "regression"]
+Classes = Sequence[str]
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+
+
+def from_arrays(
+    inputs: ArrayLike | Tensor,
+    targets: ArrayLike | Tensor,
+    *,
+    task: Task | None = None,
+    classes: Classes | None = None,
+) -> Split:
+    """Arrays (N, ...) and their targets (N,) or (N, K) as a split.
+
+    Args:
+        inputs: numbers; uint8 stays as it is (images), all else becomes floating point.
+        targets: text, booleans and integers are classes, other numbers are values.
+        task: "classification" or "regression" where the targets' type does not tell.
+        classes: names of the classes in order: those of another split, `train.classes`, so that both number them
+            alike. By default text is numbered in alphabetical order, and integers are the numbers themselves.
+
+    >>> split = from_arrays([[0.5, 1.0], [2.0, 3.0], [0.0, 1.0]], ["cat", "dog", "cat"])
+    >>> split.targets.tolist(), split.classes
+    ([0, 1, 0], ('cat', 'dog'))
+    """
+    if task not in (None, "classification", "regression"):
+        raise ValueError(f"task={task!r} must be classification or regression")
+    labels = _array(targets)
+    if task is None:
+        task = "regression" if labels.dtype.kind == "f" and classes is None else "classification"
+    if task == "regression":
+        return Split(_inputs(_array(inputs)), _values(labels))
+    numbers, names = _classes(labels, classes)
+    return Split(_inputs(_array(inputs)), numbers, names)
+
+
+def from_table(
+    table: Any,
+    target: str,
+    *,
+    columns: Sequence[str] | None = None,
+    task: Task | None = None,
+    classes: Classes | None = None,
+) -> Split:
+    """The rows of a table as a split: inputs (N, columns) and the column `target`.
+
+    Args:
+        table: a CSV file with a header, or anything whose columns have names, as a pandas frame.
+        target: name of the column to predict.
+        columns: the columns to predict it from, all others by default; they must hold numbers.
+        task: as for `from_arrays`; say "regression" for values that are whole numbers.
+        classes: as for `from_arrays`.
+    """
+    named = read_csv(Path(table)) if isinstance(table, str | Path) else _columns(table)
+    used = [name for name in named if name != target] if columns is None else list(columns)
+    for name in (target, *used):
+        if name not in named:
+            raise ValueError(f"there is no column {name!r}; there are {', '.join(named)}")
+    if not used:
+        raise ValueError(f"there is no column besides {target!r} to predict it from")
+    for name in used:
+        if named[name].dtype.kind not in "fiub":
+            raise ValueError(
+                f"column {name!r} does not hold numbers: encode it, or leave it out by columns=[...]"
+            )
+    inputs = np.stack([named[name].astype(float) for name in used], 1)
+    return from_arrays(inputs, named[target], task=task, classes=classes)
+
+
+def from_folder(folder: str | Path, size: int | None = None, *, classes: Classes | None = None) -> Split:
+    """The images of a folder that has one folder per class, as uint8 (N, 3, H, W), in memory.
+
+    Args:
+        folder: `folder/cat/1.png` is of class "cat".
+        size: images are scaled to this length of their shorter side, and the centre square is cut out. By default
+            they are left as they are and must have one size.
+        classes: as for `from_arrays`.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder")
+    files = sorted(file for file in folder.rglob("[!.]*") if file.suffix.lower() in IMAGES and file.is_file())
+    expected = f"images lie in one folder per class, as {folder / 'cat' / '1.png'} would"
+    if not files:
+        raise ValueError(f"{folder} has no images: {expected}")
+    for file in files:
+        if len(file.relative_to(folder).parts) != 2:
+            raise ValueError(f"{file} has no class in {folder}: {expected}")
+    shown: list[NDArray[np.uint8]] = []
+    for file in files:
+        shown.append(_read_image(file, size))
+        if shown[-1].shape != shown[0].shape:
+            first, own = ("x".join(map(str, pixels.shape[1::-1])) for pixels in (shown[0], shown[-1]))
+            raise ValueError(f"{file} has {own} pixels and {files[0]} {first}: give a size for all of them")
+    labels = [file.parent.name for file in files]
+    return from_arrays(np.stack(shown).transpose(0, 3, 1, 2), labels, classes=classes)
+
+
+def from_dataset(dataset: Dataset[Any], *, task: Task | None = None, classes: Classes | None = None) -> Split:
+    """All examples of a torch data set, pairs of input and target, in memory.
+
+    Inputs are tensors, arrays or Pillow's images; `task` and `classes` as for `from_arrays`.
+    """
+    inputs: list[NDArray[Any]] = []
+    targets: list[NDArray[Any]] = []
+    for number, example in enumerate(_examples(dataset)):
+        if not isinstance(example, tuple | list) or len(example) != 2:
+            raise ValueError(
+                f"example {number} is a {type(example).__name__}, not a pair of input and target"
+            )
+        inputs.append(_example(example[0]))
+        targets.append(_array(example[1]))
+        for name, seen in (("input", inputs), ("target", targets)):
+            if seen[-1].shape != seen[0].shape:
+                shapes = f"{seen[-1].shape}, that of example 0 {seen[0].shape}"
+                raise ValueError(f"the {name} of example {number} has the shape {shapes}: all need one shape")
+    if not inputs:
+        raise ValueError("a data set without examples makes no split")
+    return from_arrays(np.stack(inputs), np.stack(targets), task=task, classes=classes)
+
+
+def _examples(dataset: Dataset[Any]) -> Iterator[Any]:
+    if isinstance(dataset, IterableDataset):
+        yield from dataset
+    elif isinstance(dataset, Sized):
+        yield from (dataset[index] for index in range(len(dataset)))
+    else:
+        raise ValueError(
+            f"a {type(dataset).__name__} has no length: only a data set with an end makes a split"
+        )
+
+
+def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _inputs(array: NDArray[Any]) -> Tensor:
+    """Inputs (N, ...) as a tensor, one dimension per example at least."""
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"inputs must be numbers, not {array.dtype}")
+    kind = torch.uint8 if array.dtype == np.uint8 else torch.get_default_dtype()
+    _finite("inputs", array)
+    tensor = torch.tensor(np.ascontiguousarray(array), dtype=kind)
+    return tensor.unsqueeze(1) if tensor.dim() == 1 else tensor
+
+
+def _values(array: NDArray[Any]) -> Tensor:
+    """Targets of a regression."""
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"values to predict must be numbers, not {array.dtype}")
+    _finite("targets", array)
+    return torch.tensor(np.ascontiguousarray(array), dtype=torch.get_default_dtype())
+
+
+def _finite(what: str, array: NDArray[Any]) -> None:
+    if array.dtype.kind != "f":
+        return
+    rows = ~np.isfinite(array.reshape(len(array), -1)).all(1)
+    if rows.any():
+        raise ValueError(
+            f"{what} of {rows.sum()} examples are not finite, the first of them number {rows.argmax()}"
+        )
+
+
+def _classes(labels: NDArray[Any], names: Classes | None) -> tuple[Tensor, tuple[str, ...] | None]:
+    """Class numbers (N,) and the names of the classes, if they have any."""
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(f"classes need the shape (N,), not {labels.shape}")
+    if labels.dtype.kind == "O" and any(label is None or label != label for label in labels):
+        raise ValueError("a class is missing: leave out the examples without one")
+    if labels.dtype.kind == "f":
+        if (labels != np.round(labels)).any():
+            raise ValueError("classes must be whole numbers or text; say task='regression' for values")
+        labels = labels.astype(np.int64)
+    if names is None and labels.dtype.kind in "iub":
+        if len(labels) and labels.min() < 0:
+            raise ValueError(
+                f"classes are numbered from 0, not from {labels.min()}: name them by classes=[...], or say "
+                "task='regression' for values"
+            )
+        return torch.from_numpy(labels.astype(np.int64)), None
+    texts = [str(label) for label in labels.tolist()]
+    names = tuple(map(str, names)) if names is not None else tuple(sorted(set(texts)))
+    place = {name: number for number, name in enumerate(names)}
+    if unknown := sorted(set(texts) - set(names)):
+        raise ValueError(f"{unknown[0]!r} is not among the classes {', '.join(names)}")
+    return torch.tensor([place[text] for text in texts], dtype=torch.long), names
+
+
+def _columns(table: Any) -> dict[str, NDArray[Any]]:
+    """The columns of a frame by name."""
+    names = getattr(table, "columns", None)
+    if names is None:
+        raise ValueError(f"a {type(table).__name__} has no named columns: give a CSV file or a frame")
+    return {str(name): np.asarray(table[name]) for name in names}
+
+
+def _read_image(file: Path, size: int | None) -> NDArray[np.uint8]:
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(file) as opened:
+            image = ImageOps.exif_transpose(opened).convert("RGB")
+    except (OSError, SyntaxError):
+        raise DamagedDataError(f"{file} does not decode as an image") from None
+    return _pixels(image if size is None else ImageOps.fit(image, (size, size)))
+
+
+def _pixels(image: "Image") -> NDArray[np.uint8]:
+    return np.asarray(image.convert("RGB"), dtype=np.uint8)
+
+
+def _example(value: Any) -> NDArray[Any]:
+    """An input as an array; Pillow's images become (3, H, W)."""
+    if hasattr(value, "convert") and hasattr(value, "size"):
+        return _pixels(value).transpose(2, 0, 1)
+    return _array(value)
