@@ -40,6 +40,11 @@ class Start:
     layers: Sequence[str] | None = None
     draw: str | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        layers = None if self.layers is None else list(self.layers)
+        return {"convert": self.convert, "layers": layers, "draw": self.draw}
+
 
 @dataclass(frozen=True, eq=False)
 class Started:
