@@ -18,7 +18,7 @@ def pages() -> dict[str, str]:
     """The text of every generated page, by its file."""
     tables = recorded(RESULTS)
     found = entries(studies(), statements(), tables)
-    return {"claims.md": claims_page(found, PAPERS), "results.md": results_page(found, tables)}
+    return {"claims.md": claims_page(found, PAPERS), "results.md": results_page(tables)}
 
 
 if __name__ == "__main__":

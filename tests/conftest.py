@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from hypothesis import settings
 settings.register_profile("relucid", deadline=None)  # a busy machine is no reason to fail
 settings.load_profile("relucid")
 
+RESULTS = Path(__file__).parents[1] / "results"
 PRELUDE = """
 import os, torch
 import torch.distributed as dist
@@ -75,3 +77,21 @@ def on_two_processes(tmp_path):
         return [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def recorded_tables():
+    """The tables of everything recorded in results/."""
+    from relucid.papers import recorded
+
+    return recorded(RESULTS)
+
+
+@pytest.fixture(scope="session")
+def ledger(recorded_tables):
+    """Every claim with its state, by paper and where it stands there."""
+    from relucid.papers import statements, studies
+    from relucid.studies.ledger import entries
+
+    found = entries(studies(), statements(), recorded_tables)
+    return {f"{each.paper} {each.claim.where}": each for each in found}

@@ -1,5 +1,7 @@
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,18 @@ EXTRAS = (
     "safetensors",
 )
 ROOMS = ("nn", "models", "inspect", "convert")
+# The arrow of docs/architecture.md: a room may import from those of its own step and of the steps before it.
+ARROW = (
+    {"nn"},
+    {"models"},
+    {"inspect", "convert"},
+    {"data", "train"},
+    {"studies"},
+    {"report"},
+    {"papers"},
+    {"cli"},
+)
+SOURCE = Path(__file__).parents[1] / "src" / "relucid"
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -23,3 +37,28 @@ def test_the_core_imports_torch_and_numpy_only(room):
     code = f"import sys, relucid.{room}; print([m for m in {EXTRAS} if m in sys.modules])"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"
+
+
+def imported(path):
+    """The rooms that a file imports from, at its head or within a function."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
+        yield from (name.split(".")[1] for name in names if name.startswith("relucid."))
+
+
+def test_every_room_is_on_the_arrow():
+    assert set().union(*ARROW) == {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize("step", range(len(ARROW)))
+def test_nothing_imports_from_a_room_to_its_right(step):
+    allowed = set().union(*ARROW[: step + 1])
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {room}"
+        for name in ARROW[step]
+        for path in (SOURCE / name).rglob("*.py")
+        for room in imported(path)
+        if room not in allowed
+    ]
+    assert wrong == []

@@ -1,5 +1,7 @@
 """The pages as a reader has them: in chromium, from the disk, without a network."""
 
+from collections import OrderedDict
+
 import plotly.graph_objects as go
 import pytest
 import torch
@@ -55,6 +57,21 @@ def examination(tmp_path_factory):
     net.add_module("last", nn.ReLU())
     place = tmp_path_factory.mktemp("examination")
     save(examination_page(examine(net, torch.randn(9, 3, 8, 8)), Subject(PLANTED)), place / "page.html")
+    return (place / "page.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def long_examination(tmp_path_factory):
+    """The address of the page of a network with many layers, in stages, with long names."""
+    stages = {
+        f"stage_with_a_long_name_{i}": nn.Sequential(
+            *(m for _ in range(9) for m in (nn.Linear(4, 4), nn.ReLU()))
+        )
+        for i in range(3)
+    }
+    place = tmp_path_factory.mktemp("long")
+    found = examine(nn.Sequential(OrderedDict(stages)), torch.randn(40, 4))
+    save(examination_page(found, Subject("net:build")), place / "page.html")
     return (place / "page.html").as_uri()
 
 
@@ -204,3 +221,42 @@ def test_the_focus_is_visible(browser, page):
         press(browser.switch_to.active_element, "TAB")
         style = "const s = getComputedStyle(document.activeElement); return [s.outlineStyle, s.outlineWidth]"
         assert browser.execute_script(style) == ["solid", "3px"]
+
+
+TABLES = "[...document.querySelectorAll('.scroll:has(table)')]"
+OPEN = "for (const each of document.querySelectorAll('details')) each.open = true;"
+
+
+def resize(browser, width):
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+
+
+def test_the_tables_of_an_examination_fit_their_boxes_from_1280_pixels_on(browser, long_examination):
+    resize(browser, 1280)
+    browser.get(long_examination)
+    assert browser.execute_script(f"{OPEN} return {TABLES}.length") == 4
+    assert browser.execute_script(
+        f"{OPEN} return {TABLES}.every((box) => box.scrollWidth <= box.clientWidth)"
+    )
+    assert not find(browser, ".scroll.more")
+
+
+def test_on_a_phone_a_table_that_scrolls_says_so(browser, long_examination):
+    resize(browser, 390)
+    browser.get(long_examination)
+    browser.execute_script(OPEN)
+    wide = f"{TABLES}.filter((box) => box.scrollWidth > box.clientWidth)"
+    assert browser.execute_script(f"return {wide}.length") > 0
+    wait(browser, f"return {wide}.every((box) => box.classList.contains('more'))")
+    hint = f"return getComputedStyle({wide}[0], '::before').content"
+    assert "Scroll sideways" in browser.execute_script(hint)
+
+
+def test_a_long_network_is_folded_and_a_link_unfolds_its_stage(browser, long_examination):
+    resize(browser, 1280)
+    browser.get(long_examination)
+    assert browser.execute_script("return document.scrollingElement.scrollHeight") < 3000
+    assert not find(browser, "details.stage[open]")
+    find(browser, "a[href='#stage-1']")[0].click()
+    wait(browser, "return document.querySelectorAll('details.stage')[1].open")

@@ -26,7 +26,8 @@ def build_double():
     return build().double()
 
 def batches():
-    return [(torch.eye(3), torch.zeros(3)), (-torch.eye(3), torch.zeros(3))]
+    many = torch.eye(3).repeat(10, 1)
+    return [(many, torch.zeros(30)), (-many, torch.zeros(30))]
 
 def generated():
     yield from batches()
@@ -128,16 +129,16 @@ def test_a_pickled_network_is_loaded_only_if_it_is_trusted(relucid, weights):
 @pytest.mark.parametrize(
     "data, inputs",
     [
-        ("x.npy", 7),
-        ("x.pt", 7),
-        ("x.safetensors", 7),
-        ("x64.npy", 7),
-        ("my_net:batches", 6),
-        ("my_net:generated", 6),
+        ("x.npy", 70),
+        ("x.pt", 70),
+        ("x.safetensors", 70),
+        ("x64.npy", 70),
+        ("my_net:batches", 60),
+        ("my_net:generated", 60),
     ],
 )
 def test_examine_counts_on_data(relucid, weights, data, inputs):
-    x = torch.randn(7, 3)
+    x = torch.randn(70, 3)
     np.save("x.npy", x.numpy())
     np.save("x64.npy", x.double().numpy())
     torch.save(x, "x.pt")

@@ -220,3 +220,20 @@ def test_a_split_is_a_copy_that_does_not_follow_the_array():
     inputs += 1
     targets += 1
     assert split.inputs.sum() == split.targets.sum() == 0
+
+
+def test_classes_that_are_numbered_otherwise_than_in_training_are_refused():
+    inputs = np.random.default_rng(0).normal(size=(6, 2))
+    train = from_arrays(inputs, ["cat", "dog", "emu"] * 2)
+    other = from_arrays(inputs, ["dog", "emu"] * 3)
+    recipe, message = (
+        Recipe(epochs=1),
+        "classes dog, emu are not those of training, cat, dog, emu: give both splits",
+    )
+    with pytest.raises(ValueError, match=message):
+        fit(nn.Linear(2, 3), train, recipe, other)
+    fitted = fit(nn.Linear(2, 3), train, recipe)
+    with pytest.raises(ValueError, match=message):
+        fitted.evaluate(other)
+    same = from_arrays(inputs, ["dog", "emu"] * 3, classes=train.classes)
+    assert 0 <= fitted.evaluate(same)["error"] <= 100

@@ -68,6 +68,12 @@ def test_arguments_may_be_named(data):
     assert found.inputs == 150
 
 
+def test_no_argument_is_dropped_but_labels_that_the_network_does_not_take():
+    (part,) = parts_of([{"x": INPUTS, "gain": INPUTS[:, :1], "labels": LABELS}], {"x": INPUTS[:1]})
+    assert part.arguments.keys() == {"x", "gain"}
+    assert torch.equal(part.labels, LABELS)
+
+
 def test_several_arguments_may_be_given_in_order_with_labels_after_them():
     net = Named()
     loader = DataLoader(TensorDataset(INPUTS, -torch.ones(150, 1), LABELS), batch_size=50)

@@ -48,6 +48,12 @@ def test_theorem_41_is_false_as_printed():
     assert found.corrected.value == pytest.approx(math.sqrt(2) * 1, rel=0.05)
 
 
+def test_corollary_b3_is_false_with_an_absolute_value():
+    values = torch.tensor([[-1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 0.0]], dtype=torch.float64)
+    assert exact(values, lambda v: v, [1]) == pytest.approx(1)
+    assert exact(values, torch.relu, [1]) == pytest.approx(7 / 6)
+
+
 @settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**32), st.integers(1, 20), st.integers(1, 30), st.integers(1, 9), st.floats(0.1, 10))
 def test_theorem_41_holds_as_corrected(seed, units, inputs, width, bound):

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from relucid.inspect import MEASURES, Suggestion, examine, invariance, pairing
+from relucid.nn import Pairwise
 from relucid.nn.activation import AVR, CReLU
 
 
@@ -312,3 +313,16 @@ def test_a_single_rectified_number_does_no_harm():
 def test_an_examination_prints_as_its_summary():
     found = examine(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(40, 3))
     assert str(found) == found.summary()
+
+
+def test_nothing_is_suggested_for_layers_that_conversions_cannot_name():
+    net = Pairwise(
+        [nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()), nn.Sequential(nn.Conv2d(7, 4, 1), nn.ReLU())]
+    )
+    for stage in net:
+        stage[0].bias.data.fill_(-100)
+    found = examine(net, torch.randn(40, 3, 4, 4))
+    assert {finding.kind for finding in found.findings} >= {"dead", "outside the data"}
+    assert not found.suggestions()
+    named = examine(nn.Sequential(*net[0]), torch.randn(40, 3, 4, 4))
+    assert {suggestion.name for suggestion in named.suggestions()} == {"crelu", "geometric"}

@@ -90,3 +90,15 @@ def test_memory_does_not_grow_with_the_data():
 
     examine(net, torch.randn(1, 64), batches(), measures=["activity", "complexity"])
     assert len(set(alive)) < 10  # the memory of the first batches is used again
+
+
+def test_bars_are_drawn_where_they_are_wanted(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    net, data = nn.Sequential(nn.Linear(4, 6), nn.ReLU()), torch.randn(300, 4)
+    examine(net, data[:1], data)
+    assert capsys.readouterr().err == ""
+    examine(net, data[:1], data, progress=True)
+    shown = capsys.readouterr()
+    assert "layers" in shown.err
+    assert "batches" in shown.err
+    assert shown.out == ""

@@ -1,3 +1,5 @@
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -81,6 +83,32 @@ def test_compiles_without_a_graph_break():
     assert torch.allclose(found, expected)
 
 
+@pytest.mark.parametrize("layer", [CReLU(), CReLU(paired=2), CReLU(activation=nn.Tanh())], ids=str)
+def test_traces_scripts_and_prepares_for_quantization(layer):
+    x, other = torch.randn(2, 3, 4, 4), torch.randn(5, 3, 2, 2)
+    graphs = [torch.jit.trace(layer, x), torch.jit.script(layer), torch.fx.symbolic_trace(layer)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of quantization itself
+        from torch.ao.quantization import get_default_qconfig_mapping
+        from torch.ao.quantization.quantize_fx import prepare_fx
+
+        graphs.append(prepare_fx(layer.eval(), get_default_qconfig_mapping(), (x,)))
+    for graph in graphs:
+        assert torch.equal(graph(other), layer(other))
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_exports_to_onnx(dynamo, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x, path = torch.randn(2, 3), str(tmp_path / "crelu.onnx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        torch.onnx.export(CReLU(), (x,), path, dynamo=dynamo, verbose=False)
+    session = onnxruntime.InferenceSession(path)
+    (name,) = [each.name for each in session.get_inputs()]
+    assert torch.equal(torch.from_numpy(session.run(None, {name: x.numpy()})[0]), reference(x))
+
+
 def test_exports():
     x = torch.randn(2, 3)
     assert torch.equal(torch.export.export(CReLU(), (x,)).module()(x), reference(x))
@@ -142,6 +170,7 @@ def test_repr_shows_what_was_chosen():
             ValueError,
             "paired=3 is not between 0 and the 2 channels",
         ),
+        (lambda: CReLU(activation="relu"), TypeError, "a module or a function, such as .*, not 'relu'"),
         (lambda: crelu_inverse(torch.ones(2, 3)), ValueError, "even number of channels.*dim 1 has 3"),
     ],
 )

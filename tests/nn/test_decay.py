@@ -59,3 +59,20 @@ def test_parameter_groups_keep_directions():
     for _ in range(100):
         optimizer.step()
     assert torch.equal(layer.direction, before)
+
+
+def test_frozen_parameters_train_once_they_are_no_longer_frozen():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)).requires_grad_(False)
+    net[1].requires_grad_()
+    optimizer, before = torch.optim.SGD(parameter_groups(net, 0.1), lr=0.1), net[0].weight.clone()
+
+    def step():
+        optimizer.zero_grad()
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+    step()
+    assert torch.equal(net[0].weight, before)
+    net.requires_grad_()
+    step()
+    assert not torch.equal(net[0].weight, before)

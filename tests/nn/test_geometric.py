@@ -1,6 +1,7 @@
 import copy
 import io
 import math
+import warnings
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrize, prune
 
 from relucid.nn import (
     AVR,
@@ -21,7 +22,7 @@ from relucid.nn import (
     geometric,
     unit_vector,
 )
-from relucid.nn.geometric import rectify
+from relucid.nn.rectify import rectify
 
 CONVOLUTIONS = {
     1: (nn.Conv1d, GeometricConv1d),
@@ -369,6 +370,11 @@ def negative(layer):
             ValueError,
             "1 of 3 scales are negative.*convert.fuse",
         ),
+        (
+            lambda: GeometricLinear(2, 2, activation="relu"),
+            TypeError,
+            r"an activation is a module or a function, such as nn.ReLU\(\), not 'relu'",
+        ),
         (lambda: geometric(nn.ReLU()), ValueError, "ReLU has no floating-point tensor 'weight'"),
         (lambda: geometric(nan(nn.Linear(2, 2))), ValueError, "'weight' holds NaN or infinity"),
     ],
@@ -376,3 +382,133 @@ def negative(layer):
 def test_bad_input_is_refused_in_one_sentence(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("scale", [-0.7, 0.0, 1.0])
+@pytest.mark.parametrize("activation", [nn.ReLU(), CReLU(), AVR(), torch.tanh])
+@pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
+def test_gradients_are_those_of_equation_15_for_any_scale(ours, arguments, shape, activation, scale):
+    layer = scattered(ours(*arguments, activation=activation, dtype=torch.float64))
+    nn.init.constant_(layer.scale, scale)
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    inputs, weight = [x, *layer.parameters()], torch.randn_like(layer(x))
+    found = torch.autograd.grad((layer(x) * weight).sum(), inputs)
+    expected = torch.autograd.grad((reference(layer, x) * weight).sum(), inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    assert found[2].abs().max() > 0  # of the scale
+
+
+def test_scales_that_start_at_zero_train():
+    torch.manual_seed(0)
+    net = nn.Sequential(GeometricLinear(4, 16, activation=nn.ReLU()), nn.Linear(16, 1))
+    nn.init.zeros_(net[0].scale)
+    x = torch.randn(64, 4)
+    target, before = x[:, :1].relu(), None
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(100):
+        loss = F.mse_loss(net(x), target)
+        before = loss.item() if before is None else before
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert (net[0].scale != 0).all()
+    assert loss.item() < before / 4
+
+
+@pytest.mark.parametrize("paired", [None, 2])
+@pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
+def test_an_input_without_a_batch_has_its_channels_doubled(ours, arguments, shape, paired):
+    layer, x = scattered(ours(*arguments, activation=CReLU(paired=paired))), torch.randn(shape)
+    torch.testing.assert_close(layer(x[0]), layer(x)[0])
+
+
+def test_sequences_have_their_features_doubled():
+    assert GeometricLinear(6, 4, activation=CReLU())(torch.randn(2, 3, 6)).shape == (2, 3, 8)
+
+
+def in_place(layer):
+    weight = layer.weight
+    weight += 1
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda layer: setattr(layer, "weight", nn.Parameter(torch.ones(3, 2))),
+        lambda layer: setattr(layer, "weight", torch.ones(3, 2)),
+        lambda layer: nn.init.xavier_uniform_(layer.weight),
+        lambda layer: nn.init.orthogonal_(layer.weight),
+        lambda layer: nn.init.constant_(layer.bias, 1.0),
+        lambda layer: setattr(layer, "bias", None),
+        lambda layer: layer.weight.data.normal_(),
+        lambda layer: setattr(layer.weight, "data", torch.ones(3, 2)),
+        lambda layer: layer.weight.copy_(torch.ones(3, 2)),
+        lambda layer: layer.weight.__setitem__(0, 1.0),
+        in_place,
+        lambda layer: torch.mul(torch.ones(3, 2), 2, out=layer.weight),
+        lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
+        lambda layer: prune.random_structured(layer, "weight", 0.5, dim=0),
+    ],
+)
+def test_a_weight_cannot_be_set_without_a_word(attempt):
+    layer = GeometricLinear(2, 3, activation=nn.ReLU())
+    before = copy.deepcopy(layer.state_dict())
+    with (
+        torch.no_grad(),
+        pytest.raises((AttributeError, RuntimeError), match=r"`(latitudes|offset)`.*from_standard"),
+    ):
+        attempt(layer)
+    assert all(torch.equal(layer.state_dict()[name], value) for name, value in before.items())
+
+
+def test_a_weight_is_otherwise_a_tensor_with_a_gradient():
+    layer = GeometricLinear(2, 3)
+    assert type(layer.weight + 0) is torch.Tensor
+    assert torch.equal(layer.weight, layer.weight.detach())
+    layer.weight.square().sum().backward()
+    torch.testing.assert_close(layer.scale.grad, 2 * layer.scale.detach())
+
+
+def test_zero_filters_with_a_bias_have_finite_gradients_in_float16():
+    layer = nn.Linear(8, 4).half()
+    nn.init.zeros_(layer.weight)
+    nn.init.constant_(layer.bias, 3.0)
+    converted, x = GeometricLinear.from_standard(layer), torch.randn(32, 8).half()
+    converted(x).sum().backward()
+    assert all(p.grad.isfinite().all() for p in converted.parameters())
+    torch.testing.assert_close(converted(x), layer(x), rtol=5e-3, atol=0)
+
+
+@pytest.mark.parametrize("activation", [None, nn.ReLU(), CReLU()])
+@pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
+class TestIsDeployed:
+    def test_by_torch_jit_trace_and_fx(self, ours, arguments, shape, activation):
+        layer, x = scattered(ours(*arguments, activation=activation)), torch.randn(shape)
+        for graph in (torch.jit.trace(layer, x), torch.fx.symbolic_trace(layer)):
+            other = torch.randn(shape)
+            torch.testing.assert_close(graph(other), layer(other))
+
+    def test_by_onnx(self, ours, arguments, shape, activation, tmp_path):
+        onnxruntime = pytest.importorskip("onnxruntime")
+        layer, x = scattered(ours(*arguments, activation=activation)).eval(), torch.randn(shape)
+        found = exported_to_onnx(layer, x, tmp_path, onnxruntime)
+        torch.testing.assert_close(found, layer(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def exported_to_onnx(layer, x, directory, onnxruntime):
+    path = str(directory / "layer.onnx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        torch.onnx.export(layer, (x,), path, verbose=False)
+    session = onnxruntime.InferenceSession(path)
+    (name,) = [each.name for each in session.get_inputs()]
+    return torch.from_numpy(session.run(None, {name: x.numpy()})[0])
+
+
+@pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
+def test_begins_on_the_meta_device(ours, arguments, shape):
+    layer = ours(*arguments, activation=nn.ReLU(), device="meta", dtype=torch.float64)
+    layer.to_empty(device="cpu").reset_parameters()
+    norms = layer.direction.norm(dim=1)
+    torch.testing.assert_close(norms, torch.ones_like(norms))
+    assert layer(torch.randn(shape).double()).dtype == torch.float64

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from relucid.nn import MeanNorm
+from relucid.nn import MeanNorm, update_norms
 from relucid.nn.meannorm import fold
 
 SHAPES = [(8, 4), (8, 4, 5), (8, 4, 5, 5), (8, 4, 3, 3, 3), (1, 4), (1, 4, 5)]
@@ -69,7 +69,7 @@ def test_processes_share_one_mean_also_with_unequal_batches(on_two_processes):
     results = on_two_processes(
         """
         from torch.nn.parallel import DistributedDataParallel
-        from relucid.nn import MeanNorm
+        from relucid.nn import MeanNorm, update_norms
         net = torch.nn.Sequential(torch.nn.Linear(3, 4), MeanNorm(4, bias=True), torch.nn.Linear(4, 2)).double()
         x = torch.randn(8, 3, dtype=torch.float64)
         share = x[:6] if rank == 0 else x[6:]
@@ -87,6 +87,49 @@ def test_processes_share_one_mean_also_with_unequal_batches(on_two_processes):
     )
     assert all(result["gradient"] < 1e-12 for result in results)
     assert all(result["running"] < 1e-12 for result in results)
+
+
+def test_sequences_have_their_features_last():
+    norm, x = MeanNorm(4, dim=-1, bias=True), torch.randn(3, 5, 4) + 2
+    assert torch.allclose(norm(x), x - x.mean((0, 1)), atol=1e-6)
+    same = MeanNorm(4)
+    same(x.transpose(1, 2))
+    assert torch.equal(norm.running_mean, same.running_mean)
+    norm.eval()
+    assert torch.equal(norm(x), x - norm.running_mean)
+
+
+def test_begins_on_the_meta_device_in_any_dtype():
+    norm = MeanNorm(4, bias=True, device="meta", dtype=torch.float64)
+    assert norm(torch.empty(2, 4, device="meta")).shape == (2, 4)
+    norm.to_empty(device="cpu").reset_parameters()
+    assert norm.running_mean.tolist() == norm.bias.tolist() == [0.0] * 4
+    assert norm.running_mean.dtype == torch.float64
+    assert norm.num_batches_tracked == 0
+
+
+def test_update_norms_is_swa_utils_update_bn_for_both_norms():
+    net = nn.Sequential(nn.Linear(3, 4), MeanNorm(4), nn.Linear(4, 4), nn.BatchNorm1d(4))
+    expected, batches = copy.deepcopy(net), [(torch.randn(8, 3), torch.zeros(8)) for _ in range(3)]
+    net(torch.randn(8, 3) + 5)
+    net.eval()
+    net[0].train()
+    update_norms(batches, net)
+    means = [expected[0](x).mean(0) for x, _ in batches]
+    assert torch.allclose(net[1].running_mean, torch.stack(means).mean(0), atol=1e-6)
+    torch.optim.swa_utils.update_bn(batches, expected)
+    assert torch.allclose(net[3].running_mean, expected[3].running_mean, atol=1e-6)
+    assert torch.allclose(net[3].running_var, expected[3].running_var, atol=1e-6)
+    assert (net[1].momentum, net[3].momentum) == (0.1, 0.1)
+    assert [module.training for module in net] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("dim, shape", [(1, (2, 4, 3)), (-1, (2, 3, 4))])
+def test_is_traced(dim, shape):
+    norm, x = trained(MeanNorm(4, bias=True)), torch.randn(shape)
+    norm.dim = dim
+    for graph in (torch.jit.trace(norm, x), torch.fx.symbolic_trace(norm)):
+        assert torch.equal(graph(x), norm(x))
 
 
 LAYERS = [
@@ -156,6 +199,8 @@ def test_lives_with_torch(norm):
     [
         (lambda: MeanNorm(0), ValueError, "num_features must be at least 1, not 0"),
         (lambda: MeanNorm(3)(torch.ones(2, 4)), ValueError, r"MeanNorm\(3\) takes \(N, 3\).*not \(2, 4\)"),
+        (lambda: MeanNorm(3, dim=2), ValueError, r"dim is 1, for \(N, C, ...\), or -1"),
+        (lambda: MeanNorm(3, dim=-1)(torch.ones(3, 2)), ValueError, r"takes \(N, ..., 3\), not \(3, 2\)"),
         (lambda: MeanNorm(3)(torch.ones(3)), ValueError, r"MeanNorm\(3\) takes.*not \(3,\)"),
         (lambda: MeanNorm(3)(torch.ones(0, 3)), ValueError, "the mean of an empty batch"),
         (lambda: fold(nn.ReLU(), nn.Linear(1, 1)), TypeError, "not ReLU and Linear"),

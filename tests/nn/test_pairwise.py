@@ -105,3 +105,26 @@ def test_layers_of_different_width_cannot_be_added():
     block = Pairwise([nn.Conv2d(4, 2, 1), nn.Conv2d(6, 3, 1)], beta=0.1)
     with pytest.raises(ValueError, match=r"give all the same shape, not \(1, 2, 4, 4\) and \(1, 3, 4, 4\)"):
         block(torch.randn(1, 4, 4, 4))
+
+
+def test_images_without_a_batch_are_concatenated_by_channel():
+    T = [PairwiseConv2d(nn.Conv2d(sum(widths(k)), GROWTH, 3, padding=1), widths(k)) for k in range(3)]
+    block, x = Pairwise(T, beta=0.1, dim=-3), torch.randn(2, FIRST, 4, 4)
+    torch.testing.assert_close(block(x[0]), block(x)[0])
+
+
+def test_begins_on_the_meta_device():
+    conv = PairwiseConv2d(nn.Conv2d(5, 4, 3, device="meta"), [2, 3])
+    assert conv(torch.empty(1, 5, 4, 4, device="meta")).shape == (1, 4, 2, 2)
+    conv.to_empty(device="cpu")
+    conv.conv.reset_parameters()
+    conv.reset_parameters()
+    x = torch.randn(2, 5, 9, 9)
+    torch.testing.assert_close(conv(x), conv.conv(x))
+
+
+def test_is_traced():
+    net = Pairwise([norm_relu_conv(k) for k in range(3)], beta=0.1).eval()
+    x = torch.randn(2, FIRST, 4, 4, dtype=torch.float64)
+    for graph in (torch.jit.trace(net, x), torch.fx.symbolic_trace(net)):
+        torch.testing.assert_close(graph(x), net(x))

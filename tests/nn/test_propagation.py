@@ -233,3 +233,57 @@ def test_a_transform_that_changes_the_shape_is_refused(transform, options):
 def test_options_that_make_no_sense_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         Propagation([layer(), layer()], **options)
+
+
+def test_a_stage_has_a_length_and_its_transforms_an_index():
+    net = stage("heavy_ball", depth=4, first=layer())
+    assert len(net) == 4
+    assert [net[0], net[-1]] == [net.transforms[0], net.transforms[3]]
+    assert net[1:3] == net.transforms[1:3]
+    assert list(net) == net.transforms
+
+
+@pytest.mark.parametrize("call", [lambda: Propagation([]), lambda: Propagation([], "plain", start="zero")])
+def test_a_stage_of_nothing_is_refused(call):
+    with pytest.raises(ValueError, match="a stage needs at least one transform, or a block as `first`"):
+        call()
+
+
+def test_the_name_of_an_activation_is_refused():
+    with pytest.raises(TypeError, match=r"a module or a function, such as .*, not 'relu'"):
+        Propagation([layer()], after="relu")
+
+
+LEARNED = [HeavyBall(0.5, learnable=True), RelaxedNesterov2(learnable=True), RelaxedADMM(learnable=True)]
+
+
+@pytest.mark.parametrize("rule", [*ONE_PATH, *TWO_PATHS, *LEARNED], ids=str)
+def test_begins_on_the_meta_device(rule):
+    with torch.device("meta"):
+        net = Propagation([(layer(), layer()) if rule in [*TWO_PATHS, LEARNED[2]] else layer()] * 3, rule)
+    assert net(torch.empty(5, 4, device="meta")).shape == (5, 4)
+    net.to_empty(device="cpu")
+    for module in net.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    x = torch.randn(5, 4)
+    pairs = [tuple(each) if rule in [*TWO_PATHS, LEARNED[2]] else each for each in net.transforms]
+    torch.testing.assert_close(net(x), Propagation(pairs, rule)(x))
+
+
+def test_learned_coefficients_have_the_device_and_dtype_asked_for():
+    net = Propagation([layer()], HeavyBall(learnable=True), device="meta", dtype=torch.float64)
+    assert (net.beta1.device.type, net.beta1.dtype) == ("meta", torch.float64)
+
+
+@pytest.mark.parametrize("rule", [*ONE_PATH, *TWO_PATHS], ids=str)
+@pytest.mark.parametrize("start", ["same", "zero"])
+def test_is_traced_by_torch_jit(rule, start):
+    net, x = stage(rule, start=start), torch.randn(5, 4)
+    torch.testing.assert_close(torch.jit.trace(net, x)(x), net(x))
+
+
+def test_a_reversible_stage_is_traced():
+    net, x = stage("heavy_ball", reversible=True), torch.randn(5, 4)
+    for graph in (torch.jit.trace(net, x), torch.fx.symbolic_trace(net)):
+        assert torch.equal(graph(x), net(x))

@@ -23,7 +23,7 @@ from relucid.nn.rules import (
 
 SIZE = 5
 quick = settings(deadline=None, max_examples=30)
-depths = st.integers(0, 12)
+depths = st.integers(1, 12)
 betas = st.floats(-1.5, 1.5)
 
 
@@ -176,7 +176,7 @@ def triangle(depth, data):
 
 
 @quick
-@given(st.integers(0, 6), st.data())
+@given(st.integers(1, 6), st.data())
 def test_eq18(depth, data):
     alpha, beta = triangle(depth, data), triangle(depth, data)
     T, xs = layers(depth), [state()]
@@ -186,7 +186,7 @@ def test_eq18(depth, data):
 
 
 @quick
-@given(st.integers(0, 6), st.data())
+@given(st.integers(1, 6), st.data())
 def test_eq20(depth, data):
     alpha, beta = triangle(depth, data), triangle(depth, data)
     T_, T, xs_ = layers(depth), layers(depth), [state()]

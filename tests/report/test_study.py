@@ -11,26 +11,32 @@ from relucid.report.study import (
     study_page,
     words,
 )
-from relucid.studies import Column
+from relucid.studies import Claim, Column, Higher
 
 PLANTED = '<script>alert("planted")</script>'
 
 
-def test_a_page_says_claim_and_verdict_first(squares, done, without_library):
-    study = squares(
-        claim="Squares grow.", verdict=lambda found: f"Up to {found.cells['one', 'value'].mean:.2f}."
+def test_a_page_says_claim_and_how_it_stands_first(squares, done, without_library):
+    claim = Claim(
+        "Table 1",
+        "Squares grow.",
+        (Higher(PLANTED, than="one", columns="value"),),
+        remark=lambda found: f"Up to {found.cells['one', 'value'].mean:.2f}.",
     )
+    study = squares(claims=(claim,))
     page = without_library(study_page(*done(study, only="one"), "squares"))
-    order = [
-        page.index(text) for text in ("Squares grow.", "<table>", "Nothing is chosen.", "How to repeat it")
-    ]
+    order = [page.index(text) for text in ("<table>", "Nothing is chosen.", "How to repeat it")]
     assert order == sorted(order)
     assert "Up to" not in page  # a verdict on half of the table would be none
-    assert "That can be said when all figures are there." in page
+    assert "What became of its claims can be said when all rows have been run." in page
     assert "<strong>4 more are to be done:</strong>" in page
     assert "relucid run squares --scale full" in page
-    page = without_library(study_page(*done(study), "squares"))
-    assert page.index("Squares grow.") < page.index("Up to 1.15.") < page.index("<table>")
+    found, store = done(study)
+    page = without_library(study_page(found, store, "squares"))
+    said = "Squares grow. <strong>Here: reproduced.</strong> Up to 1.15."
+    assert page.index(said) < page.index("1 comparison, with 95% intervals") < page.index("<table>")
+    (judged,) = found.judged["Table 1"]
+    assert str(judged).partition("&gt;")[0][-9:] in page
     assert "8 runs, 1 of them failed; they took 0:00:00 in all." in page
     assert "more are to be done" not in page
 
@@ -54,7 +60,7 @@ def test_what_a_user_wrote_is_escaped(squares, done, without_library):
     def figures(_table, _store):
         return [Figure(PLANTED, PLANTED, go.Figure(go.Scatter(y=[1], name=PLANTED)))]
 
-    everywhere = dict.fromkeys(("claim", "protocol", "source"), PLANTED)
+    everywhere = dict.fromkeys(("protocol", "source"), PLANTED) | {"claims": (Claim(PLANTED, PLANTED),)}
     study = squares(columns={PLANTED: Column("value")}, published={}, figures=figures, **everywhere)
     page = without_library(study_page(*done(study), PLANTED))
     assert page.count("&lt;script&gt;alert(&#34;planted&#34;)") > 10
@@ -114,7 +120,7 @@ def test_the_figures_of_a_study_are_drawn_once_a_run_has_finished(squares, done,
 def test_a_page_of_nothing_done_yet_says_so(squares, tmp_path, without_library):
     from relucid.studies import Store, table
 
-    study = squares(figures="no:where")
+    study = squares(figures=lambda found, store: pytest.fail("there is nothing to draw"))
     page = without_library(study_page(table(study, store=tmp_path), Store(tmp_path), "squares"))
     assert "8 more are to be done" in page
     assert "<figure" not in page

@@ -1,8 +1,9 @@
 import math
+from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -30,6 +31,7 @@ def scaled(values, error):
     return values * error * math.sqrt(len(values)) / values.std(ddof=1)
 
 
+@settings(max_examples=40)
 @given(seeds, st.integers(2, 20), st.integers(2, 20))
 def test_unpaired_values_are_compared_as_scipy_does_by_welchs_test(seed, n, m):
     rng = np.random.default_rng(seed)
@@ -41,6 +43,7 @@ def test_unpaired_values_are_compared_as_scipy_does_by_welchs_test(seed, n, m):
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
 
 
+@settings(max_examples=40)
 @given(seeds, st.integers(2, 20))
 def test_paired_values_are_compared_as_scipy_does(seed, n):
     rng = np.random.default_rng(seed)
@@ -120,12 +123,12 @@ def test_shares_are_compared_by_fishers_exact_test():
 def test_the_detectable_share_is_found_in_80_of_100_trials():
     n, base = 20, [100.0] * 4 + [0.0] * 16
     detectable = compare_shares(base, base).detectable / 100
-    rng = np.random.default_rng(0)
-    a, b = rng.binomial(n, 0.2 + detectable, 2000), rng.binomial(n, 0.2, 2000)
-    found = np.mean(
-        [stats.fisher_exact([[x, n - x], [y, n - y]]).pvalue < 0.05 for x, y in zip(a, b, strict=True)]
-    )
-    assert 0.78 <= found <= 0.86  # the least whole per cent that reaches 80
+    rng, trials = np.random.default_rng(0), 2000
+    counts = rng.binomial(n, [0.2 + detectable, 0.2], (trials, 2))
+    significant = cache(lambda x, y: stats.fisher_exact([[x, n - x], [y, n - y]]).pvalue < 0.05)
+    found = np.mean([significant(x, y) for x, y in counts.tolist()])
+    # The least whole per cent that reaches 80: one less does not, and a per cent is worth up to 2 of power.
+    assert -4 <= (found - 0.8) / math.sqrt(0.8 * 0.2 / trials) <= 4 + 0.02 / math.sqrt(0.8 * 0.2 / trials)
 
 
 def test_few_runs_detect_no_share_at_all():
@@ -134,7 +137,7 @@ def test_few_runs_detect_no_share_at_all():
 
 def test_the_bootstrap_of_a_mean_is_near_the_t_test():
     values = np.random.default_rng(0).normal(0.3, 1, 60)
-    found, reference = bootstrap(lambda places: values[places].mean(), 60), compare([*values], 0.0)
+    found, reference = bootstrap(lambda places: values[places].mean(1), 60), compare([*values], 0.0)
     assert found.effect == pytest.approx(reference.effect)
     assert (found.low, found.high) == pytest.approx((reference.low, reference.high), abs=0.05)
     assert found.detectable == pytest.approx(reference.detectable, rel=0.1)

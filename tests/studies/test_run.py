@@ -117,13 +117,6 @@ def test_ctrl_c_keeps_what_is_finished_and_lets_the_rest_be_leased(load_study, t
         assert opened.lease(name.name) is not None
 
 
-def test_processes_give_what_one_process_gives(load_study, tmp_path):
-    study = load_study()
-    run(study, store=tmp_path / "one", jobs=1)
-    run(study, store=tmp_path / "two", jobs=2)
-    assert values(study, tmp_path / "one") == values(study, tmp_path / "two")
-
-
 SUMS = """
 import torch
 from relucid.studies import Column, Study
@@ -164,6 +157,7 @@ def test_an_unknown_backend_is_refused():
         pool("slurm")
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_replaced_and_its_run_done_again(load_study, tmp_path, log):
     dies = "if config['x'] == 2 and config['seed'] == 0 and not os.path.exists(LOG + '.died'):\n"
     dies += "        open(LOG + '.died', 'w').close(); os.kill(os.getpid(), signal.SIGKILL)"

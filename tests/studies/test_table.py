@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from relucid.studies import FORMATS, Column, Outcome, Store, Study, Table, cells, table
+from relucid.studies import FORMATS, Claim, Column, Lower, Outcome, Store, Study, Table, cells, table
 from relucid.studies.estimate import estimate
 from relucid.studies.formats import figure, legend
 from relucid.studies.study import Scale
-from relucid.studies.table import p_value
 
 
 def fill(study, store, outcome, **options):
@@ -73,7 +72,7 @@ def test_a_significant_difference_from_the_baseline_is_marked(tmp_path, best, sh
     found = table(study, store=tmp_path)
     assert found.cells["other", "error"].better is better
     assert found.cells["base", "error"].better is None
-    assert legend(found) == "+ / - better / worse than base (Welch's test, 5%)"
+    assert legend(found) == "marks: + better, - worse than base (5%, Holm)"
 
 
 def test_what_may_be_chance_is_not_marked(tmp_path):
@@ -95,22 +94,6 @@ def test_a_published_figure_is_confirmed_or_not(tmp_path, published, confirms):
     assert ("! differs from a Table 1" in legend(found)) is not confirms
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_p_value_is_that_of_welch_s_test(seed):
-    rng = np.random.default_rng(seed)
-    one, other = rng.normal(0, 1, 5), rng.normal(1, 3, 8)
-    figures = [(sample.mean(), stats.sem(sample), len(sample)) for sample in (one, other)]
-    assert p_value(*figures) == pytest.approx(stats.ttest_ind(one, other, equal_var=False).pvalue, rel=1e-10)
-
-
-def test_figures_without_spread_differ_or_not():
-    assert p_value((1.0, 0.0, 3), (1.0, 0.0, 3)) == 1
-    assert p_value((1.0, 0.0, 3), (2.0, 0.0, 3)) == 0
-    assert p_value((1.96, 0.0, 3), (0.0, 1.0, np.inf)) == pytest.approx(
-        0.05, abs=1e-4
-    )  # the other one's is known
-
-
 def test_the_rate_is_chosen_on_validation_data_for_each_cell_and_told(tmp_path):
     study = simple(choose={"lr": [0.1, 0.01]}, by="val")
 
@@ -122,7 +105,8 @@ def test_the_rate_is_chosen_on_validation_data_for_each_cell_and_told(tmp_path):
     found = table(study, store=tmp_path).cells
     assert [dict(found[row, "error"].chosen) for row in ("base", "other")] == [{"lr": 0.1}, {"lr": 0.01}]
     assert found["base", "error"].values == (7.0,) * 4
-    assert figure(found["base", "error"], Column("error")) == "7.00 ± 0.00 (lr 0.1)"
+    assert figure(found["base", "error"], Column("error")) == "7.00 ± 0.00"
+    assert legend(table(study, store=tmp_path)) == "chosen: lr 0.01 for other (error); lr 0.1 for all others"
 
 
 def test_where_one_rate_is_tried_none_is_chosen(tmp_path):
@@ -132,10 +116,15 @@ def test_where_one_rate_is_tried_none_is_chosen(tmp_path):
     assert (cell.values, dict(cell.chosen)) == ((7.0,) * 3, {})
 
 
+OTHER_IS_LOWER = Claim("Table 1", "Other is lower.", (Lower("other", than="base", columns="error"),))
+
+
 def test_a_verdict_is_on_all_rows_or_none(tmp_path):
-    study = simple(verdict=lambda table: f"{table.cells['other', 'error'].mean:.0f}")
-    fill(study, tmp_path, lambda config: {"error": config["x"]})
-    assert table(study, store=tmp_path).verdict == "5"
+    study = simple(claims=(OTHER_IS_LOWER,))
+    fill(study, tmp_path, lambda config: {"error": config["x"] + config["seed"] * (1 + config["x"] / 100)})
+    found = table(study, store=tmp_path)
+    (judged,) = found.judged["Table 1"]
+    assert found.verdict == f"Table 1: contradicted. {judged}."
     assert table(study, only="base", store=tmp_path).verdict is None
 
 
@@ -208,7 +197,7 @@ def test_markdown_and_latex_have_the_figures_and_escape_what_is_special(filled):
         "| base | 1.5 ± 0.6 [1.5 ± 0.2] |",
         r"| a & b_\|% | 6.5 ± 0.6 - |",
         "",
-        "+ / - better / worse than base (Welch's test, 5%)",
+        "marks: + better, - worse than base (5%, Holm)",
     ]
     latex = FORMATS["latex"](filled)
     assert r"a \& b\_|\% & 6.5 $\pm$ 0.6 - \\" in latex
@@ -243,22 +232,19 @@ def test_means_of_nothing_are_none_and_not_a_number_never_appears(tmp_path):
     )
 
 
-def lower(table):
-    means = {row: cell.mean for (row, _), cell in table.cells.items()}
-    return f"{min(means, key=means.get)} is lowest"
-
-
 def test_a_recorded_table_is_the_table_again(tmp_path):
-    study = simple(published={"other": {"error": (6.0, 0.1)}}, claim="It is low.", verdict=lower)
+    study = simple(published={"other": {"error": (6.0, 0.1)}}, claims=(OTHER_IS_LOWER,))
     fill(study, tmp_path, lambda config: {"error": config["x"] + config["seed"]})
     found = table(study, store=tmp_path)
     again = Table.from_dict(study, json.loads(FORMATS["json"](found)))
     assert again == found
-    assert found.to_dict()["verdict"] == again.verdict == "base is lowest"
+    assert found.to_dict()["verdict"] == again.verdict
+    assert again.verdict.startswith("Table 1: contradicted. other less base, error: 5.00 [")
 
 
-def test_there_is_no_verdict_before_every_cell_has_a_value(tmp_path):
-    study = simple(verdict=lower)
-    fill(study, tmp_path, lambda config: {"error": 1.0} if config["x"] else None)
+def test_there_is_no_verdict_before_every_cell_has_a_run_nor_without_claims(tmp_path):
+    study = simple(claims=(OTHER_IS_LOWER,))
+    fill(study, tmp_path, lambda config: {"error": config["seed"]} if config["x"] else None)
     assert table(study, store=tmp_path).verdict is None
+    fill(simple(), tmp_path, lambda config: {"error": 1.0})
     assert table(simple(), store=tmp_path).verdict is None

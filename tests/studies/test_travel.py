@@ -172,7 +172,10 @@ def test_a_file_from_before_runs_had_runners_can_be_imported(tmp_path, pair):
     [
         ({"config": {"x": 2}}, "has another key than its configuration gives"),
         ({"state": "won"}, "is 'won'; it must be finished, diverged, failed"),
-        ({"metrics": {"error": "<b>"}}, "'<b>' stands in the place of a number"),
+        ({"metrics": {"error": "<b>"}}, "could not convert string to float: '<b>'"),
+        ({"metrics": {"error": None}}, "metric 'error' is None; it must be a finite number"),
+        ({"metrics": {"error": float("inf")}}, "metric 'error' is inf; it must be a finite number"),
+        ({"history": {"loss": ["<b>"]}}, "could not convert string to float: '<b>'"),
         ({"arrays": {"a": "not base64!"}}, "cannot be imported"),
         ({"arrays": {"a": "AAAA"}}, "it is damaged"),
         ({"seconds": None}, "cannot be imported"),

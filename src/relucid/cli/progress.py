@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from relucid.studies import Outcome, Run, Store, Study
+from relucid.studies import Outcome, Run, Store, Study, table
 from relucid.studies.changes import outdated, said
 from relucid.studies.estimate import estimate
 from relucid.studies.executors import cores
+from relucid.studies.power import power
 
 
 @contextmanager
@@ -52,3 +53,17 @@ def tell_plan(study: Study, scale: str | None, planned: list[Run], store: Path, 
     for run in missing:
         typer.echo(f"{run.key[:8]}  {run.canonical}")
     typer.echo(f"{len(planned)} runs, {len(missing)} of them to do: {time} with {workers} at a time")
+    _tell_power(study, scale, store)
+
+
+def _tell_power(study: Study, scale: str | None, store: Path) -> None:
+    """Tell what the claims' comparisons would detect, by the noise of what has been run."""
+    if not study.claims:
+        return
+    cells = table(study, scale, store=store)
+    repetitions = max(cell.runs for cell in cells.cells.values())
+    found = list(power(cells, repetitions))
+    if not found:
+        typer.echo("No pilot yet: after `--seeds 2` this tells what the planned seeds would detect.")
+    for each in found:
+        typer.echo(f"with {repetitions} repetitions, {each}")

@@ -59,7 +59,7 @@ def print_table(table: Table, name: str, store: Path | None) -> None:
     for row in dict.fromkeys(row for row, _ in table.cells):
         cells = [(table.cells[row, label], column) for label, column in study.columns.items()]
         rows.append(([row, *(figure(*cell) for cell in cells)], ""))
-        theirs = [published(table, *cell) for cell in cells]
+        theirs = [published(*cell) for cell in cells]
         if any(theirs):
             rows.append(([f"  {study.source}", *theirs], "dim"))
     print_grid(console, ["", *study.columns], rows)

@@ -7,6 +7,7 @@ from relucid.convert.fuse import fuse
 from relucid.convert.geometric import to_geometric
 from relucid.convert.graph import ConversionError
 from relucid.convert.heavyball import HeavyBallSum, to_heavy_ball
+from relucid.convert.saved import load, save
 
 __all__ = [
     "Change",
@@ -15,6 +16,8 @@ __all__ = [
     "HeavyBallSum",
     "capture",
     "fuse",
+    "load",
+    "save",
     "to_crelu",
     "to_geometric",
     "to_heavy_ball",

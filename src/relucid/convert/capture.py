@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 from relucid.convert.examples import other_examples, unchanged_buffers
 from relucid.convert.flow import mark_channels
 from relucid.convert.graph import Batch, ConversionError
-from relucid.convert.network import Containers, Network, assemble
+from relucid.convert.network import Containers, Network, assemble, light_copy
 from relucid.convert.normal import (
     DROPOUTS,
     detach_regions,
@@ -25,6 +25,7 @@ from relucid.convert.normal import (
     mark_in_place,
     modular_dropout,
     modular_relus,
+    positional,
     say_values,
 )
 from relucid.convert.tracer import OURS, Decision, Tracer, recorded_sizes
@@ -53,12 +54,21 @@ def capture(model: nn.Module, example: Batch, others: Sequence[Batch] | None = N
     [('0', (2, 8, 6, 6)), ('1', (2, 8, 6, 6))]
     """
     copied = copied_network(model)
-    modes = {module: module.training for module in copied.modules()}
     if others is None:
-        others = other_examples(copied.eval(), example)
+        others = other_examples(light_copy(copied).eval(), example)
+    return captured(copied, example, others)
+
+
+def captured(
+    copied: nn.Module, example: Batch, others: Sequence[Batch], *, both_modes: bool = True
+) -> Network:
+    """A network as a graph that has its modules, so that it should be a copy; of both modes or of evaluation."""
+    training = copied.training
+    modes = {module: module.training for module in copied.modules()}
     kept = _kept_modules(copied)
-    first, traces = _agreeing(copied, example, others, kept)
+    first, traces = _agreeing(copied, example, others, kept, both_modes)
     graph, tracer = first.graph, first.tracer
+    positional(graph)
     modular_dropout(copied, graph, traces[0].graph)
     mark_in_place(copied, graph)
     detach_regions(graph)
@@ -67,9 +77,9 @@ def capture(model: nn.Module, example: Batch, others: Sequence[Batch] | None = N
         guard(graph, decision)
     say_values(graph)
     leaves = {m for name, m in copied.named_modules() if name and _is_leaf(tracer, m, name)}
-    net = assemble(copied, graph, leaves, tracer.constants)
+    net = assemble(copied, graph, leaves, tracer.constants, tracer.norms)
     for module in net.modules():
-        module.training = modes.get(module, model.training)
+        module.training = modes.get(module, training)
     _mark(net, {name: kept[m] for name, m in copied.named_modules() if m in kept})
     net.meta["decisions"] = net.meta.get("decisions", []) + [(d.module, d.line) for d in decisions]
     modular_relus(net)
@@ -136,14 +146,18 @@ class _NoGraphError(Exception):
 
 
 def _agreeing(
-    model: nn.Module, example: Batch, others: Sequence[Batch], kept: dict[nn.Module, str]
+    model: nn.Module,
+    example: Batch,
+    others: Sequence[Batch],
+    kept: dict[nn.Module, str],
+    both_modes: bool,
 ) -> tuple[Trace, list[Trace]]:
     """The network on the example, and the same in training and on others; modules on which they differ are kept."""
     failed: Counter[type] = Counter()
     while True:
         try:
             first = _trace(model, example, False, kept)
-            rest = [_trace(model, example, True, kept)]
+            rest = [_trace(model, example, True, kept) if both_modes else first]
             _compare(first, rest[0], "in training than in evaluation", model)
             for other in others:
                 rest.append(_trace(model, other, False, kept))
@@ -203,7 +217,7 @@ def _compare(first: Trace, other: Trace, when: str, model: nn.Module) -> None:
             raise _NoGraphError(_untraced(model, a.module, {}), reason)
     for node, same in zip(first.graph.nodes, other.graph.nodes, strict=False):
         if _signature(node, first) != _signature(same, other):
-            path = _untraced(model, _owner(node), {})
+            path = _untraced(model, _inner(_owner(node), _owner(same)), {})
             raise _NoGraphError(
                 path, f"computes something else {when} (from {node.name} on): it is not one graph"
             )
@@ -217,6 +231,13 @@ def _owner(node: Node) -> str:
     if node.op == "call_module":
         stack = stack[:-1]
     return stack[-1] if stack else ""
+
+
+def _inner(a: str, b: str) -> str:
+    """The inner one of two modules, one of which is within the other, or else the one that both are within."""
+    if f"{b}.".startswith(f"{a}.") or not a:
+        return b
+    return a if f"{a}.".startswith(f"{b}.") or not b else _inner(a.rpartition(".")[0], b)
 
 
 def _signature(node: Node, trace: Trace) -> tuple[Any, ...]:

@@ -1,6 +1,5 @@
 """The check that guards every conversion: outputs, gradients and statistics, in both modes, on several sizes."""
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
@@ -15,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from relucid.convert.examples import other_examples
 from relucid.convert.graph import Batch, ConversionError, arguments
-from relucid.convert.network import Network
+from relucid.convert.network import light_copy
 from relucid.nn.geometric import _Geometric
 
 # Largest relative difference of outputs, by precision; gradients, and outputs in training, where norms divide by
@@ -97,7 +96,7 @@ class Run:
 
 def run(model: nn.Module, example: Batch, training: bool) -> Run:
     """Run a copy of a network, with dropouts that halve, and compute the gradients of a fixed sum of its outputs."""
-    model, products = _copy(model), _Products()
+    model, products = light_copy(model), _Products()
     if not training:
         model.eval()
     elif not model.training:  # else modules that were frozen in evaluation by hand stay so
@@ -142,10 +141,6 @@ class _Products:
         weight: Any = module.weight
         read = (*args, *kwargs.values())[0] if getattr(module, "transposed", False) else output
         self.counted += read.numel() * math.prod(weight.shape[1:])
-
-
-def _copy(model: nn.Module) -> nn.Module:
-    return model.light_copy() if isinstance(model, Network) else copy.deepcopy(model)
 
 
 def _leaf(x: Tensor) -> Tensor:
@@ -212,10 +207,7 @@ class References:
 
     def __init__(self, model: nn.Module, example: Batch) -> None:
         self.model, self.name = model, type(model).__name__
-        modes = {module: module.training for module in model.modules()}
-        self.others = other_examples(model.eval(), example)
-        for module, mode in modes.items():
-            module.training = mode
+        self.others = other_examples(light_copy(model).eval(), example)
         self.examples = [example, *self.others]
         self._runs: dict[tuple[int, bool], Run | None] = {}
 
@@ -252,11 +244,11 @@ class References:
         return Differences(error, relative, gradient, products[0])
 
     def _cases(self, training: bool) -> Iterator[tuple[int, bool]]:
-        """Every example in evaluation; in training the smaller ones, and the first if the network takes no other."""
+        """Every example in evaluation; in training the first of another size that the network takes."""
         yield from ((number, False) for number in range(len(self.examples)))
         if training:
-            usable = [n for n in range(1, len(self.examples)) if self._run(n, True) is not None]
-            yield from ((number, True) for number in usable or [0])
+            numbers = (*range(1, len(self.examples)), 0)
+            yield next(((n, True) for n in numbers if self._run(n, True) is not None), (0, True))
 
 
 def _sizes(example: Batch) -> str:

@@ -1,6 +1,5 @@
 """What every conversion hands over, and what it says of every layer."""
 
-import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from torch import fx, nn
 from torch.fx.node import Node
 from torch.nn.modules.conv import _ConvNd
 
-from relucid.convert.capture import capture, copied_network, where
+from relucid.convert.capture import captured, copied_network, where
 from relucid.convert.check import References
 from relucid.convert.graph import RELUS, Batch, ConversionError, has_weight, is_relu_call, module_of
 from relucid.convert.network import Network
@@ -97,15 +96,16 @@ class Original:
 
     def __init__(self, model: nn.Module, example: Batch) -> None:
         self.model, self.example = model, example
-        self.references = References(copied_network(model), example)
-        self._captured: Network | None = None
+        self._copy = copied_network(model)
+        self.references = References(model, example)
 
-    def capture(self, prepare: Callable[[nn.Module], nn.Module] = lambda model: model) -> Network:
-        """The network, after ``prepare`` has changed a copy of it, as a graph of its own."""
-        if self._captured is None:
-            model = prepare(copied_network(self.model))
-            self._captured = capture(model, self.example, self.references.others)
-        return copy.deepcopy(self._captured)
+    def capture(self) -> Network:
+        """The network as a graph of both modes; to be called once."""
+        return captured(self._copy, self.example, self.references.others)
+
+    def capture_evaluation(self, prepare: Callable[[nn.Module], nn.Module]) -> Network:
+        """The network as it is in evaluation, after ``prepare`` has changed a copy of it; to be called once."""
+        return captured(prepare(self._copy), self.example, self.references.others, both_modes=False)
 
     def finish(
         self, net: Network, ledger: "Ledger", tolerance: float | None, *, training: bool = True
@@ -128,7 +128,12 @@ def _drop_replaced(net: Network) -> None:
     for name, module in list(net.named_modules()):
         is_new = name not in net.meta["names"] and type(module) is not nn.Module
         if (is_new or name in net.meta["called"]) and not _is_within(name, called):
-            net.delete_submodule(name)
+            if any(other.startswith(f"{name}.") for other in called):
+                rest = nn.Module()
+                rest._modules.update(module._modules)
+                net.set_submodule(name, rest)
+            else:
+                net.delete_submodule(name)
     del net.meta["names"], net.meta["called"]
 
 

@@ -43,7 +43,7 @@ def fuse(model: nn.Module, example: Batch, *, tolerance: float | None = None) ->
     ['Linear', 'Linear', 'ReLU']
     """
     original = Original(model, example)
-    net = original.capture(_without_parametrizations)
+    net = original.capture_evaluation(_without_parametrizations)
     ledger = Ledger(net, model, weighted="plain already", relu="plain already")
     _fuse_geometric(net, ledger)
     _fuse_norms(net, ledger)

@@ -1,5 +1,6 @@
 """Opposite units share one filter: relu(w.x) and relu(-s w.x) are the two phases of one CReLU (crelu)."""
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from relucid.convert.graph import (
     is_transposed,
     module_of,
 )
+from relucid.convert.network import Network
 from relucid.convert.norms import affine_of, fold_back, is_fixed
 from relucid.convert.refit import Target, refit
 from relucid.nn import CReLU
@@ -56,7 +58,7 @@ def merge(
 
     def attempt(count: int) -> Conversion | None:
         try:
-            return _merged(original, names, pairs[:count], tolerance, budget, batches)
+            return _merged(original, net, names, pairs[:count], tolerance, budget, batches)
         except ConversionError:
             if count == 0:
                 raise
@@ -162,6 +164,7 @@ def _folded(net: fx.GraphModule, relu: Node, node: Node) -> tuple[Tensor, Tensor
 
 def _merged(
     original: Original,
+    captured: Network,
     names: Sequence[str],
     pairs: Sequence[Pair],
     tolerance: float,
@@ -169,7 +172,7 @@ def _merged(
     data: list[Any] | None,
 ) -> Conversion:
     """The network with these pairs merged, if it stays within the budget; else an error."""
-    net = original.capture()
+    net = copy.deepcopy(captured)
     ledger = Ledger(net, original.model, weighted="reads no merged channels", relu="not chosen")
     starts: dict[Node, Layout] = {}
     targets: dict[str, Target] = {}
@@ -192,7 +195,7 @@ def _merged(
     apply(net, found)
     net.recompile()
     if data is not None and starts:
-        refit(original.capture(), net, found.weights(net), data, targets)
+        refit(captured, net, found.weights(net), data, targets)
     return original.finish(net, ledger, budget, training=not folded)
 
 

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 
 Containers = nn.Sequential | nn.ModuleList | nn.ModuleDict
@@ -28,14 +29,6 @@ class Network(fx.GraphModule):
         new.graph = graph
         return new
 
-    def light_copy(self) -> "Network":
-        """A copy with modules of its own and the same graph, to be run and thrown away."""
-        new: Network = object.__new__(type(self))
-        vars(new).update(
-            copy.deepcopy({k: v for k, v in vars(self).items() if k != "_graph"}), _graph=self.graph
-        )
-        return new
-
     def __getitem__(self, index: int) -> nn.Module:
         names = self.meta.get("layers")
         if names is None:
@@ -46,6 +39,35 @@ class Network(fx.GraphModule):
         return self.get_submodule(name)
 
 
+def light_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """A copy to be run and thrown away: with the same parameters, and buffers and other state of its own."""
+    memo = {} if memo is None else memo
+    if id(module) in memo:
+        found: nn.Module = memo[id(module)]
+        return found
+    if isinstance(module, torch.jit.ScriptModule):
+        return copy.deepcopy(module, memo)
+    new: nn.Module = object.__new__(type(module))
+    memo[id(module)] = new
+    for key, value in vars(module).items():
+        if key == "_modules":
+            copied: Any = {n: None if m is None else light_copy(m, memo) for n, m in value.items()}
+        elif key in ("_parameters", "_graph"):
+            copied = copy.copy(value) if key == "_parameters" else value
+            memo.update({id(p): p for p in value.values()} if key == "_parameters" else {})
+        elif type(value) in SIMPLE:
+            copied = value
+        elif isinstance(value, dict) and not value:
+            copied = type(value)()
+        else:
+            copied = copy.deepcopy(value, memo)
+        vars(new)[key] = copied
+    return new
+
+
+SIMPLE = (bool, int, float, str, type(None))
+
+
 def empty(name: str) -> Network:
     """A network without modules that computes nothing."""
     graph = fx.Graph()
@@ -54,12 +76,22 @@ def empty(name: str) -> Network:
 
 
 def assemble(
-    model: nn.Module, graph: fx.Graph, leaves: set[nn.Module], constants: Mapping[str, Tensor]
+    model: nn.Module,
+    graph: fx.Graph,
+    leaves: set[nn.Module],
+    constants: Mapping[str, Tensor],
+    others: Mapping[str, nn.Module],
 ) -> Network:
-    """The network of a graph with all that ``model`` has; modules that are not in ``leaves`` lose their code."""
+    """The network of a graph with all that ``model`` has; modules that are not in ``leaves`` lose their code.
+
+    ``others`` are modules, by name, whose code is that of another class.
+    """
     graph._tracer_cls = fx.Tracer  # else a saved network would need this package to be loaded
     net = empty(type(model).__name__)
-    _fill(net, model, leaves, {})
+    made = {model.get_submodule(name): module for name, module in others.items()}
+    for module in others.values():
+        _fill(module, module, leaves, made)
+    _fill(net, model, leaves, made)
     for name, value in constants.items():
         net.register_buffer(name, value, persistent=False)
     for node in graph.nodes:

@@ -127,6 +127,13 @@ def guard(graph: fx.Graph, decision: Decision) -> None:
         graph.call_function(torch._assert, (same, text))
 
 
+def positional(graph: fx.Graph) -> None:
+    """Let modules that are given their one input by name have it by place, as those that replace them want it."""
+    for node in graph.nodes:
+        if node.op == "call_module" and not node.args and list(node.kwargs) == ["input"]:
+            node.args, node.kwargs = (node.kwargs["input"],), {}
+
+
 def say_values(graph: fx.Graph) -> None:
     """Put the shape, type and device of every value in its place."""
     for node in graph.nodes:

@@ -16,13 +16,12 @@ from torch.fx.proxy import Attribute
 from torch.utils._pytree import tree_leaves
 
 from relucid.convert.graph import Batch, ConversionError, arguments
+from relucid.convert.opened import OPENED, is_norm_and_then, is_norm_with_more, norm_of, norms_called
 from relucid.nn.propagation import Propagation
 
 # Functions that make tensors: their arguments may be sizes of the input, and what is drawn is drawn anew every time.
 MAKERS = ("zeros", "ones", "full", "arange", "eye", "linspace", "tensor", "as_tensor", "tril_indices")
 RANDOM = ("empty", "rand", "randn", "randint", "randperm", "normal")
-# Torch's modules that are looked into, besides containers.
-OPEN = (nn.Sequential,)
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,7 @@ class Tracer(fx.Tracer):
         self.running = False
         self.decisions: list[Decision] = []
         self.constants: dict[str, Tensor] = {}
+        self.norms: dict[str, nn.Module] = {}  #: of modules that are a norm and then something else
         self.failed = ""  #: the innermost module in which tracing failed
         self.proxy_buffer_attributes = True
         self.autocast = torch.is_autocast_enabled("cpu")
@@ -59,6 +59,8 @@ class Tracer(fx.Tracer):
         """Torch's own modules, relucid's layers, and what is kept as it is; but stages are looked into."""
         if m in self.opaque:
             return True
+        if type(m) in OPENED:
+            return False
         if isinstance(m, Propagation):
             return m.reversible
         ours = type(m).__module__.startswith(("relucid.nn.", "relucid.convert."))
@@ -135,19 +137,48 @@ class Tracer(fx.Tracer):
             return function(*args, **kwargs)
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-        return self.root.get_submodule(str(node.target))(*args, **kwargs)
+        module = self.norms.get(str(node.target)) or self.root.get_submodule(str(node.target))
+        return module.eval()(*args, **kwargs)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Record it, unless it is called to find a value."""
         if self.running:
             return forward(*args, **kwargs)
         try:
-            return super().call_module(m, forward, args, kwargs)
+            return super().call_module(m, self._forward_of(m, forward), args, kwargs)
         except Exception:
             if not self.failed:
                 name = self.path_of_module(m)
                 self.failed = self.scope.module_path if self.is_leaf_module(m, name) else name
             raise
+
+    def _forward_of(self, m: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """What is recorded of a module that is looked into: its forward, unless it is one of those we know better."""
+        if m in self.opaque:
+            return forward
+        if type(m) in OPENED:
+            return lambda *args, **kwargs: OPENED[type(m)](m, *args, **kwargs)
+        if is_norm_with_more(m):
+            return lambda x: self._norm_and_then(m, forward, x)
+        return forward
+
+    def _norm_and_then(self, m: nn.Module, forward: Callable[..., Any], x: fx.Proxy) -> Any:
+        """Record a batch norm of torch's, and then what the module does with its value."""
+        name = self.path_of_module(m)
+        self.running = True
+        try:
+            if name not in self.norms and is_norm_and_then(m, x.node.meta["value"]):
+                self.norms[name] = norm_of(m)
+        finally:
+            self.running = False
+        if name not in self.norms:
+            return forward(x)
+        mode, m.training = m.training, False
+        try:
+            with norms_called(lambda value: self.create_proxy("call_module", name, (value,), {})):
+                return forward(x)
+        finally:
+            m.training = mode
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         """Record it, unless it is asked for to find a value."""

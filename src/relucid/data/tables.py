@@ -9,7 +9,8 @@ from torch import Tensor
 from relucid.data.dataset import Data, Split
 from relucid.data.paths import DamagedDataError, locate
 
-# Rows and columns (the last one is the target) of the sets of gmp Table 3, their number in the UCI archive, which has Boston no more.
+# Rows and columns (the last one is the target) of the sets of gmp Table 3, and their number in the UCI archive, which
+# no longer has Boston.
 UCI = {
     "boston": (506, 14, None),
     "concrete": (1030, 9, 165),

@@ -18,7 +18,7 @@ SIZE = 64  # inputs of an array go through the network so many at a time
 
 
 @dataclass(frozen=True)
-class Part:
+class Split:
     """One batch: what the network is called with, how many inputs that is, and their labels if there are any."""
 
     arguments: Batch
@@ -26,7 +26,7 @@ class Part:
     labels: Tensor | None
 
 
-def parts_of(data: Any, example: Batch) -> Iterator[Part]:
+def parts_of(data: Any, example: Batch) -> Iterator[Split]:
     """Yield the batches of ``data`` in the form of the example.
 
     Args:
@@ -95,7 +95,7 @@ def _rows(value: Any) -> int | None:
     return len(value) if isinstance(value, Tensor | np.ndarray) and value.ndim else None
 
 
-def _part(batch: Any, example: Batch) -> Part:
+def _part(batch: Any, example: Batch) -> Split:
     """Return a batch in the form of the example, what is left over as labels."""
     labels: Any = None
     if isinstance(batch, tuple | list):
@@ -104,7 +104,7 @@ def _part(batch: Any, example: Batch) -> Part:
         batch = batch[0] if isinstance(example, Tensor | Mapping) else tuple(batch[:wanted])
     elif isinstance(batch, Mapping) and isinstance(example, Mapping):
         labels = batch.get("labels", batch.get("label"))
-        batch = {name: value for name, value in batch.items() if name in example}
+        batch = {n: value for n, value in batch.items() if n in example or n not in ("labels", "label")}
     elif isinstance(batch, Mapping) and isinstance(example, Tensor):
         raise TypeError(
             f"the example is one tensor, but a batch of the data names its arguments ({', '.join(batch)}): "
@@ -114,7 +114,7 @@ def _part(batch: Any, example: Batch) -> Part:
     arguments: Batch = tree_map(lambda leaf: _tensor(leaf, like), batch)
     inputs = _length(arguments)
     labels = torch.as_tensor(labels) if isinstance(labels, Tensor | np.ndarray | list) else None
-    return Part(arguments, inputs, labels if labels is not None and labels.shape == (inputs,) else None)
+    return Split(arguments, inputs, labels if labels is not None and labels.shape == (inputs,) else None)
 
 
 def _is_floating(leaf: Any) -> bool:
@@ -129,7 +129,7 @@ def _tensor(leaf: Any, like: Tensor | None) -> Any:
     return value.to(like.device, like.dtype if value.is_floating_point() else value.dtype)
 
 
-def _check(part: Part, number: int) -> None:
+def _check(part: Split, number: int) -> None:
     """Refuse what is no number: every unit would seem dead on it."""
     for leaf in tree_leaves(part.arguments):
         # A sum is quick, and finite unless something in it is not; or is huge, which the second look tells.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -13,10 +13,9 @@ from relucid.inspect.examination import Examination, Layer
 from relucid.inspect.execution import DATA, Batch, Node
 from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
 from relucid.inspect.measures import MEASURES, USUAL
+from relucid.inspect.progress import Progress, telling
 from relucid.inspect.replay import following
 from relucid.inspect.trace import Rectified, Trace, trace
-
-Progress = Callable[[str, int, int | None], None]  # what is done, how many of them, of how many
 
 
 def examine(
@@ -25,7 +24,7 @@ def examine(
     data: Any = None,
     *,
     measures: Collection[str] = USUAL,
-    progress: Progress | None = None,
+    progress: Progress | bool = False,
 ) -> Examination:
     """Return what each rectified layer of a network has learned, with findings in plain language.
 
@@ -38,8 +37,8 @@ def examine(
         data: What units are watched on; the example if there is none. A tensor or array of inputs, a mapping of
             arguments, a data set, a loader or any other iterable of batches, with labels after the inputs or without.
         measures: Names in `MEASURES`; by default "pairing", "phase_correlation", "boundary" and "activity".
-        progress: Called as ``progress("layers", 3, 49)`` and ``progress("batches", 7, 20)``; the last number is None
-            where it is not known.
+        progress: True for a bar on the terminal (by rich), or what is to be called as ``progress("layers", 3, 49)``
+            and ``progress("batches", 7, 20)``; the last number is None where it is not known.
 
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     >>> _ = net[0].bias.data.fill_(-100.0)
@@ -50,15 +49,11 @@ def examine(
     """
     if unknown := set(measures) - set(MEASURES):
         raise ValueError(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
-    tell = progress or (lambda what, done, total: None)
     traced = trace(model, example)
     network = Network(model, example, data)
-    started: list[dict[str, Measurement | Gauge]] = []
-    for number, layer in enumerate(traced.rectified, 1):
-        begun = {name: MEASURES[name].measure(layer, network) for name in MEASURES if name in measures}
-        started.append({name: found for name, found in begun.items() if found is not None})
-        tell("layers", number, len(traced.rectified))
-    _watch(network, traced, started, tell)
+    with telling(progress) as tell:
+        started = _start(network, traced, measures, tell)
+        _watch(network, traced, started, tell)
     layers = tuple(
         Layer(r, {name: m for name, found in begun.items() if (m := _result(found)) is not None})
         for r, begun in zip(traced.rectified, started, strict=True)
@@ -70,6 +65,18 @@ def examine(
         for finding in measured.findings(layer.rectified)
     )
     return Examination(layers, findings, traced.unattributed)
+
+
+def _start(
+    network: Network, traced: Trace, measures: Collection[str], tell: Progress
+) -> list[dict[str, Measurement | Gauge]]:
+    """Return, for every layer, what its weights tell and the gauges that will watch it."""
+    started: list[dict[str, Measurement | Gauge]] = []
+    for number, layer in enumerate(traced.rectified, 1):
+        begun = {name: MEASURES[name].measure(layer, network) for name in MEASURES if name in measures}
+        started.append({name: found for name, found in begun.items() if found is not None})
+        tell("layers", number, len(traced.rectified))
+    return started
 
 
 def _result(found: Measurement | Gauge) -> Measurement | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from relucid.inspect.execution import DATA, Node
+from relucid.nn.affine import affine
 
 # By ATen's name.
 VIEWS = {
@@ -103,7 +103,10 @@ def _replay(path: Path, value: Tensor) -> Tensor:
     for node in path:
         function, args, kwargs = tree_map(_wide, node.call)
         if node.op in BATCH_NORMS:  # the device's own kernel may not run here
-            value = F.batch_norm(value, args[3], args[4], args[1], args[2], eps=args[-1])
+            _, weight, bias, mean, variance, *_, eps = args
+            places = [1] * (value.dim() - 2)
+            scale, shift = (x.view(-1, *places) for x in affine(mean, variance, weight, bias, eps))
+            value = value * scale + shift
         else:
             data = value.contiguous()
             args, kwargs = tree_map(lambda a, data=data: data if a is DATA else a, (args, kwargs))

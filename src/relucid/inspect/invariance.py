@@ -191,7 +191,7 @@ def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> 
     def visit(node: Node, value: Tensor) -> None:
         if node.kind and node.name in chosen:
             units = chosen[node.name].by_unit(value)
-            one_sided = chosen[node.name].kind in ("relu", "clipped")
+            one_sided = chosen[node.name].activation.phases == 1
             found[chosen[node.name].layer] = (units.relu() if one_sided else units.abs()).float().cpu()
 
     execute(model, x, visit)

@@ -11,6 +11,8 @@ from torch.nn.modules.conv import _ConvNd
 from relucid.inspect.execution import DATA, Batch, Node, execute
 from relucid.inspect.folding import FOLDED, VIEWS, Folded, Path, fold, label
 from relucid.nn.kinds import KINDS, Kind
+from relucid.nn.pairwise import Pairwise
+from relucid.nn.propagation import Propagation
 
 # Operations that a walk from a rectification back to its weights passes through, by ATen's name.
 PASSED = FOLDED | {
@@ -76,8 +78,9 @@ class Rectified:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The layers that feed it, by the names that `relucid.convert` takes."""
-        return tuple(dict.fromkeys(source.module for source in self.sources if source.module))
+        """The layers that feed it, by the names that `relucid.convert` takes; none where one has no such name."""
+        names = tuple(dict.fromkeys(source.module for source in self.sources))
+        return names if all(names) else ()
 
     def oriented(self, value: Tensor) -> Tensor:
         """Return what is rectified from the ``value`` that `execute` shows: units switch at 0 and are active above."""
@@ -152,13 +155,23 @@ def trace(model: nn.Module, example: Batch) -> Trace:
 
 def _with_modules(rectified: tuple[Rectified, ...], model: nn.Module) -> tuple[Rectified, ...]:
     """Return the same with the modules named that conversions know weights by."""
-    plain = {name for name, m in model.named_modules() if isinstance(m, nn.Linear | _ConvNd)}
+    modules = dict(model.named_modules())
+    closed = tuple(f"{name}." if name else "" for name, m in modules.items() if _is_closed(m))
+    plain = {n for n, m in modules.items() if isinstance(m, nn.Linear | _ConvNd) and not n.startswith(closed)}
 
     def named(source: Source) -> Source:
         name = source.name.partition("#")[0]  # a layer that is used again
         return replace(source, module=name) if name in plain else source
 
-    return tuple(replace(r, sources=tuple(map(named, r.sources))) for r in rectified)
+    return tuple(
+        r if r.name.startswith(closed) else replace(r, sources=tuple(map(named, r.sources)))
+        for r in rectified
+    )
+
+
+def _is_closed(module: nn.Module) -> bool:
+    """Whether conversions take a module as a whole, so that nothing in it can be named."""
+    return isinstance(module, Pairwise) or (isinstance(module, Propagation) and module.reversible)
 
 
 def _distinct(rectified: list[Rectified]) -> tuple[Rectified, ...]:

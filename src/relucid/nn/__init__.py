@@ -2,15 +2,10 @@
 
 from relucid.nn.activation import AVR, CReLU, crelu, crelu_inverse
 from relucid.nn.decay import parameter_groups
-from relucid.nn.geometric import (
-    GeometricConv1d,
-    GeometricConv2d,
-    GeometricConv3d,
-    GeometricLinear,
-    geometric,
-)
-from relucid.nn.meannorm import MeanNorm
+from relucid.nn.geometric import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear
+from relucid.nn.meannorm import MeanNorm, update_norms
 from relucid.nn.pairwise import Pairwise, PairwiseConv2d
+from relucid.nn.parametrization import geometric
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import (
     ADMM,
@@ -58,4 +53,5 @@ __all__ = [
     "metric",
     "parameter_groups",
     "unit_vector",
+    "update_norms",
 ]

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from relucid.nn.tracing import is_traced
+
 Activation = Callable[[Tensor], Tensor]
 
 
@@ -29,11 +31,20 @@ def crelu(x: Tensor, dim: int = 1, *, paired: int | None = None) -> Tensor:
     >>> crelu(torch.tensor([[1.0, -2.0]]), paired=1)
     tensor([[1., 0., 0.]])
     """
+    if torch.compiler.is_compiling() or is_traced(x):  # a compiler fuses this by itself
+        return both_signs(x, dim, paired).relu()
     dim, paired = _check(x, dim, paired)
-    if torch.compiler.is_compiling():  # the compiler fuses this by itself
-        return torch.cat((x, -x.narrow(dim, 0, paired)), dim).relu()
     y: Tensor = _CReLU.apply(x, dim, paired)
     return y
+
+
+def both_signs(x: Tensor, dim: int, paired: int | None) -> Tensor:
+    """``[x, -x]``, of which the second has the first ``paired`` channels only; all of them if None.
+
+    >>> both_signs(torch.tensor([[1.0, -2.0]]), dim=1, paired=1)
+    tensor([[ 1., -2., -1.]])
+    """
+    return torch.cat((x, -x if paired is None else -x.narrow(dim, 0, paired)), dim)
 
 
 def crelu_inverse(y: Tensor, dim: int = 1) -> Tensor:
@@ -67,16 +78,26 @@ class CReLU(nn.Module):
 
     def __init__(self, dim: int = 1, activation: Activation | None = None, paired: int | None = None) -> None:
         super().__init__()
+        check_callable(activation)
         self.dim = dim
         self.activation = activation
         self.paired = paired
 
     def forward(self, x: Tensor) -> Tensor:
         """Both phases of ``x``, (..., C, ...) -> (..., 2C, ...)."""
+        if torch.jit.is_scripting():  # type: ignore[attr-defined]
+            y = both_signs(x, self.dim, self.paired)
+            return y.relu() if self.activation is None else self.activation(y)
+        return self.along(x, self.dim)
+
+    @torch.jit.unused
+    def along(self, x: Tensor, dim: int) -> Tensor:
+        """Both phases of an ``x`` whose channels are in ``dim``."""
         if self.activation is None or is_relu(self.activation):
-            return crelu(x, self.dim, paired=self.paired)
-        dim, paired = _check(x, self.dim, self.paired)
-        return self.activation(torch.cat((x, -x.narrow(dim, 0, paired)), dim))
+            return crelu(x, dim, paired=self.paired)
+        if not is_traced(x):
+            _check(x, dim, self.paired)
+        return self.activation(both_signs(x, dim, self.paired))
 
     def extra_repr(self) -> str:
         """The arguments that differ from the defaults, always with ``dim``."""
@@ -107,6 +128,24 @@ def is_relu(activation: Activation) -> bool:
     (True, True, False)
     """
     return isinstance(activation, nn.ReLU) or activation in (torch.relu, F.relu)
+
+
+def check_callable(activation: Activation | None) -> None:
+    """Refuse, say, the name of an activation."""
+    if activation is not None and not callable(activation):
+        raise TypeError(f"an activation is a module or a function, such as nn.ReLU(), not {activation!r}")
+
+
+def check_homogeneous(activation: Activation, like: Tensor, spatial: int) -> None:
+    """Refuse an activation for which g(2s) is not 2 g(s): the scale could not leave it."""
+    probe = torch.linspace(-3, 3, like.shape[0], dtype=torch.float64).to(like)
+    probe = torch.stack((probe, -probe)).view(2, -1, *(1,) * spatial)
+    with torch.no_grad():
+        if not torch.allclose(activation(2 * probe), 2 * activation(probe)):
+            raise ValueError(
+                f"{name_of(activation)} is not positively homogeneous, so the scale cannot stand outside it; "
+                "use ReLU, leaky ReLU, AVR or CReLU, or keep the activation outside the layer"
+            )
 
 
 def name_of(activation: Activation) -> str:

@@ -16,6 +16,9 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     norms and the coefficients of a propagation rule either. A module says so of its own parameters by an
     attribute ``weight_decay = False``.
 
+    Frozen parameters are in their groups as well: an optimizer passes over them as long as they have no gradient,
+    and trains them once they are no longer frozen.
+
     >>> from relucid.nn import GeometricLinear
     >>> net = nn.Sequential(GeometricLinear(4, 8, activation=nn.ReLU()), nn.Linear(8, 2))
     >>> [(len(group["params"]), group["weight_decay"]) for group in parameter_groups(net, 1e-4)]

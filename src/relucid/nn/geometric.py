@@ -5,21 +5,22 @@ say where its boundary lies, the scale r how strongly it speaks.
 """
 
 import math
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import torch
+import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.nn.utils import parametrize
 
-from relucid.nn.activation import Activation, is_relu, name_of
+from relucid.nn.activation import Activation, CReLU, check_callable, check_homogeneous, is_relu, name_of
+from relucid.nn.kept import Kept, Watched
+from relucid.nn.readonly import read_only
+from relucid.nn.rectify import has_no_zero, rectify, scaled
 from relucid.nn.sphere import direction, latitudes_of
-from relucid.nn.tracing import mapped_first
 
 Standard = nn.Linear | _ConvNd
 Init = Literal["one", "glorot", "glorot_uniform"]
-Module = TypeVar("Module", bound=nn.Module)
 
 
 class _Geometric(nn.Module):
@@ -43,6 +44,7 @@ class _Geometric(nn.Module):
             raise ValueError(f"init must be 'one', 'glorot' or 'glorot_uniform', not {init!r}")
         if not like.weight.is_floating_point():
             raise TypeError(f"a geometric layer is of a real floating-point type, not {like.weight.dtype}")
+        check_callable(activation)
         for name in self.arguments:
             setattr(self, name, getattr(like, name))
         self.init = init
@@ -50,8 +52,9 @@ class _Geometric(nn.Module):
         self.weight_shape = like.weight.shape
         units, inputs = self.weight_shape[0], self.weight_shape[1:].numel()
         kind = {"device": device, "dtype": like.weight.dtype}
-        self.latitudes = nn.Parameter(torch.empty(units, inputs - 1, **kind))
-        self.register_parameter("scale", nn.Parameter(torch.empty(units, **kind)) if scale else None)
+        self._kept = Kept()
+        self.latitudes = Watched(torch.empty(units, inputs - 1, **kind))
+        self.register_parameter("scale", Watched(torch.empty(units, **kind)) if scale else None)
         bias = like.bias is not None
         self.register_parameter("offset", nn.Parameter(torch.empty(units, **kind)) if bias else None)
         # In one dimension a direction is a sign, which no gradient changes.
@@ -84,39 +87,68 @@ class _Geometric(nn.Module):
     @property
     def direction(self) -> Tensor:
         """The unit vectors u, one a unit: (units, n), in float32 or better."""
-        return self._rows(None)
+        wide = torch.promote_types(self.latitudes.dtype, torch.float32)
+        return _built(self.latitudes.to(wide), None, self.sign)
 
     @property
     def weight(self) -> Tensor:
-        """The weight r u of the standard layer that computes r (u.x + lambda)."""
-        return self._shaped(self._rows(self.scale))
-
-    def _rows(self, scale: Tensor | None) -> Tensor:
-        wide = torch.promote_types(self.latitudes.dtype, torch.float32)
-        rows = direction(self.latitudes.to(wide), None if scale is None else scale.to(wide))
-        return rows if self.sign is None else rows * self.sign
-
-    def _shaped(self, rows: Tensor) -> Tensor:
-        return rows.to(self.latitudes.dtype).view(self.weight_shape)
+        """The weight r u of the standard layer that computes r (u.x + lambda); it cannot be set."""
+        weight = _built(self.latitudes, self.scale, self.sign).view(self.weight_shape)
+        return read_only(weight, self._refusal("weight", "latitudes"))
 
     @property
     def bias(self) -> Tensor | None:
-        """The bias r lambda of the standard layer that computes r (u.x + lambda)."""
+        """The bias r lambda of the standard layer that computes r (u.x + lambda); it cannot be set."""
+        bias = self._bias
+        return None if bias is None else read_only(bias, self._refusal("bias", "offset"))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("weight", "bias"):
+            raise AttributeError(self._refusal(name, "latitudes" if name == "weight" else "offset"))
+        super().__setattr__(name, value)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As of any module, except that no weight or bias can be put beside the layer's own: not by pruning."""
+        if name.startswith(("weight", "bias")):
+            raise AttributeError(self._refusal(name, "latitudes" if name.startswith("weight") else "offset"))
+        super().register_parameter(name, param)
+
+    def _refusal(self, name: str, source: str) -> str:
+        kind = type(self).__name__
+        return (
+            f"a {kind} has no {name} that could be set: it is computed from the layer's `{source}` and `scale`; "
+            f"set those, or take over a standard layer by {kind}.from_standard"
+        )
+
+    def _weight(self, scale: nn.Parameter | None) -> Tensor:
+        """The weight to compute with, from the last call if nothing has changed since."""
+        sources = [self.latitudes] if scale is None else [self.latitudes, scale]
+        if self.sign is None and Kept.can_keep(*sources):
+            return self._kept.direction(*sources).view(self.weight_shape)  # type: ignore[arg-type]
+        return _built(self.latitudes, scale, self.sign).view(self.weight_shape)
+
+    @property
+    def _bias(self) -> Tensor | None:
         return self.offset if self.offset is None or self.scale is None else self.scale * self.offset
 
     def forward(self, x: Tensor) -> Tensor:
         """The output r g(u.x + lambda), of the shape that the standard layer and the activation g give."""
         if self.activation is None:
-            return self._affine(x, self.weight, self.bias)
+            return self._affine(x, self._weight(self.scale), self._bias)
         if self.scale is None:
-            return self.activation(self._affine(x, self.weight, self.bias))
-        over_positions = (-1,) + (1,) * self.spatial
-        if is_relu(self.activation):
-            return rectify(self._affine(x, self.weight, self.bias), self.scale.view(over_positions))
-        y = self.activation(self._affine(x, self._shaped(self.direction), self.offset))
-        # CReLU hands on more channels than there are units: the second phases have the scales of the first.
-        scale = torch.cat((self.scale, self.scale))[: y.shape[-1 - self.spatial]]
-        return y * scale.to(y.dtype).view(over_positions)
+            return self._activated(self._affine(x, self._weight(None), self.offset))
+        if is_relu(self.activation) and has_no_zero(self.scale):
+            z = self._affine(x, self._weight(self.scale), self._bias)
+            return rectify(z, self.scale.view(-1, *(1,) * self.spatial))
+        # Eq. 15 as it stands: at r = 0, too, the gradient of r is g(u.x + lambda).
+        return scaled(
+            self._activated(self._affine(x, self._weight(None), self.offset)), self.scale, self.spatial
+        )
+
+    def _activated(self, y: Tensor) -> Tensor:
+        if isinstance(self.activation, CReLU):  # the layer knows where its channels are, batched or not
+            return self.activation.along(y, -1 - self.spatial)
+        return y if self.activation is None else self.activation(y)
 
     def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         raise NotImplementedError
@@ -138,7 +170,7 @@ class _Geometric(nn.Module):
                     f"the {name} of the layer holds NaN or infinity; it has no direction to keep"
                 )
         if activation is not None:
-            _check_homogeneous(activation, layer.weight, cls.spatial)
+            check_homogeneous(activation, layer.weight, cls.spatial)
         arguments = {name: getattr(layer, name) for name in cls.arguments}
         new = cls(**arguments, bias=layer.bias is not None, dtype=layer.weight.dtype, device="meta")
         new.to_empty(device=layer.weight.device)
@@ -155,17 +187,17 @@ class _Geometric(nn.Module):
                     f"{negative} of {len(self.scale)} scales are negative, and r g(s) is not g(r s) then; "
                     "relucid.convert.fuse moves them into the layers that follow"
                 )
-            _check_homogeneous(self.activation, self.scale, self.spatial)
+            check_homogeneous(self.activation, self.scale, self.spatial)
         arguments = {name: getattr(self, name) for name in self.arguments}
         layer: Standard = self.standard(
             **arguments, bias=self.offset is not None, dtype=self.latitudes.dtype, device="meta"
         ).to_empty(device=self.latitudes.device)
         with torch.no_grad():
             # In float64: the layer's own float32 products are off by 1e-6 of the filter's length.
-            rows = direction(self.latitudes.double(), None if self.scale is None else self.scale.double())
-            layer.weight.copy_((rows if self.sign is None else rows * self.sign).view(self.weight_shape))
-            if layer.bias is not None and self.bias is not None:
-                layer.bias.copy_(self.bias)
+            rows = _built(self.latitudes.double(), self.scale, self.sign)
+            layer.weight.copy_(rows.view(self.weight_shape))
+            if layer.bias is not None and self._bias is not None:
+                layer.bias.copy_(self._bias)
         return layer.train(self.training)
 
     @torch.no_grad()
@@ -177,13 +209,34 @@ class _Geometric(nn.Module):
             self.sign.copy_(torch.where(rows < 0, -1.0, 1.0))
         self.latitudes.copy_(latitudes_of(torch.where(norms[:, None] == 0, 1.0, rows)))
         if bias is not None:
+            # The offset is at most limits.max / 64, so that sums of its products with gradients are finite.
             limits = torch.finfo(self.latitudes.dtype)
-            norms = norms.maximum(bias.double().abs() * max(limits.eps**2, 2 / limits.max))
+            norms = norms.maximum(bias.double().abs() * max(limits.eps**2, 64 / limits.max))
         if self.scale is not None:
             self.scale.copy_(norms)
         if self.offset is not None:
             zero = torch.zeros_like(norms)
             self.offset.copy_(zero if bias is None else torch.where(norms == 0, zero, bias / norms))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        return self._own()
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self._own()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._own()
+
+    def _own(self) -> Self:
+        """Watch the parameters again, where torch has put others in their place."""
+        for name in ("latitudes", "scale"):
+            parameter = self._parameters.get(name)
+            if type(parameter) is nn.Parameter:
+                self._parameters[name] = Watched(parameter.detach(), parameter.requires_grad)
+        return self
 
     def extra_repr(self) -> str:
         """The arguments of the standard layer, then ours."""
@@ -191,6 +244,14 @@ class _Geometric(nn.Module):
         if self.activation is not None and not isinstance(self.activation, nn.Module):
             parts.append(f"activation={name_of(self.activation)}")
         return ", ".join(parts)
+
+
+@torch.fx.wrap  # one node of a graph, not a dozen
+def _built(latitudes: Tensor, scale: Tensor | None, sign: Tensor | None) -> Tensor:
+    """The rows r u of a weight, (units, n), in the dtype of the latitudes."""
+    wide = torch.promote_types(latitudes.dtype, torch.float32)
+    rows = direction(latitudes.to(wide), None if scale is None else scale.to(wide))
+    return (rows if sign is None else rows * sign).to(latitudes.dtype)
 
 
 class GeometricLinear(_Geometric):
@@ -349,111 +410,7 @@ class GeometricConv3d(_GeometricConv):
     spatial = 3
 
 
-def rectify(z: Tensor, scale: Tensor) -> Tensor:
-    r"""The output r relu(s), given z = r s: what a scale outside the ReLU does, at the price of a ReLU.
-
-    It is max(z, 0) where r > 0 and min(z, 0) where r < 0, with no gradient where it is 0, as for ReLU.
-
-    Args:
-        z: (..., C, ...).
-        scale: r, broadcast over z.
-
-    >>> rectify(torch.tensor([-2.0, 2.0, -2.0, 2.0]), torch.tensor([1.0, 1.0, -1.0, -1.0]))
-    tensor([ 0.,  2., -2.,  0.])
-    """
-    if torch.compiler.is_compiling():
-        sign = torch.where(scale < 0, -1.0, 1.0).to(z.dtype)
-        return sign * torch.relu(sign * z)
-    y: Tensor = _Rectify.apply(z, scale.detach())
-    return y
-
-
-class _Rectify(torch.autograd.Function):
-    @staticmethod
-    def forward(z: Tensor, scale: Tensor) -> Tensor:
-        zero = torch.zeros_like(scale, dtype=z.dtype)
-        # In two steps that are each as fast as ReLU: a clamp between two tensors is not vectorised.
-        above = torch.maximum(z, torch.where(scale < 0, -torch.inf, zero))
-        return above.clamp_max_(torch.where(scale < 0, zero, torch.inf))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
-        return torch.ops.aten.hardshrink_backward(grad, y, 0.0), None  # grad where y is not 0, in one pass
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
-        (y,) = ctx.saved_tensors
-        change: Tensor = torch.ops.aten.hardshrink_backward(tangent, y, 0.0)
-        return change
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
-        # Not generate_vmap_rule, which builds the rule anew at every call.
-        z, scale = mapped_first(info, in_dims, inputs)
-        return _Rectify.apply(z, scale.unflatten(0, (-1, *[1] * (z.dim() - scale.dim())))), 0
-
-
-def geometric(module: Module, name: str = "weight") -> Module:
-    """The same module, with ``module.name`` described by latitudes and a scale instead of by its entries.
-
-    A torch parametrization, in place and for any layer: each row of the weight (``weight[i]``, flattened) is
-    scale times a unit vector. The weight keeps its value; the bias stays as it is. Undo it with
-    ``torch.nn.utils.parametrize.remove_parametrizations``.
-
-    >>> layer = geometric(nn.Linear(3, 5))
-    >>> {name: tuple(p.shape) for name, p in layer.named_parameters()}
-    {'bias': (5,), 'parametrizations.weight.original0': (5, 2), 'parametrizations.weight.original1': (5,)}
-    """
-    weight = getattr(module, name, None)
-    if not isinstance(weight, Tensor) or weight.dim() < 1 or not weight.is_floating_point():
-        raise ValueError(f"{type(module).__name__} has no floating-point tensor {name!r} to parameterize")
-    if not weight.isfinite().all():
-        raise ValueError(f"{name!r} holds NaN or infinity; it has no direction to keep")
-    parametrize.register_parametrization(module, name, GeometricParametrization(weight.shape))
-    return module
-
-
-class GeometricParametrization(nn.Module):
-    """Latitudes (units, n - 1) and scales (units,) of a weight of the given shape, for ``geometric``."""
-
-    weight_decay: ClassVar[bool] = False
-
-    def __init__(self, shape: torch.Size) -> None:
-        super().__init__()
-        self.shape = shape
-
-    def forward(self, latitudes: Tensor, scale: Tensor) -> Tensor:
-        """The weight: each row is its scale times its direction."""
-        wide = torch.promote_types(latitudes.dtype, torch.float32)
-        return direction(latitudes.to(wide), scale.to(wide)).to(scale.dtype).view(self.shape)
-
-    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The latitudes and scales of a weight."""
-        rows = weight.reshape(weight.shape[0], -1).double()
-        # In one dimension nothing but the scale is left, and it takes the sign.
-        scale = rows.norm(dim=1) if rows.shape[1] > 1 else rows[:, 0]
-        return latitudes_of(rows).to(weight.dtype), scale.to(weight.dtype)
-
-
 def _check_positive(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} must be at least 1, not {size}")
-
-
-def _check_homogeneous(activation: Activation, like: Tensor, spatial: int) -> None:
-    """Refuse an activation for which g(2s) is not 2 g(s): the scale could not leave it."""
-    probe = torch.linspace(-3, 3, like.shape[0], dtype=torch.float64).to(like)
-    probe = torch.stack((probe, -probe)).view(2, -1, *(1,) * spatial)
-    with torch.no_grad():
-        if not torch.allclose(activation(2 * probe), 2 * activation(probe)):
-            raise ValueError(
-                f"{name_of(activation)} is not positively homogeneous, so the scale cannot stand outside it; "
-                "use ReLU, leaky ReLU, AVR or CReLU, or keep the activation outside the layer"
-            )

@@ -1,11 +1,17 @@
 """Mean-only normalization: IMN, on the input of a layer (gmp), and MBN, on its pre-activation."""
 
 import copy
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.fx
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
+
+from relucid.nn.tracing import is_traced
 
 
 class MeanNorm(nn.Module):
@@ -16,13 +22,18 @@ class MeanNorm(nn.Module):
     activation. In evaluation the running mean takes the place of the batch's. Under distributed training the
     mean is that of all processes' batches together.
 
+    ``torch.optim.swa_utils.update_bn`` knows batch norms only; :func:`update_norms` does the same for both.
+
     Args:
         num_features: C.
         bias: whether to add a learned shift.
         momentum: weight of the newest batch in the running mean; None for the mean of all batches alike.
+        dim: where the channels are; -1 for sequences (N, T, C).
+        device: as in ``nn.BatchNorm2d``.
+        dtype: as in ``nn.BatchNorm2d``.
 
     Shape:
-        (N, C), (N, C, L), (N, C, H, W) or (N, C, D, H, W), and the same out.
+        (N, C), (N, C, L), (N, C, H, W) or (N, C, D, H, W), and the same out; with ``dim=-1`` (N, ..., C).
 
     >>> MeanNorm(1)(torch.tensor([[1.0], [3.0]]))
     tensor([[-1.],
@@ -35,39 +46,58 @@ class MeanNorm(nn.Module):
     running_mean: Tensor
     num_batches_tracked: Tensor
 
-    def __init__(self, num_features: int, *, bias: bool = False, momentum: float | None = 0.1) -> None:
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        bias: bool = False,
+        momentum: float | None = 0.1,
+        dim: int = 1,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         if num_features < 1:
             raise ValueError(f"num_features must be at least 1, not {num_features}")
-        self.num_features = num_features
-        self.momentum = momentum
-        self.register_parameter("bias", nn.Parameter(torch.zeros(num_features)) if bias else None)
-        self.register_buffer("running_mean", torch.zeros(num_features))
-        self.register_buffer("num_batches_tracked", torch.tensor(0))
+        if dim not in (1, -1):
+            raise ValueError(f"dim is 1, for (N, C, ...), or -1, for (N, ..., C), not {dim}")
+        self.num_features, self.momentum, self.dim = num_features, momentum, dim
+        kind = {"device": device, "dtype": dtype}
+        self.register_parameter("bias", nn.Parameter(torch.empty(num_features, **kind)) if bias else None)
+        self.register_buffer("running_mean", torch.empty(num_features, **kind))
+        self.register_buffer("num_batches_tracked", torch.empty((), dtype=torch.long, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """No batch seen, no shift."""
+        self.reset_running_stats()
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def reset_running_stats(self) -> None:
+        """No batch seen."""
+        self.running_mean.zero_()
+        self.num_batches_tracked.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
         """The centred x, of its shape."""
-        if not 2 <= x.dim() <= 5 or x.shape[1] != self.num_features:
-            raise ValueError(
-                f"MeanNorm({self.num_features}) takes (N, {self.num_features}) and up to three more dimensions, "
-                f"not {tuple(x.shape)}"
-            )
+        if not is_traced(x):
+            self._check(x)
         shift = self._batch_mean(x) if self.training else self.running_mean
         if self.bias is not None:
             shift = shift - self.bias
-        return x - shift.to(x.dtype).view(-1, *(1,) * (x.dim() - 2))
+        return _minus(x, shift, self.dim)
+
+    def _check(self, x: Tensor) -> None:
+        C = self.num_features
+        if not 2 <= x.dim() <= 5 or x.shape[self.dim] != C:
+            wanted = f"(N, {C}) and up to three more dimensions" if self.dim == 1 else f"(N, ..., {C})"
+            raise ValueError(f"MeanNorm({C}) takes {wanted}, not {tuple(x.shape)}")
+        if self.training and x.numel() == 0:
+            raise ValueError(f"MeanNorm cannot take the mean of an empty batch, {tuple(x.shape)}")
 
     def _batch_mean(self, x: Tensor) -> Tensor:
-        if x.numel() == 0:
-            raise ValueError(f"MeanNorm cannot take the mean of an empty batch, {tuple(x.shape)}")
-        over = [d for d in range(x.dim()) if d != 1]
-        wide = torch.promote_types(x.dtype, torch.float32)
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            count = x.new_tensor([x.numel() / x.shape[1]], dtype=wide)
-            total: Tensor = _SumOverProcesses.apply(torch.cat((x.sum(over, dtype=wide), count)))
-            mean = total[:-1] / total[-1]
-        else:
-            mean = x.mean(over, dtype=wide)
+        mean = _mean_of_batch(x, self.dim)
         with torch.no_grad():
             self.num_batches_tracked.add_(1)
             share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
@@ -76,7 +106,57 @@ class MeanNorm(nn.Module):
 
     def extra_repr(self) -> str:
         """The arguments."""
-        return f"{self.num_features}, bias={self.bias is not None}, momentum={self.momentum}"
+        dim = "" if self.dim == 1 else f", dim={self.dim}"
+        return f"{self.num_features}, bias={self.bias is not None}, momentum={self.momentum}{dim}"
+
+
+@torch.fx.wrap  # a graph has no number of dimensions yet
+def _minus(x: Tensor, shift: Tensor, dim: int) -> Tensor:
+    positions = x.dim() - 2 if dim == 1 else 0
+    return x - shift.to(x.dtype).view(-1, *(1,) * positions)
+
+
+@torch.fx.wrap
+def _mean_of_batch(x: Tensor, dim: int) -> Tensor:
+    """The mean of each channel, (C,), in float32 or better; of all processes' batches together."""
+    over = [d for d in range(x.dim()) if d != dim % x.dim()]
+    wide = torch.promote_types(x.dtype, torch.float32)
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return x.mean(over, dtype=wide)
+    count = x.new_tensor([x.numel() / x.shape[dim]], dtype=wide)
+    total: Tensor = _SumOverProcesses.apply(torch.cat((x.sum(over, dtype=wide), count)))
+    return total[:-1] / total[-1]
+
+
+@torch.no_grad()
+def update_norms(batches: Iterable[Any], model: nn.Module, device: Any = None) -> None:
+    """Set the running statistics of all norms anew from ``batches``: ``swa_utils.update_bn`` that knows MeanNorm.
+
+    Args:
+        batches: inputs, or tuples that begin with them.
+        model: put into training mode for one pass, and back.
+        device: where the inputs go first, if anywhere.
+
+    >>> norm = MeanNorm(1)
+    >>> update_norms([torch.tensor([[1.0]]), torch.tensor([[4.0]])], norm)
+    >>> norm.running_mean
+    tensor([2.5000])
+    """
+    norms = [module for module in model.modules() if isinstance(module, MeanNorm | _BatchNorm)]
+    momenta, training = [norm.momentum for norm in norms], [module.training for module in model.modules()]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None
+    model.train()
+    try:
+        for batch in batches:
+            x = batch[0] if isinstance(batch, list | tuple) else batch
+            model(x if device is None else x.to(device))
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        for module, before in zip(model.modules(), training, strict=True):
+            module.training = before
 
 
 class _SumOverProcesses(torch.autograd.Function):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from relucid.nn.rules import momentum
+from relucid.nn.tracing import is_traced
 
 
 class PairwiseConv2d(nn.Module):
@@ -27,11 +28,15 @@ class PairwiseConv2d(nn.Module):
     Args:
         conv: an ``nn.Conv2d``, or a layer like it, of one group and padded by zeros.
         channels: the number of channels of each input.
+        device: of ``alpha``; that of ``conv`` by default.
+        dtype: of ``alpha``; that of ``conv`` by default.
     """
 
     weight_decay = False
 
-    def __init__(self, conv: Any, channels: Sequence[int]) -> None:
+    def __init__(
+        self, conv: Any, channels: Sequence[int], device: Any = None, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
         phases, rest = divmod(conv.in_channels, sum(channels))
         if rest or phases == 0:
@@ -39,12 +44,21 @@ class PairwiseConv2d(nn.Module):
                 f"inputs of {list(channels)} channels do not make up the {conv.in_channels} of conv"
             )
         self.conv = conv
-        self.alpha = nn.Parameter(torch.ones(len(channels)))
-        of_input = [j for j, count in enumerate(channels) for _ in range(count)]
-        self.register_buffer("_of_input", torch.tensor(of_input * phases), persistent=False)
+        self._inputs = [j for j, count in enumerate(channels) for _ in range(count)] * phases
+        like = next(conv.parameters())
+        kind = {"device": device or like.device, "dtype": dtype or like.dtype}
+        self.alpha = nn.Parameter(torch.empty(len(channels), **kind))
+        index = torch.empty(len(self._inputs), dtype=torch.long, device=kind["device"])
+        self.register_buffer("_of_input", index, persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """``alpha`` is 1; ``conv`` stays as it is."""
+        nn.init.ones_(self.alpha)
+        self.get_buffer("_of_input").copy_(torch.tensor(self._inputs, device="cpu"))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, sum(channels), H, W) -> (N, out_channels, H', W')."""
+        """(N, sum(channels), H, W) -> (N, out_channels, H', W'), or both without N."""
         conv: Any = self.conv
         weight = conv.weight * self.alpha[self.get_buffer("_of_input")].view(1, -1, 1, 1)
         return F.conv2d(x, weight, conv.bias, conv.stride, conv.padding, conv.dilation)
@@ -57,14 +71,16 @@ class Pairwise(nn.ModuleList):
     ``beta=0.1`` and transforms with a :class:`PairwiseConv2d` behind batch norm and ReLU. As the input z_0 has
     another number of channels, it takes part in T only, and h, of Eq. 5, counts from z_1.
 
+    The channels are in ``dim``; with -3 images need not come in batches.
+
     >>> block = Pairwise([nn.Conv2d(16, 12, 1), nn.Conv2d(28, 12, 1)], beta=0.1)
     >>> block(torch.zeros(2, 16, 8, 8)).shape
     torch.Size([2, 40, 8, 8])
     """
 
-    def __init__(self, transforms: Iterable[nn.Module], beta: float = 0.0) -> None:
+    def __init__(self, transforms: Iterable[nn.Module], beta: float = 0.0, *, dim: int = 1) -> None:
         super().__init__(transforms)
-        self.beta = beta
+        self.beta, self.dim = beta, dim
         self._momentum: list[float] = momentum(len(self)).tolist()
 
     def extra_repr(self) -> str:
@@ -73,20 +89,21 @@ class Pairwise(nn.ModuleList):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, ...) -> (N, C + channels of all layers, ...)."""
-        layers, running = [x], torch.zeros(())
+        layers: list[Tensor] = [x]
+        running: Any = 0.0
         for k, transform in enumerate(self):
-            z = transform(torch.cat(layers, dim=1))
+            z = transform(torch.cat(layers, dim=self.dim))
             if self.beta != 0 and k > 0:
                 _check_channels(z, layers[-1])
                 # As in Nesterov2 the sum runs along: z_k - sum_j h_{k+1,j} z_j = -running.
                 running = self._momentum[k - 1] * (running + layers[-1])
                 z = z - self.beta * running
             layers.append(z)
-        return torch.cat(layers, dim=1)
+        return torch.cat(layers, dim=self.dim)
 
 
 def _check_channels(z: Tensor, before: Tensor) -> None:
-    if isinstance(z, Tensor) and z.shape != before.shape:
+    if not is_traced(z) and z.shape != before.shape:
         raise ValueError(
             f"with beta other than 0 layers are added: give all the same shape, not {tuple(before.shape)} "
             f"and {tuple(z.shape)}"

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
+from relucid.nn.activation import check_callable
 from relucid.nn.reversible import reversible_heavy_ball, to_state, transformed
 from relucid.nn.rules import HeavyBall, Rule, per_layer, rule_of
+from relucid.nn.tracing import is_traced
 
 
 class Propagation(nn.Module):
@@ -20,6 +22,8 @@ class Propagation(nn.Module):
     >>> stage = Propagation([nn.Linear(4, 4)], HeavyBall(beta1=1.0, beta2=-0.9, learnable=True))
     >>> list(stage.state_dict())
     ['beta1', 'beta2', '0.weight', '0.bias']
+
+    ``len(stage)`` is K, ``stage[0]`` is T_1.
 
     Args:
         transforms: modules; for a rule with two paths (ADMM) pairs of them, (T', T).
@@ -35,6 +39,8 @@ class Propagation(nn.Module):
             default if reversible, is rounded to multiples of 2^-36, so that sums are exact.
         store_every: a reversible stage stores its state every so many layers. If beta2 is not -1, rounding
             errors in recovered states grow by 1 / \|beta2\| a layer.
+        device: of the coefficients that the rule learns.
+        dtype: of these coefficients.
     """
 
     weight_decay = False  # of its own parameters, the coefficients
@@ -50,13 +56,18 @@ class Propagation(nn.Module):
         reversible: bool = False,
         state_dtype: torch.dtype | None = None,
         store_every: int | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_callable(after)
         self.rule, self.after, self.start = rule_of(rule), after, start
         self.reversible, self.store_every = reversible, store_every
         self.state_dtype = torch.float64 if reversible and state_dtype is None else state_dtype
         layers = [_layer(transform, self.rule.paths) for transform in transforms]
         self.depth, self.has_first = len(layers), first is not None
+        if not layers and first is None:
+            raise ValueError("a stage needs at least one transform, or a block as `first`")
         for k, module in enumerate(layers if first is None else [first, *layers]):
             self.add_module(str(k), module)
         coefficients = self.rule.coefficients(self.depth)
@@ -65,9 +76,18 @@ class Propagation(nn.Module):
         for name, value in coefficients.items():
             each = per_layer(name, value, self.depth)
             if self.rule.learnable:
-                self.register_parameter(name, nn.Parameter(value.to(torch.get_default_dtype())))
+                kind = {"dtype": dtype or torch.get_default_dtype(), "device": device}
+                self.register_parameter(name, nn.Parameter(torch.empty(value.shape, **kind)))
             else:
                 self._constants[name] = each.tolist()
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """The coefficients that are learned start again at the rule's own; the transforms stay as they are."""
+        for name, value in self.rule.coefficients(self.depth).items():
+            if name in self._parameters:
+                self.get_parameter(name).copy_(value)
 
     def _check(self, coefficients: dict[str, Tensor]) -> None:
         if self.start not in ("same", "zero"):
@@ -95,6 +115,19 @@ class Propagation(nn.Module):
         """T_1, ..., T_K; for a rule with two paths an ``nn.ModuleList`` (T', T) each."""
         return [self.get_submodule(str(k + self.has_first)) for k in range(self.depth)]
 
+    def __len__(self) -> int:
+        return self.depth
+
+    @overload
+    def __getitem__(self, k: int) -> nn.Module: ...
+
+    @overload
+    def __getitem__(self, k: slice) -> list[nn.Module]: ...
+
+    def __getitem__(self, k: int | slice) -> nn.Module | list[nn.Module]:
+        """T_{k+1}, or several of them."""
+        return self.transforms[k]
+
     def extra_repr(self) -> str:
         """What its children do not show."""
         return f"rule={self.rule}, start={self.start!r}, reversible={self.reversible}"
@@ -106,7 +139,8 @@ class Propagation(nn.Module):
         state = to_state(x, self.state_dtype)
         previous = state if self.start == "same" else state.new_zeros(1).expand_as(state)
         # Without gradients nothing is kept anyway, and the ordinary loop can be compiled and exported.
-        run = self._run_reversible if self.reversible and torch.is_grad_enabled() else self._run
+        trained = torch.is_grad_enabled() and not is_traced(x)
+        run = self._run_reversible if self.reversible and trained else self._run
         last = run(state, previous, x.dtype)
         return last if self.state_dtype is None else last.to(x.dtype)
 
@@ -136,8 +170,8 @@ class Propagation(nn.Module):
 
     def _coefficients(self) -> dict[str, Any]:
         """By name, those of all layers."""
-        learned = [name for name, _ in self.named_parameters(recurse=False)]
-        return self._constants | {name: per_layer(name, getattr(self, name), self.depth) for name in learned}
+        learned = dict(self.named_parameters(recurse=False))
+        return self._constants | {n: p.expand(self.depth) if p.dim() == 0 else p for n, p in learned.items()}
 
 
 class _Pair(nn.ModuleList):

@@ -7,17 +7,19 @@ The recursion of structure Eq. 16 is undone by the same sum,
 so backpropagation needs the last two states only and recomputes T on its way. Recovered in float32 the states
 drift, ReLUs flip, and gradients are off by 1% after 200 layers. Here the state is float64 while T keeps the
 model's precision, and what T returns is rounded to a multiple of 2^-36. While the state stays below 2^17, all
-sums with beta1 = 1 and beta2 = -1 are then exact, at any depth.
+sums with beta1 = 1 and beta2 = -1 are then exact, at any depth. In all other cases the first states, which are
+kept, tell how far the recovered ones are off.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.func import functional_call
+
+from relucid.nn.tracing import is_traced
 
 # From 2^16 to 2^17 float64 numbers are 2^-36 apart, so adding and subtracting this one rounds all within
 # +-2^15 to a multiple of 2^-36. Unlike torch.round, whose gradient is 0, that has the gradient wanted: 1.
@@ -48,15 +50,28 @@ def transformed(
     >>> transformed(torch.nn.ReLU(), torch.tensor([-1.0, 2.0]).double(), torch.float32, torch.float64)
     tensor([0., 2.], dtype=torch.float64)
     """
-    # A copy even where the dtypes agree: a transform may begin in place, and the state must stay as it is.
-    y = transform(x if state_dtype is None else x.to(dtype, copy=True))
-    # torch.fx traces with a Proxy, which has no shape to compare.
-    if isinstance(y, Tensor) and y.shape != x.shape:
+    return to_state(transformed_in(None if state_dtype is None else dtype, transform, x), state_dtype)
+
+
+def transformed_in(
+    dtype: torch.dtype | None, transform: Callable[[Tensor], Tensor], x: Tensor, *, owned: bool = True
+) -> Tensor:
+    """``transform(x)``, of the shape of x and computed in ``dtype``, if any.
+
+    Of an ``owned`` x a copy is taken even where the dtypes agree: a transform may begin in place.
+    """
+    y = transform(x.to(dtype, copy=True) if dtype is not None and owned else x)
+    if not is_traced(y) and y.shape != x.shape:
         raise ValueError(
             f"a transform turns shape {tuple(x.shape)} into {tuple(y.shape)}; in a stage it must keep the "
             "shape: give a block that changes it as `first`"
         )
-    return to_state(y, state_dtype)
+    return y
+
+
+def _as_state_like(x: Tensor, y: Tensor) -> Tensor:
+    """``y`` as a state, in the memory layout of ``x``: a transform may compute another result in another layout."""
+    return torch.empty_like(x).copy_(y).add_(_ROUNDER).sub_(_ROUNDER)
 
 
 def reversible_heavy_ball(
@@ -71,29 +86,43 @@ def reversible_heavy_ball(
 
     ``previous`` and ``x`` are x_{-1} and x_0 as :func:`to_state` gives them, ``beta1`` and ``beta2`` have
     shape (K,); the transforms compute in ``dtype``. Backward compares the first two states with what it
-    recovers of them, and raises a RuntimeError if they differ.
+    recovers of them, and raises a RuntimeError if they differ; where the last state exceeds 2^17 as well, the
+    network diverges, and its gradients are NaN.
     """
-    parameters: dict[Tensor, int] = {}  # each once, transforms may share them
-    for transform in transforms:
-        for parameter in transform.parameters():
-            if parameter.requires_grad:
-                parameters.setdefault(parameter, len(parameters))
-    names = [{n: parameters[p] for n, p in T.named_parameters() if p in parameters} for T in transforms]
+    places = [_places(transform) for transform in transforms]
+    parameters = list({id(place.tensor): place.tensor for layer in places for place in layer}.values())
     # Not a decorator: torch.compiler.disable imports the compiler, which takes longer than all of torch.
     apply: Callable[..., tuple[Tensor, Tensor]] = _Reversible.apply
     if torch.compiler.is_compiling():
         apply = torch.compiler.disable(apply)
-    return apply(transforms, names, dtype, previous, x, beta1, beta2, *parameters)
+    return apply(transforms, places, dtype, previous, x, beta1, beta2, *parameters)
+
+
+class _Place(NamedTuple):
+    """Where a module looks its parameter up, and what it finds there."""
+
+    holder: dict[str, Any]
+    name: str
+    tensor: Tensor
+
+
+def _places(transform: nn.Module) -> list[_Place]:
+    return [
+        _Place(module._parameters, name, parameter)
+        for module in transform.modules()
+        for name, parameter in module._parameters.items()
+        if parameter is not None and parameter.requires_grad
+    ]
 
 
 class _Reversible(torch.autograd.Function):
-    """Parameters are inputs, so that autograd and DDP see them; ``names[k]`` says which of them T_k has."""
+    """Parameters are inputs, so that autograd and DDP see them; ``places[k]`` says where T_k looks for its own."""
 
     @staticmethod
     def forward(
         ctx: Any,
         transforms: Sequence[nn.Module],
-        names: Sequence[dict[str, int]],
+        places: Sequence[list[_Place]],
         dtype: torch.dtype,
         previous: Tensor,
         x: Tensor,
@@ -102,68 +131,112 @@ class _Reversible(torch.autograd.Function):
         *parameters: Tensor,
     ) -> tuple[Tensor, Tensor]:
         first = previous, x
-        ctx.transforms, ctx.names, ctx.dtype = transforms, names, dtype
+        index = {id(parameter): i for i, parameter in enumerate(parameters)}
+        ctx.transforms, ctx.dtype = transforms, dtype
+        ctx.places = [[(p.holder, p.name, index[id(p.tensor)]) for p in layer] for layer in places]
         ctx.autocast, ctx.random = _autocast_now(x.device.type), []
-        for transform, b1, b2 in zip(transforms, beta1.tolist(), beta2.tolist(), strict=True):
-            random = _random_state(x.device)
-            with ctx.autocast:
-                y = transformed(transform, x, dtype, x.dtype)
-            ctx.random.append(None if all(map(torch.equal, random, _random_state(x.device))) else random)
-            previous, x = x, y.add_(x, alpha=b1).add_(previous, alpha=b2)
+        random = _random_state(x.device)
+        with ctx.autocast:
+            for transform, b1, b2 in zip(transforms, beta1.tolist(), beta2.tolist(), strict=True):
+                y = _as_state_like(x, transformed_in(dtype, transform, x))
+                before, random = random, _random_state(x.device)
+                ctx.random.append(None if all(map(torch.equal, before, random)) else before)
+                previous, x = x, y.add_(x, alpha=b1).add_(previous, alpha=b2)
         ctx.save_for_backward(*first, previous, x, beta1, beta2, *parameters)
         return previous, x
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_previous: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
-        *first, previous, x, beta1, beta2 = ctx.saved_tensors[:6]
-        parameters, coefficients = (
-            ctx.saved_tensors[6:],
-            list(zip(beta1.tolist(), beta2.tolist(), strict=True)),
-        )
+        first_previous, first, previous, x, beta1, beta2, *parameters = ctx.saved_tensors  # unpacked once
+        coefficients = list(zip(beta1.tolist(), beta2.tolist(), strict=True))
         grad_beta1, grad_beta2 = torch.zeros_like(beta1), torch.zeros_like(beta2)
         grad_parameters: list[Tensor | None] = [None] * len(parameters)
-        with torch.random.fork_rng([] if x.device.type == "cpu" else [x.device], device_type=x.device.type):
+        last = x
+        with ctx.autocast, _random_state_kept(ctx, x.device):
             for k in reversed(range(len(coefficients))):
                 b1, b2 = coefficients[k]
-                weights = {name: parameters[i] for name, i in ctx.names[k].items()}
-                y, grad_x, *grad_weights = _pull_back(ctx, k, weights, previous, grad)
-                before = y.add_(previous, alpha=b1).sub_(x).div_(-b2)
+                y, grad_x, grad_weights = _pull_back(ctx, k, parameters, previous, grad)
+                before = y.add_(previous, alpha=b1).sub_(x).mul_(-1 / b2)
                 if any(ctx.needs_input_grad[5:7]):
                     grad_beta1[k], grad_beta2[k] = (grad * previous).sum(), (grad * before).sum()
-                for i, g in zip(ctx.names[k].values(), grad_weights, strict=True):
-                    grad_parameters[i] = g if grad_parameters[i] is None else grad_parameters[i] + g
+                for i, g in grad_weights.items():
+                    known = grad_parameters[i]
+                    grad_parameters[i] = g if known is None or g is None else known + g
                 grad_previous, grad = b2 * grad, torch.add(grad_previous, grad, alpha=b1).add_(grad_x)
                 previous, x = before, previous
-        _check_recovered((previous, x), first, exact=bool(((beta1 == beta1.round()) & (beta2 == -1)).all()))
-        return None, None, None, grad_previous, grad, grad_beta1, grad_beta2, *grad_parameters
+        exact = bool(((beta1 == beta1.round()) & (beta2 == -1)).all())
+        found = [grad_previous, grad, grad_beta1, grad_beta2, *grad_parameters]
+        if not _is_recovered((previous, x), (first_previous, first), last, exact=exact):
+            found = [None if g is None else torch.full_like(g, torch.nan) for g in found]
+        return None, None, None, *found
 
 
-def _pull_back(ctx: Any, k: int, weights: dict[str, Tensor], x: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
-    """T_k(x), computed once more, with the gradients of <grad, T_k(x)> in x and in the weights."""
-    # Detached: a parameter's own hooks run once, when autograd receives what backward returns.
-    inputs = [tensor.detach().requires_grad_() for tensor in (x, *weights.values())]
-    # Clones: running statistics are those of one forward pass.
-    buffers = {name: buffer.clone() for name, buffer in ctx.transforms[k].named_buffers()}
-    tensors = buffers | dict(zip(weights, inputs[1:], strict=True))
+def _pull_back(
+    ctx: Any, k: int, parameters: Sequence[Tensor], x: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor, dict[int, Tensor | None]]:
+    """T_k(x), computed once more, with the gradients of <grad, T_k(x)> in x and in the parameters, by index."""
     if ctx.random[k] is not None:
         _set_random_state(x.device, ctx.random[k])
-    with torch.enable_grad(), ctx.autocast:
-        transform = partial(functional_call, ctx.transforms[k], tensors)
-        y = transformed(transform, inputs[0], ctx.dtype, x.dtype)
-    return y.detach(), *torch.autograd.grad(y, inputs, grad, materialize_grads=True)
+    indices = list(dict.fromkeys(i for *_, i in ctx.places[k]))
+    weights = {i: _without_hooks(parameters[i]) for i in indices}
+    with (
+        torch.enable_grad(),
+        _put(ctx.transforms[k], [(h, name, weights[i]) for h, name, i in ctx.places[k]]),
+    ):
+        inputs = x.detach().to(ctx.dtype, copy=True).requires_grad_()
+        y = transformed_in(ctx.dtype, ctx.transforms[k], inputs, owned=False)
+    if not y.requires_grad:
+        return _as_state_like(x, y), torch.zeros_like(x), {}
+    found = torch.autograd.grad(y, (inputs, *weights.values()), grad.to(y.dtype), allow_unused=True)
+    grad_x = torch.zeros_like(x) if found[0] is None else found[0]
+    return _as_state_like(x, y.detach()), grad_x, dict(zip(indices, found[1:], strict=True))
 
 
-def _check_recovered(recovered: Sequence[Tensor], first: Sequence[Tensor], *, exact: bool) -> None:
+def _without_hooks(parameter: Tensor) -> Tensor:
+    """A parameter's own hooks run once, when autograd receives what backward returns."""
+    return parameter.detach().requires_grad_() if parameter._backward_hooks else parameter
+
+
+@contextmanager
+def _put(transform: nn.Module, places: Sequence[tuple[dict[str, Any], str, Tensor]]) -> Iterator[None]:
+    """Let a transform find these parameters, and copies of its buffers: running statistics are those of one pass."""
+    buffers = [(m._buffers, name, b) for m in transform.modules() for name, b in m._buffers.items()]
+    copies = [(holder, name, None if b is None else b.clone()) for holder, name, b in buffers]
+    other = [place for place in places if place[0].get(place[1]) is not place[2]]
+    found = [(holder, name, holder[name]) for holder, name, _ in other] + buffers
+    try:
+        for holder, name, tensor in [*other, *copies]:
+            holder[name] = tensor
+        yield
+    finally:
+        for holder, name, tensor in found:
+            holder[name] = tensor
+
+
+def _is_recovered(recovered: Sequence[Tensor], first: Sequence[Tensor], last: Tensor, *, exact: bool) -> bool:
+    """Whether backward came back to where forward began; False if the stage diverges, an error if not even that."""
     size, drift = first[1].norm(), max((a - b).norm() for a, b in zip(recovered, first, strict=True))
-    if drift <= (0 if exact else _MAX_DRIFT * size):  # False if it is not a number
-        return
+    if drift <= _MAX_DRIFT * size:  # False if it is not a number
+        return True
+    if not last.abs().max() < 2.0**17:  # so that a loop sees what it sees of any network that diverges
+        return False
     reason = (
-        "a transform does not repeat its own result, or the state exceeds 2^17: use reversible=False"
+        "a transform does not repeat its own result: use reversible=False"
         if exact
         else "rounding errors grow where beta2 is not -1: store the state more often (store_every)"
     )
     raise RuntimeError(f"a reversible stage missed its input, of norm {size:.1e}, by {drift:.1e}: {reason}")
+
+
+@contextmanager
+def _random_state_kept(ctx: Any, device: torch.device) -> Iterator[None]:
+    """Leave the random state as it is, where a transform draws numbers."""
+    if all(state is None for state in ctx.random):
+        yield
+    else:
+        with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+            yield
 
 
 def _autocast_now(device_type: str) -> torch.autocast:

@@ -1,14 +1,17 @@
 """One screen about everything: the findings that matter, and every claim's effect beside the published one."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
 
 from relucid.report.figure import PALETTE, Figure, literal
 from relucid.report.page import Cell, Grid, Mood, render
 from relucid.studies.compare import HOLDS, REVERSED
-from relucid.studies.expect import Judged
+from relucid.studies.expect import Judged, Place
 from relucid.studies.ledger import Entry
 
 WORDS: dict[str, Mood] = {"reproduced": "good", "reproduced in part": "good", "contradicted": "bad"}
+WIDEST = 60  # per cent; what is larger is cut off
 NOT_TOLD = "not told"
 COLOURS: dict[str, str] = {HOLDS: PALETTE[2], REVERSED: PALETTE[1], NOT_TOLD: PALETTE[4]}
 
@@ -25,68 +28,92 @@ def overview_page(entries: Sequence[Entry], findings: Sequence[str], papers: Map
     )
 
 
-def headline(entry: Entry) -> Judged | None:
-    """The comparison that stands for a claim: the first with a published effect, or else the first."""
-    told = [each for each in entry.judged if each.relative is not None]
-    return next((each for each in told if each.published is not None), told[0] if told else None)
+@dataclass(frozen=True)
+class Line:
+    """The comparison that stands for a claim, in per cent of B's level: effect, its interval, the published effect."""
+
+    entry: Entry
+    judged: Judged
+    effect: float
+    low: float
+    high: float
+    published: float | None
+
+
+def headline(entry: Entry) -> Line | None:
+    """The line of a claim: its first comparison of cells with a published effect, or else the first one."""
+    lines = [line for judged in entry.judged if (line := _line(entry, judged))]
+    return next((line for line in lines if line.published is not None), lines[0] if lines else None)
+
+
+def _line(entry: Entry, judged: Judged) -> Line | None:
+    found, b = judged.found, judged.expected.b
+    if found is None or entry.table is None or not isinstance(b, Place):
+        return None
+    cell = entry.table.cells[b.row, b.column]
+    if cell.mean is None or cell.mean <= 0:
+        return None
+    here, there = 100 / cell.mean, cell.published[0]
+    published = 100 * judged.published / there if judged.published is not None and there else None
+    return Line(entry, judged, here * found.effect, here * found.low, here * found.high, published)
 
 
 def forest(entries: Sequence[Entry]) -> Figure:
     """A line per claim: the effect, in per cent of the baseline's level, with its interval, and the published one."""
     import plotly.graph_objects as go
 
-    lines = [(entry, each) for entry in entries if (each := headline(entry))]
-    labels = [literal(f"{entry.paper} {entry.claim.where}") for entry, _ in lines]
-    plot = go.Figure(layout={"height": 120 + 24 * len(lines), "xaxis_title": "difference, % of the baseline"})
+    lines = {_label(line.entry): line for entry in entries if (line := headline(entry))}
+    plot = go.Figure(layout={"height": 120 + 36 * len(lines), "xaxis_title": "difference, % of the baseline"})
     for name, colour in COLOURS.items():
-        mine = [
-            (label, each.relative)
-            for label, (_, each) in zip(labels, lines, strict=True)
-            if each.relative and (each.outcome if each.outcome in COLOURS else NOT_TOLD) == name
-        ]
+        mine = {label: line for label, line in lines.items() if _told(line.judged) == name}
         plot.add_scatter(
-            x=[100 * effect for _, (effect, _, _) in mine],
-            y=[label for label, _ in mine],
+            x=[line.effect for line in mine.values()],
+            y=list(mine),
             error_x={
                 "type": "data",
                 "symmetric": False,
-                "array": [100 * (high - effect) for _, (effect, _, high) in mine],
-                "arrayminus": [100 * (effect - low) for _, (effect, low, _) in mine],
+                "array": [line.high - line.effect for line in mine.values()],
+                "arrayminus": [line.effect - line.low for line in mine.values()],
             },
             mode="markers",
             marker={"color": colour, "size": 9},
             name=f"here: {name}",
         )
-    printed = [
-        (label, share)
-        for label, (_, each) in zip(labels, lines, strict=True)
-        if (share := each.relative_published) is not None
-    ]
+    printed = {label: line.published for label, line in lines.items() if line.published is not None}
     plot.add_scatter(
-        x=[100 * share for _, share in printed],
-        y=[label for label, _ in printed],
+        x=list(printed.values()),
+        y=list(printed),
         mode="markers",
         marker={"symbol": "diamond-open", "color": PALETTE[0], "size": 9},
         name="published",
     )
-    plot.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=labels)
-    plot.update_xaxes(range=[-60, 60])
+    plot.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=list(lines))
+    plot.update_xaxes(range=[-WIDEST, WIDEST])
     alt = (
         "A dot with its 95% interval for each claim that was run, and a diamond where the paper has a number."
     )
     return Figure("What was claimed and what was found", alt, plot)
 
 
+def _label(entry: Entry) -> str:
+    name = f"{entry.paper} {entry.claim.where}"
+    return "<br>".join(map(literal, wrap(name, 26, break_long_words=False)))
+
+
+def _told(judged: Judged) -> str:
+    return judged.outcome if judged.outcome in COLOURS else NOT_TOLD
+
+
 def _grid(entries: Sequence[Entry]) -> Grid:
     rows = []
     for entry in entries:
-        each = headline(entry)
+        line = headline(entry)
         rows.append(
             [
                 Cell(f"{entry.paper} {entry.claim.where}"),
                 Cell(entry.claim.says),
                 Cell(entry.stands, mood=WORDS.get(entry.state, "" if entry.table else "dim")),
-                Cell(str(each) if each else ""),
+                Cell(str(line.judged) if line else ""),
             ]
         )
     head = [("where", ""), ("claim", ""), ("state", ""), ("the comparison that stands for it", "")]

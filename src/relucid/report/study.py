@@ -70,11 +70,7 @@ def words(table: Table) -> list[str]:
 def grid(table: Table) -> Grid:
     """The table of a study, the published figures beside ours."""
     columns = table.study.columns
-    theirs = {
-        of
-        for (_, of), cell in table.cells.items()
-        if cell.published[0] is not None and table.scale != "smoke"
-    }
+    theirs = {of for (_, of), cell in table.cells.items() if cell.published[0] is not None}
     head = [("", "")]
     for label in columns:
         head += [(label, "ours" if label in theirs else "")] + [(label, "published")] * (label in theirs)
@@ -86,7 +82,7 @@ def grid(table: Table) -> Grid:
             mood: Mood = "" if cell.better is None else "good" if cell.better else "bad"
             line.append(Cell(figure(cell, column), cell.mean, mood))
             if label in theirs:
-                line.append(Cell(published(table, cell, column), cell.published[0], "dim"))
+                line.append(Cell(published(cell, column), cell.published[0], "dim"))
         rows.append(line)
     caption = "Means and their standard errors" + (f", beside {table.study.source}" if theirs else "")
     return Grid(caption, head, rows)

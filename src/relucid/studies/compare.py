@@ -6,8 +6,8 @@ the smallest one that this design, with this noise, would find at 5% in four tri
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -16,6 +16,7 @@ import numpy as np
 LEVEL = 0.05  # of significance, two-sided
 POWER = 0.8  # with which a detectable difference is found
 DRAWS = 2000  # of a bootstrap
+QUANTILES = 250  # that stand for a distribution: the power they give is right to 0.0001
 
 Outcome = Literal["holds", "holds the other way round", "not told apart", "cannot be told at this scale"]
 HOLDS: Outcome = "holds"
@@ -46,6 +47,7 @@ class Comparison:
         error: standard error of the effect.
         freedom: degrees of freedom of that error.
         test: how it was judged, in words.
+        sides: 2 where A and B have repetitions of their own, 1 where they share them or B is a number.
     """
 
     effect: float
@@ -57,6 +59,17 @@ class Comparison:
     error: float
     freedom: float
     test: str
+    sides: int = 1
+
+    def detectable_with(self, repetitions: int) -> float:
+        """The difference that so many repetitions, of each side, would detect with the noise that was seen here.
+
+        >>> round(compare([1.0, 2.0, 3.0], 0.0).detectable_with(12), 2)
+        0.89
+        """
+        more = repetitions * self.sides / self.n
+        freedom = self.sides * (repetitions - 1)
+        return self.error / math.sqrt(more) * detectable_errors(freedom) if freedom > 0 else math.inf
 
     def __str__(self) -> str:
         return f"{number(self.effect)} [{number(self.low)}, {number(self.high)}], p = {self.p:.2g}"
@@ -89,7 +102,9 @@ def compare(
     if min(len(a), len(b)) < 2:
         return None
     errors = [stdev(each) / math.sqrt(len(each)) for each in (a, b)]
-    return _judged(fmean(a) - fmean(b), errors, (len(a) - 1, len(b) - 1), len(a) + len(b), "Welch's t-test")
+    freedoms = (len(a) - 1, len(b) - 1)
+    found = _judged(fmean(a) - fmean(b), errors, freedoms, len(a) + len(b), "Welch's t-test")
+    return replace(found, sides=2)
 
 
 def _of_one_sample(values: Sequence[float], known: Known, test: str) -> Comparison | None:
@@ -128,14 +143,14 @@ def detectable_errors(freedom: float) -> float:
     return _detectable_errors(round(freedom, 2))
 
 
-@lru_cache
+@cache
 def _detectable_errors(freedom: float) -> float:
     from scipy.optimize import brentq
     from scipy.special import chdtri, ndtr, stdtrit
 
     critical = float(stdtrit(freedom, 1 - LEVEL / 2))
     # The test's error varies as a chi distribution does; its quantiles stand for the distribution.
-    places = (np.arange(4000) + 0.5) / 4000
+    places = (np.arange(QUANTILES) + 0.5) / QUANTILES
     errors = np.sqrt(chdtri(freedom, 1 - places) / freedom) if math.isfinite(freedom) else np.ones(1)
 
     def missing(shift: float) -> float:
@@ -168,12 +183,11 @@ def compare_shares(a: Sequence[float], b: Sequence[float]) -> Comparison | None:
     p = float(fisher_exact([[one, n - one], [other, m - other]]).pvalue)
     error = 100 * math.sqrt(sum((k / of) * (1 - k / of) / of for k, of in counts))
     detectable = 100 * _detectable_share(other / m, n, m)
-    return Comparison(
-        100 * effect, 100 * low, 100 * high, p, n + m, detectable, error, math.inf, "Fisher's exact test"
-    )
+    test = "Fisher's exact test"
+    return Comparison(100 * effect, 100 * low, 100 * high, p, n + m, detectable, error, math.inf, test, 2)
 
 
-@lru_cache
+@cache
 def _detectable_share(share: float, n: int, m: int) -> float:
     """The least difference from `share` of m that Fisher's test finds in n; infinite where none is found."""
     from scipy.stats import binom, fisher_exact
@@ -189,17 +203,16 @@ def _detectable_share(share: float, n: int, m: int) -> float:
     return math.inf
 
 
-def bootstrap(statistic: Callable[[np.ndarray], float], n: int, seed: int = 0) -> Comparison:
+def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int, seed: int = 0) -> Comparison:
     """What a statistic of n paired repetitions comes to, and how it varies when they are drawn anew.
 
     Args:
-        statistic: of places (n,), drawn with replacement; 0 means no difference.
+        statistic: of places (draws, n), drawn with replacement, to values (draws,); 0 means no difference.
         n: number of repetitions.
         seed: of the draws.
     """
-    effect = statistic(np.arange(n))
-    generator = np.random.default_rng(seed)
-    draws = np.array([statistic(generator.integers(n, size=n)) for _ in range(DRAWS)])
+    effect = float(statistic(np.arange(n)[None])[0])
+    draws = statistic(np.random.default_rng(seed).integers(n, size=(DRAWS, n)))
     low, high = np.quantile(draws, [LEVEL / 2, 1 - LEVEL / 2])
     below, above = float((draws <= 0).mean()), float((draws >= 0).mean())
     error = float(draws.std(ddof=1))

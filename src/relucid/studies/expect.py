@@ -252,7 +252,8 @@ class Judged:
         p: adjusted for the comparisons of the same claim (Holm).
         outcome: in words.
         published: the published effect.
-        level: of B here, and of B in the paper: effects at different scales are compared as shares of it.
+        level: B's here and B's in the paper, None at the paper's own scale: elsewhere effects are compared as shares
+            of it.
     """
 
     expected: Expected
@@ -262,24 +263,6 @@ class Judged:
     published: float | None = None
     level: tuple[float, float] | None = None
 
-    @property
-    def relative(self) -> tuple[float, float, float] | None:
-        """Effect and its interval as shares of B's level."""
-        if self.found is None or self.level is None or self.level[0] <= 0:
-            return None
-        return (
-            self.found.effect / self.level[0],
-            self.found.low / self.level[0],
-            self.found.high / self.level[0],
-        )
-
-    @property
-    def relative_published(self) -> float | None:
-        """The published effect as a share of the published level."""
-        if self.published is None or self.level is None or self.level[1] <= 0:
-            return None
-        return self.published / self.level[1]
-
     def __str__(self) -> str:
         if self.found is None:
             return f"{self.expected.label}: too few values to compare"
@@ -287,10 +270,16 @@ class Judged:
         if self.p is not None and self.expected.relation != "equal":
             parts.append(f"p = {self.p:.2g}")
         if self.outcome in (UNTOLD, UNABLE):
-            parts.append(f"detectable {number(self.found.detectable)}")
+            parts.append(f"detectable {self._sized(self.found.detectable, 0)}")
         if self.published is not None:
-            parts.append(f"published {number(self.published)}")
+            parts.append(f"published {self._sized(self.published, 1)}")
         return f"{self.expected.label}: {', '.join(parts)}: {self.outcome}"
+
+    def _sized(self, value: float, whose: Literal[0, 1]) -> str:
+        """A difference, and what share of B's level it is, here (0) or in the paper (1), where these are compared."""
+        if self.level is None or self.published is None or self.outcome not in (UNTOLD, UNABLE):
+            return number(value)
+        return f"{number(value)} ({abs(value / self.level[whose]):.1%})"
 
 
 def judge(table: "Table", claim: Claim) -> list[Judged]:
@@ -359,12 +348,9 @@ def _exact(table: "Table", expected: Expected) -> Judged:
 def _outcome(table: "Table", judged: Judged, p: float) -> Outcome:
     assert judged.found is not None
     found, relation = judged.found, judged.expected.relation
-    allowed = None if judged.published is None else abs(judged.published)
-    if table.scale != "full":
-        if allowed is None:  # nothing says how large an effect this smaller scale should have found
-            allowed = 0.0 if p >= LEVEL else None
-        elif judged.level is not None:
-            allowed *= judged.level[0] / judged.level[1]  # the same share of the level that there is here
+    allowed = wanted(judged)
+    if table.scale != "full" and allowed is None and p >= LEVEL:
+        allowed = 0.0  # nothing says how large an effect this smaller scale should have found
     if relation == "near":
         far = min(abs(found.low), abs(found.high)) > judged.expected.margin and found.low * found.high > 0
         return HOLDS if p < LEVEL else REVERSED if far else UNTOLD
@@ -373,6 +359,15 @@ def _outcome(table: "Table", judged: Judged, p: float) -> Outcome:
             return UNTOLD if found.detectable <= judged.expected.margin else UNABLE
         return HOLDS if found.effect < judged.expected.margin else REVERSED
     return decide(found, p, expected=1 if relation == "higher" else -1, allowed=allowed)
+
+
+def wanted(judged: Judged) -> float | None:
+    """The size of the published effect; at another scale than the paper's the same share of the level there is here."""
+    if judged.published is None:
+        return None
+    if judged.level is None:
+        return abs(judged.published)
+    return abs(judged.published) * judged.level[0] / judged.level[1]
 
 
 def _published(table: "Table", expected: Expected) -> float | None:
@@ -384,11 +379,9 @@ def _published(table: "Table", expected: Expected) -> float | None:
 
 
 def _level(table: "Table", expected: Expected) -> tuple[float, float] | None:
-    """B's mean here and in the paper."""
-    if not isinstance(expected.b, Place):
+    """B's mean here and in the paper, where the scales differ."""
+    if not isinstance(expected.b, Place) or table.scale == "full":
         return None
     cell = table.cells[expected.b.row, expected.b.column]
     here, there = cell.mean, cell.published[0]
-    if not here:
-        return None
-    return here, there if there else here
+    return (here, there) if here and there else None

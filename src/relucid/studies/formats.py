@@ -29,10 +29,10 @@ def figure(cell: Cell, column: Column) -> str:
     return " ".join(part for part in (text, marks, f"({', '.join(troubles)})" if troubles else "") if part)
 
 
-def published(table: Table, cell: Cell, column: Column) -> str:
-    """The paper's figure, with its standard error if it gives one; none beside a smoke test."""
+def published(cell: Cell, column: Column) -> str:
+    """The paper's figure, with its standard error if it gives one."""
     value, error = cell.published
-    if value is None or table.scale == "smoke":
+    if value is None:
         return ""
     return f"{value:.{column.digits}f}" + ("" if error is None else f" ± {error:.{column.digits}f}")
 
@@ -130,7 +130,7 @@ def _lines(table: Table) -> list[list[str]]:
         line = [row]
         for label, column in columns.items():
             cell = table.cells[row, label]
-            theirs = published(table, cell, column)
+            theirs = published(cell, column)
             line.append(figure(cell, column) + (f" [{theirs}]" if theirs else ""))
         lines.append(line)
     return lines

@@ -245,7 +245,7 @@ def _outcome(function: Function, run: Run, machine: Machine) -> Outcome:
         takes_machine = len(inspect.signature(function).parameters) > 1
         returned = function(run.config, machine) if takes_machine else function(run.config)
         result = returned if isinstance(returned, Result) else Result(returned)
-        return Outcome("finished", _numbers(result.metrics), result.history, result.arrays)
+        return Outcome("finished", numbers(result.metrics), result.history, result.arrays)
     except DivergedError as error:
         return Outcome("diverged", history=error.history, error=str(error))
     except KeyboardInterrupt:
@@ -254,13 +254,18 @@ def _outcome(function: Function, run: Run, machine: Machine) -> Outcome:
         return Outcome("failed", error=traceback.format_exc())
 
 
-def _numbers(metrics: Any) -> dict[str, float | list[float]]:
+def numbers(metrics: Any) -> dict[str, float | list[float]]:
+    """Metrics as they are kept: finite numbers, and lists of them.
+
+    >>> numbers({"error": 1, "each": (1, 2)})
+    {'error': 1.0, 'each': [1.0, 2.0]}
+    """
     if not isinstance(metrics, Mapping):
         raise TypeError(f"a run function returns a dict of metrics or a Result, not {type(metrics).__name__}")
-    numbers = {}
+    found = {}
     for name, value in metrics.items():
         array = np.asarray(value, dtype=float)
         if array.ndim > 1 or not np.isfinite(array).all():
             raise ValueError(f"metric {name!r} is {value!r}; it must be a finite number or a list of them")
-        numbers[str(name)] = array.tolist()
-    return numbers
+        found[str(name)] = array.tolist()
+    return found

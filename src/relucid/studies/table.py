@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -18,7 +19,7 @@ from relucid.studies.ledger import entry, sentence
 from relucid.studies.plan import Cells, Run, cells
 from relucid.studies.run import default_store
 from relucid.studies.store import Outcome, Store
-from relucid.studies.study import Study
+from relucid.studies.study import Published, Study
 from relucid.train import vote
 
 OUTPUTS = 2**30  # bytes of the outputs of a run that are read for a vote
@@ -82,16 +83,16 @@ class Table:
     def judged(self) -> dict[str, list[Judged]]:
         """What came of every comparison of the study's claims, by where the claim stands in the paper.
 
-        Nothing is judged at smoke scale, nor a claim some of whose rows are not in the table.
+        Nothing is judged at smoke scale, nor a claim before every cell that it needs has a run.
         """
         if self.scale == "smoke":
             return {}
-        whole = {row for row, _ in self.cells} == set(self.study.rows)
+        begun = {place for place, cell in self.cells.items() if sum(cell.states.values())}
+        whole = begun == set(product(self.study.rows, self.study.columns))
         return {
             claim.where: judge(self, claim)
             for claim in self.study.claims
-            if whole
-            or (claim.of_cells and all((each.row, each.column) in self.cells for each in claim.places()))
+            if whole or (claim.of_cells and all((each.row, each.column) in begun for each in claim.places()))
         }
 
     @property
@@ -216,8 +217,13 @@ def _tabulated(
     votes: Vote,
 ) -> Table:
     """The table of what has been run, with its marks."""
+    # A smoke test is not to be compared with anything.
+    published = {} if scale == "smoke" else study.published
     filled = {
-        (row, column): _cell(study, row, column, runs, outcomes, votes)
+        (row, column): replace(
+            _cell(study, row, column, runs, outcomes, votes),
+            published=_with_error(published.get(row, {}).get(column)),
+        )
         for (row, column), runs in planned.items()
     }
     cast = [
@@ -255,10 +261,13 @@ def _cell(
             label = ", ".join(f"{name} {configs[key][name]}" for name in repeated)
             values = _values(outcomes[key], shown.metric, shown.optional)
             samples |= {f"{label}, {place}".lstrip(", "): value for place, value in enumerate(values)}
-    figure = study.published.get(row, {}).get(column, (None, None))
-    published = figure if isinstance(figure, tuple) else (figure, None)
     states = Counter[str](outcomes[run.key].state for run in mine if run.key in outcomes)
-    return Cell(samples, len(mine), states, published, chosen)
+    return Cell(samples, len(mine), states, chosen=chosen)
+
+
+def _with_error(figure: Published | None) -> tuple[float | None, float | None]:
+    """A published figure with its standard error, None where there is none."""
+    return figure if isinstance(figure, tuple) else (figure, None)
 
 
 def _repeated(runs: Sequence[Run]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, get_args
 from relucid.studies.arrays import unpacked
 from relucid.studies.migrations import by_runner, sha256
 from relucid.studies.plan import Run
+from relucid.studies.run import numbers
 from relucid.studies.store import LIMIT, Outcome, State, Store, StoreError, in_one_line
 from relucid.studies.table import Table
 
@@ -185,8 +186,11 @@ def _brought(record: Mapping[str, Any]) -> Brought:
         raise ValueError(f"run {run.key[:8]} is {record['state']!r}; it must be {', '.join(get_args(State))}")
     outcome = Outcome(
         record["state"],
-        {str(name): _numbers(values) for name, values in record["metrics"].items()},
-        {str(name): list(_numbers(values)) for name, values in record.get("history", {}).items()},
+        numbers(record["metrics"]),
+        {
+            str(name): [_number(value) for value in values]
+            for name, values in record.get("history", {}).items()
+        },
         error=None if record["error"] is None else str(record["error"]),
         environment=dict(record["environment"]),
         started=str(record["started"]),
@@ -195,12 +199,9 @@ def _brought(record: Mapping[str, Any]) -> Brought:
     return Brought(run, outcome, {name: _array(data) for name, data in record.get("arrays", {}).items()})
 
 
-def _numbers(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_numbers(each) for each in value]
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return value
-    raise ValueError(f"{value!r} stands in the place of a number")
+def _number(value: Any) -> Any:
+    """A number of a course, None where it was not finite."""
+    return None if value is None else float(value)
 
 
 def _array(text: str) -> bytes:

@@ -15,7 +15,9 @@ MemoryFormat = Literal["channels_last", "contiguous"]
 
 @dataclass(frozen=True)
 class Engine:
-    """How steps are computed; results differ by rounding only, and repeat bit for bit with the same engine.
+    """How steps are computed; the same engine gives the same bits, another one differs by rounding.
+
+    Dropout of images fills its mask in the order of memory, so that channels-last it drops other pixels.
 
     Args:
         memory_format: "channels_last" keeps the channels of a pixel together, "contiguous" the pixels of a channel.

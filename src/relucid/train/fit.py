@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from relucid.data import Examples, Moments, Split, moments, ten_crops
 from relucid.train.engine import CONTIGUOUS, Engine
 from relucid.train.machine import Machine
-from relucid.train.measure import Loss, measures, same_kind
+from relucid.train.measure import Loss, measures, same_classes, same_kind
 from relucid.train.memory import keep_memory
 from relucid.train.recipe import Recipe
 
@@ -23,6 +23,7 @@ class Fitted:
     loss: str | Loss
     device: torch.device
     engine: Engine = CONTIGUOUS  # how its steps were computed
+    classes: tuple[str, ...] | None = None  # names of the classes, where the training split has them
 
     @torch.no_grad()
     def predict(self, examples: Examples, crops: int | None = None, batch_size: int = 500) -> Tensor:
@@ -43,6 +44,7 @@ class Fitted:
 
     def evaluate(self, examples: Examples, crops: int | None = None) -> dict[str, float]:
         """The loss on these examples, and the errors in percent or the squared error."""
+        same_classes(self.classes, _class_names(examples))
         found = measures(self.loss, self.predict(examples, crops), examples.targets)
         return {name: value.item() for name, value in found.items()}
 
@@ -73,10 +75,15 @@ def fit(
 
     if validation is not None:
         same_kind(train.targets, validation.targets)
+        same_classes(_class_names(train), _class_names(validation))
     keep_memory()
     normal, machine = _moments(train, recipe), machine or Machine()
     history, device, engine = train_network(network, train, recipe, validation, normal, seed, machine)
-    return Fitted(network, normal, history, recipe.loss, device, engine)
+    return Fitted(network, normal, history, recipe.loss, device, engine, _class_names(train))
+
+
+def _class_names(examples: Examples) -> tuple[str, ...] | None:
+    return examples.classes if isinstance(examples, Split) else None
 
 
 def _moments(train: Examples, recipe: Recipe) -> Moments:

@@ -9,7 +9,7 @@ from relucid.train.engine import Engine
 
 @dataclass(frozen=True)
 class Machine:
-    """Where and how a training runs; nothing here changes its result by more than rounding.
+    """Where and how a training runs; nothing here changes its result by more than rounding and what dropout draws.
 
     Args:
         directory: where checkpoints are kept; training goes on from the one it finds there.

@@ -36,6 +36,15 @@ def same_kind(train: Tensor, other: Tensor) -> None:
         )
 
 
+def same_classes(train: tuple[str, ...] | None, other: tuple[str, ...] | None) -> None:
+    """Refuse classes that are numbered otherwise than those of training."""
+    if train and other and train != other:
+        raise ValueError(
+            f"classes {', '.join(other)} are not those of training, {', '.join(train)}: give both splits the same"
+            " `classes`"
+        )
+
+
 def _without_last_one(shape: torch.Size) -> tuple[int, ...]:
     return shape[:1] if len(shape) == 2 and shape[1] == 1 else shape
 

@@ -139,7 +139,7 @@ STATEMENTS = (
             "relucid.train.Recipe",
         ),
         tests=(
-            "studies/test_crelu.py::test_imagenet_is_trained_as_appendix_e_says",
+            "papers/crelu/test_studies.py::test_imagenet_is_trained_as_appendix_e_says",
             "train/test_recipe.py::test_a_table_gives_the_rate_and_the_decay_of_every_epoch",
         ),
     ),

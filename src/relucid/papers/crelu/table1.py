@@ -9,6 +9,7 @@ from torch.nn.utils.memory_format import convert_conv2d_weight_memory_format
 
 from relucid.data import Data, Split
 from relucid.models import create
+from relucid.papers.cifar import REENCODED
 from relucid.papers.crelu.images import pictures
 from relucid.papers.crelu.measures import measured
 from relucid.papers.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, VOTE, tested, trained
@@ -191,12 +192,14 @@ PROTOCOL = (
     "epochs, no dropout, three of the folds. A first small scale, with 32 pixels, 3000 images, 9 epochs and the rate "
     "0.01 for all, was given up after its test errors were seen: its networks had hardly begun to learn, and CReLU "
     "(half) and the baseline were not told apart there either. The two rates are those of earlier trials with single "
-    "networks, judged by test error; between them the held-out error decides."
+    f"networks, judged by test error; between them the held-out error decides. {REENCODED}"
 )
 
 
 # What the studies say whose measurements are of the same networks.
-SAME_RUNS = 'Measured on the networks of crelu/convpool ("Single"): see there for how they were trained.'
+SAME_RUNS = (
+    f'Measured on the networks of crelu/convpool ("Single"): see there for how they were trained. {REENCODED}'
+)
 
 
 def study(name: str, scales: dict[str, Scale], **fields: Any) -> Study:

@@ -11,7 +11,7 @@ from torch.func import functional_call, stack_module_state
 
 from relucid.inspect.boundary import Boundary, boundary
 from relucid.inspect.tracker import change
-from relucid.papers.gmp.problems import BEST_RATES, METHODS, PROBLEMS, network, trials
+from relucid.papers.gmp.problems import BEST_RATES, METHODS, PROBLEMS, Problem, network, trials
 from relucid.studies.compare import Comparison, bootstrap
 from relucid.studies.expect import Claim, Derived, Statistic
 from relucid.studies.run import Result
@@ -85,7 +85,12 @@ class Watch:
 
 def run(config: dict[str, Any]) -> Result:
     """Train one parameterization at one rate on all splits, and watch its boundaries."""
-    problem, splits = PROBLEMS[config["data"]], range(config["splits"])
+    return evolve(PROBLEMS[config["data"]], config)
+
+
+def evolve(problem: Problem, config: Mapping[str, Any]) -> Result:
+    """Train networks for a problem, and watch their boundaries; `config` has method, rate, splits, epochs, stop_on."""
+    splits = range(config["splits"])
     found = trials(problem, config["method"], splits, config["stop_on"])
     first = found.train[0]
     steps = -(-len(first) // (problem.batch_size or len(first)))  # in an epoch
@@ -180,7 +185,7 @@ def generalises_best(where: str, error: str) -> Claim:
             if any(len(each) != len(ours) or len(each) < 2 for each in others):
                 return None
             return bootstrap(
-                lambda places: float(ours[places].mean() - min(each[places].mean() for each in others)),
+                lambda places: ours[places].mean(1) - np.min([each[places].mean(1) for each in others], 0),
                 len(ours),
             )
 

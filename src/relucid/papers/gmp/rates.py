@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import log
-from statistics import fmean, geometric_mean
+from statistics import geometric_mean
 
 import numpy as np
 
@@ -50,15 +50,22 @@ def wider(other: str) -> Statistic:
         if min(counts) < 2:
             return None
 
-        def ranges(errors: list[np.ndarray], places: np.ndarray) -> float:
-            # A problem with fewer splits takes its share of the same draw.
-            return fmean(log(width([*each[:, places % each.shape[1]].mean(1)])) for each in errors)
+        def ranges(errors: list[np.ndarray], places: np.ndarray) -> np.ndarray:
+            widths: np.ndarray = np.stack([_log_widths(each, places) for each in errors]).mean(0)
+            return widths
 
         return bootstrap(
             lambda places: ranges(found["GmP"], places) - ranges(found[other], places), max(counts)
         )
 
     return Statistic(f"log of the range of good rates, GmP less {other}", compared)
+
+
+def _log_widths(errors: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Logarithms of the range of good rates, (draws,), of errors (rates, splits) at places (draws, n)."""
+    splits = errors.shape[1]
+    places = places[:, :splits] % splits  # a problem with fewer splits is drawn as often as it has splits
+    return np.array([log(width(each)) for each in errors[:, places].mean(2).T.tolist()])
 
 
 def _errors(table: Table, row: str) -> np.ndarray:

@@ -3,6 +3,7 @@
 from statistics import fmean
 from typing import Any
 
+from relucid.papers.cifar import REENCODED
 from relucid.papers.gmp.images import BEST, RUNNER, accuracies, published
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Derived, Higher, Quantity, Samples
@@ -108,6 +109,6 @@ STUDY = Study(
         "CIFAR-10, 5000 images for training and 2500 for validation, a sixteenth of the filters, B = 32, 5 "
         "epochs: it shows how fast networks learn at those rates, not where they end, and the published "
         "figures are of another data set. The part that decides when to stop is the one that is reported, as "
-        "in the paper. ± is the standard error over seeds."
+        f"in the paper. ± is the standard error over seeds. {REENCODED}"
     ),
 )

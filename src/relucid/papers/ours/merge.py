@@ -13,6 +13,7 @@ from relucid.convert import capture, fuse, to_crelu
 from relucid.convert.refit import refit
 from relucid.data import Split
 from relucid.models import create
+from relucid.papers.cifar import REENCODED
 from relucid.papers.crelu.images import pictures
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Lower
@@ -229,7 +230,7 @@ STUDIES = (
             "filters are gone. Pruning takes as many of each layer, the shortest ones, and saves more parameters, for "
             "a merged filter is still read twice. Refitted: the layers that follow are fitted to what they computed "
             "before by least squares on training images; no further training. Batch norm is folded first. Small: an "
-            "eighth of the width, 5000 training images, 5 epochs, 128 images to refit on."
+            f"eighth of the width, 5000 training images, 5 epochs, 128 images to refit on. {REENCODED}"
         ),
     ),
 )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from relucid.papers.cifar import REENCODED
 from relucid.papers.structure.images import AUGMENT, RECIPE, parameters, train
 from relucid.report.courses import training
 from relucid.studies.expect import Claim, Lower
@@ -118,7 +119,7 @@ def _study(name: str, data: str, n: int, depth: int, scales: dict[str, Scale]) -
             "DenseNet and AGD-Net without it have dropout 0.2. The recipe is fixed and the test set is looked at once, "
             "after training. Full scale: 300 epochs on all images. Small scale: 10 epochs on the first 5,000 images, "
             "averaged over 2x2 pixels; residual networks of 20 layers and half the width, dense ones of 16 layers and "
-            "growth rate 8; all 10,000 test images."
+            f"growth rate 8; all 10,000 test images. {REENCODED}"
         ),
         paired=True,
         claims=_claims(data, n, depth, (plain, augmented)),

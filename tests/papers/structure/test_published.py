@@ -1,22 +1,15 @@
 """The published figures in the code are those of the paper's text, read again by another way."""
 
-import os
-from pathlib import Path
-
 import pytest
-from relucid.studies.structure import STUDIES
+
+from relucid.papers.structure import STUDIES
 
 NAMED = {study.name: study for study in STUDIES}
-TITLE = "Optimization Algorithm Inspired Deep Neural Network Structure Design"
 
 
 @pytest.fixture(scope="module")
-def lines():
-    directory = os.environ.get("RELUCID_PAPERS")
-    if not directory:
-        pytest.skip("needs the papers' texts: set RELUCID_PAPERS to their directory")
-    texts = [path.read_text().splitlines() for path in sorted(Path(directory).glob("*.txt"))]
-    return next(text for text in texts if text[0] == TITLE)
+def lines(paper_text):
+    return paper_text("structure").splitlines()
 
 
 def table(lines, caption):

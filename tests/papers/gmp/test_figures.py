@@ -2,11 +2,13 @@ import json
 
 import numpy as np
 import pytest
+from plotly import graph_objects as go
+from plotly.subplots import make_subplots
 
-from relucid.report import gmp
+from relucid.papers import find
+from relucid.papers.gmp.drawing import lines, play
 from relucid.report.page import plotly
-from relucid.studies import Cell, Store, Table, find, run, table
-from relucid.studies.plan import function_of
+from relucid.studies import Cell, Store, Table, run, table
 
 ONLY = {"gmp/vgg6": "GmP+IMN", "gmp/resnet50": "BN"}  # a row will do: the others would be drawn alike
 
@@ -15,8 +17,8 @@ ONLY = {"gmp/vgg6": "GmP+IMN", "gmp/resnet50": "BN"}  # a row will do: the other
 def drawn(tmp_path, monkeypatch):
     """A function that runs a study at smoke scale, a row of it if one is named, and draws its figures."""
     rng = np.random.default_rng(0)
-    lines = [f"{x},{y},{(-1) ** (x > y)}" for x, y in rng.normal(size=(5300, 2)).round(3)]
-    (tmp_path / "banana.csv").write_text("\n".join(["At1,At2,Class", *lines]) + "\n")
+    points = [f"{x},{y},{(-1) ** (x > y)}" for x, y in rng.normal(size=(5300, 2)).round(3)]
+    (tmp_path / "banana.csv").write_text("\n".join(["At1,At2,Class", *points]) + "\n")
     monkeypatch.setenv("RELUCID_DATA", str(tmp_path))
 
     def draw(name, only=None):
@@ -24,7 +26,7 @@ def drawn(tmp_path, monkeypatch):
         run(study, "smoke", only=only, store=tmp_path / "runs", jobs=1)
         found = table(study, "smoke", only=only, store=tmp_path / "runs")
         store = Store(tmp_path / "runs")
-        figures = function_of(study.figures)(found, store)
+        figures = study.figures(found, store)
         store.close()
         return figures
 
@@ -53,13 +55,13 @@ def test_training_can_be_played_in_four_panels_side_by_side(name, panels, drawn)
 
 
 def test_a_panel_whose_training_has_ended_stays_as_it_was():
-    plot = gmp.make_subplots(1, 2)
+    plot = make_subplots(1, 2)
     short, long = ({"step": np.arange(count)} for count in (2, 4))
 
     def draw(arrays, frame, colour):
-        return [gmp.go.Scatter(x=[frame], y=[0], line_color=colour)]
+        return [go.Scatter(x=[frame], y=[0], line_color=colour)]
 
-    gmp._play(plot, {"SP": short, "GmP": long}, draw)
+    play(plot, {"SP": short, "GmP": long}, draw)
     assert [[trace.x[0] for trace in frame.data] for frame in plot.frames] == [[0, 0], [1, 1], [1, 2], [1, 3]]
 
 
@@ -91,9 +93,9 @@ def test_one_boundary_a_perturbation_and_parameterization(drawn):
 @pytest.mark.parametrize("name", ONLY)
 def test_courses_of_training_are_drawn_on_both_parts(name, drawn):
     (figure,) = drawn(name, only=ONLY[name])
-    lines = [line for line in figure.plot.data if line.y]
-    assert [line.name for line in lines] == [ONLY[name]] * 2
-    assert all(0 <= value <= 100 for line in lines for value in line.y)
+    drawn_lines = [line for line in figure.plot.data if line.y]
+    assert [line.name for line in drawn_lines] == [ONLY[name]] * 2
+    assert all(0 <= value <= 100 for line in drawn_lines for value in line.y)
 
 
 def filled(name, values=(1.0, 2.0)):
@@ -101,14 +103,18 @@ def filled(name, values=(1.0, 2.0)):
     return Table(
         study,
         "full",
-        {(row, column): Cell(values, 1, {"finished": 1}) for row in study.rows for column in study.columns},
+        {
+            (row, column): Cell(dict(zip("ab", values, strict=False)), 1, {"finished": 1})
+            for row in study.rows
+            for column in study.columns
+        },
         [],
     )
 
 
 def test_errors_are_divided_by_the_published_ones():
     found = filled("gmp/uci")
-    (figure,) = gmp.uci(found, None)
+    (figure,) = found.study.figures(found, None)
     assert [dots.name for dots in figure.plot.data] == list(found.study.rows)
     for dots in figure.plot.data:
         theirs = found.study.published[dots.name.partition(",")[0]]
@@ -117,7 +123,7 @@ def test_errors_are_divided_by_the_published_ones():
 
 
 def test_rates_have_a_panel_a_problem_and_a_line_a_parameterization():
-    (figure,) = gmp.rates(filled("gmp/rates"), None)
+    (figure,) = find("gmp/rates").figures(filled("gmp/rates"), None)
     assert len(figure.plot.layout.annotations) == 8
     assert len(figure.plot.data) == 8 * 4
     assert figure.plot.data[0].x == (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -126,7 +132,7 @@ def test_rates_have_a_panel_a_problem_and_a_line_a_parameterization():
 @pytest.mark.parametrize("values", [(), (1.0,)])
 @pytest.mark.parametrize("name", ["gmp/uci", "gmp/rates"])
 def test_tables_without_errors_or_figures_are_drawn(name, values):
-    (figure,) = function_of(find(name).figures)(filled(name, values), None)
+    (figure,) = find(name).figures(filled(name, values), None)
     assert json.loads(plotly(figure))
 
 
@@ -134,7 +140,7 @@ def test_lines_lie_where_units_switch():
     rng = np.random.default_rng(0)
     angles = rng.uniform(0, 7, 5)
     direction, radius = np.stack([np.cos(angles), np.sin(angles)], 1), rng.normal(size=5)
-    xs, ys = gmp._lines(direction, radius)
+    xs, ys = lines(direction, radius)
     assert xs[2::3] == ys[2::3] == [None] * 5
     for unit in range(5):
         for end in (3 * unit, 3 * unit + 1):

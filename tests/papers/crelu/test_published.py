@@ -1,24 +1,20 @@
 """Every published figure of crelu that the studies show, against the paper's text."""
 
-import os
 import re
-from pathlib import Path
 
 import pytest
-from relucid.studies.crelu import STUDIES
-from relucid.studies.crelu.random import POOLED
+
+from relucid.papers.crelu import STUDIES
+from relucid.papers.crelu.theorem_c1 import POOLED
 
 BY_NAME = {study.name: study for study in STUDIES}
-FILE = "001_d60dd8562174290f.txt"
 NUMBER = re.compile(r"\d+\.\d+")
 
 
 @pytest.fixture(scope="module")
-def paper():
+def paper(paper_text):
     """The lines of the paper."""
-    if not os.environ.get("RELUCID_PAPERS"):
-        pytest.skip("needs the papers: set RELUCID_PAPERS to their directory")
-    return (Path(os.environ["RELUCID_PAPERS"]) / FILE).read_text().splitlines()
+    return paper_text("crelu").splitlines()
 
 
 def rows(paper, table, columns):

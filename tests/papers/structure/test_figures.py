@@ -1,10 +1,9 @@
 import pytest
-from relucid.studies.structure import STUDIES
-from relucid.studies.together import STUDY as TOGETHER
 
-from relucid.report import structure
+from relucid.papers.ours.together import STUDY as TOGETHER
+from relucid.papers.structure import STUDIES
+from relucid.report.courses import training
 from relucid.studies import Store, run, table
-from relucid.studies.plan import function_of
 
 NAMED = {study.name: study for study in (*STUDIES, TOGETHER)}
 
@@ -15,7 +14,7 @@ def drawn(tmp_path):
         study = NAMED[name]
         run(study, "smoke", only=row, store=tmp_path, jobs=1)
         found, store = table(study, "smoke", store=tmp_path), Store(tmp_path)
-        figures = function_of(study.figures)(found, store)
+        figures = study.figures(found, store)
         store.close()
         return found, figures
 
@@ -60,7 +59,7 @@ def test_only_runs_at_the_chosen_rate_are_drawn(tmp_path):
     row = next(iter(TOGETHER.rows))
     run(TOGETHER, "smoke", only=row, store=tmp_path, jobs=1)
     found, store = table(TOGETHER, "smoke", store=tmp_path), Store(tmp_path)
-    (figure,) = structure.training(found, store)
+    (figure,) = training(found, store)
     assert figure.title == "Course of training"
     chosen = found.cells[row, "test error %"].chosen["lr"]
     courses = {

@@ -1,13 +1,12 @@
 import pytest
 import torch
-from relucid.studies.merge import LAYERS, MERGE, MERGE_DATA, PRUNE, PRUNE_DATA, SHARES, STUDIES, label, pruned
-from relucid.studies.merge import _parameters_left as parameters_left
 from torch import nn
 
 from relucid.convert import fuse
 from relucid.models import create
+from relucid.papers.ours.merge import LAYERS, MERGE, MERGE_DATA, PRUNE, PRUNE_DATA, SHARES, STUDIES, pruned
+from relucid.papers.ours.merge import _parameters_left as parameters_left
 from relucid.studies import run, table
-from relucid.studies.table import Cell, Table
 
 (STUDY,) = STUDIES
 
@@ -70,20 +69,14 @@ def test_parameters_left_are_those_of_the_network_that_has_no_such_filters(plain
     assert parameters_left(net, counts) == total
 
 
-@pytest.mark.parametrize(
-    "merged, words",
-    [
-        ((30.0, 31.0), "25% without data -10.00 ± 0.71 (p = 0.005), the claim holds here"),
-        ((40.0, 41.0), "no more than noise"),
-    ],
-)
-def test_the_verdict_follows_the_figures(merged, words):
-    rows = dict.fromkeys(STUDY.rows, (40.0, 41.0)) | {MERGE: merged}
-    cells = {
-        (row, label(share)): Cell(values, 2, {"finished": 2})
-        for row, values in rows.items()
-        for share in SHARES
-    }
+@pytest.mark.parametrize("gain, state", [(10.0, "reproduced in part"), (0.0, "cannot be told at this scale")])
+def test_merging_is_compared_with_pruning_of_the_same_kind_and_told_at_equal_parameters(
+    filled, standing, gain, state
+):
+    def values(row, column):
+        whole, wobble = (41.0 - gain, 0.01) if row == MERGE else (41.0, 0.0)
+        return [whole - 1 - wobble, whole + 2 * wobble, whole + 1 - wobble]
+
     runs = [
         {
             "config": {"method": row},
@@ -92,7 +85,11 @@ def test_the_verdict_follows_the_figures(merged, words):
         }
         for row in STUDY.rows
     ]
-    said = STUDY.verdict(Table(STUDY, "small", cells, runs))
-    assert words in said
-    assert f"At equal parameters, 95: merge {sum(merged) / 2:.1f}%, pruning 40.2%" in said
-    assert f"{PRUNE} {40.5 - sum(merged) / 2:+.1f}" in said
+    found = standing(filled(STUDY, values, runs=runs), "merging opposite filters")
+    assert found.state == state
+    assert [(each.expected.a.row, each.expected.b.row) for each in found.judged] == [
+        *[(MERGE, PRUNE)] * 2,
+        *[(MERGE_DATA, PRUNE_DATA)] * 2,
+    ]
+    assert f"At equal parameters, 95: merge {41 - gain:.1f}%, pruning 40.2%" in found.remark
+    assert f"{PRUNE} {gain:+.1f}" in found.remark

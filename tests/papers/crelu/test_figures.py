@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from relucid.studies.crelu.measures import LAYERS
-from relucid.studies.merge import SHARES
 
-from relucid.report import crelu
-from relucid.studies import Outcome, Store, find, plan, table
+from relucid.papers import find
+from relucid.papers.crelu.measures import LAYERS
+from relucid.papers.ours.merge import SHARES
+from relucid.studies import Outcome, Store, plan, table
 
 
 def outcome(config):
@@ -26,9 +26,7 @@ def drawn(name, tmp_path, made):
     store = Store(tmp_path)
     for run in plan(study, "small"):
         store.put(run, made(run.config))
-    figures = {"pairing": crelu.pairing, "invariance": crelu.invariance}
-    figures |= {"reconstruction": crelu.reconstruction, "merge": crelu.merge}
-    found = figures[name.removeprefix("crelu/")](table(study, "small", store=tmp_path), store)
+    found = study.figures(table(study, "small", store=tmp_path), store)
     store.close()
     assert all(figure.title and figure.alt for figure in found)
     return found

@@ -1,26 +1,21 @@
 """The published figures in the code against the text of the paper, read by itself."""
 
-import os
 import re
-from pathlib import Path
 
 import pytest
-from relucid.studies.gmp.images import RESNET50, VGG6
-from relucid.studies.gmp.problems import BEST_RATES, METHODS, RATES
-from relucid.studies.gmp.uci import UCI
+
+from relucid.papers.gmp.problems import BEST_RATES, METHODS, RATES
+from relucid.papers.gmp.table1 import STUDY as RESNET50
+from relucid.papers.gmp.table2 import STUDY as VGG6
+from relucid.papers.gmp.table3 import UCI
 
 FIGURE = re.compile(r"([\d.]+) ± ([\d.]+)")
 LABEL = re.compile(r"WN\+MBN|GmP\+IMN|GmP|SP|WN|BN")
 
 
 @pytest.fixture(scope="module")
-def paper():
-    directory = os.environ.get("RELUCID_PAPERS")
-    if directory is None:
-        pytest.skip("needs the papers' texts: set RELUCID_PAPERS to their directory")
-    texts = [path.read_text() for path in sorted(Path(directory).glob("*.txt"))]
-    (text,) = [text for text in texts if text.startswith("Neural Characteristic Activation Value Analysis")]
-    return text
+def paper(paper_text):
+    return paper_text("gmp")
 
 
 def table_of(paper, number):

@@ -1,0 +1,121 @@
+"""Weights that are built from parameters: kept for as long as the parameters stay as they are."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from relucid.nn.sphere_grad import differentiable, write_vector
+from relucid.nn.tracing import has_values
+
+
+class Watched(nn.Parameter):
+    """A parameter that counts how often its ``data`` was handed out: autograd's version misses changes made there."""
+
+    looks = 0
+
+    @property
+    def data(self) -> Tensor:
+        """As of any tensor."""
+        self.looks += 1
+        return super().data
+
+    @data.setter
+    def data(self, new: Tensor) -> None:
+        self.looks += 1
+        nn.Parameter.data.__set__(self, new)  # type: ignore[attr-defined]
+
+
+class _Source(NamedTuple):
+    """What a parameter was when a weight was built from it. Its memory is held, so no other can get its address."""
+
+    parameter: Watched
+    memory: Tensor
+    version: int
+    looks: int
+
+    @classmethod
+    def of(cls, parameter: Watched) -> "_Source":
+        return cls(parameter, parameter.detach(), parameter._version, parameter.looks)
+
+    def is_still(self, parameter: Watched) -> bool:
+        return (
+            self.parameter is parameter
+            and (self.version, self.looks) == (parameter._version, parameter.looks)
+            and self.memory.data_ptr() == parameter.data_ptr()
+            and self.memory.dtype == parameter.dtype
+        )
+
+
+class _Built(NamedTuple):
+    sources: list[_Source]
+    w: Tensor
+    p: Tensor | None  # for derivatives, where somebody asks for them
+    holders: int  # of the memory of w and p, as long as no graph needs it
+
+
+class Kept:
+    """The direction times scale that was built last, and what it was built from."""
+
+    def __init__(self) -> None:
+        self._built: _Built | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Kept":
+        return Kept()
+
+    def __reduce__(self) -> tuple[type["Kept"], tuple[()]]:
+        return Kept, ()
+
+    @staticmethod
+    def can_keep(*parameters: Tensor) -> bool:
+        """Whether a change of the parameters would be noticed: they are the layer's own, and not being traced."""
+        return all(
+            type(each) is Watched
+            and each.dtype in (torch.float32, torch.float64)
+            and has_values(each)
+            and not each.is_inference()
+            for each in parameters
+        )
+
+    def direction(self, latitudes: Watched, scale: Watched | None = None) -> Tensor:
+        """``direction(latitudes, scale)``, built anew only if one of them has changed."""
+        parameters = [latitudes] if scale is None else [latitudes, scale]
+        trained = torch.is_grad_enabled() and any(each.requires_grad for each in parameters)
+        built = self._built
+        if built is None or (trained and built.p is None) or not _all_still(built.sources, parameters):
+            with torch.inference_mode(False), torch.no_grad():
+                built = self._built = self._build(parameters, trained)
+        if trained and built.p is not None:
+            return differentiable(latitudes, scale, 1, built.w, built.p)[0]
+        return built.w
+
+    def _build(self, parameters: list[Watched], trained: bool) -> _Built:
+        w, p = self._free_memory(parameters[0]) or _new_memory(parameters[0])
+        self._built = None  # should what follows be interrupted
+        write_vector(parameters[0], parameters[1] if len(parameters) > 1 else None, True, w, p)
+        sources = [_Source.of(each) for each in parameters]
+        return _Built(sources, w, p, _holders(w, p)) if trained else _Built(sources, w, None, _holders(w))
+
+    def _free_memory(self, latitudes: Tensor) -> tuple[Tensor, Tensor] | None:
+        """That of the weight before, if nobody else can need it any more."""
+        old = self._built
+        if old is None or old.p is None or not latitudes.is_cpu:  # elsewhere another stream may still read it
+            return None
+        alike = old.p.shape == latitudes.shape and old.p.dtype == latitudes.dtype and old.p.is_cpu
+        return (old.w, old.p) if alike and _holders(old.w, old.p) == old.holders else None
+
+
+def _all_still(sources: list[_Source], parameters: list[Watched]) -> bool:
+    return len(sources) == len(parameters) and all(
+        source.is_still(parameter) for source, parameter in zip(sources, parameters, strict=True)
+    )
+
+
+def _new_memory(latitudes: Tensor) -> tuple[Tensor, Tensor]:
+    units, angles = latitudes.shape
+    return latitudes.new_empty(units, angles + 1), latitudes.new_empty(units, angles)
+
+
+def _holders(*tensors: Tensor) -> int:
+    """How many tensors share the memory of these."""
+    return sum(torch._C._storage_Use_Count(x.untyped_storage()._cdata) for x in tensors)

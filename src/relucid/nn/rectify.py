@@ -1,0 +1,69 @@
+"""Scales outside an activation; outside a ReLU at the price of the ReLU alone."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relucid.nn.tracing import has_values, mapped_first
+
+
+def rectify(z: Tensor, scale: Tensor) -> Tensor:
+    r"""The output r relu(s), given z = r s with r other than 0.
+
+    It is max(z, 0) where r > 0 and min(z, 0) where r < 0, with no gradient where it is 0, as for ReLU.
+
+    Args:
+        z: (..., C, ...).
+        scale: r, broadcast over z.
+
+    >>> rectify(torch.tensor([-2.0, 2.0, -2.0, 2.0]), torch.tensor([1.0, 1.0, -1.0, -1.0]))
+    tensor([ 0.,  2., -2.,  0.])
+    """
+    y: Tensor = _Rectify.apply(z, scale.detach())
+    return y
+
+
+def scaled(y: Tensor, scale: Tensor, spatial: int) -> Tensor:
+    """``y`` times one scale per unit, which stand ``spatial`` dimensions before the last.
+
+    CReLU hands on more channels than there are units: the second phases have the scales of the first.
+    """
+    of_channels = torch.cat((scale, scale))[: y.shape[-1 - spatial]]
+    return y * of_channels.to(y.dtype).view(-1, *(1,) * spatial)
+
+
+def has_no_zero(scale: Tensor) -> bool:
+    """Whether it is known, without waiting for a device, that no scale is 0."""
+    return has_values(scale) and scale.is_cpu and bool(scale.all())
+
+
+class _Rectify(torch.autograd.Function):
+    @staticmethod
+    def forward(z: Tensor, scale: Tensor) -> Tensor:
+        zero = torch.zeros_like(scale, dtype=z.dtype)
+        # In two steps that are each as fast as ReLU: a clamp between two tensors is not vectorised.
+        above = torch.maximum(z, torch.where(scale < 0, -torch.inf, zero))
+        return above.clamp_max_(torch.where(scale < 0, zero, torch.inf))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (y,) = ctx.saved_tensors
+        return torch.ops.aten.hardshrink_backward(grad, y, 0.0), None  # grad where y is not 0, in one pass
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        (y,) = ctx.saved_tensors
+        change: Tensor = torch.ops.aten.hardshrink_backward(tangent, y, 0.0)
+        return change
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
+        # Not generate_vmap_rule, which builds the rule anew at every call.
+        z, scale = mapped_first(info, in_dims, inputs)
+        return _Rectify.apply(z, scale.unflatten(0, (-1, *[1] * (z.dim() - scale.dim())))), 0

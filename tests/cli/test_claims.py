@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RESULTS = str(ROOT / "results")
+
+
+def test_the_ledger_in_markdown_is_the_page_of_claims(relucid):
+    status, out, _ = relucid("claims", "--results", RESULTS, "--markdown")
+    assert (status, out) == (0, (ROOT / "docs" / "claims.md").read_text())
+
+
+def test_the_claims_of_one_paper_are_shown_with_state_and_effects(relucid):
+    status, out, _ = relucid("claims", "structure", "--results", RESULTS)
+    assert status == 0
+    assert "structure Section 7.2  ResNet-110 needs warming up" in out
+    assert "HB-Net-110 less ResNet-110, trained %: 100 [38.6, 100], p = 0.0079: holds" in out
+    assert "and 17 more: relucid show structure/depth" in out
+    assert "crelu Table" not in out
+
+
+def test_without_results_the_store_is_asked(relucid, tmp_path):
+    (tmp_path / "runs").mkdir()
+    status, out, _ = relucid("claims", "ours", "--store", str(tmp_path / "runs"))
+    assert status == 0
+    assert out.count("ready to run") == 4
+    assert "reproduced" not in out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("gpm",), "there is no paper 'gpm', did you mean 'gmp'?"),
+        (("--results", "nowhere"), "there is no directory nowhere"),
+    ],
+)
+def test_what_is_not_there_is_told(relucid, arguments, message):
+    status, _, told = relucid("claims", *arguments)
+    assert status != 0
+    assert message in told

@@ -1,0 +1,49 @@
+"""Tables of made-up figures, and the text of the papers."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from relucid.studies import Cell, Table
+from relucid.studies.ledger import entry
+
+
+@pytest.fixture
+def filled():
+    """A function that makes a table of a study with these values, by row and column, beside the published ones."""
+
+    def fill(study, values, scale="small", runs=()):
+        cells = {}
+        for row in study.rows:
+            for column in study.columns:
+                found = {f"seed {seed}": float(value) for seed, value in enumerate(values(row, column))}
+                figure = study.published.get(row, {}).get(column, (None, None))
+                published = figure if isinstance(figure, tuple) else (figure, None)
+                cells[row, column] = Cell(found, len(found), {"finished": len(found)}, published)
+        return Table(study, scale, cells, list(runs))
+
+    return fill
+
+
+@pytest.fixture
+def standing():
+    """A function that says how a claim of a table's study stands."""
+
+    def stand(table, where):
+        (claim,) = [claim for claim in table.study.claims if claim.where == where]
+        return entry("", table.study, claim, table)
+
+    return stand
+
+
+@pytest.fixture(scope="session")
+def paper_text():
+    """A function that reads the text of a paper."""
+
+    def read(paper):
+        if not os.environ.get("RELUCID_PAPERS"):
+            pytest.skip("needs the papers' texts: set RELUCID_PAPERS to their directory")
+        return (Path(os.environ["RELUCID_PAPERS"]) / f"{paper}.txt").read_text()
+
+    return read

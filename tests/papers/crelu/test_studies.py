@@ -1,0 +1,291 @@
+import pytest
+import torch
+
+from relucid.models import create
+from relucid.papers.crelu import STUDIES, fig2, fig4, table1, table2, table4, table6, table_s1, theorem_c1
+from relucid.papers.crelu.images import pictures
+from relucid.papers.crelu.measures import LAYERS, measured, random_mu
+from relucid.studies import plan, run, table
+
+BY_NAME = {study.name: study for study in STUDIES}
+LEARNED = [  # what is measured of networks that crelu/convpool trains
+    study.name
+    for room in (fig2, fig4, table6, table_s1)
+    for study in room.STUDIES
+    if "100" not in study.name and "imagenet" not in study.name
+]
+
+
+def finished(study, store, only=None):
+    run(study, "smoke", only=only, store=store, jobs=1)
+    found = table(study, "smoke", only=only, store=store)
+    assert {each["state"] for each in found.runs} == {"finished"}, found.runs[0]["error"]
+    return found
+
+
+@pytest.mark.parametrize("row", ["Baseline", "CReLU (half)"])
+def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row):
+    found = finished(BY_NAME["crelu/convpool"], tmp_path, row)
+    assert all(0 <= each.mean <= 100 for each in found.cells.values())
+    for study in map(BY_NAME.get, LEARNED):
+        if row in study.rows:
+            assert all(
+                each.mean is not None
+                for each in table(study, "smoke", only=row, store=tmp_path).cells.values()
+            )
+
+
+@pytest.mark.parametrize(
+    "study, row",
+    [("crelu/vgg", "(conv1,3,5)"), ("crelu/imagenet", "CReLU (all)"), ("crelu/imagenet", "AVR (conv1-4)")],
+)
+def test_recipes_that_need_a_gpu_run_on_a_few_digits(tmp_path, study, row):
+    found = finished(BY_NAME[study], tmp_path, row)
+    assert all(0 <= each.mean <= 100 for each in found.cells.values())
+
+
+@pytest.mark.parametrize("scale", ["full", "small", "smoke"])
+@pytest.mark.parametrize("study", LEARNED)
+def test_what_networks_have_learned_is_measured_on_the_networks_of_table_1(study, scale):
+    trained = {each.key for each in plan(BY_NAME["crelu/convpool"], scale)}
+    assert {each.key for each in plan(BY_NAME[study], scale)} <= trained
+
+
+def test_the_full_scale_of_cifar_100_is_that_of_cifar_10_but_for_the_data():
+    ours, other = (plan(BY_NAME[f"crelu/{name}"], "full")[0].config for name in ("convpool", "convpool-100"))
+    assert ours | {"data": "cifar100"} == other
+
+
+def test_single_trains_three_networks_at_small_scale_and_folds_are_three_of_ten():
+    configs = [each.config for each in plan(BY_NAME["crelu/convpool"], "small", only="CReLU")]
+    for lr in (0.05, 0.01):
+        of_rate = [each for each in configs if each["lr"] == lr]
+        assert sorted(each["seed"] for each in of_rate if each["protocol"] == "single") == [0, 1, 2]
+        assert sorted(each["fold"] for each in of_rate if each["protocol"] == "folds") == [0, 1, 2]
+    assert {each["folds"] for each in configs} == {10}
+
+
+def test_vgg_has_the_dropout_of_the_tables_at_full_scale_and_none_at_small(monkeypatch):
+    built = {}
+    monkeypatch.setattr(table2, "trained", lambda build, *rest: built.setdefault("network", build()))
+    monkeypatch.setattr(table2, "tested", lambda *rest: None)
+    ratios = {}
+    for scale in ("full", "small"):
+        config = plan(BY_NAME["crelu/vgg"], scale)[0].config | {"data": "digits", "train": 10, "test": 10}
+        table2.run(config, None)
+        ratios[scale] = {m.p for m in built.pop("network").modules() if isinstance(m, torch.nn.Dropout)}
+    assert ratios == {"full": {0.3, 0.4, 0.5}, "small": {0.0}}
+
+
+def test_the_rate_of_vgg_is_the_source_s_at_full_scale_and_chosen_for_each_network_at_small():
+    full, small = ([each.config for each in plan(BY_NAME["crelu/vgg"], scale)] for scale in ("full", "small"))
+    assert {(each["lr"], each["halved"], each["epochs"], each["batch_size"]) for each in full} == {
+        (1.0, 25, 300, 128)
+    }
+    first, *others = ([each | {"lr": None} for each in small if each["lr"] == lr] for lr in (0.1, 0.03, 0.01))
+    assert len(first) == 24
+    for other in others:
+        assert len(other) == 24
+        assert all(each in other for each in first)
+
+
+def test_shrunk_pictures_have_the_means_of_squares_for_pixels():
+    whole, shrunk = (pictures("digits", train=5, test=5, pool=pool) for pool in (1, 8))
+    squares = whole.train.inputs.unfold(2, 8, 8).unfold(3, 8, 8).float().mean((-2, -1))
+    torch.testing.assert_close(shrunk.train.inputs.float(), squares, atol=0.5, rtol=0)
+    assert shrunk.train.inputs.dtype == whole.train.inputs.dtype
+    assert torch.equal(shrunk.train.targets, whole.train.targets)
+
+
+def test_dropout_is_where_the_source_of_convpool_has_it():
+    config = plan(BY_NAME["crelu/convpool"], "full")[0].config
+    data = pictures("digits", 10)
+    ratios = {
+        name: module.p
+        for name, module in table1.network(config, data).named_children()
+        if isinstance(module, torch.nn.Dropout)
+    }
+    assert ratios == {"dropout0": 0.2, "dropout_pool1": 0.5, "dropout_pool2": 0.5}
+
+
+def test_the_mean_of_random_filters_is_that_of_a_simulation():
+    torch.manual_seed(0)
+    filters = torch.nn.functional.normalize(torch.randn(2000, 9, 5, dtype=torch.float64), dim=2)
+    cosines = filters @ filters.transpose(1, 2) + 2 * torch.eye(9)
+    least = cosines.amin(2).flatten()
+    assert random_mu(5, 8) == pytest.approx(
+        float(least.mean()), abs=4 * float(least.std()) / len(least) ** 0.5
+    )
+
+
+def test_networks_at_initialisation_pair_no_more_than_random_ones():
+    network = create("crelu/convpool-crelu", num_classes=10, width=0.25)
+    metrics, arrays = measured(network, torch.randn(8, 3, 32, 32), samples=2)
+    assert all(abs(metrics[f"{layer} excess"]) < 0.05 for layer in LAYERS)
+    assert all(len(arrays[f"{layer} mu"]) == len(network.get_submodule(layer).weight) for layer in LAYERS)
+    assert arrays["reconstructions"].shape == (4, 4, 3, 32, 32)
+    for kind in ("learned", "random"):
+        assert 0 < metrics[f"conv2 {kind}"] < 1
+
+
+def test_random_filters_lose_what_theorem_c1_says_but_for_max_pooling(tmp_path):
+    (study,) = theorem_c1.STUDIES
+    cells = finished(study, tmp_path).cells
+    for row in study.rows:
+        assert cells[row, theorem_c1.PROJECTED].mean == pytest.approx(
+            cells[row, theorem_c1.TRUE].mean, abs=0.01
+        )
+        of_a_map, pooled, printed = (
+            cells[row, column].mean for column in (theorem_c1.MAP, theorem_c1.POOLED, theorem_c1.PRINTED)
+        )
+        assert of_a_map < pooled < printed
+
+
+def test_parameters_are_those_of_the_notes(tmp_path):
+    study = BY_NAME["crelu/parameters"]
+    found = finished(study, tmp_path)
+    assert [found.cells[row, "weights"].mean for row in study.rows] == [
+        *(1_285_536, 5_133_120, 1_285_536, 2_568_480, 643_728),
+        *(9_367_584, 4_683_792, 8_600_592, 10_139_680),
+    ]
+
+
+def same(rows):
+    """Values that are the same in all columns of a row."""
+    return lambda row, column: rows.get(row, (0.5, 0.6, 0.7))
+
+
+@pytest.mark.parametrize(
+    "half, state", [(8.0, "reproduced"), (12.0, "contradicted"), (10.05, "not told apart")]
+)
+def test_table_1_stands_as_its_figures_say(filled, standing, half, state):
+    rows = {"Baseline": (10.0, 10.1, 9.8), "CReLU (half)": (half, half + 0.2, half - 0.3)}
+    found = standing(filled(BY_NAME["crelu/convpool"], same(rows), "full"), "Table 1, CIFAR-10")
+    assert found.state == state
+    assert [each.expected.label for each in found.judged] == [
+        "CReLU (half) less Baseline, Single, test %",
+        "CReLU (half) less Baseline, Average %",
+    ]
+
+
+def test_the_remark_on_table_1_tells_votes_and_by_how_much_tests_exceed_training(filled, standing):
+    def values(row, column):
+        return (4.0 if column == table1.TRAIN else 9.0 if row == "Baseline" else 8.0,)
+
+    found = standing(filled(BY_NAME["crelu/convpool"], values), "Table 1, CIFAR-10")
+    assert found.remark == (
+        "Votes err on 8.00 against 9.00%. Test error exceeds training error by 4.0 points with CReLU (half), by 5.0 "
+        "with the baseline."
+    )
+
+
+@pytest.mark.parametrize("half, holds", [(10.2, True), (11.0, False), (12.0, False)])
+def test_half_the_parameters_may_cost_a_point(filled, standing, half, holds):
+    rows = {"Baseline": (10.0, 10.1, 9.8), "CReLU (half)": (half, half + 0.2, half - 0.3)}
+    found = standing(filled(BY_NAME["crelu/convpool"], same(rows)), "Table 1, CIFAR-10, half the parameters")
+    assert (found.state == "reproduced") is holds
+
+
+def single(variant, seed, **metrics):
+    """A run of "Single" at the rate that was chosen."""
+    config = {"variant": variant, "seed": seed, "protocol": "single"}
+    return {"config": config, "metrics": metrics, "state": "finished"}
+
+
+def test_pairing_is_compared_with_random_filters_and_with_crelu(filled, standing):
+    runs = [
+        single(variant, 0, **{"conv1 mu": mu, "conv1 random mu": -0.3})
+        for variant, mu in (("baseline", -0.8), ("crelu", -0.3))
+    ]
+    rows = {"Baseline": (-0.5, -0.51, -0.49), "CReLU": (0.0, 0.01, -0.01)}
+    found = filled(BY_NAME["crelu/pairing"], same(rows), runs=runs)
+    random_ones = standing(found, "Section 2.1, Fig. 2")
+    assert random_ones.stands == "reproduced at small scale"
+    assert random_ones.remark == (
+        "Baseline: mean cosine -0.80 in conv1, of random filters -0.30; "
+        "CReLU: mean cosine -0.30 in conv1, of random filters -0.30."
+    )
+    (with_crelu,) = standing(found, "Fig. 3").judged
+    assert str(with_crelu).startswith("Baseline less CReLU, conv1: -0.500 [-0.5")
+
+
+def test_phases_are_compared_within_units_and_between_them(filled, standing):
+    def phases(within, between):
+        return [
+            single(
+                variant,
+                seed,
+                **{f"{layer} pair": within + 0.001 * seed for layer in LAYERS},
+                **{f"{layer} non-pair": between for layer in LAYERS},
+            )
+            for variant in ("crelu", "half")
+            for seed in range(3)
+        ]
+
+    study = BY_NAME["crelu/phase"]
+    found = standing(filled(study, same({}), runs=phases(0.5, 0.1)), "Table 6")
+    assert found.stands == "reproduced at small scale"
+    assert len(found.judged) == 14
+    assert standing(filled(study, same({}), runs=phases(0.1, 0.5)), "Table 6").state == "contradicted"
+    assert (
+        standing(filled(study, same(dict.fromkeys(study.rows, (0.5, 0.51, 0.52)))), "Table 6, below 1").state
+        == "reproduced"
+    )
+
+
+@pytest.mark.parametrize("crelu, state", [(2.0, "reproduced"), (0.5, "contradicted")])
+def test_invariance_is_compared_layer_by_layer(filled, standing, crelu, state):
+    rows = {"Baseline": (1.0, 1.1, 1.2), "CReLU": (crelu, crelu + 0.1, crelu + 0.21)}
+    found = standing(filled(BY_NAME["crelu/invariance"], same(rows), "full"), "Fig. 4")
+    assert (found.state, len(found.judged)) == (state, 7)
+    mean = f"{crelu + 0.1:.1f}"
+    assert found.remark == f"From conv1 to conv7: Baseline from 1.1 to 1.1, CReLU from {mean} to {mean}."
+
+
+def test_reconstruction_compares_learned_filters_with_random_ones_of_the_same_row(filled, standing):
+    def values(row, column):
+        return (0.9, 0.91, 0.93) if "learned" in column else (0.95, 0.96, 0.97)
+
+    found = standing(filled(BY_NAME["crelu/reconstruction"], values, "full"), "Table S1, CIFAR-10")
+    assert found.state == "reproduced"
+    assert [each.expected.label for each in found.judged] == [
+        "CReLU (half): conv2 learned less conv2 random",
+        "CReLU (half): conv5 learned less conv5 random",
+    ]
+
+
+def test_every_variant_of_vgg_is_compared_with_vgg(filled, standing):
+    rows = dict.fromkeys(BY_NAME["crelu/vgg"].rows, (6.4, 6.41, 6.42)) | {"VGG": (6.9, 6.91, 6.93)}
+    found = standing(filled(BY_NAME["crelu/vgg"], same(rows)), "Tables 2, 3, CIFAR-10")
+    assert found.stands == "reproduced at small scale"
+    assert len(found.judged) == 6
+    assert found.remark == "Votes: VGG 6.91, (conv1) 6.41, (conv1,3) 6.41, (conv1,3,5) 6.41."
+
+
+def test_one_run_of_each_network_on_imagenet_cannot_tell(filled, standing):
+    study = BY_NAME["crelu/imagenet"]
+    found = filled(study, lambda row, column: table4.TABLE4[row][:1], "full")
+    assert standing(found, "Table 4").state == "cannot be told at this scale"
+    assert {str(each).rpartition(": ")[2] for each in standing(found, "Table 4").judged} == {
+        "too few values to compare"
+    }
+
+
+def test_counts_of_table_5_are_compared_exactly(filled, standing):
+    def values(row, column):
+        return (study.published[row]["millions of weights"] + (0.06 if "(all)" in row else 0.04),)
+
+    study = BY_NAME["crelu/parameters"]
+    found = standing(filled(study, values, "full"), "Table 5")
+    assert [each.outcome for each in found.judged] == ["holds", "holds the other way round", "holds", "holds"]
+    assert found.state == "reproduced in part"
+
+
+def test_imagenet_is_trained_as_appendix_e_says():
+    configs = {
+        row: plan(BY_NAME["crelu/imagenet"], "full", only=row)[0].config
+        for row in ("Baseline", "CReLU (all)")
+    }
+    first, second = (config["recipes"][config["optimizer"]] for config in configs.values())
+    assert (first["epochs"], first["table"][0], first["table"][-1]) == (45, [10, 0.01, 0.0005], [45, 1e-6, 0])
+    assert second == {"epochs": 100, "optimizer": "adam", "lr": 0.0002}

@@ -1,0 +1,80 @@
+import pytest
+
+from relucid.models import create
+from relucid.papers.ours.together import ALL, ERROR, NONE, SINGLE, STUDY
+from relucid.papers.structure.images import parameters
+from relucid.studies import cells, run, table
+
+
+@pytest.mark.parametrize("row", [NONE, ALL])
+def test_the_smoke_scale_runs(row, tmp_path):
+    run(STUDY, "smoke", only=row, seeds=1, store=tmp_path, jobs=1)
+    found = table(STUDY, "smoke", only=row, seeds=1, store=tmp_path)
+    assert [record["error"] for record in found.runs if record["state"] != "finished"] == []
+    tried = {record["config"]["lr"]: record["metrics"]["val_error"] for record in found.runs}
+    assert found.cells[row, ERROR].chosen == {"lr": min(tried, key=tried.get)}
+
+
+@pytest.mark.parametrize("scale", ["full", "small"])
+def test_all_rows_have_about_as_many_parameters(scale):
+    counts = {}
+    for row in STUDY.rows:
+        config = cells(STUDY, scale)[row, ERROR][0].config
+        backbone = config["residual"] | {"width": config["residual"]["width"] * config["channels"]}
+        counts[row] = parameters(create(**backbone, **config["design"], num_classes=10))
+    assert all(abs(count / counts[NONE] - 1) < 0.05 for count in counts.values()), counts
+
+
+def test_all_three_choices_are_those_of_the_single_rows():
+    *single, together = [config["design"] for row, config in STUDY.rows.items() if row != NONE]
+    assert together == {name: value for design in single for name, value in design.items()}
+
+
+def errors(gains, joint):
+    """Errors from which each choice alone takes so much, and all three so much."""
+    taken = dict(zip(STUDY.rows, (0.0, *gains, joint), strict=True))
+    return lambda row, column: [50.0 - taken[row] + k + 0.01 * (k * taken[row] % 0.7) for k in range(3)]
+
+
+@pytest.mark.parametrize(
+    "joint, outcome",
+    [
+        (6.0, "holds"),
+        (5.5, "holds"),  # half a point short
+        (2.0, "holds the other way round"),
+        (8.0, "holds"),  # more than the sum is no shortfall
+    ],
+)
+def test_the_joint_gain_may_fall_short_of_the_sum_by_a_point(filled, standing, joint, outcome):
+    (judged,) = standing(filled(STUDY, errors((1.0, 2.0, 3.0), joint)), "gains add up").judged
+    assert judged.found.effect == pytest.approx(6.0 - joint, abs=0.05)
+    assert judged.outcome == outcome
+
+
+def test_every_choice_and_all_three_are_compared_with_none_seed_by_seed(filled, standing):
+    found = standing(filled(STUDY, errors((1.0, 2.0, 3.0), 4.0)), "each choice, and all three")
+    assert found.stands == "reproduced at small scale"
+    assert {each.expected.a.row: round(each.found.effect, 1) for each in found.judged} == {
+        **dict(zip(SINGLE, (-1.0, -2.0, -3.0), strict=True)),
+        ALL: -4.0,
+    }
+
+
+def test_held_out_and_test_errors_of_every_rate_are_told(filled, standing):
+    runs = [
+        {
+            "config": {**config, "lr": lr},
+            "metrics": {"val_error": 100 * lr, "error": 50.0},
+            "state": "finished",
+        }
+        for config in STUDY.rows.values()
+        for lr in (0.1, 0.03)
+    ]
+    found = standing(filled(STUDY, errors((1.0, 2.0, 3.0), 4.0), runs=runs), "each choice, and all three")
+    assert f"{ALL} (0.03: 3.00 / 50.00, 0.1: 10.00 / 50.00)" in found.remark
+
+
+def test_single_runs_say_nothing_of_chance(filled, standing):
+    found = filled(STUDY, lambda row, column: [50.0])
+    assert standing(found, "gains add up").state == "cannot be told at this scale"
+    assert "too few values to compare" in found.verdict

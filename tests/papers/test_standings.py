@@ -1,0 +1,159 @@
+"""How the claims stand on the recorded results, where an earlier ledger had them wrong."""
+
+import json
+
+import pytest
+
+from relucid.papers import find
+from relucid.papers.crelu import theorem_c1
+from relucid.studies import Table
+from relucid.studies.compare import HOLDS, REVERSED, UNABLE
+
+
+def outcomes(entry):
+    return [each.outcome for each in entry.judged]
+
+
+def test_together_gains_are_not_said_to_add_up(ledger):
+    entry = ledger["ours gains add up"]
+    assert entry.state != "reproduced"
+    (judged,) = entry.judged
+    assert judged.found.low < judged.expected.margin < judged.found.high
+    cells = entry.table.cells
+    none, *others = (cells[row, "test error %"].mean for row in entry.study.rows)
+    gains = [none - error for error in others]
+    assert gains[-1] / sum(gains[:-1]) == pytest.approx(0.59, abs=0.005)
+    assert (
+        entry.remark
+        == f"The joint gain is {gains[-1]:.2f} points, the single ones add up to {sum(gains[:-1]):.2f}."
+    )
+
+
+def test_together_tells_that_the_baseline_s_rate_was_nearly_a_tie(ledger):
+    remark = ledger["ours each choice, and all three"].remark
+    assert (
+        "none: ReLU, standard weights, batch norm, residual (0.03: 54.13 / 53.95, 0.1: 54.20 / 52.16)"
+        in remark
+    )
+
+
+def test_theorem_c1_is_judged_on_random_projections(ledger):
+    entry = ledger["crelu Theorem C.1"]
+    assert {each.expected.a.column for each in entry.judged} == {theorem_c1.PROJECTED}
+    assert all(each.found.error > 0 for each in entry.judged)  # a closed form against itself has no error
+    assert entry.state == "reproduced"
+
+
+def test_table_6_compares_phases_of_the_same_unit_with_those_of_different_ones(ledger):
+    entry = ledger["crelu Table 6"]
+    assert len(entry.judged) == 14
+    assert sum(each.found.p < 0.05 and each.found.effect > 0 for each in entry.judged) == 3
+    assert outcomes(entry) == [UNABLE] * 14
+    assert "Nearly any weights pass this." in ledger["crelu Table 6, below 1"].claim.note
+
+
+def test_table_5_is_two_claims_of_which_the_errors_were_never_run(ledger):
+    assert ledger["crelu Table 5"].state == "reproduced"
+    assert ledger["crelu Table 5, errors"].state == "needs a GPU"
+
+
+@pytest.mark.parametrize("where", ["Tables 2, 3, CIFAR-10", "Fig. 4"])
+def test_vgg_and_invariance_cannot_be_told_at_small_scale(ledger, where):
+    entry = ledger[f"crelu {where}"]
+    assert entry.stands == "cannot be told at small scale"
+    assert not {HOLDS, REVERSED} & set(outcomes(entry))
+    assert min(each.p for each in entry.judged) > 0.05
+
+
+def test_table_3_is_said_to_be_no_experiment_of_its_own(ledger):
+    assert "no experiment of its own" in ledger["crelu Tables 2, 3, CIFAR-10"].claim.note
+
+
+def test_corollary_b3_is_contradicted_by_a_test(ledger):
+    entry = ledger["crelu Lemma B.1, Proposition B.2, Corollary B.3"]
+    assert entry.state == "contradicted"
+    assert "R(ReLU o F) = 7/6" in entry.claim.erratum
+
+
+@pytest.fixture(scope="module")
+def first_ten(request):
+    """gmp/uci with the ten splits of the paper only."""
+    path = request.config.rootpath / "results" / "gmp-uci.json"
+    recorded = json.loads(path.read_text())
+    runs = [run for run in recorded["runs"] if run["config"]["first"] == 0]
+    return Table.from_dict(find("gmp/uci"), {**recorded, "runs": runs})
+
+
+@pytest.mark.parametrize("protocol, paired, holm", [("as published", 11, 8), ("held out", 4, 1)])
+def test_gmp_table_3_is_compared_split_by_split_and_either_protocol_is_a_claim(
+    first_ten, protocol, paired, holm
+):
+    judged = first_ten.judged[f"Table 3, {protocol}"]
+    assert len(judged) == 18
+    assert {each.found.test for each in judged} == {"paired t-test"}
+    assert {each.found.n for each in judged} == {10}
+    assert sum(each.found.p < 0.05 and each.found.effect < 0 for each in judged) == paired
+    assert sum(each.outcome == HOLDS for each in judged) == holm
+
+
+def test_gmp_table_2_does_not_hide_that_batch_norm_is_ahead(ledger):
+    entry = ledger["gmp Table 2"]
+    against = [each.found.effect for each in entry.judged if each.expected.b.row == "BN"]
+    assert len(against) == 3
+    assert max(against) < 0
+    assert entry.stands == "cannot be told at small scale"
+
+
+def test_gmp_fig_4_is_judged_by_the_course_of_training(ledger):
+    judged = ledger["gmp Fig. 4"].judged
+    assert [each.expected.a.label for each in judged] == ["GmP+IMN, mean top-5 accuracy over training"] * 5
+
+
+@pytest.mark.parametrize("figure", ["Fig. 2", "Fig. 3"])
+def test_steps_and_generalisation_are_claims_of_their_own(ledger, figure):
+    assert ledger[f"gmp {figure}"].state == "reproduced"
+    assert ledger[f"gmp {figure}, generalisation"].state == "not told apart"
+
+
+def test_the_range_of_good_rates_has_an_interval(ledger):
+    entry = ledger["gmp Abstract, range of learning rates"]
+    assert all(each.found.low < 0 < each.found.high for each in entry.judged)
+    assert entry.state != "reproduced"
+
+
+def test_nothing_is_expected_of_hb_net_where_the_paper_s_own_figures_are_the_other_way_round(ledger):
+    assert "structure Table 4, CIFAR-10, HB-Net, n = 9" not in ledger
+    assert "structure Table 4, CIFAR-10, HB-Net, n = 18" in ledger
+
+
+def test_section_7_2_says_that_the_control_explains_it(ledger):
+    entry = ledger["structure Section 7.2"]
+    assert entry.state == "reproduced"
+    assert "the missing ReLU after the sum explains it" in entry.stands
+    assert ledger["structure Section 7.2, control"].judged[0].found.p == 1
+
+
+def test_section_5_1_is_judged_by_slopes(ledger):
+    entry = ledger["structure Section 5.1"]
+    assert entry.state == "reproduced in part"
+    slopes = {each.expected.a.label: each for each in entry.judged}
+    theta = slopes["AGD (12), theta_k: power of kappa"]
+    assert theta.outcome == REVERSED
+    assert theta.found.effect + theta.expected.b == pytest.approx(0.82, abs=0.005)
+
+
+def test_structure_table_2_says_in_its_state_that_deep_networks_fit_a_constant(ledger):
+    entry = ledger["structure Eq. 15, Table 2"]
+    assert entry.stands.endswith("but at depth 20, 30, 40 no network has learned more than a constant")
+
+
+def test_merging_is_compared_with_pruning_of_the_same_kind(ledger):
+    entry = ledger["ours merging opposite filters"]
+    assert entry.stands == "cannot be told at small scale"
+    refitted = entry.judged[-1]
+    assert refitted.expected.label == "merge, refitted less pruning, refitted, 50% of pairs"
+    assert refitted.found.effect > 0
+    assert refitted.found.p == pytest.approx(0.023, abs=0.001)
+    assert refitted.p == pytest.approx(4 * refitted.found.p)
+    kinds = {(each.expected.a.row, each.expected.b.row) for each in entry.judged}
+    assert kinds == {("merge", "pruning"), ("merge, refitted", "pruning, refitted")}
