@@ -91,7 +91,7 @@ def test_a_second_time_takes_force_and_trains_nothing(place, relucid):
 
 
 @pytest.mark.parametrize(
-    ("network", "data", "options", "words"),
+    "network, data, options, words",
     [
         ("net.py:build", "nowhere", (), "there are no data nowhere"),
         ("net.py:build", "net.py:nothing", (), "NoneType is no data"),

@@ -63,7 +63,7 @@ def test_a_class_with_one_example_does_not_stop_a_split():
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    "given, words",
     [
         ((INPUTS[:5], CLASSES[:5]), "5 examples"),
         (INPUTS, "pair of inputs and targets"),

@@ -93,7 +93,9 @@ def test_the_best_of_what_is_better_beyond_chance_is_handed_back(found):
 
 
 def test_where_chance_explains_everything_the_unchanged_network_is_handed_back(found):
-    table = judged(found, {row: [9.0, 9.2, 8.8 + place / 10] for place, row in enumerate(found.table.study.rows)})
+    table = judged(
+        found, {row: [9.0, 9.2, 8.8 + place / 10] for place, row in enumerate(found.table.study.rows)}
+    )
     assert _chosen(table, "test error %") == UNCHANGED
     assert "Nothing that was tried" in replace(found, table=table, row=UNCHANGED).headline()
 
@@ -112,7 +114,14 @@ def own_loss(outputs, targets):
 def test_a_loss_of_ones_own_decides_by_itself_where_there_are_no_classes(store):
     inputs = torch.randn(60, 4)
     found = relucid.improve(
-        network(2), (inputs, inputs[:, :1]), loss=own_loss, tries=["crelu"], recipe=QUICK, seeds=2, store=store, jobs=1
+        network(2),
+        (inputs, inputs[:, :1]),
+        loss=own_loss,
+        tries=["crelu"],
+        recipe=QUICK,
+        seeds=2,
+        store=store,
+        jobs=1,
     )
     assert found.project.column == "test loss"
     assert found.table.cells[UNCHANGED, "test loss"].mean > 0
@@ -141,7 +150,7 @@ def test_everything_is_written_or_nothing(found, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "data", "words"),
+    "model, data, words",
     [
         (lambda: network(2), classes(), "label 2 is out of range"),
         (network, (torch.randn(30, 5), torch.arange(30) % 3), r"does not take inputs of shape \(5,\)"),

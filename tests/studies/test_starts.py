@@ -6,7 +6,9 @@ from relucid.studies.starts import Start, dead_units, redraw, start
 
 
 def network():
-    net = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(96, 3)).eval()
+    net = nn.Sequential(
+        nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(96, 3)
+    ).eval()
     net[1].bias.data[:2] = -100.0
     return net
 
