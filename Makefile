@@ -53,7 +53,7 @@ build/wheel-venv/.ready: constraints.txt
 	build/wheel-venv/bin/pip install --quiet -c constraints.txt $(TORCH) numpy pytest pytest-xdist hypothesis
 	touch $@
 
-BENCHMARKS := units propagation reversible models inspection convert ensemble training pipeline
+BENCHMARKS := units layers propagation reversible models inspection convert ensemble training pipeline
 
 bench: setup  ## measure against the published formulations; wants a quiet machine
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done

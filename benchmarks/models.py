@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import Row, interleaved, report
+from measure import Row, device_asked_for, interleaved, report, threads
 
 from relucid.models import create
 
@@ -51,9 +51,30 @@ def rows(batch, repeats):
     ]
 
 
+def over_layouts(batch, repeats):
+    """Against DenseNet, contiguous and channels last, one thread and two."""
+    found = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        images = torch.randn(batch, 3, 32, 32).to(memory_format=layout)
+        labels = torch.arange(batch) % 10
+        nets = {
+            name: create(f"structure/{name}40", num_classes=10).to(memory_format=layout)
+            for name in ("densenet", "agdnet")
+        }
+        for count in (1, 2):
+            with threads(count):
+                seconds = interleaved({n: step(net, images, labels) for n, net in nets.items()}, repeats)
+            name = "channels last" if layout is torch.channels_last else "contiguous"
+            case = f"AGD-Net / DenseNet, {name}, threads: {count}"
+            found.append(Row(case, "time", seconds["agdnet"], seconds["densenet"], 1.25))
+    return found
+
+
 def main():
+    device_asked_for(__doc__)
     torch.manual_seed(0)
-    report("models", [*rows(2, repeats=15), *rows(16, repeats=7), *rows(64, repeats=3)])
+    compared = [*rows(2, repeats=15), *rows(16, repeats=5), *rows(64, repeats=2)]
+    report("models", compared + over_layouts(8, repeats=5))
 
 
 if __name__ == "__main__":

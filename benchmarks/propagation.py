@@ -8,7 +8,7 @@ Against the plain rule with the same transforms, and against Eq. 13 as it is pri
 from collections.abc import Callable
 
 import torch
-from measure import Row, interleaved, report
+from measure import Row, device_asked_for, interleaved, report
 from reversible import transforms
 from torch import Tensor, nn
 
@@ -38,6 +38,7 @@ def against(
 
 
 def main() -> None:
+    device_asked_for(__doc__)
     torch.manual_seed(0)
     vectors, small, images = (
         torch.randn(shape) for shape in ((256, 256), (32, 16, 16, 16), (32, 64, 32, 32))

@@ -1,30 +1,30 @@
-"""Reversible heavy ball against ordinary training: bytes kept for backward, time, gradients, over depth.
+"""Reversible heavy ball against what a user would type instead, over depth: memory, time, gradients.
 
     python benchmarks/reversible.py
 
-Three sides with the same transforms (conv-BN-ReLU-conv-BN): reversible, ordinary with the same float64 state, and
-plain with a float32 state. The figure over depth is drawn into reversible.html beside this file.
+The same transforms, as an ordinary stage, with torch.utils.checkpoint around each layer or around segments of
+sqrt(depth) layers, and reversible. Memory is the most that a step has in use at once, gradients of parameters
+included. The figure over depth is drawn into reversible.html beside this file.
 """
 
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from measure import Row, interleaved, report, saved_bytes
+from measure import Row, device_asked_for, interleaved, peak_bytes, report
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import HeavyBall
 
-SIDES: dict[str, dict[str, Any]] = {
-    "reversible": {"reversible": True},
-    "ordinary": {"state_dtype": torch.float64},
-    "plain": {},
-}
-
 
 def transforms(depth: int, channels: int) -> list[nn.Module]:
+    """Blocks of HB-Net: two convolutions with batch norm, a ReLU between them."""
+
     def convolution() -> nn.Module:
         return nn.Conv2d(channels, channels, 3, padding=1, bias=False)
 
@@ -37,44 +37,87 @@ def transforms(depth: int, channels: int) -> list[nn.Module]:
     ]
 
 
+def mlp_blocks(depth: int, width: int) -> list[nn.Module]:
+    """The feed-forward half of a transformer's layer, ahead of it a norm."""
+    return [
+        nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)
+        )
+        for _ in range(depth)
+    ]
+
+
+class Checkpointed(nn.Module):
+    """Heavy ball with beta = 1 in float32, in segments of which only the ends are kept."""
+
+    def __init__(self, layers: Sequence[nn.Module], length: int) -> None:
+        super().__init__()
+        self.layers, self.length = nn.ModuleList(layers), length
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x_K, of the shape of x_0."""
+        before = x
+        for begin in range(0, len(self.layers), self.length):
+            x, before = checkpoint(self.segment, begin, x, before, use_reentrant=False)
+        return x
+
+    def segment(self, begin: int, x: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+        """The last two states of a few layers."""
+        for layer in self.layers[begin : begin + self.length]:
+            x, before = layer(x) + x - before, x
+        return x, before
+
+
+SIDES: dict[str, Callable[[list[nn.Module]], nn.Module]] = {
+    "reversible": partial(Propagation, reversible=True),
+    "ordinary": Propagation,
+    "checkpoint per layer": partial(Checkpointed, length=1),
+    "checkpoint in segments": lambda layers: Checkpointed(layers, max(1, round(math.sqrt(len(layers))))),
+}
+CASES: dict[str, tuple[Callable[[int], list[nn.Module]], tuple[int, ...]]] = {
+    "8 channels, 8x8": (partial(transforms, channels=8), (8, 8, 8, 8)),
+    "16 channels, 16x16": (partial(transforms, channels=16), (8, 16, 16, 16)),
+    "64 channels, 16x16": (partial(transforms, channels=64), (8, 64, 16, 16)),
+    "MLP of width 128": (partial(mlp_blocks, width=128), (8, 32, 128)),
+}
+
+
 def gradients(stage: nn.Module, x: Tensor) -> Tensor:
     """Of a fixed random projection of the output, in input and parameters, one after the other."""
-    weight = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    weight = torch.randn(x.shape, generator=torch.Generator("cpu").manual_seed(1), device="cpu").to(x.device)
     loss = (stage(x) * weight).sum()
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, [x, *stage.parameters()])])
+
+
+def step(stage: nn.Module, x: Tensor) -> None:
+    """Forward and backward; what it leaves behind is gone when the next one begins."""
+    for parameter in (x, *stage.parameters()):
+        parameter.grad = None
+    stage(x).sum().backward()
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-def kept(stage: nn.Module, x: Tensor) -> int:
-    return saved_bytes(lambda: stage(x), exclude=stage.parameters())
+def compare(case: str, depth: int, repeats: int) -> dict[str, Any]:
+    """Seconds and peak bytes of a step of each side."""
+    make, shape = CASES[case]
+    layers, x = make(depth), torch.randn(shape, requires_grad=True)
+    steps = {side: partial(step, build(layers), x) for side, build in SIDES.items()}
+    return {
+        "case": case,
+        "depth": depth,
+        "seconds": interleaved(steps, repeats),
+        "bytes": {side: peak_bytes(run) for side, run in steps.items()},
+    }
 
 
-def over_depth(depths: list[int], channels: int, size: int, batch: int, repeats: int) -> list[dict[str, Any]]:
-    """Bytes, seconds and gradient error of each side, for each depth."""
-    rows = []
-    for depth in depths:
-        shared, x = transforms(depth, channels), torch.randn(batch, channels, size, size, requires_grad=True)
-        stages = {side: Propagation(shared, "heavy_ball", **options) for side, options in SIDES.items()}
-        expected = gradients(stages["ordinary"], x)
-        rows.append(
-            {
-                "depth": depth,
-                "bytes": {side: kept(stage, x) for side, stage in stages.items()},
-                "seconds": interleaved(
-                    {side: partial(gradients, stage, x) for side, stage in stages.items()}, repeats
-                ),
-                "error": {side: relative_error(gradients(stages[side], x), expected) for side in SIDES},
-            }
-        )
-    return rows
-
-
-def bytes_of(side: str, depths: list[int], channels: int, size: int, batch: int) -> dict[int, int]:
-    x = torch.randn(batch, channels, size, size)
-    return {depth: kept(Propagation(transforms(depth, channels), **SIDES[side]), x) for depth in depths}
+def gradient_error(depth: int) -> float:
+    """Of a reversible stage, against an ordinary one with the same float64 state."""
+    layers, x = transforms(depth, 8), torch.randn(4, 8, 8, 8, requires_grad=True)
+    expected = gradients(Propagation(layers, state_dtype=torch.float64), x)
+    return relative_error(gradients(Propagation(layers, reversible=True), x), expected)
 
 
 def drift(betas: list[float], depths: list[int]) -> list[dict[str, Any]]:
@@ -82,7 +125,7 @@ def drift(betas: list[float], depths: list[int]) -> list[dict[str, Any]]:
     rows = []
     for beta in betas:
         for depth in depths:
-            shared, x = transforms(depth, 8), torch.randn(8, 8, 8, 8, requires_grad=True)
+            shared, x = transforms(depth, 8), torch.randn(4, 8, 8, 8, requires_grad=True)
             expected = gradients(Propagation(shared, HeavyBall(beta), state_dtype=torch.float64), x)
             try:
                 found = gradients(Propagation(shared, HeavyBall(beta), reversible=True), x)
@@ -94,72 +137,94 @@ def drift(betas: list[float], depths: list[int]) -> list[dict[str, Any]]:
 
 def measure() -> dict[str, Any]:
     torch.manual_seed(0)
-    wide = {"channels": 64, "size": 32, "batch": 32}
+    compared = [compare("8 channels, 8x8", 30, repeats=25)]
+    compared += [
+        compare("16 channels, 16x16", depth, repeats) for depth, repeats in ((10, 10), (50, 5), (200, 2))
+    ]
+    compared += [
+        compare("64 channels, 16x16", depth, repeats) for depth, repeats in ((10, 5), (50, 2), (200, 2))
+    ]
+    compared += [
+        compare("MLP of width 128", depth, repeats) for depth, repeats in ((10, 10), (50, 5), (200, 2))
+    ]
     return {
-        "wide bytes": {
-            "reversible": bytes_of("reversible", [10, 50, 200], **wide),
-            "ordinary": bytes_of("ordinary", [10, 50], **wide),  # 200 layers would take 7 GB
-        },
-        "wide": over_depth([10], **wide, repeats=5),
-        "deep": over_depth([10, 30, 100, 300, 1000], channels=16, size=16, batch=16, repeats=2),
-        "drift": drift([0.5, 0.9, 0.99, 1.0, 1.01], [10, 30, 100, 300]),
+        "compared": compared,
+        "error at depth 1000": gradient_error(1000),
+        "drift": drift([0.5, 0.9, 0.99, 1.0, 1.01], [10, 30, 100]),
     }
 
 
 def show(results: dict[str, Any]) -> None:
-    print("64 channels, 32x32, batch 32: bytes kept, over those at depth 10")
-    for side, at in results["wide bytes"].items():
-        print(f"  {side:12}" + "".join(f"  depth {depth}: {at[depth] / at[10]:.2f}" for depth in at))
-    print(f"\n{'':22}{'depth':>6}{'MB kept':>24}{'seconds, reversible over':>30}{'gradient error':>24}")
-    print(
-        f"{'':28}{'reversible':>12}{'ordinary':>12}{'ordinary':>15}{'plain':>15}{'reversible':>12}{'plain':>12}"
-    )
-    for name, rows in (("64 x 32x32 x 32", results["wide"]), ("16 x 16x16 x 16", results["deep"])):
-        for row in rows:
-            kept, seconds, error = row["bytes"], row["seconds"], row["error"]
-            print(
-                f"{name:22}{row['depth']:6}{kept['reversible'] / 1e6:12.1f}{kept['ordinary'] / 1e6:12.1f}"
-                f"{seconds['reversible'] / seconds['ordinary']:15.2f}{seconds['reversible'] / seconds['plain']:15.2f}"
-                f"{error['reversible']:12.1e}{error['plain']:12.1e}"
-            )
-    print(
-        "\ngradient error with beta1 = -beta2 = beta, against an ordinary stage (refused: the input was missed)"
-    )
+    others = list(SIDES)[1:]
+    print(f"{'reversible over':28}" + "".join(f"{side:>26}" for side in others))
+    for row in results["compared"]:
+        line = f"{row['case']:20} depth {row['depth']:<4}"
+        for side in others:
+            ratios = [row[key]["reversible"] / row[key][side] for key in ("seconds", "bytes")]
+            line += f"{ratios[0]:13.2f} s {ratios[1]:8.2f} B"
+        print(line)
+    print("\ngradient error with beta1 = -beta2 = beta, against an ordinary stage")
     for row in results["drift"]:
         error = "refused" if row["error"] is None else f"{row['error']:.1e}"
         print(f"  beta {row['beta']:<6} depth {row['depth']:<6} {error}")
 
 
 def figure(results: dict[str, Any]) -> Any:
-    """Bytes, seconds and gradient error over depth, one panel each."""
+    """Seconds and bytes over depth, a row of panels per case."""
     from plotly.graph_objects import Scatter
     from plotly.subplots import make_subplots
 
-    panels = {"bytes": "bytes kept for backward", "seconds": "seconds a step", "error": "gradient error"}
-    colors = dict(zip(SIDES, ("#1f77b4", "#d62728", "#7f7f7f"), strict=True))
-    chart = make_subplots(1, 3, subplot_titles=list(panels.values()))
-    for column, key in enumerate(panels, start=1):
-        for side, color in colors.items():
-            x, y = zip(*[(row["depth"], row[key][side]) for row in results["deep"]], strict=True)
-            line = Scatter(x=x, y=y, name=side, line={"color": color}, showlegend=column == 1)
-            chart.add_trace(line, row=1, col=column)
-    chart.update_xaxes(type="log", title="depth").update_yaxes(type="log")
-    return chart
+    names = list(CASES)[1:]
+    colors = dict(zip(SIDES, ("#1f77b4", "#7f7f7f", "#d62728", "#ff7f0e"), strict=True))
+    titles = [f"{case}: {what}" for case in names for what in ("seconds a step", "bytes at most")]
+    chart = make_subplots(len(names), 2, subplot_titles=titles)
+    for line, case in enumerate(names, start=1):
+        rows = [row for row in results["compared"] if row["case"] == case]
+        for column, key in enumerate(("seconds", "bytes"), start=1):
+            for side, color in colors.items():
+                x, y = [row["depth"] for row in rows], [row[key][side] for row in rows]
+                drawn = Scatter(x=x, y=y, name=side, line={"color": color}, showlegend=line == column == 1)
+                chart.add_trace(drawn, row=line, col=column)
+    return chart.update_xaxes(type="log", title="depth").update_yaxes(type="log")
 
 
 def rows(results: dict[str, Any]) -> list[Row]:
-    """What is claimed of 64 channels, 32x32 images and batches of 32, and of gradients at depth 1000."""
-    kept = results["wide bytes"]["reversible"]
-    seconds, deepest = results["wide"][0]["seconds"], results["deep"][-1]
+    """What is claimed: of small transforms, of 200 wide layers, and of gradients at depth 1000."""
+    at = {(row["case"], row["depth"]): row for row in results["compared"]}
+    small, wide = at["8 channels, 8x8", 30], at["64 channels, 16x16", 200]
+    shallow = at["64 channels, 16x16", 10]
     return [
-        Row("reversible, depth 200 / depth 10", "bytes", kept[200], kept[10], 1.15),
-        Row("reversible / ordinary, float64 state", "time", seconds["reversible"], seconds["ordinary"], 1.3),
-        Row("reversible / ordinary, float32 state", "time", seconds["reversible"], seconds["plain"], 1.5),
-        Row("gradient error at depth 1000 / 1e-5", "error", deepest["error"]["reversible"], 1e-5, 1.0),
+        _row("8 channels, 8x8, depth 30 / ordinary", "time", small["seconds"], "ordinary", 1.5),
+        _row(
+            "64 channels, depth 200 / checkpoint per layer",
+            "time",
+            wide["seconds"],
+            "checkpoint per layer",
+            1.0,
+        ),
+        _row(
+            "64 channels, depth 200 / checkpoint per layer",
+            "bytes",
+            wide["bytes"],
+            "checkpoint per layer",
+            0.1,
+        ),
+        _row(
+            "64 channels, depth 200 / checkpoint in segments",
+            *("time", wide["seconds"], "checkpoint in segments", 1.0),
+        ),
+        _row("64 channels, depth 200 / ordinary", "time", wide["seconds"], "ordinary", 1.5),
+        _row("64 channels, depth 10 / ordinary", "time", shallow["seconds"], "ordinary", 1.5),
+        Row("gradient error at depth 1000 / 1e-5", "error", results["error at depth 1000"], 1e-5, 1.0),
     ]
 
 
+def _row(case: str, what: str, found: dict[str, float], other: str, bar: float) -> Row:
+    return Row(case, what, found["reversible"], found[other], bar)
+
+
 def main() -> None:
+    device_asked_for(__doc__)
     results = measure()
     show(results)
     report("reversible", rows(results), over_depth=results)

@@ -26,6 +26,16 @@ class Claim(NamedTuple):
 
 PUBLISHED = "sin, cos, cumprod, concatenation"
 PAIR = "one convolution a pair of layers"
+LINEAR, REUSED = "nn.Linear with ReLU", ", memory reused"
+STEP_64, STEP_256, STEP_4096 = (
+    f"training step of GeometricLinear({size}, {size}), batch {batch}"
+    for size, batch in ((1024, 64), (1024, 256), (4096, 64))
+)
+LAYERS_200, CHECKPOINT, SEGMENTS = (
+    "64 channels, depth 200 / ",
+    "checkpoint per layer",
+    "checkpoint in segments",
+)
 CLAIMS = [
     Claim("units", "unit_vector", "time", "weights from angles", PUBLISHED),
     Claim("units", "direction", "time", "weights from latitudes, as layers store them", PUBLISHED),
@@ -39,10 +49,35 @@ CLAIMS = [
     Claim("propagation", "linear 256", "time", "100 layers by Nesterov's rule, linear", "plain layers"),
     Claim("propagation", "conv", "time", "100 layers by Nesterov's rule, convolutions", "plain layers"),
     Claim("propagation", "linear: sum", "time", "Nesterov's rule as a running sum", "a sum over all layers"),
+    Claim("layers", "GeometricLinear(1024, 1024) with ReLU, batch 64: t", "time", STEP_64, LINEAR),
+    Claim("layers", "GeometricLinear(1024, 1024) with ReLU, batch 256: t", "time", STEP_256, LINEAR),
+    Claim("layers", "GeometricLinear(4096, 4096) with ReLU, batch 64: t", "time", STEP_4096, LINEAR),
+    Claim(
+        "layers", "GeometricLinear(1024, 1024) with ReLU, batch 64: t", "reusing", STEP_64 + REUSED, LINEAR
+    ),
+    Claim(
+        "layers", "GeometricLinear(1024, 1024) with ReLU, batch 256: t", "reusing", STEP_256 + REUSED, LINEAR
+    ),
+    Claim(
+        "layers", "GeometricLinear(4096, 4096) with ReLU, batch 64: t", "reusing", STEP_4096 + REUSED, LINEAR
+    ),
+    Claim("layers", "GeometricLinear", "time", "evaluation of GeometricLinear with ReLU", LINEAR),
+    Claim("layers", "GeometricLinear", "reusing", "evaluation of GeometricLinear" + REUSED, LINEAR),
+    Claim("layers", "CReLU", "time", "training step with CReLU", "ReLU, twice the filters"),
+    Claim("layers", "MeanNorm", "time", "training step with MeanNorm", "batch norm"),
+    Claim("reversible", "8 channels", "time", "reversible step, 30 small layers", "ordinary, float32"),
+    Claim("reversible", LAYERS_200 + "checkpoint per", "time", "reversible step, 200 layers", CHECKPOINT),
+    Claim("reversible", LAYERS_200 + "checkpoint per", "bytes", "its memory", CHECKPOINT),
+    Claim("reversible", LAYERS_200 + "checkpoint in", "time", "reversible step, 200 layers", SEGMENTS),
+    Claim("reversible", LAYERS_200 + "ordinary", "time", "reversible step, 200 layers", "ordinary, float32"),
+    Claim("reversible", "64 channels, depth 10", "time", "reversible step, 10 layers", "ordinary, float32"),
     Claim("reversible", "reversible, depth", "bytes", "memory of 200 reversible layers", "10 of them"),
     Claim("reversible", "reversible / ordinary, float64", "time", "reversible step", "same state, ordinary"),
     Claim("reversible", "reversible / ordinary, float32", "time", "reversible step", "float32, ordinary"),
     Claim("reversible", "gradient error", "error", "gradient error of 1000 reversible layers", "1e-5"),
+    Claim(
+        "models", "AGD-Net / DenseNet", "time", "step of AGD-Net, both layouts, 1 and 2 threads", "DenseNet"
+    ),
     Claim("models", "AGD-Net (k = 12, L = 40) / DenseNet", "time", "step of AGD-Net", "DenseNet"),
     Claim("models", "AGD-Net (k = 12, L = 40) / one", "time", "step of AGD-Net, batches of 2 to 64", PAIR),
     Claim("inspection", "reconstruct", "seconds", "reconstruction of a 224x224 image", "its limit, seconds"),

@@ -1,13 +1,13 @@
 """The units against their published formulations: weights from angles, CReLU, a training step of VGG-6.
 
-Run it with nothing else on the machine: ``python benchmarks/units.py``.
+Run it with nothing else on the machine: ``python benchmarks/units.py``. Against ordinary layers: layers.py.
 """
 
 from functools import partial
 
 import torch
 import torch.nn.functional as F
-from measure import Row, interleaved, report, saved_bytes
+from measure import Row, device_asked_for, interleaved, report, saved_bytes
 from torch import Tensor, nn
 
 from relucid.nn import GeometricConv2d, crelu, direction, unit_vector
@@ -37,15 +37,15 @@ def weights_from_angles(reuse: bool) -> list[Row]:
         latitudes.requires_grad_()
         theirs = partial(forward_backward, published_unit_vector, angles, grad)
         kept = saved_bytes(partial(published_unit_vector, angles))
-        for function, x in ((unit_vector, angles), (direction, latitudes)):
+        for function, x, bar in ((unit_vector, angles, 0.6), (direction, latitudes, 0.4)):
             sides = {"ours": partial(forward_backward, function, x, grad), "published": theirs}
             # two at a time, as each meets the caches that the one before it leaves
             seconds = interleaved(sides, 80, reuse)
             case = f"{function.__name__} {units}x{inputs}"
             if reuse:
-                rows.append(Row(case, "reusing", seconds["ours"], seconds["published"], 0.6))
+                rows.append(Row(case, "reusing", seconds["ours"], seconds["published"], bar))
             else:
-                rows.append(Row(case, "time", seconds["ours"], seconds["published"], 0.6))
+                rows.append(Row(case, "time", seconds["ours"], seconds["published"], bar))
                 rows.append(Row(case, "bytes", saved_bytes(partial(function, x)), kept, 0.6))
     return rows
 
@@ -96,11 +96,12 @@ def training_step_of_vgg6() -> list[Row]:
     for name in ("standard", "geometric"):
         net = vgg6(name == "geometric")
         sides[name] = partial(step, net, torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9))
-    seconds = interleaved(sides, 30)
+    seconds = interleaved(sides, 12)
     return [Row("training step of VGG-6, geometric", "time", seconds["geometric"], seconds["standard"], 1.02)]
 
 
 if __name__ == "__main__":
+    device_asked_for(__doc__)
     torch.manual_seed(0)
     weights = weights_from_angles(reuse=False) + weights_from_angles(reuse=True)  # once reused, always reused
     report("units", weights + crelu_against_two_relus() + training_step_of_vgg6())

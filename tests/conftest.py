@@ -28,16 +28,26 @@ dist.destroy_process_group()
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=0, help="Of the trials that are drawn at random.")
+    parser.addoption("--device", default="cpu", help="where tensors of the tests are: cpu, cuda, mps")
 
 
 def pytest_configure(config):
     torch.set_num_threads(1)
+    device = torch.device(config.getoption("--device"))
+    if device.type != "cpu":  # before tests are collected, which make tensors as they are imported
+        torch.set_default_device(device)
     config.addinivalue_line("markers", "browser: shows pages in chromium, and is skipped where there is none")
 
 
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def device():
+    """Where new tensors are: what ``pytest --device cuda`` says."""
+    return torch.get_default_device()
 
 
 @pytest.fixture

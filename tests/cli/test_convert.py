@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, load_model
 from torch import nn
 
-from relucid.convert import fuse, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import fuse, load, to_crelu, to_geometric, to_heavy_ball
 
 NETWORK = """
 import torch
@@ -76,6 +76,58 @@ def test_the_written_weights_are_those_of_the_same_conversion_in_python(relucid,
     assert {change["status"] for change in description["changes"]} <= {"changed", "kept", "refused"}
 
 
+@pytest.mark.parametrize("to", ["crelu", pytest.param("geometric", marks=pytest.mark.slow)])
+def test_a_program_runs_without_the_code_of_the_network_on_batches_of_any_size(relucid, network, to):
+    arguments = ("my_net.py:build", "--to", to, "--example", "1,3", "-o", "out", "--format", "pt2")
+    status, _, told = relucid("convert", *arguments)
+    assert (status, told) == (0, "Written to out: model.pt2, conversion.json\n")
+    x = torch.randn(7, 3)
+    torch.testing.assert_close(torch.export.load("out/model.pt2").module()(x), network["build"]()(x))
+
+
+@pytest.mark.slow
+def test_a_graph_runs_in_an_onnx_runtime_on_batches_of_any_size(relucid, network):
+    pytest.importorskip("onnxscript", reason="needs relucid[onnx]")
+    runtime = pytest.importorskip("onnxruntime", reason="needs relucid[onnx]")
+    arguments = ("my_net.py:build", "--to", "crelu", "--example", "1,3", "-o", "out", "--format", "onnx")
+    status, _, told = relucid("convert", *arguments)
+    assert (status, told) == (0, "Written to out: model.onnx, conversion.json\n")
+    assert not Path("out", "model.onnx.data").exists()
+    x = torch.randn(7, 3)
+    (y,) = runtime.InferenceSession("out/model.onnx").run(None, {"input": x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(y), network["build"]()(x))
+
+
+def test_a_graph_needs_the_extra_and_nothing_is_computed_without_it(relucid, monkeypatch):
+    monkeypatch.setattr("relucid.cli.convert.find_spec", lambda name: None)
+    arguments = ("nowhere:build", "--to", "crelu", "--example", "1,3", "-o", "out", "--format", "onnx")
+    sentence = "relucid: --format onnx needs onnxscript: pip install 'relucid[onnx]'"
+    assert relucid("convert", *arguments)[::2] == (1, sentence)
+
+
+def test_a_network_that_cannot_be_exported_is_said_to_be_one(relucid, monkeypatch):
+    def fail(*_, **__):
+        raise KeyError("inside torch")
+
+    monkeypatch.setattr("torch.export.export", fail)
+    arguments = ("my_net.py:build", "--to", "crelu", "--example", "1,3", "-o", "out", "--format", "pt2")
+    sentence = "relucid: the converted network cannot be exported: 'inside torch'"
+    assert relucid("convert", *arguments)[::2] == (1, sentence)
+    assert not Path("out").exists()
+
+
+def test_a_result_is_converted_and_examined_further_without_the_code_of_the_network(relucid, network):
+    arguments = ("convert", "my_net.py:build", "--to", "crelu", "--example", "5,3", "-o", "first")
+    assert relucid(*arguments)[0] == 0
+    Path("my_net.py").unlink()
+    status, _, told = relucid("convert", "first", "--to", "plain", "--example", "5,3", "-o", "second")
+    assert status == 0, told
+    assert "further" not in told, told
+    model, x = network["build"](), torch.randn(4, 3)
+    torch.testing.assert_close(load("second").model(x), model(x))
+    assert relucid("examine", "second", "--example", "5,3")[0] == 0
+
+
 def test_the_weights_of_a_checkpoint_are_what_is_converted(relucid, network):
     other = network["build"]()
     nn.init.constant_(other[4].bias, 7.0)
@@ -128,6 +180,7 @@ def test_others_may_read_the_weights_where_the_umask_allows_it(relucid, tmp_path
     "arguments, sentence",
     [
         (("build", "--to", "crelo"), "there is no conversion 'crelo', did you mean 'crelu'?"),
+        (("build", "--to", "crelu", "--format", "onxn"), "there is no format 'onxn', did you mean 'onnx'?"),
         (("build", "--to", "plain", "--layers", "0"), "plain changes the whole network"),
         (("build", "--to", "crelu", "--budget", "0.1"), "--budget and --data are for merge"),
         (("build", "--to", "crelu", "--layers", "nine"), "no layer that can be converted is named 'nine'"),

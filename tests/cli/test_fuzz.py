@@ -48,7 +48,7 @@ def paired():
     return net.double()
 
 def without_parameters():
-    return nn.Sequential(nn.Flatten(), nn.Tanh())
+    return nn.Sequential(nn.ReLU())
 
 def embedding():
     return nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 4), nn.ReLU())
@@ -113,6 +113,7 @@ FILES = {
     "latin.py": "# \xe9\n",
     "text.txt": "some text\n",
     "page.html": "an earlier page",
+    "bad.json": '{"study": "squares", "runs": [{}]}',
     "text.pt": "epoch,loss\n",
     "text.npy": "1 2 3\n",
     "text.safetensors": "some text\n",
@@ -131,6 +132,7 @@ def lay_out(place: Path) -> None:
         (place / name).write_text(text)
     (place / "folder").mkdir()
     (place / "corrupt").mkdir()
+    (place / "records").mkdir()
     (place / "corrupt" / "results.sqlite").write_bytes(b"SQLite format 3\0" + bytes(range(256)) * 20)
     (place / "link.html").symlink_to("link-to.html")
     (place / "dangling.html").symlink_to("nowhere.html")
@@ -197,6 +199,7 @@ SHAPES += ["9" * 30, "1," * 70 + "1", ""]
 OUTPUTS = split("""new new.html folder thesis page.html link.html dangling.html pipe.html /proc/out missing/out
     text.txt/out .""")
 OUTPUTS += [LONG, f"{LONG}/{LONG}", ""]
+RECORDS = [*split("bad.json text.txt corrupt folder missing.json loop.pt"), LONG, ""]
 NUMBERS = ["1", "2", "0", "-1", "x", "", "nan", "inf", "1e400", "9" * 40]
 OPTIONS = {
     "--scale": ["small", "broken", "smoke", "", LONG],
@@ -206,10 +209,12 @@ OPTIONS = {
     "--backend": ["local", "slurm", ""],
     "--store": ["runs", "corrupt", "folder", "text.txt", "/proc/store", LONG, "", "link.html", "pipe.html"],
     "--format": ["json", "csv", "latex", "markdwn", ""],
+    "--results": ["records", "folder", "text.txt", "missing", LONG],
     "--to": ["crelu", "merge", "geometric", "heavy-ball", "plain", "crelo", ""],
     "--example": SHAPES,
     "--data": DATA,
     "--checkpoint": CHECKPOINTS,
+    "--against": NETWORK[:20] + CHECKPOINTS,
     "--layers": ["0", "*", "auto", "nine", ""],
     "--tolerance": NUMBERS,
     "--budget": NUMBERS,
@@ -225,12 +230,14 @@ COMMANDS = {  # what an argument is drawn from, options that are always there, o
     "show": (STUDIES, [], ["--scale", "--only", "--seeds", "--format", "--store"]),
     "logs": (STUDIES, [], ["--scale", "--only", "--seeds", "--store"]),
     "report": (STUDIES, ["-o"], ["--scale", "--store"]),
-    "examine": (NETWORK, [], ["--example", "--data", "--checkpoint", "-o"]),
+    "examine": (NETWORK, [], ["--example", "--data", "--checkpoint", "--against", "-o"]),
     "convert": (
         NETWORK,
         ["--to", "--example", "-o"],
         ["--checkpoint", "--data", "--layers", "--tolerance", "--budget"],
     ),
+    "import": (RECORDS, [], ["--store"]),
+    "claims": ([*split("crelu gmp cerlu"), ""], ["--results"], ["--store"]),
     "list": ([None], [], []),
     "shwo": (STUDIES, [], list(OPTIONS)),
 }
@@ -238,7 +245,7 @@ COMMANDS = {  # what an argument is drawn from, options that are always there, o
 
 def drawn(generator: random.Random) -> list[str]:
     """A command, with options that it has, most of the time."""
-    weights = [4, 4, 3, 3, 10, 10, 1, 1]
+    weights = [4, 4, 3, 3, 10, 10, 3, 1, 1, 1]
     (command,) = generator.choices(list(COMMANDS), weights)
     arguments, always, sometimes = COMMANDS[command]
     words = [command]

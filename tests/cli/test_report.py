@@ -155,6 +155,20 @@ def test_examine_counts_on_data(relucid, weights, data, inputs):
     )
 
 
+@pytest.mark.parametrize("other", ["earlier.pt", "my_net:build"])
+def test_what_changed_since_an_earlier_checkpoint_is_told(relucid, weights, other):
+    torch.save(weights, "w.pt")
+    torch.manual_seed(0)
+    torch.save(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).state_dict(), "earlier.pt")
+    command = ["examine", "my_net:build", "--checkpoint", "w.pt", "--example", "50,3", "--against", other]
+    status, shown, told = relucid(*command)
+    assert (status, told) == (0, "")
+    assert f"From {other} to my_net:build" in shown
+    assert "0: 2 units died, 0 were revived" in shown
+    shown = json.loads(relucid(*command, "--json")[1])
+    assert shown["changes"]["layers"][0]["died"] == [0, 1]
+
+
 def test_a_model_is_examined_by_its_name(relucid):
     torch.save(create("resnet8", num_classes=5).state_dict(), "w.pt")
     command = ["examine", "resnet8:5", "--example", "1,3,32,32", "--checkpoint", "w.pt", "--json"]

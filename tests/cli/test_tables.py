@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from relucid.cli.tables import folded, print_grid
-from relucid.studies import built_in
+from relucid.papers import built_in
 
 STUDY = """
 from relucid.studies import Column, Study
@@ -59,7 +59,8 @@ def is_cut(line):
         "convert --help",
         "run wide.py --jobs 1",
         "show wide.py",
-        "examine my_net.py:Deep --example 2,3,16,16",
+        "examine my_net.py:Deep --example 40,3,12,12",
+        "examine my_net.py:Deep --example 40,3,12,12 --against my_net.py:Deep",
     ],
 )
 def test_everything_fits_80_columns_and_nothing_is_cut(terminal, command):
@@ -79,7 +80,7 @@ def test_columns_that_do_not_fit_go_on_below_beside_the_names_of_the_rows(termin
 
 
 def test_an_examination_names_every_layer_and_column_in_full(terminal):
-    shown = "\n".join(terminal("examine", "my_net.py:Deep", "--example", "2,3,16,16"))
+    shown = "\n".join(terminal("examine", "my_net.py:Deep", "--example", "40,3,12,12"))
     for name in (
         "a_rather_long_name_of_a_stage.0",
         "another_rather_long_name.0",

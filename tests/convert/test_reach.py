@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.convert import ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import ConversionError, fuse, load, save, to_crelu, to_geometric, to_heavy_ball
 from relucid.nn import CReLU, GeometricLinear
 
 from .trial import faults
@@ -130,6 +130,8 @@ def test_dropout_in_attention_is_left_alone_and_feed_forward_blocks_are_converte
     conversion = to_crelu(model, x)
     assert {"fc2", "relu"} <= changed(conversion)
     assert_same(model, conversion.model, (3, 7, 8), modes=(False,))
+    net = conversion.model.train()
+    assert not torch.equal(net(x), net(x))
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -189,3 +191,53 @@ def test_fuse_looks_at_evaluation_only():
     assert not any(isinstance(m, nn.BatchNorm1d) for m in fused.model.modules())
     with pytest.raises(ConversionError, match="computes something else in training"):
         to_crelu(model, x)
+
+
+def test_arguments_that_may_be_left_out_may_still_be():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.fc2 = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x, mask=None, scale=2.0):
+            y = self.fc2(self.fc1(x).relu()) * scale
+            return y if mask is None else y * mask
+
+    model, x = Masked(), torch.randn(4, 3)
+    net = to_crelu(model, x).model
+    assert torch.equal(net(x), model(x))
+    assert torch.equal(net(x, mask=None, scale=2.0), model(x))
+    for other in {"mask": torch.ones(4, 2)}, {"scale": 3.0}:
+        with pytest.raises(AssertionError, match="converted for an example without"):
+            net(x, **other)
+
+
+def test_center_goes_by_the_names_of_arguments():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.fc2 = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x, shift):
+            return self.fc2(self.fc1(x).relu() + 100 * shift)
+
+    batch = {"shift": torch.ones(4, 4), "x": torch.zeros(4, 3)}
+    net = to_geometric(Two(), batch, center=[batch], layers=["fc1", "fc2"]).model
+    assert net.fc2_center.running_mean.min() > 90
+
+
+@pytest.mark.slow
+def test_a_hugging_face_model_keeps_its_configuration(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.T5Config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    model = transformers.T5EncoderModel(config).eval()
+    x = {"input_ids": torch.randint(3, 90, (2, 7))}
+    conversion = to_crelu(model, x)
+    net = conversion.model
+    assert net.config.d_ff == 32
+    net.save_pretrained(tmp_path / "pretrained")
+    assert (tmp_path / "pretrained" / "config.json").exists()
+    save(conversion, tmp_path / "saved")
+    back = load(tmp_path / "saved").model(**x)
+    assert type(back) is type(model(**x))
+    assert torch.allclose(back.last_hidden_state, model(**x).last_hidden_state, atol=1e-6)

@@ -35,9 +35,9 @@ from relucid.convert import fuse, load
 x, y = torch.load({str(tmp_path / "expected.pt")!r})
 net = load({str(tmp_path)!r}).model
 assert torch.equal(net.eval()(x), y)
+assert torch.allclose(fuse(net, x).model(x), y)
 net.train()(x).sum().backward()
 assert all(p.grad is not None for p in net.parameters())
-assert torch.allclose(fuse(net.eval(), x).model(x), y)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

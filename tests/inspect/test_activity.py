@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -10,6 +10,7 @@ from relucid.inspect import activity, examine
 from relucid.inspect.activity import ActivityCounter
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.permutations([0, 1, 2, 3]), st.integers(0, 3), st.sampled_from([1, 7, 1 << 18]))
 def test_counts_do_not_depend_on_the_layout_in_memory_or_on_blocks(order, dim, block):
     values = torch.randn(3, 5, 4, 6).permute(order)

@@ -1,5 +1,7 @@
 """Data in any form that people have it."""
 
+from collections import UserDict
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,14 @@ def test_arguments_may_be_named(data):
     found = examine(net, {"x": INPUTS[:1]}, data)["fc"].activity
     torch.testing.assert_close(found.active, (net.fc(INPUTS) > 0).double().mean(0))
     assert found.inputs == 150
+
+
+def test_arguments_may_come_in_any_mapping():
+    net = Named()
+    found = examine(net, UserDict(x=INPUTS[:1]), UserDict(x=INPUTS))[
+        "fc"
+    ].activity  # what a tokenizer returns
+    torch.testing.assert_close(found.active, (net.fc(INPUTS) > 0).double().mean(0))
 
 
 def test_no_argument_is_dropped_but_labels_that_the_network_does_not_take():

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from relucid.inspect import examine
 from relucid.inspect.activity import ActivityCounter
 from relucid.inspect.boundary import Boundary, boundary, hyperplanes
 from relucid.nn.geometric import GeometricConv2d, GeometricLinear
@@ -216,3 +219,19 @@ def test_boundaries_in_two_dimensions_are_lines_through_their_locations():
 def test_more_dimensions_are_not_drawn():
     with pytest.raises(ValueError, match="3 inputs"):
         Boundary(torch.eye(3), torch.zeros(3)).figure()
+
+
+@pytest.mark.parametrize("block", [1, 1 << 22])
+def test_boundaries_that_were_found_do_not_follow_the_weights(block, monkeypatch):
+    monkeypatch.setattr(sys.modules[Boundary.__module__], "BLOCK", block)
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    found = examine(net, torch.randn(40, 3))["0"].boundary
+    before = found.direction.clone()
+    torch.testing.assert_close(before, boundary(net[0]).direction)
+    with torch.no_grad():
+        net[0].weight.add_(1.0)
+    if block == 1:  # a large weight is not copied
+        with pytest.raises(RuntimeError, match="the weights have changed"):
+            found.location  # noqa: B018
+    else:
+        assert torch.equal(found.direction, before)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from relucid.inspect import MEASURES, Suggestion, examine, invariance, pairing
-from relucid.nn import Pairwise
+from relucid.nn import GeometricLinear, Pairwise
 from relucid.nn.activation import AVR, CReLU
 
 
@@ -326,3 +326,47 @@ def test_nothing_is_suggested_for_layers_that_conversions_cannot_name():
     assert not found.suggestions()
     named = examine(nn.Sequential(*net[0]), torch.randn(40, 3, 4, 4))
     assert {suggestion.name for suggestion in named.suggestions()} == {"crelu", "geometric"}
+
+
+def test_weights_that_are_nan_are_said_to_be():
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+    net[0].weight.data[0, 0] = torch.nan
+    found = examine(net, torch.randn(40, 4), measures=["pairing", "boundary", "activity", "perturbation"])
+    assert found.findings[0].sentence == "0: 1 of 6 units are given nan or infinity on 40 inputs"
+    assert found["0"].pairing == {}
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_layer_without_units_and_an_input_without_a_batch_do_no_harm():
+    net = nn.Sequential(nn.Linear(4, 0), nn.ReLU(), nn.Linear(0, 2), nn.ReLU())
+    empty, other = examine(net, torch.randn(40, 4)).layers
+    assert (empty.measured, other.rectified.units) == ({}, 2)
+    assert "computes nothing" in empty.rectified.obstacle
+    (layer,) = examine(nn.Sequential(nn.Linear(4, 6), nn.ReLU()), torch.randn(4)).layers
+    assert layer.boundary.radius.shape == (6,)
+
+
+def test_the_size_of_a_complex_number_is_no_rectification():
+    net = nn.Linear(4, 3)
+    net.forward = lambda x: torch.relu(nn.functional.linear(torch.fft.fft(x).abs(), net.weight))
+    assert [layer.rectified.kind for layer in examine(net, torch.randn(40, 4)).layers] == ["relu"]
+
+
+def test_weights_without_values_are_refused():
+    with pytest.raises(ValueError, match="on the device meta: load them first"):
+        examine(nn.Linear(4, 2, device="meta"), torch.randn(1, 4))
+
+
+def test_a_geometric_layer_is_seen_whether_or_not_it_has_kept_its_weight():
+    net = nn.Sequential(GeometricLinear(4, 6, activation=nn.ReLU()), nn.Linear(6, 2)).eval()
+    data = torch.randn(200, 4)
+    with torch.no_grad():
+        net(data)  # builds it, and keeps it
+    for _ in range(2):
+        found = examine(net, data[:1], data.split(50))["0"]
+        assert found.rectified.sources[0].parameters
+        torch.testing.assert_close(found.boundary.direction, net[0].direction.detach())
+        assert found.activity.shell == pytest.approx(
+            (float(data.norm(dim=1).min()), float(data.norm(dim=1).max()))
+        )

@@ -102,7 +102,8 @@ def test_the_layers_of_a_network_are_the_iterates_of_the_algorithm(rule, activat
     objective, x = problem(activation)
     T = Layer(objective, TORCH[activation])
     iterates = objective.to_x(minimize(rule, objective, objective.to_z(x), steps=30))
-    for k in range(31):
+    torch.testing.assert_close(x, iterates[0], rtol=1e-10, atol=1e-10)
+    for k in range(1, 31):
         stage = Propagation([(T, T) if rule == "admm" else T] * k, rule)
         torch.testing.assert_close(stage(x), iterates[k], rtol=1e-10, atol=1e-10)
 

@@ -204,10 +204,10 @@ def test_half_precision_costs_no_more_than_the_rounding_of_the_format(dtype, tol
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("activation", [None, nn.ReLU(), torch.tanh, CReLU()])
-def test_autocast_rounds_weights_and_not_angles(dtype, activation):
+def test_autocast_rounds_weights_and_not_angles(dtype, activation, device):
     layer = GeometricLinear(512, 16, activation=activation)
     x = torch.randn(8, 512)
-    with torch.autocast("cpu", dtype):
+    with torch.autocast(device.type, dtype):
         y = layer(x)
     assert y.dtype == dtype
     assert torch.allclose(y.float(), layer(x), atol=32 * torch.finfo(dtype).eps)
@@ -502,13 +502,13 @@ def exported_to_onnx(layer, x, directory, onnxruntime):
         torch.onnx.export(layer, (x,), path, verbose=False)
     session = onnxruntime.InferenceSession(path)
     (name,) = [each.name for each in session.get_inputs()]
-    return torch.from_numpy(session.run(None, {name: x.numpy()})[0])
+    return torch.from_numpy(session.run(None, {name: x.numpy(force=True)})[0]).to(x.device)
 
 
 @pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
-def test_begins_on_the_meta_device(ours, arguments, shape):
+def test_begins_on_the_meta_device(ours, arguments, shape, device):
     layer = ours(*arguments, activation=nn.ReLU(), device="meta", dtype=torch.float64)
-    layer.to_empty(device="cpu").reset_parameters()
+    layer.to_empty(device=device).reset_parameters()
     norms = layer.direction.norm(dim=1)
     torch.testing.assert_close(norms, torch.ones_like(norms))
     assert layer(torch.randn(shape).double()).dtype == torch.float64

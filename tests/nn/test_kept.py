@@ -191,7 +191,9 @@ def test_gradients_accumulate_without_building_the_weight_anew(monkeypatch):
     torch.testing.assert_close([p.grad for p in layer.parameters()], whole)
 
 
-def test_memory_is_written_again_only_when_no_graph_needs_it():
+def test_memory_is_written_again_only_when_no_graph_needs_it(device):
+    if device.type != "cpu":
+        pytest.skip("elsewhere another stream may still read it")
     layer, x = layer_of(), torch.randn(3, 5)
     y = layer(x)
     before = built(layer)

@@ -99,10 +99,10 @@ def test_sequences_have_their_features_last():
     assert torch.equal(norm(x), x - norm.running_mean)
 
 
-def test_begins_on_the_meta_device_in_any_dtype():
+def test_begins_on_the_meta_device_in_any_dtype(device):
     norm = MeanNorm(4, bias=True, device="meta", dtype=torch.float64)
     assert norm(torch.empty(2, 4, device="meta")).shape == (2, 4)
-    norm.to_empty(device="cpu").reset_parameters()
+    norm.to_empty(device=device).reset_parameters()
     assert norm.running_mean.tolist() == norm.bias.tolist() == [0.0] * 4
     assert norm.running_mean.dtype == torch.float64
     assert norm.num_batches_tracked == 0

@@ -113,10 +113,10 @@ def test_images_without_a_batch_are_concatenated_by_channel():
     torch.testing.assert_close(block(x[0]), block(x)[0])
 
 
-def test_begins_on_the_meta_device():
+def test_begins_on_the_meta_device(device):
     conv = PairwiseConv2d(nn.Conv2d(5, 4, 3, device="meta"), [2, 3])
     assert conv(torch.empty(1, 5, 4, 4, device="meta")).shape == (1, 4, 2, 2)
-    conv.to_empty(device="cpu")
+    conv.to_empty(device=device)
     conv.conv.reset_parameters()
     conv.reset_parameters()
     x = torch.randn(2, 5, 9, 9)

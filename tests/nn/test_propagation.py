@@ -123,9 +123,9 @@ def test_a_transform_that_works_in_place_does_not_touch_a_state_of_its_own_dtype
 
 
 @pytest.mark.parametrize("rule", ONE_PATH + TWO_PATHS, ids=str)
-def test_runs_under_autocast(rule):
+def test_runs_under_autocast(rule, device):
     net, x = stage(rule), torch.randn(5, 4)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(device.type, dtype=torch.bfloat16):
         y = net(x)
     torch.testing.assert_close(y.float(), net(x), rtol=0.1, atol=0.1)
 
@@ -258,11 +258,11 @@ LEARNED = [HeavyBall(0.5, learnable=True), RelaxedNesterov2(learnable=True), Rel
 
 
 @pytest.mark.parametrize("rule", [*ONE_PATH, *TWO_PATHS, *LEARNED], ids=str)
-def test_begins_on_the_meta_device(rule):
+def test_begins_on_the_meta_device(rule, device):
     with torch.device("meta"):
         net = Propagation([(layer(), layer()) if rule in [*TWO_PATHS, LEARNED[2]] else layer()] * 3, rule)
     assert net(torch.empty(5, 4, device="meta")).shape == (5, 4)
-    net.to_empty(device="cpu")
+    net.to_empty(device=device)
     for module in net.modules():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()

@@ -140,11 +140,11 @@ def test_dropout_is_recomputed_with_its_mask_and_draws_as_often_as_one_forward_p
     assert reversible.after_pass == ordinary.after_pass
 
 
-def test_backward_recomputes_under_the_autocast_of_forward():
+def test_backward_recomputes_under_the_autocast_of_forward(device):
     x = torch.randn(16, 4)
     reversible, ordinary = pair([dense() for _ in range(6)])
     for stage in (reversible, ordinary):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(device.type, dtype=torch.bfloat16):
             loss = stage(x).square().sum()
         loss.backward()
     found, expected = ([p.grad for p in stage.parameters()] for stage in (reversible, ordinary))
@@ -155,13 +155,13 @@ def test_backward_recomputes_under_the_autocast_of_forward():
     assert relative_error([p.grad for p in full.parameters()], expected) > 1e-4  # bfloat16 was really used
 
 
-def test_weights_shared_with_a_later_layer_get_both_gradients_under_autocast():
+def test_weights_shared_with_a_later_layer_get_both_gradients_under_autocast(device):
     shared = nn.Linear(4, 4)
     x = torch.randn(16, 4)
     reversible, ordinary = pair([shared] * 3)
     ordinary_shared = ordinary.transforms[0]
     for stage, last in ((reversible, shared), (ordinary, ordinary_shared)):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(device.type, dtype=torch.bfloat16):
             loss = last(stage(x)).float().square().sum()
         loss.backward()
     assert relative_error([shared.weight.grad], [ordinary_shared.weight.grad]) <= 2**-8  # bfloat16 sums

@@ -13,8 +13,9 @@ from functools import partial
 import pytest
 import torch
 
+from relucid.data import MissingDataError
 from relucid.papers import find
-from relucid.studies import Result, Run, Store, plan, run, table
+from relucid.studies import Column, Result, Run, Store, Study, plan, run, table
 from relucid.studies.executors import pool
 from relucid.studies.run import _Work, execute
 from relucid.train import DivergedError, Machine
@@ -319,3 +320,14 @@ def test_a_worker_leaves_ctrl_c_to_its_parent():
         "_prepare_worker(os.getppid()); os.kill(os.getpid(), signal.SIGINT); print('alive')"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "alive\n"
+
+
+def lacks_data(config):
+    raise MissingDataError(f"moons/{config['seed']} does not exist: get it")
+
+
+def test_missing_data_are_said_once_and_no_run_is_recorded_as_failed(tmp_path):
+    study = Study("s", "", lacks_data, {"a": {}}, {"loss": Column("loss")}, repeat={"seed": range(4)})
+    with pytest.raises(MissingDataError, match="does not exist: get it"):
+        run(study, store=tmp_path, jobs=1)
+    assert table(study, store=tmp_path).runs == []

@@ -26,11 +26,13 @@ Results = Annotated[
 
 def claims(
     paper: Annotated[
-        str | None, typer.Argument(help="crelu, gmp, structure or ours; all by default.")
+        str | None, typer.Argument(help="Only this paper: crelu, gmp, structure or ours.")
     ] = None,
     results: Results = None,
     store: Directory = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/claims.md.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown, as on the page docs/claims.md.")
+    ] = False,
 ) -> None:
     """Show every claim of the papers: what is claimed, how it stands, and by how much."""
     from rich.console import Console

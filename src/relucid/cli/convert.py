@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relucid.cli.foreign import first_line, foreign
+from relucid.cli.foreign import foreign
 from relucid.cli.names import names
 from relucid.cli.options import DATA, EXAMPLE, Checkpoint, Factory, Unsafe, completing
 from relucid.cli.output import check_directory, write_directory
@@ -16,7 +17,8 @@ from relucid.cli.output import check_directory, write_directory
 if TYPE_CHECKING:
     from relucid.convert import Conversion
 
-FILES = ("weights.safetensors", "conversion.json")
+DESCRIPTION = "conversion.json"
+FILES = (DESCRIPTION, "weights.safetensors", "model.pt2", "model.onnx", "network.json", "weights.pt")
 WITH_LAYERS = ("crelu", "merge", "geometric")
 
 
@@ -38,42 +40,65 @@ def convert(
     to: Annotated[
         str,
         typer.Option(
+            metavar="KIND",
             help=f"What to make of it: {', '.join(names()['conversions'])}.",
             autocompletion=completing(names()["conversions"]),
         ),
     ],
-    example: Annotated[str, typer.Option(help=EXAMPLE)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the result.")],
+    example: Annotated[str, typer.Option(metavar="SHAPE", help=EXAMPLE)],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Directory for the result.")],
     checkpoint: Checkpoint = None,
     data: Annotated[
-        str | None, typer.Option(help=f"{DATA} For merge, which fits the layers that read to them.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help=f"{DATA} Only for merge, which refits what follows the merged filters."
+        ),
     ] = None,
     layers: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="NAME",
             help="Name or glob of layers to convert, or auto for those that `examine` suggests; repeat it for "
-            "more. All layers by default."
+            "more. All layers by default.",
         ),
     ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="Largest relative difference of the outputs that is accepted.")
+        float | None,
+        typer.Option(metavar="X", help="Largest relative difference of the outputs that is accepted."),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(help="For merge: merge until the outputs differ by this much, relatively.")
+        float | None,
+        typer.Option(
+            metavar="X", help="Only for merge: how far the outputs may move, relatively, before it stops."
+        ),
     ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="safetensors: the weights, for the same conversion in Python; pt2: a program for "
+            "torch.export.load; onnx: a graph for ONNX runtimes.",
+            autocompletion=completing(names()["exports"]),
+        ),
+    ] = "safetensors",
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
     unsafe: Unsafe = False,
 ) -> None:
-    """Change a network and keep its function: writes weights.safetensors and conversion.json into a directory.
+    """Change a network and keep its function: writes the result, and what was done, into a directory.
 
-    The same conversion in Python gives the network itself: relucid.convert.to_crelu(model, example).model loads these
-    weights. With --data, merge fits what reads the merged channels to what it computed before.
+    The same conversion in Python gives the network itself: relucid.convert.to_crelu(model, example).model loads
+    weights.safetensors. conversion.json says what became of every layer, and how far the outputs moved.
     """
+    from relucid.cli.export import EXPORTS
     from relucid.cli.network import batches_of, build, example_of
     from relucid.convert import ConversionError
     from relucid.studies.study import named
 
     change = named(to, conversions(), "conversion")
+    file, write = named(form, EXPORTS, "format")
+    if form == "onnx" and find_spec("onnxscript") is None:
+        raise ValueError("--format onnx needs onnxscript: pip install 'relucid[onnx]'")
     check_directory(out, FILES, force)
     if layers and to not in WITH_LAYERS:
         raise ValueError(f"--layers is for {', '.join(WITH_LAYERS)}; {to} changes the whole network")
@@ -95,18 +120,22 @@ def convert(
         "options": options,
         **converted.to_dict(),
     }
-    write_directory(out, FILES, force, partial(_write, converted, description))
+
+    def fill(place: Path) -> None:
+        write(converted.model, first, place / file)
+        _keep(converted, place)
+        (place / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+
+    write_directory(out, FILES, force, fill)
     typer.echo(converted.summary())
-    typer.echo(f"Written to {out}: weights.safetensors, conversion.json", err=True)
+    typer.echo(f"Written to {out}: {file}, {DESCRIPTION}", err=True)
 
 
-def _write(converted: "Conversion", description: dict[str, Any], out: Path) -> None:
-    """Fill a directory with the weights and what was done to them."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_model
+def _keep(converted: "Conversion", place: Path) -> None:
+    """Write the network itself, too, so that `convert` and `examine` can go on from the directory."""
+    from relucid.convert import ConversionError, save
 
     try:
-        save_model(converted.model, str(out / "weights.safetensors"))
-    except SafetensorError as error:
-        raise OSError(first_line(error)) from error
-    (out / "conversion.json").write_text(json.dumps(description, indent=1) + "\n")
+        save(converted, place)
+    except ConversionError as error:
+        typer.echo(f"The directory cannot be converted further: {error}", err=True)

@@ -25,6 +25,7 @@ class Names(TypedDict):
     models: list[str]
     data: dict[str, str | None]
     conversions: list[str]
+    exports: list[str]
     formats: list[str]
     backends: list[str]
 
@@ -40,6 +41,7 @@ def current() -> Names:
     """The names as they are in the packages that have them: what the table must hold."""
     from relucid import data, models, papers, studies
     from relucid.cli.convert import conversions
+    from relucid.cli.export import EXPORTS
     from relucid.studies.executors import BACKENDS
 
     found = papers.built_in().values()
@@ -48,6 +50,7 @@ def current() -> Names:
         "models": models.names(),
         "data": dict(data.FILES),
         "conversions": list(conversions()),
+        "exports": list(EXPORTS),
         "formats": list(studies.FORMATS),
         "backends": list(BACKENDS),
     }

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relucid import models
+from relucid import convert, models
 from relucid.cli.checkpoint import load, restore
 from relucid.cli.foreign import foreign
 from relucid.models.suggest import suggest
@@ -22,10 +22,12 @@ FILES = (".npy", ".pt", ".pth", ".safetensors")
 
 
 def build(factory: str, checkpoint: Path | None = None, *, unsafe: bool = False) -> nn.Module:
-    """The network that a factory or a model's name stands for, with the weights of a checkpoint."""
+    """The network of a factory, of a model's name or of a result of `convert`, with the weights of a checkpoint."""
     model, _, outputs = factory.partition(":")
     if model in models.names() and (outputs.isdecimal() or model == factory):
         network: nn.Module = models.create(model, num_classes=int(outputs or 10))
+    elif factory and (Path(factory) / "network.json").is_file():
+        network = convert.load(factory).model
     else:
         network = _built(factory)
     return network if checkpoint is None else restore(network, checkpoint, unsafe=unsafe)
@@ -56,6 +58,8 @@ def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
         raise TypeError(f"{data} holds {_kind(inputs)}, not one tensor of inputs")
     if inputs.dim() == 0:
         raise ValueError(f"{data} holds one number, not a batch of inputs")
+    if inputs.is_complex():
+        raise TypeError(f"{data} holds complex numbers, and inputs are real")
     if inputs.numel() == 0:
         raise ValueError(f"{data} holds no inputs: its shape is {tuple(inputs.shape)}")
     split: tuple[Tensor, ...] = _like(inputs, network).split(BATCH)

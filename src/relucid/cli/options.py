@@ -44,27 +44,34 @@ ScaleName = Annotated[
     str | None,
     typer.Option(
         "--scale",
-        help="How much to run: smoke, small or full. The study's own default is usually small.",
+        metavar="SCALE",
+        help="Scale of the study: smoke, small or full; the default is usually small.",
         autocompletion=completing(["smoke", "small", "full"]),
     ),
 ]
 Only = Annotated[str | None, typer.Option(metavar="ROW", help="Only this row of the table.")]
-Seeds = Annotated[int | None, typer.Option(min=1, max=10**6, help="Only this many seeds.")]
+Seeds = Annotated[int | None, typer.Option(min=1, max=10**6, metavar="N", help="Only this many seeds.")]
 Directory = Annotated[
     Path | None,
-    typer.Option("--store", help="Directory of the results; by default $RELUCID_STORE, or else ./runs."),
+    typer.Option(
+        "--store",
+        metavar="DIRECTORY",
+        help="Directory of the results; by default $RELUCID_STORE, or else ./runs.",
+    ),
 ]
 Factory = Annotated[
     str,
     typer.Argument(
         metavar="NETWORK",
-        help="A function that builds the network, my_package.my_module:build or path/to/my_file.py:build; "
-        "or a model by name, resnet20, or with 100 outputs, resnet20:100 (see `relucid list --models`).",
+        help="A function that builds the network: my_package.my_module:build, or path/to/my_file.py:build. Or a "
+        "model by name (see `relucid list --models`): resnet20, or resnet20:100 with 100 outputs instead of 10. "
+        "Or a directory that `relucid convert` wrote.",
         autocompletion=complete_network,
     ),
 ]
 Checkpoint = Annotated[
-    Path | None, typer.Option(help="Weights of the network: a .pt, .pth, .ckpt or .safetensors file.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Weights of the network: a .pt, .pth, .ckpt or .safetensors file."),
 ]
 Unsafe = Annotated[
     bool,

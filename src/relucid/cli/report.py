@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,9 +18,17 @@ from relucid.cli.options import (
     Factory,
     ScaleName,
     Unsafe,
+    complete_network,
     complete_study,
 )
 from relucid.cli.output import writing
+
+if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
+    from torch import nn
+
+    from relucid.inspect import Examination
+
+CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the page if it exists.")]
 
@@ -34,9 +42,9 @@ def report(
             autocompletion=complete_study,
         ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the page.")] = Path(
-        "page.html"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page.")
+    ] = Path("page.html"),
     everything: Annotated[
         bool,
         typer.Option("--all", help="Instead of one study, all recorded results: every claim on one page."),
@@ -88,12 +96,20 @@ def _overview(results: Path | None, store: Path | None) -> tuple[str, str]:
 def examine(
     network: Factory,
     example: Annotated[
-        str | None, typer.Option(help=f"{EXAMPLE} With --data, the first batch is the example.")
+        str | None, typer.Option(metavar="SHAPE", help=f"{EXAMPLE} By default the first batch of --data.")
     ] = None,
-    data: Annotated[str | None, typer.Option(help=DATA)] = None,
+    data: Annotated[str | None, typer.Option(metavar="FILE", help=DATA)] = None,
     checkpoint: Checkpoint = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NETWORK",
+            help="Tell also what changed from another network, or from an earlier checkpoint of this one.",
+            autocompletion=complete_network,
+        ),
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write a page, too: one HTML file.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a page, too: one HTML file.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print all that was measured, for programs.")
@@ -102,11 +118,8 @@ def examine(
     unsafe: Unsafe = False,
 ) -> None:
     """Tell what a network has learned: which units are dead, paired or redundant, and what would improve it."""
-    from torch import Tensor
-
-    from relucid import inspect
-    from relucid.cli.network import batches_of, build, example_of
-    from relucid.cli.tables import print_examination
+    from relucid.cli.network import build
+    from relucid.cli.tables import print_comparison, print_examination
     from relucid.report.examination import Subject, examination_page
     from relucid.report.page import check, save
 
@@ -114,7 +127,32 @@ def examine(
         check(output, force)
     if example is None and data is None:
         raise ValueError("say what goes into the network: --example 1,3,32,32, or --data with inputs")
-    built = build(network, checkpoint, unsafe=unsafe)
+    found, shape = _examined(build(network, checkpoint, unsafe=unsafe), example, data)
+    changes = None
+    if against is not None:
+        earlier = Path(against).suffix in CHECKPOINTS
+        other = build(network, Path(against), unsafe=unsafe) if earlier else build(against)
+        changes = found.against(_examined(other, example, data)[0])
+    if as_json:
+        typer.echo(json.dumps(found.to_dict() | ({} if changes is None else {"changes": changes.to_dict()})))
+    else:
+        print_examination(found)
+        if changes is not None:
+            print_comparison(changes, str(against), network)
+    if output is not None:
+        subject = Subject(network, None if checkpoint is None else str(checkpoint), shape, data)
+        with writing(output):
+            save(examination_page(found, subject), output)
+        typer.echo(f"Written to {output}", err=True)
+
+
+def _examined(built: "nn.Module", example: str | None, data: str | None) -> "tuple[Examination, str | None]":
+    """What there is to say of a network, and the shape of one input, if it is a tensor."""
+    from torch import Tensor
+
+    from relucid import inspect
+    from relucid.cli.network import batches_of, example_of
+
     batches = None if data is None else batches_of(data, built)
     first: Any
     if example is not None:
@@ -122,19 +160,9 @@ def examine(
     elif batches is not None:
         with foreign(f"{data} fails"):
             first, batches = _peek(batches)
+        example = ",".join(map(str, (1, *first.shape[1:]))) if isinstance(first, Tensor) else None
     with foreign("the network fails on these inputs"):
-        found = inspect.examine(built, first, batches)
-    if as_json:
-        typer.echo(json.dumps(found.to_dict()))
-    else:
-        print_examination(found)
-    if output is not None:
-        if example is None and isinstance(first, Tensor):
-            example = ",".join(map(str, (1, *first.shape[1:])))
-        subject = Subject(network, None if checkpoint is None else str(checkpoint), example, data)
-        with writing(output):
-            save(examination_page(found, subject), output)
-        typer.echo(f"Written to {output}", err=True)
+        return inspect.examine(built, first, batches), example
 
 
 def _peek(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:

@@ -26,31 +26,38 @@ def run(
     seeds: Seeds = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, max=10**4, help="Runs at a time; by default one per core.", show_default=False),
+        typer.Option(
+            min=1, max=10**4, metavar="N", help="Runs at a time; by default one per core.", show_default=False
+        ),
     ] = None,
     threads: Annotated[
-        int, typer.Option(min=1, help="Threads per run; with another number results differ by rounding.")
+        int,
+        typer.Option(min=1, metavar="N", help="Threads per run; another number changes results by rounding."),
     ] = 1,
     backend: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help=f"Where to run: {', '.join(names()['backends'])}.",
             autocompletion=completing(names()["backends"]),
         ),
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Address of the Ray or Dask cluster.", show_default=False)
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Address of the Ray or Dask cluster.", show_default=False),
     ] = None,
-    devices: Annotated[int, typer.Option(min=1, help="Devices that share one run, by torchrun.")] = 1,
+    devices: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Devices that share one run, by torchrun.")
+    ] = 1,
     nodes: Annotated[
-        int, typer.Option(min=1, help="Machines that share one run; start torchrun on each.")
+        int, typer.Option(min=1, metavar="N", help="Machines that share one run; start torchrun on each.")
     ] = 1,
     retry: Annotated[bool, typer.Option("--retry", help="Try again the runs that have failed.")] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Count runs made before the code of your study changed.")
     ] = False,
     rerun: Annotated[
-        bool, typer.Option("--rerun", help="Run anew what was made before the code of your study changed.")
+        bool, typer.Option("--rerun", help="Repeat runs made before the code of your study changed.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do.")] = False,
     tensorboard: Annotated[
@@ -118,6 +125,7 @@ def show(
         str | None,
         typer.Option(
             "--format",
+            metavar="NAME",
             help=f"Instead of a table for the terminal: {', '.join(names()['formats'])}.",
             autocompletion=completing(names()["formats"]),
         ),
@@ -184,7 +192,7 @@ def import_(
     ],
     store: Directory = None,
 ) -> None:
-    """Put the runs of files of results or of other stores into a store; nothing in it is overwritten."""
+    """Add runs from files of results, or from other stores, to a store; nothing in it is overwritten."""
     from relucid import studies as engine
     from relucid.studies.travel import bring
 

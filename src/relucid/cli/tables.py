@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from relucid.inspect import Examination
+from relucid.inspect import Comparison, Examination
 from relucid.studies import Table
 from relucid.studies.formats import banner, figure, legend, published
 from relucid.studies.ledger import Entry, entry
@@ -51,7 +51,7 @@ def folded(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[lis
 
 def print_table(table: Table, name: str, store: Path | None) -> None:
     """Print the table of a study, the published figures beneath ours, and how to find out why runs failed."""
-    console, study = Console(), table.study
+    console, study = Console(highlight=False), table.study
     console.print(f"[bold]{escape(study.name)}[/bold] ({table.scale}): {escape(study.title)}")
     if banner(table):
         console.print(f"[bold]{banner(table)}[/bold]")
@@ -81,7 +81,7 @@ def _print_claim(console: Console, found: Entry) -> None:
     """Print a claim, how it stands, and every comparison it makes."""
     console.print(f"[bold]{escape(found.claim.where)}:[/bold] {escape(found.claim.says)}")
     console.print(
-        escape(f"Here {found.stands}."), *(f"\n  {escape(str(each))}" for each in found.judged), sep=""
+        escape(f"Here: {found.stands}."), *(f"\n  {escape(str(each))}" for each in found.judged), sep=""
     )
     if found.remark:
         console.print(escape(found.remark))
@@ -89,16 +89,39 @@ def _print_claim(console: Console, found: Entry) -> None:
 
 def print_examination(found: Examination) -> None:
     """Print what an examination found: a table on a terminal, plain lines for programs that read along."""
-    console, rows = Console(), found.rows()
+    console, rows = Console(highlight=False), found.rows()
     if not rows:
         console.print("No layer with a ReLU was found, so there is nothing to examine.")
     if not console.is_terminal:
         print(found.summary())
         return
-    if rows:
-        used = [key for key in rows[0] if any(row[key] for row in rows)]
-        print_grid(console, used, [([row[key] for key in used], "") for row in rows])
-    for finding in found.findings:
-        console.print(escape(finding.sentence), style="yellow")
+    _print_rows(console, rows)
+    for sentence in (*(finding.sentence for finding in found.findings), *found.doubts()):
+        console.print(escape(sentence), style="yellow")
     for what, why in found.unattributed:
         console.print(escape(f"{what}: {why}"), style="dim")
+
+
+def print_comparison(changes: Comparison, before: str, after: str) -> None:
+    """Print what changed from one network to another."""
+    console = Console(highlight=False)
+    console.print(f"\n[bold]From {escape(before)} to {escape(after)}[/bold]")
+    if not console.is_terminal:
+        print(changes.summary())
+        return
+    _print_rows(console, changes.rows())
+    for change in changes.layers:
+        if change.died or change.revived:
+            died, revived = len(change.died), len(change.revived)
+            console.print(escape(f"{change.layer}: {died} units died, {revived} were revived"))
+    for name in changes.gone:
+        console.print(escape(f"{name}: only in {before}"))
+    for name in changes.new:
+        console.print(escape(f"{name}: only in {after}"))
+
+
+def _print_rows(console: Console, rows: Sequence[dict[str, str]]) -> None:
+    """Print a table from dictionaries, without the columns in which there is nothing."""
+    used = [key for key in rows[0] if any(row[key] for row in rows)] if rows else []
+    if used:
+        print_grid(console, used, [([row[key] for key in used], "") for row in rows])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.fx.node import Node
 from torch.utils._pytree import tree_map_only
@@ -22,7 +23,9 @@ from relucid.convert.normal import (
     DROPOUTS,
     detach_regions,
     guard,
+    guard_optional,
     mark_in_place,
+    modular_attention,
     modular_dropout,
     modular_relus,
     positional,
@@ -69,7 +72,9 @@ def captured(
     first, traces = _agreeing(copied, example, others, kept, both_modes)
     graph, tracer = first.graph, first.tracer
     positional(graph)
+    modular_attention(copied, graph, traces[0].graph)
     modular_dropout(copied, graph, traces[0].graph)
+    guard_optional(graph, tracer.optional)
     mark_in_place(copied, graph)
     detach_regions(graph)
     decisions = _depending(first, traces[1:]) if others else first.decisions
@@ -241,7 +246,11 @@ def _inner(a: str, b: str) -> str:
 
 
 def _signature(node: Node, trace: Trace) -> tuple[Any, ...]:
-    kwargs = {k: v for k, v in node.kwargs.items() if k != "training" or node.target not in DROPOUTS}
+    kwargs = dict(node.kwargs)
+    if node.target in DROPOUTS:
+        kwargs.pop("training", None)
+    if node.target is F.scaled_dot_product_attention:
+        kwargs.pop("dropout_p", None)
     constant = trace.tracer.constants.get(str(node.target)) if node.op == "get_attr" else None
     said = None if constant is None else (constant.shape, constant.tolist())
     return node.op, node.target, str(node.args), str(kwargs), node.meta.get("no_grad"), str(said)
@@ -265,7 +274,8 @@ def _mark(net: Network, kept: dict[str, str]) -> None:
     modules = {node: net.get_submodule(str(node.target)) for node in called}
     times = Counter(modules.values())
     owners: Counter[Tensor] = Counter(p for m in net.modules() for p in set(m.parameters(recurse=False)))
-    read = {str(node.target).rpartition(".")[0] for node in net.graph.nodes if node.op == "get_attr"}
+    attributes = [node for node in net.graph.nodes if node.op == "get_attr" and node.users]
+    read = {str(node.target).rpartition(".")[0] for node in attributes}
     for node, module in modules.items():
         node.meta["calls"] = times[module]
         node.meta["tied"] = str(node.target) in read or any(owners[p] > 1 for p in module.parameters())

@@ -269,7 +269,7 @@ def _judge(
             f"the converted network differs by {relative:.2g} of the largest output {case}, more than "
             f"{allowed:.2g}; it is not handed over"
         )
-    gradient = _gradient_difference(before, after, case)
+    gradient = gradient_difference(before, after, case)
     if tolerance is None and not gradient <= LOOSER * limit:
         raise ConversionError(
             f"gradients of the converted network differ by {gradient:.2g} {case}, more than "
@@ -280,7 +280,7 @@ def _judge(
     return (error, relative, gradient) if not training else (0.0, 0.0, gradient)
 
 
-def _gradient_difference(before: Run, after: Run, case: str) -> float:
+def gradient_difference(before: Run, after: Run, case: str) -> float:
     """The length of the difference of the gradients of inputs and all layers that were not changed, by their length."""
     if before.backward != after.backward:
         which = "has no gradients" if before.backward else "has gradients, the original none"

@@ -219,7 +219,8 @@ def _means(net: fx.GraphModule, nodes: list[Node], data: Iterable[Any]) -> dict[
         for batch in data:
             batches += 1
             args, kwargs = arguments(batch)
-            run.run(*args, *kwargs.values())
+            names = [str(node.target) for node in net.graph.nodes if node.op == "placeholder"]
+            run.run(*args, *(kwargs[name] for name in names if name in kwargs))
     for module, mode in modes.items():
         module.training = mode
     if not batches:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +30,15 @@ class Network(fx.GraphModule):
         new.graph = graph
         return new
 
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write the configuration of a Hugging Face model and the weights into a directory, which is made."""
+        if "config" not in vars(self):
+            raise TypeError(
+                f"{type(self).__name__} was no Hugging Face model; relucid.convert.save writes it"
+            )
+        vars(self)["config"].save_pretrained(directory)
+        torch.save(self.state_dict(), Path(directory) / "pytorch_model.bin")
+
     def __getitem__(self, index: int) -> nn.Module:
         names = self.meta.get("layers")
         if names is None:
@@ -55,6 +65,9 @@ def light_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Modu
         elif key in ("_parameters", "_graph"):
             copied = copy.copy(value) if key == "_parameters" else value
             memo.update({id(p): p for p in value.values()} if key == "_parameters" else {})
+        elif key == "_buffers":
+            copied = {n: None if b is None else b.clone() for n, b in value.items()}
+            memo.update({id(b): copied[n] for n, b in value.items()})
         elif type(value) in SIMPLE:
             copied = value
         elif isinstance(value, dict) and not value:
@@ -103,6 +116,9 @@ def assemble(
         net.meta["layers"] = list(model._modules)
     elif isinstance(model, Network):
         net.meta.update(model.meta)
+    for name in ("config", "generation_config"):  # of Hugging Face's models
+        if name in vars(model):
+            vars(net)[name] = vars(model)[name]
     net.graph = graph
     return net
 

@@ -1,6 +1,7 @@
 """A traced graph in the form that conversions read: modules for dropouts and ReLUs, nothing hidden in place."""
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,6 +33,40 @@ def modular_dropout(model: nn.Module, graph: fx.Graph, training: fx.Graph) -> No
             layer = DROPOUTS[node.target](own.get("p", 0.5), bool(own.get("inplace", False)))
             add_module(model, name, layer)
             node.op, node.target, node.args, node.kwargs = "call_module", name, (own["input"],), {}
+
+
+class Attention(nn.Module):
+    """Scaled dot product attention with one dropout in training and another in evaluation.
+
+    >>> x = torch.randn(2, 3, 4)
+    >>> Attention(training=0.5, evaluation=0.0).eval()(x, x, x).shape
+    torch.Size([2, 3, 4])
+    """
+
+    def __init__(self, training: float, evaluation: float) -> None:
+        super().__init__()
+        self.dropouts = (evaluation, training)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        """The values, (..., queries, features), weighted by how much keys are like queries."""
+        return F.scaled_dot_product_attention(
+            query, key, value, dropout_p=self.dropouts[self.training], **options
+        )
+
+
+def modular_attention(model: nn.Module, graph: fx.Graph, training: fx.Graph) -> None:
+    """Make attentions whose dropout depends on the mode modules, which know when to drop."""
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    for node, other in zip(graph.nodes, training.nodes, strict=True):
+        if node.target is not F.scaled_dot_product_attention:
+            continue
+        own, others = _bound(node, names), _bound(other, names)
+        p, q = (given.pop("dropout_p", 0.0) for given in (own, others))
+        if p != q:
+            name = fresh_name(model, f"{scope(node)}attention")
+            add_module(model, name, Attention(training=q, evaluation=p))
+            inputs = tuple(own.pop(key) for key in names[:3])
+            node.op, node.target, node.args, node.kwargs = "call_module", name, inputs, own
 
 
 def _bound(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
@@ -125,6 +160,17 @@ def guard(graph: fx.Graph, decision: Decision) -> None:
         same = graph.call_function(operator.eq, (made, decision.value))
     with graph.inserting_after(same):
         graph.call_function(torch._assert, (same, text))
+
+
+def guard_optional(graph: fx.Graph, optional: Mapping[Node, Any]) -> None:
+    """Let the graph refuse arguments that the example did not have, unless they have their default."""
+    last = [node for node in graph.nodes if node.op == "placeholder"][-1:]
+    for node, default in optional.items():
+        text = f"the network was converted for an example without {node.target}; give it one with it"
+        with graph.inserting_after(last[0]):
+            same = graph.call_function(operator.is_ if default is None else operator.eq, (node, default))
+        with graph.inserting_after(same):
+            graph.call_function(torch._assert, (same, text))
 
 
 def positional(graph: fx.Graph) -> None:

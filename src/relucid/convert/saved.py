@@ -9,7 +9,7 @@ import json
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +157,8 @@ def _value(value: Any, where: str, names: Mapping[Any, str]) -> Any:
 
 
 def _node(net: Network, node: Node, names: Mapping[Any, str]) -> dict[str, Any]:
+    if isinstance(node.target, type) and _is_answer(node.target):
+        names = {**names, node.target: f"{node.target.__module__}.{node.target.__qualname__}"}
     if node.op == "call_function" and node.target not in names:
         what = getattr(node.target, "__name__", str(node.target))
         raise ConversionError(
@@ -230,11 +232,26 @@ def _graph(nodes: list[dict[str, Any]], functions: Mapping[str, Any]) -> fx.Grap
         if op == "call_function":
             if target == "builtins.getattr" and args[1] not in ATTRIBUTES:
                 raise ValueError(f"it asks for {args[1]!r}, which is no attribute of a tensor")
-            target = functions[target]
+            target = functions[target] if target in functions else _answer(target)
         elif op == "call_method" and (target.startswith("__") or not hasattr(Tensor, target)):
             raise ValueError(f"it calls {target!r}, which is no method of a tensor")
         made[said["name"]] = graph.create_node(op, target, args, kwargs, said["name"])
     return graph
+
+
+def _is_answer(kind: type) -> bool:
+    """Whether a class is what a Hugging Face model returns."""
+    return kind.__module__.startswith("transformers.") and is_dataclass(kind) and issubclass(kind, dict)
+
+
+def _answer(name: str) -> type:
+    place, _, kind = name.rpartition(".")
+    if not place.startswith("transformers."):
+        raise ValueError(f"it calls {name!r}, which is no function on tensors")
+    found = getattr(importlib.import_module(place), kind)
+    if not (isinstance(found, type) and _is_answer(found)):
+        raise ValueError(f"{name} is no answer of a network")
+    return found
 
 
 def _read(value: Any, nodes: Mapping[str, Node], functions: Mapping[str, Any]) -> Any:

@@ -23,6 +23,9 @@ from relucid.nn.propagation import Propagation
 MAKERS = ("zeros", "ones", "full", "arange", "eye", "linspace", "tensor", "as_tensor", "tril_indices")
 RANDOM = ("empty", "rand", "randn", "randint", "randperm", "normal")
 
+DEFAULTS = (type(None), bool, int, float, str)
+RAND = torch.rand  # which is another function while a network is traced
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -50,6 +53,7 @@ class Tracer(fx.Tracer):
         self.running = False
         self.decisions: list[Decision] = []
         self.constants: dict[str, Tensor] = {}
+        self.optional: dict[Node, Any] = {}  #: arguments that the example does not have, and their defaults
         self.norms: dict[str, nn.Module] = {}  #: of modules that are a norm and then something else
         self.failed = ""  #: the innermost module in which tracing failed
         self.proxy_buffer_attributes = True
@@ -70,7 +74,7 @@ class Tracer(fx.Tracer):
     def create_args_for_root(
         self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
     ) -> tuple[Any, list[Any]]:
-        """One placeholder for every argument that the example has; the others keep their defaults."""
+        """One placeholder for every argument that the example has, and then one for those that may be left out."""
         args, kwargs = arguments(self.example)
         bound = signature(root_fn).bind(self.root, *args, **kwargs)
         given: list[fx.Proxy] = []
@@ -91,6 +95,10 @@ class Tracer(fx.Tracer):
             else:
                 value = placeholder(name, value)
             bound.arguments[name] = value
+        for name, parameter in signature(root_fn).parameters.items():
+            if name not in bound.arguments and type(parameter.default) in DEFAULTS:
+                proxy = self.create_proxy("placeholder", name, (parameter.default,), {})
+                proxy.node.meta["value"] = self.optional[proxy.node] = parameter.default
         return lambda root, *_: root_fn(*bound.args, **bound.kwargs), [self.root, *given]
 
     def proxy(self, node: Node) -> "_Proxy":
@@ -108,6 +116,8 @@ class Tracer(fx.Tracer):
             name = f"constant_{len(self.constants)}"
             self.constants[name] = a
             return self.create_node("get_attr", name, (), {})
+        if type(a).__module__.startswith("transformers.cache_utils"):
+            raise ConversionError("its output holds a cache, which no graph makes; set use_cache=False")
         return super().create_arg(a)
 
     def create_node(self, kind: str, *args: Any, **kwargs: Any) -> Node:
@@ -195,6 +205,11 @@ class Tracer(fx.Tracer):
     def to_bool(self, obj: fx.Proxy) -> bool:
         """What a condition is on the example, if it depends on shapes and not on data."""
         if isinstance(obj.node.meta["value"], Tensor):
+            if _is_never(obj.node):
+                drawn = obj.node.all_input_nodes[0]
+                self.graph.erase_node(obj.node)
+                self.graph.erase_node(drawn)
+                return False
             raise ConversionError("a condition depends on the data, so the network is not one graph")
         return bool(self.decide(obj.node, bool))
 
@@ -213,6 +228,15 @@ class Tracer(fx.Tracer):
         if isinstance(node.meta["value"], Tensor):
             raise ConversionError("a number depends on the data, so the network is not one graph")
         return int(self.decide(node, int))
+
+
+def _is_never(node: Node) -> bool:
+    """Whether a number drawn from [0, 1) for nothing else is asked to be less than 0: layers are never dropped."""
+    if node.target not in (operator.lt, torch.lt, "lt") or len(node.args) != 2:
+        return False
+    drawn, limit = node.args
+    is_rand = isinstance(drawn, Node) and drawn.target is RAND and len(drawn.users) == 1
+    return is_rand and isinstance(limit, int | float) and limit <= 0
 
 
 def _operands(node: Node) -> list[Node]:

@@ -87,7 +87,7 @@ class Activity(Measurement):
     def summary(self) -> str:
         """One sentence."""
         if not self.sample.enough:
-            return f"{self.sample} are too few to tell which units are dead; {NEEDED} inputs would do"
+            return f"too few inputs were seen to tell which units are dead: {self.sample}; {NEEDED} would do"
         counts = [f"{int(mask.sum())} {name}" for name, mask in self.kinds().items()]
         return f"of {len(self.active)} units on {self.sample}: " + ", ".join(counts)
 
@@ -253,7 +253,7 @@ class _ActivityGauge(Gauge):
 def _by_unit(block: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
     """Return (outer, units, inner) reduced to (units,), in float64; few inner places last: they are slow to reduce."""
     found = reduce(reduce(block, 0), 1) if block.shape[2] < SHORT else reduce(block, (0, 2))
-    return found.double().cpu()
+    return found.cpu().double()
 
 
 def _blocks(values: Tensor, dim: int) -> Iterator[Tensor]:

@@ -38,6 +38,7 @@ def parts_of(data: Any, example: Batch) -> Iterator[Split]:
     >>> [(part.arguments.shape, part.arguments.dtype, part.inputs) for part in parts]
     [(torch.Size([64, 3]), torch.float32, 64), (torch.Size([36, 3]), torch.float32, 36)]
     """
+    example = dict(example) if isinstance(example, Mapping) else example
     empty = True
     for number, batch in enumerate(_batches(data)):
         part = _part(batch, example)
@@ -54,7 +55,7 @@ def count_of(data: Any) -> int | None:
     if isinstance(data, Tensor | np.ndarray):
         return -(-len(data) // SIZE)
     if isinstance(data, Mapping):
-        return -(-_length(data) // SIZE)
+        return -(-_length(dict(data)) // SIZE)
     if isinstance(data, Dataset):
         return -(-len(data) // SIZE) if isinstance(data, Sized) else None
     return len(data) if isinstance(data, Sized) else None
@@ -67,7 +68,7 @@ def _batches(data: Any) -> Iterable[Any]:
     if isinstance(data, np.ndarray):
         return (torch.from_numpy(data[i : i + SIZE]) for i in range(0, len(data), SIZE))
     if isinstance(data, Mapping):
-        return (_slice(data, i) for i in range(0, _length(data), SIZE))
+        return (_slice(dict(data), i) for i in range(0, _length(dict(data)), SIZE))
     if isinstance(data, Dataset):
         return DataLoader(data, batch_size=SIZE)
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):

@@ -26,9 +26,10 @@ BLOCK = 1 << 22  # numbers; as many are made at a time, however large a weight i
 class Boundary(Measurement):
     """The hyperplanes u . x + lambda = 0 of N units in R^n (gmp Eq. 9, 11)."""
 
-    vector: Tensor  #: u, (N, n), or what u is by ``factor``: a weight need not be copied for its boundaries
+    vector: Tensor  #: u, (N, n), or what u is by ``factor``: a large weight is not copied for its boundaries
     radius: Tensor  #: lambda, (N,); nan for a unit without a boundary
     factor: Tensor | None = None  #: (N,): u = factor * vector
+    version: int | None = None  #: of a weight that is not copied, when it was looked at
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Boundary | None:
@@ -38,11 +39,15 @@ class Boundary(Measurement):
         weight = layer.sources[0].weight.flatten(1)
         radius, lengths = planes_of(layer)
         factor = (layer.scale.to(lengths) / lengths).masked_fill(lengths == 0, 0)
-        return cls(weight, radius.to(weight), factor.to(weight))
+        copied = weight.clone() if weight.numel() <= BLOCK else weight
+        version = None if copied is not weight or weight.is_inference() else weight._version
+        return cls(copied, radius.to(weight), factor.to(weight), version)
 
     @property
     def direction(self) -> Tensor:
         """u, (N, n), of length 1; zeros for a unit without a boundary."""
+        if self.version not in (None, self.vector._version):
+            raise RuntimeError("the weights have changed since their boundaries were found: find them again")
         return self.vector if self.factor is None else self.vector * self.factor.unsqueeze(1)
 
     @property
@@ -138,7 +143,7 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
 def _squares(rows: Tensor) -> Tensor:
     """Return the squared lengths of rows, in float64."""
     rows = rows if rows.dtype == torch.float64 else rows.float()
-    return rows.square().sum(1).double()
+    return rows.square().sum(1).cpu().double()  # not every device has float64
 
 
 def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
@@ -151,5 +156,5 @@ def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
     norms = torch.cat([_squares(block) for block in rows.split(count)]).sqrt()
     scale, shift = layer.scale.to(norms), layer.shift.to(norms)
     lengths = scale.abs() * norms
-    offset = shift if source.bias is None else shift + scale * source.bias.double()
+    offset = shift if source.bias is None else shift + scale * source.bias.cpu().double()
     return (offset / lengths).masked_fill(lengths == 0, torch.nan), lengths

@@ -73,7 +73,8 @@ def _start(
     """Return, for every layer, what its weights tell and the gauges that will watch it."""
     started: list[dict[str, Measurement | Gauge]] = []
     for number, layer in enumerate(traced.rectified, 1):
-        begun = {name: MEASURES[name].measure(layer, network) for name in MEASURES if name in measures}
+        wanted = [name for name in MEASURES if name in measures] if 0 not in layer.shape else []
+        begun = {name: MEASURES[name].measure(layer, network) for name in wanted}
         started.append({name: found for name, found in begun.items() if found is not None})
         tell("layers", number, len(traced.rectified))
     return started

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from relucid.nn.kept import Kept
 from relucid.nn.kinds import KINDS, Kind
 
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
@@ -127,7 +128,8 @@ def running(model: nn.Module) -> Iterator[tuple[Callable[[Batch, Visit | None], 
 
 
 def copied(batch: Batch) -> Batch:
-    """Return a copy: a network may overwrite its input."""
+    """Return a copy: a network may overwrite its input. Mappings of any kind, a tokenizer's say, are looked into."""
+    batch = dict(batch) if isinstance(batch, Mapping) else batch
     found: Batch = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
     return found
 
@@ -156,6 +158,10 @@ class _Recorder(TorchDispatchMode):
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
+        names = {id(tensor): name for name, tensor in tensors.items()}
+        for weight, sources in _kept(model):  # a geometric layer may not build its weight again
+            made_of = frozenset(names[id(source)] for source in sources if id(source) in names)
+            self.nodes[weight] = Node("kept", parameters=made_of)
         self.fixed = {_storage(tensor) for tensor in tensors.values()}
         self.owned: dict[str, set[str]] = defaultdict(set)  # module -> its weights
         for name in (name for name, tensor in tensors.items() if tensor.dim() > 1):
@@ -209,7 +215,8 @@ class _Recorder(TorchDispatchMode):
         if len(node.upstream) == 1:
             marked = tree_map(lambda a: DATA if isinstance(a, Tensor) and self._of(a).data else a, read)
             node.call = (func, *marked)
-            node.kind = self._rectification(node)
+            is_complex = any(tensor.is_complex() for tensor in _tensors(read))
+            node.kind = None if is_complex else self._rectification(node)
         if node.kind:
             inside = not node.leaf or node.module in self.owned
             node.name = self._unique(":".join(filter(None, (node.module, op))) if inside else node.module)
@@ -250,6 +257,14 @@ class _Recorder(TorchDispatchMode):
     def _unique(self, name: str) -> str:
         self.used[name] += 1
         return name if self.used[name] == 1 else f"{name}#{self.used[name]}"
+
+
+def _kept(model: nn.Module) -> Iterator[tuple[Tensor, Sequence[Tensor]]]:
+    """Yield the weights that layers keep, with the parameters that they were built from."""
+    for module in model.modules():
+        kept = getattr(module, "_kept", None)
+        if isinstance(kept, Kept) and kept.made is not None:
+            yield kept.made
 
 
 def _owner(parameter: str) -> str:

@@ -65,15 +65,17 @@ def fold(origin: Node, path: Path) -> Folded | str:
             return f"{label(node)} has no running statistics: boundaries move with every batch"
     dim = 1 if origin.op == "convolution" else len(origin.shape) - (2 if origin.call[1][-1] is DATA else 1)
     units = origin.shape[dim]
+    if 0 in origin.shape:
+        return f"{label(origin)} computes nothing: its value has the shape {origin.shape}"
     numbers = torch.arange(1.0, units + 1, dtype=torch.float64).view(-1, *[1] * (len(origin.shape) - dim - 1))
     constants = (torch.zeros_like(numbers), torch.ones_like(numbers), numbers)
     shape = _smallest(origin.shape, dim, path)
     zero, one, number = (_replay(path, value.expand(shape)) for value in constants)
-    likely = sorted(
-        range(zero.dim()), key=lambda d: d != dim
-    )  # where the units were, if they have not gone elsewhere
+    likely = sorted(range(zero.dim()), key=lambda d: d != dim)  # the units may have gone elsewhere
     for d in (d for d in likely if zero.shape[d] == units):
-        shift, scale, counted = (x.movedim(d, 0).flatten(1) for x in (zero, one - zero, number - zero))
+        shift, scale, counted = (
+            x.movedim(d, 0).reshape(units, -1) for x in (zero, one - zero, number - zero)
+        )
         expected = scale[:, :1] * numbers.view(-1, 1)
         if _close(shift, shift[:, :1]) and _close(scale, scale[:, :1]) and _close(counted, expected):
             return Folded(scale[:, 0].clone(), shift[:, 0].clone(), d)
@@ -82,9 +84,8 @@ def fold(origin: Node, path: Path) -> Folded | str:
 
 def _smallest(shape: tuple[int, ...], dim: int, path: Path) -> tuple[int, ...]:
     """Return the least shape on which a path can be replayed: one place, where every operation is the same at each."""
-    if dim == 1 and all(
-        node.op in BATCH_NORMS | COPIES for node in path
-    ):  # a batch norm's channels are there
+    alike = BATCH_NORMS | COPIES
+    if dim == 1 and all(node.op in alike for node in path):  # where a batch norm has its channels
         return tuple(size if d == dim else 1 for d, size in enumerate(shape))
     return shape
 

@@ -95,9 +95,10 @@ class Pairings(Measurement):
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Pairings:
-        """Return the pairs; a norm with a negative scale turns a filter round."""
+        """Return the pairs in finite weights; a norm with a negative scale turns a filter round."""
         sign = None if layer.scale is None else layer.scale.sign()
-        return cls({s.name: pairing(s.weight, s.groups, sign=sign) for s in layer.sources})
+        sources = [s for s in layer.sources if s.weight.numel() and _is_finite(s.weight)]
+        return cls({s.name: pairing(s.weight, s.groups, sign=sign) for s in sources})
 
     def summary(self) -> str:
         """One line per weight."""
@@ -125,7 +126,7 @@ class Pairings(Measurement):
 
     def findings(self, layer: Rectified) -> Iterator[Finding]:
         """Yield pairs that could be merged, and twins."""
-        for source in layer.sources:
+        for source in (s for s in layer.sources if s.name in self.by_source):
             found = self.by_source[source.name]
             # In a sum of branches none can be merged.
             if found.mutual and layer.kind == "relu" and layer.scale is not None:
@@ -185,7 +186,7 @@ def pairing(
             f"got {tuple(weight.shape)}"
         )
     filters = weight.detach().flatten(1)
-    if not filters.is_floating_point() or not all(bool(b.isfinite().all()) for b in filters.split(BLOCK)):
+    if not filters.is_floating_point() or not _is_finite(filters):
         raise ValueError("pairing takes finite floating-point weights; these hold integers, nan or inf")
     size = len(filters) // groups
     signs = filters.new_ones(len(filters)) if sign is None else sign.to(filters)
@@ -203,6 +204,10 @@ def pairing(
     return Pairing(
         opposite, opposite_index, aligned, aligned_index, p_value, paired, twins, dimension, size - 1
     )
+
+
+def _is_finite(weight: Tensor) -> bool:
+    return all(bool(block.isfinite().all()) for block in weight.split(BLOCK))
 
 
 def _extremes(filters: Tensor, sign: Tensor, offset: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

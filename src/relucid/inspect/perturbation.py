@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from relucid.inspect.boundary import Boundary, hyperplanes
+from relucid.inspect.boundary import Boundary, hyperplanes, planes_of
 from relucid.inspect.measurement import Measurement, Network, plain
 from relucid.inspect.tracker import change
 from relucid.nn.sphere import angles_of, metric, unit_vector
@@ -42,8 +42,8 @@ class Perturbation(Measurement):
         """Return it for a layer all of whose units have a boundary."""
         if layer.scale is None:
             return None
-        weight, bias = layer.folded()
-        return perturbation(weight, bias, SIZES) if bool(weight.flatten(1).any(1).all()) else None
+        radius, _ = planes_of(layer)
+        return perturbation(*layer.folded(), SIZES) if bool(radius.isfinite().all()) else None
 
     def summary(self) -> str:
         """One line per parameterization."""

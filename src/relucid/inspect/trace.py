@@ -141,6 +141,8 @@ def trace(model: nn.Module, example: Batch) -> Trace:
     2 (relu) <- 0 -> 1
     4: feeds the output
     """
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise ValueError("the network has weights without values, on the device meta: load them first")
     nodes = execute(model, example)
     readers = _readers(nodes)
     rectified = _distinct([_attribute(node, node.kind, readers[node]) for node in nodes if node.kind])

@@ -77,6 +77,11 @@ class Kept:
             for each in parameters
         )
 
+    @property
+    def made(self) -> tuple[Tensor, list[Watched]] | None:
+        """The weight that is kept and the parameters that it was built from; None if there is none."""
+        return None if self._built is None else (self._built.w, [s.parameter for s in self._built.sources])
+
     def direction(self, latitudes: Watched, scale: Watched | None = None) -> Tensor:
         """``direction(latitudes, scale)``, built anew only if one of them has changed."""
         parameters = [latitudes] if scale is None else [latitudes, scale]

@@ -15,6 +15,7 @@ from torch.autograd.forward_ad import unpack_dual
 
 from relucid.nn.tracing import has_values, mapped_first
 
+_TAIL = 64  # latitudes at the end, where sums are taken from the right
 _BLOCK = 2**17  # entries of a block: a few arrays of them stay in a core's own cache
 
 
@@ -124,13 +125,22 @@ def _pull(t: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pull_by_blocks(w: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The same from w and p, which are contiguous, where no p is 0; one new array and a block or two."""
+    """The same from w and p, with no array of their size but the result.
+
+    What follows i in the sum is the whole minus what comes before, except in the tail, where p is small.
+    """
     pull, along = p.new_empty(p.shape), p.new_empty(p.shape[:-1])
+    sums = ratios = None
     for p_, w_, g_, pull_, along_ in zip(*_blocks(p, w, g, pull, along), strict=True):
-        later = torch.mul(g_, w_).flip(-1).cumsum_(-1).flip(-1)
-        along_.copy_(later[:, :1])
-        ratio = torch.div(w_[:, :-1], p_)
-        torch.mul(g_[:, :-1], p_, out=pull_).addcmul_(later[:, 1:], ratio, value=-1)
+        if sums is None or sums.shape != w_.shape:
+            sums, ratios = torch.empty_like(w_), torch.empty_like(p_)
+        torch.mul(g_, w_, out=sums)
+        tail = sum_from_right(sums[:, -_TAIL:])
+        along_.copy_(sums.cumsum_(-1)[:, -1:])
+        minus_later = sums.sub_(along_)[:, :-1]
+        torch.neg(tail[:, 1:], out=minus_later[:, 1 - _TAIL :])
+        torch.div(w_[:, :-1], p_, out=ratios)
+        torch.mul(g_[:, :-1], p_, out=pull_).addcmul_(minus_later, ratios)
     return pull, along
 
 
@@ -209,14 +219,15 @@ def _pull_once(
     x: Tensor, scale: Tensor | None, sign: int, w: Tensor, p: Tensor, g: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The gradient in latitudes and <g, w>, from w and p where they can be looked at and none is 0."""
-    if has_values(g) and p.is_cpu and _none_small(p, scale):  # elsewhere a look would wait for the device
+    if not (has_values(g) and p.is_cpu):  # elsewhere a look would wait for the device
+        return _pull(*_beside_zeros(x, _given(scale, x), sign == 1), g)
+    whole = torch.ones((), dtype=p.dtype) if scale is None else scale.abs()
+    # Products of sines and cosines only shrink: if the last is not small, none is.
+    if not (p[..., -1].abs() > _small(p) * whole).all():
+        return _pull(*_beside_zeros(x, _given(scale, x), sign == 1), g)
+    if p.dtype == torch.float32 and p.shape[-1] > 2 * _TAIL and (p[..., -_TAIL].abs() > whole / 64).all():
         return _pull_by_blocks(w, p, g)
-    return _pull(*_beside_zeros(x, _given(scale, x), sign == 1), g)
-
-
-def _none_small(p: Tensor, scale: Tensor | None) -> bool:
-    smallest = p[..., -1].abs()  # as products of sines and cosines grow no more
-    return bool((smallest > (_small(p) if scale is None else _small(p) * scale.abs())).all())
+    return _pull(w[..., :-1] / p, p, g)
 
 
 class _Pull(torch.autograd.Function):

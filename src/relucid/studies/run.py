@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
+from relucid.data import MissingDataError
 from relucid.studies.changes import Changed, settle
 from relucid.studies.environment import environment
 from relucid.studies.executors import Pool, pool, using
@@ -83,6 +84,9 @@ def run(
             to go on (`ChangedError`), "keep" them and count them, or "rerun" them, see `relucid.studies.changes`.
         machine: devices and the like.
         report: called with every run and its outcome, None if it was done before or by another process.
+
+    Raises:
+        MissingDataError: if the data of a run are not here; it says once where they are looked for.
     """
     runs, machine = plan(study, scale, only=only, seeds=seeds), machine or Machine()
     report = report or (lambda run, outcome: None)
@@ -165,6 +169,10 @@ class _Work:
         run, lease = self.leased[future]
         try:
             outcome = future.result()
+        except (
+            MissingDataError
+        ):  # no run of the study can do without them: said once, and nothing is recorded
+            raise
         except Exception as error:  # whatever a run itself raises is an outcome
             if isinstance(error, BrokenExecutor) and run.key not in self.suspects:
                 self.suspects.add(run.key)
@@ -226,7 +234,7 @@ def _place(machine: Machine, run: Run, directory: Path) -> Machine:
 
 
 def execute(function: Function, run: Run, machine: Machine, threads: int = 1) -> Outcome:
-    """Do a run with so many threads and say what came of it, whatever happens but Ctrl-C.
+    """Do a run with so many threads and say what came of it, whatever happens but Ctrl-C or data that are missing.
 
     >>> outcome = execute(lambda config: {"double": 2 * config["x"]}, Run("double", {"x": 4}), Machine())
     >>> outcome.state, outcome.metrics
@@ -248,7 +256,7 @@ def _outcome(function: Function, run: Run, machine: Machine) -> Outcome:
         return Outcome("finished", numbers(result.metrics), result.history, result.arrays)
     except DivergedError as error:
         return Outcome("diverged", history=error.history, error=str(error))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, MissingDataError):
         raise
     except BaseException:  # sys.exit() too: it ends the run, not the study
         return Outcome("failed", error=traceback.format_exc())

@@ -92,7 +92,7 @@ def test_table_s1(paper):
     studies = [BY_NAME["crelu/reconstruction"]] * 2 + [BY_NAME["crelu/reconstruction-100"]] * 2
     for study, (layer, numbers) in zip(studies, found, strict=True):
         figures = study.published["CReLU (half)"]
-        assert flat(figures[f"{layer} {kind}"] for kind in ("learned", "random")) == numbers
+        assert flat(figures[f"{layer} {kind}, one region"] for kind in ("learned", "random")) == numbers
         assert flat([BY_NAME["crelu/random"].published[layer][POOLED]]) == numbers[2:]
 
 

@@ -249,8 +249,8 @@ def test_reconstruction_compares_learned_filters_with_random_ones_of_the_same_ro
     found = standing(filled(BY_NAME["crelu/reconstruction"], values, "full"), "Table S1, CIFAR-10")
     assert found.state == "reproduced"
     assert [each.expected.label for each in found.judged] == [
-        "CReLU (half): conv2 learned less conv2 random",
-        "CReLU (half): conv5 learned less conv5 random",
+        "CReLU (half): conv2 learned, one region less conv2 random, one region",
+        "CReLU (half): conv5 learned, one region less conv5 random, one region",
     ]
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from relucid.papers.ours.together import STUDY as TOGETHER
 from relucid.papers.structure import STUDIES
+from relucid.papers.structure.table2 import OTHER_READING, RULES
 from relucid.report.courses import training
 from relucid.studies import Store, run, table
 
@@ -24,7 +25,7 @@ def drawn(tmp_path):
 def test_depth_shows_every_rule_beside_least_squares_and_the_courses(drawn):
     found, (over_depth, courses) = drawn("structure/depth")
     traces = {trace.name: trace for trace in over_depth.plot.data}
-    assert list(traces) == [*found.study.rows, "least squares"]
+    assert list(traces) == [*RULES, "least squares", *OTHER_READING]
     for row in found.study.rows:
         assert list(traces[row].x) == [10, 20, 30, 40]
         zero = found.runs[0]["metrics"]["mse_of_zero"], found.runs[-1]["metrics"]["mse_of_zero"]

@@ -50,7 +50,10 @@ def test_a_study_says_what_is_claimed_and_how_it_is_checked(name):
 
 
 PUBLISHED = {
-    "structure/cifar": ("resnet56", "resnet56-unrectified", "hbnet56", "densenet40", "agdnet40"),
+    "structure/cifar": (
+        *("resnet56", "resnet56-unrectified", "hbnet56", "densenet40", "agdnet40"),
+        *("admmnet56", "dmrnet56"),
+    ),
     "structure/cifar-deeper": ("resnet110", "resnet110-unrectified", "hbnet110", "densenet52", "agdnet52"),
     "structure/imagenet": ("resnet34", "resnet34-unrectified", "hbnet34", "densenet121", "agdnet121"),
     "structure/deep": ("resnet110", "resnet110-unrectified", "hbnet110"),
@@ -137,7 +140,9 @@ def losses(order, wobble, seeds=3):
         return 1 + seed + 0.01 * place[rule] + wobble * math.sin(10 * place[rule] + seed + depth)
 
     def values(row, column):
-        return [loss(RULES[row], int(column.removeprefix("depth ")), seed) for seed in range(seeds)]
+        return [
+            loss(RULES.get(row, "agd2"), int(column.removeprefix("depth ")), seed) for seed in range(seeds)
+        ]
 
     runs = [
         {

@@ -122,14 +122,19 @@ def figures(table: Table, store: Store) -> list[Figure]:
 
     found = excess(table)
     plot = go.Figure()
-    for colour, (name, rule) in zip(PALETTE, {**RULES, "least squares": "lstsq"}.items(), strict=True):
+    lines = {**RULES, "least squares": "lstsq", **OTHER_READING}
+    for number, (name, rule) in enumerate(lines.items()):
         over = {depth: Cell(by_seed, 0, {}) for (of, depth), by_seed in found.items() if of == rule}
         depths = sorted(over)
         errors = [over[depth].error for depth in depths]
         means = [over[depth].mean for depth in depths]
-        plot.add_scatter(x=depths, y=means, error_y_array=errors, name=name, line_color=colour)
+        look = {"color": PALETTE[number % len(PALETTE)], "dash": "dot" if name in OTHER_READING else "solid"}
+        if depths:
+            plot.add_scatter(x=depths, y=means, error_y_array=errors, name=name, line=look)
     plot.update_xaxes(title="layers", tickvals=list(MSE)).update_yaxes(title="mean squared error - that of 0")
-    alt = "Lines of the loss after training over the number of layers, one a rule, and one of least squares."
+    alt = (
+        "Lines of the loss after training over the number of layers, one per rule, and one of least squares."
+    )
     last = list(table.study.columns)[-1]
     return [
         Figure("Loss over depth", alt, plot),

@@ -1,0 +1,68 @@
+"""A converted network as a file: its weights, or a program that runs without the code of the network."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from relucid.cli.foreign import first_line
+from relucid.convert import ConversionError
+
+
+def write_weights(model: nn.Module, example: Tensor, path: Path) -> None:
+    """Write the weights by name; the same conversion in Python loads them."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_model
+
+    try:
+        save_model(model, str(path))
+    except SafetensorError as error:
+        raise OSError(first_line(error)) from error
+
+
+def write_program(model: nn.Module, example: Tensor, path: Path) -> None:
+    """Write a program that `torch.export.load` reads, for batches of any size."""
+    with _exporting():
+        program = _program(model, example)
+    torch.export.save(program, path)
+
+
+def write_onnx(model: nn.Module, example: Tensor, path: Path) -> None:
+    """Write a graph that ONNX runtimes read, for batches of any size."""
+    with _exporting():
+        graph = torch.onnx.export(_program(model, example), input_names=["input"], verbose=False)
+    if graph is None:
+        raise ConversionError("the converted network cannot be exported to ONNX")
+    graph.save(path, external_data=False)
+
+
+EXPORTS: dict[str, tuple[str, Callable[[nn.Module, Tensor, Path], None]]] = {
+    "safetensors": ("weights.safetensors", write_weights),
+    "pt2": ("model.pt2", write_program),
+    "onnx": ("model.onnx", write_onnx),
+}
+
+
+def _program(model: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
+    """The network in evaluation as a graph, for batches of any size where its own code takes them."""
+    batch = example if len(example) > 1 else torch.cat([example, example])  # 1 would be taken for good
+    return torch.export.export(model.eval(), (batch,), dynamic_shapes=({0: Dim.AUTO},))
+
+
+@contextmanager
+def _exporting() -> Iterator[None]:
+    """Turn the many ways in which an export fails into a sentence, and keep what torch notes by the way to itself."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as error:
+        raise ConversionError(f"the converted network cannot be exported: {first_line(error)}") from error
+    finally:
+        logging.disable(logging.NOTSET)
