@@ -1,6 +1,7 @@
 """Depth for free: what ordinary and reversible heavy ball keep for the backward pass, and how long a step takes."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -60,7 +61,7 @@ def run(config: Mapping[str, Any]) -> Result:
         "reversible": Propagation(shared, "heavy_ball", reversible=True),
     }
     expected, found = (step(stage, x) for stage in sides.values())
-    seconds = _interleaved({side: lambda stage=stage: step(stage, x) for side, stage in sides.items()})
+    seconds = _interleaved({side: partial(step, stage, x) for side, stage in sides.items()})
     metrics = {f"kept {side}": kept(stage, x) / MEGABYTE for side, stage in sides.items()}
     metrics |= {f"step {side}": 1000 * seconds[side] for side in sides}
     return Result({**metrics, "gradients": float((found - expected).norm() / expected.norm())})

@@ -39,13 +39,10 @@ def network(width: int = 1, crelu: bool = False) -> nn.Sequential:
 def split(seed: int) -> Data[Split]:
     """The digits that a seed trains on, 750, and those that it tests with."""
     both = as_data("digits")
-    whole = Split(*(torch.cat(each) for each in zip(*map(_pair, (both.train, both.test)), strict=True)))
+    parts = both.train, both.test
+    whole = Split(torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts]))
     test, pool = apart(whole, POOL / len(whole), seed)
     return Data(pool, test, 10)
-
-
-def _pair(part: Split) -> tuple[torch.Tensor, torch.Tensor]:
-    return part.inputs, part.targets
 
 
 def damaged(seed: int, data: Data[Split], machine: Machine) -> nn.Module:

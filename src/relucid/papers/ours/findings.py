@@ -2,6 +2,7 @@
 
 from statistics import fmean
 
+from relucid.studies.ledger import entry
 from relucid.studies.table import Table
 
 UNCHANGED, DEAD, ANEW = "damaged, unchanged", "dead units re-initialised", "ReLU, started anew"
@@ -70,4 +71,13 @@ def free_depth(table: Table) -> str:
         f"From {few} to {many}, reversible heavy ball keeps {kept['reversible'][0]:.2f} and "
         f"{kept['reversible'][1]:.2f} MB, ordinary {kept['ordinary'][0]:.2f} and {kept['ordinary'][1]:.2f} "
         f"MB. A step of {many} takes {slower:.1f} times as long; gradients differ by {worst:.0e} of their length."
+    )
+
+
+def findings(table: Table) -> str:
+    """The findings as a numbered list in Markdown, each with how its claim stands."""
+    told = [entry("", table.study, claim, table) for claim in table.study.claims if claim.remark]
+    return "\n".join(
+        f"{number}. **{each.claim.where.capitalize()}.** {each.remark} *{each.claim.says} Here: {each.stands}.*"
+        for number, each in enumerate(told, start=1)
     )

@@ -49,7 +49,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     """One run of the part that its configuration names."""
     if config["part"] == "digits":
         return digits.run(config, machine)
-    return (moons if config["part"] == "moons" else depth).run(config)
+    return moons.run(config) if config["part"] == "moons" else depth.run(config)
 
 
 RUNNER = Runner("quickstart", run, version=2)
