@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[1]
 RESULTS, PICTURE = ROOT / "results" / "quickstart.json", ROOT / "docs" / "images" / "quickstart.png"
 DIGEST = PICTURE.with_suffix(".sha256")
 SIZE = 1200, 1000
-FLAGS = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --hide-scrollbars".split()
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
 
 
 def digest() -> str:
