@@ -88,7 +88,7 @@ def differences(judged: Sequence[Judged], column: str) -> Figure:
 
     shown = [(label(each), each.found, KINDS.get(each.outcome, CHANCE)) for each in judged if each.found]
     plot = go.Figure(layout={"height": 150 + 44 * len(shown)})
-    plot.update_xaxes(title=literal(f"{column}, less that of unchanged: left of 0 is better"), zeroline=False)
+    plot.update_xaxes(title="left of 0 is better", zeroline=False)
     plot.add_vline(0, line_dash="dash", line_color=PALETTE[4])
     for kind in dict.fromkeys(kind for _, _, kind in shown):
         own = [(row, found) for row, found, each in shown if each == kind]

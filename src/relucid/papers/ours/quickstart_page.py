@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import plotly.graph_objects as go
@@ -27,12 +27,14 @@ from relucid.papers.ours.findings import (
 )
 from relucid.report.figure import PALETTE, Figure, literal
 from relucid.report.improvement import differences
-from relucid.report.page import Cell, Grid, render
+from relucid.report.page import Cell, Grid, Mood, render
 from relucid.report.study import grid_of_environments, grid_of_runs
 from relucid.studies.expect import Claim, Lower, judge
 from relucid.studies.formats import banner, figure
 from relucid.studies.ledger import Entry, entry
 from relucid.studies.store import Store
+from relucid.studies.study import Column
+from relucid.studies.table import Cell as Figures
 from relucid.studies.table import Table
 
 
@@ -44,6 +46,11 @@ class Part:
     entries: Sequence[Entry]
     figures: Sequence[Figure]
     grid: Grid
+
+    @property
+    def wide(self) -> bool:
+        """Whether a figure takes the whole width: one with panels side by side, or several."""
+        return len(self.figures) > 1 or any("xaxis2" in each.plot.layout for each in self.figures)
 
 
 def quickstart_page(table: Table, store: Store, name: str) -> str:
@@ -87,8 +94,14 @@ def grid(table: Table, rows: Sequence[str], columns: Sequence[str]) -> Grid:
     lines = []
     for row in rows:
         cells = [(table.cells[row, column], table.study.columns[column]) for column in columns]
-        lines.append([Cell(row), *(Cell(figure(cell, column), cell.mean) for cell, column in cells)])
+        lines.append([Cell(row), *(_shown(cell, column) for cell, column in cells)])
     return Grid("Means and their standard errors", [("", ""), *((column, "") for column in columns)], lines)
+
+
+def _shown(cell: Figures, column: Column) -> Cell:
+    """A figure in the colour of what it is beside those that it is compared with."""
+    mood: Mood = "" if cell.better is None else "good" if cell.better else "bad"
+    return Cell(figure(replace(cell, better=None), column), cell.mean, mood)
 
 
 def mending(table: Table) -> list[Figure]:
@@ -125,8 +138,8 @@ def turning(table: Table, store: Store) -> list[Figure]:
 def deepening(table: Table) -> list[Figure]:
     """Megabytes kept and milliseconds per step, over depth."""
     figures = []
-    for what, columns in ("MB kept for the backward pass", KEPT), ("ms per step", STEP):
-        plot = go.Figure(layout={"height": 320, "xaxis_title": "layers", "yaxis_title": what})
+    for what, unit, columns in ("Kept for the backward pass", "MB", KEPT), ("Time per step", "ms", STEP):
+        plot = go.Figure(layout={"height": 320, "xaxis_title": "layers", "yaxis_title": unit})
         for (side, column), color in zip(columns.items(), PALETTE, strict=False):
             points = [(layers, table.cells[row, column].mean) for row, layers in LAYERS.items()]
             x, y = zip(*points, strict=True)
@@ -135,5 +148,5 @@ def deepening(table: Table) -> list[Figure]:
         said = "; ".join(
             f"{trace.name}: {', '.join(f'{y or 0:.2f}' for y in trace.y)}" for trace in plot.data
         )
-        figures.append(Figure(f"{what[0].upper()}{what[1:]}, over depth", f"{said}.", plot))
+        figures.append(Figure(f"{what}, over depth", f"In {unit}, {said}.", plot))
     return figures
