@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import relucid
+from relucid.data import Data, Split
 from relucid.report.handover import FILES
 from relucid.studies import Store
 from relucid.studies import table as tabulate
@@ -105,6 +106,19 @@ def test_values_are_judged_by_the_root_of_their_squared_error():
     whole = project(subject(network(1), (inputs, inputs.sum(1)), recipe=QUICK), ["geometric"], seeds=2)
     assert whole.column == "test RMSE"
     assert whole.subject.recipe.loss == "mse"
+
+
+def test_every_seed_tests_with_other_examples_unless_the_data_have_their_own():
+    inputs, targets = classes()
+    split = subject(network, (inputs, targets), recipe=QUICK)
+    rest, held, test = split.parts(1)
+    assert (len(rest), len(held), len(test)) == (64, 16, 20)
+    assert not torch.equal(test.inputs, split.parts(2)[2].inputs)
+    together = torch.cat([rest.inputs, held.inputs, test.inputs])
+    assert torch.equal(together.sort(0).values, inputs.sort(0).values)
+    given = subject(network, Data(Split(inputs, targets), Split(inputs[:9], targets[:9])), recipe=QUICK)
+    assert torch.equal(given.parts(1)[2].inputs, inputs[:9])
+    assert "the same for all seeds" in project(given, ["crelu"], seeds=2).study.protocol
 
 
 def own_loss(outputs, targets):

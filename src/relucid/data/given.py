@@ -43,7 +43,7 @@ def as_data(given: Any, target: str | None = None, share: float = SHARE) -> Data
     >>> len(data.train), len(data.test), data.classes
     (40, 10, 2)
     """
-    found = _named(str(given), target) if isinstance(given, str | Path) else _parts(given)
+    found = read(given, target)
     if isinstance(found, Split):
         if len(found) < FEWEST:
             raise ValueError(f"there are {len(found)} examples; to train and to test takes {FEWEST} or more")
@@ -56,6 +56,11 @@ def as_data(given: Any, target: str | None = None, share: float = SHARE) -> Data
         )
     values = found.train.targets.is_floating_point()
     return Data(found.train, found.test, None if values else int(found.train.targets.max()) + 1)
+
+
+def read(given: Any, target: str | None = None) -> Data[Any] | Split:
+    """Training and test splits where the data have both, and else one split; arguments as for `as_data`."""
+    return _named(str(given), target) if isinstance(given, str | Path) else _parts(given)
 
 
 def apart(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:

@@ -13,7 +13,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from relucid.convert import ConversionError
-from relucid.data.given import apart
 from relucid.inspect import Examination, examine
 from relucid.studies.compare import HOLDS
 from relucid.studies.executors import using
@@ -26,7 +25,6 @@ from relucid.studies.subject import MEASURES, RECIPE, Subject, subject
 from relucid.studies.table import Table, table
 from relucid.train import Fitted, Machine, Recipe, fit
 
-HELD = 0.2  # of the training data, by which the network to hand back is chosen
 UNCHANGED, DEAD, SCRATCH = "unchanged", "dead units re-initialised", "as many parameters, from scratch"
 BETTER, FAIR = "better than unchanged", "better than the controls"
 
@@ -241,13 +239,19 @@ def _study(whole: Subject, starts: Mapping[str, Start], seeds: int) -> Study:
 def _protocol(whole: Subject) -> str:
     recipe = whole.recipe
     loss = recipe.loss if isinstance(recipe.loss, str) else getattr(recipe.loss, "__name__", "own loss")
+    counts = len(whole.data.train), len(whole.data.test)
+    tested = (
+        f"Of {sum(counts)} examples a seed decides which fifth is tested with, which fifth of the others is held out"
+        if whole.resplit
+        else f"There are {counts[0]} examples to train on and {counts[1]} to test with, the same for all seeds: the "
+        "intervals do not allow for another choice of them. A seed decides which fifth of the former is held out"
+    )
     return (
         f"Every row is trained on by one recipe: {recipe.optimizer}, rate {recipe.lr:g}, {recipe.epochs} epochs, "
-        f"batches of {recipe.batch_size or 'all examples'}, {loss}. There are {len(whole.data.train)} examples to "
-        f"train on and {len(whole.data.test)} to test with. A seed decides which fifth of the training examples is "
-        "held out, the order of the others, and what is drawn anew; rows are compared seed by seed. The network that "
-        "is handed back is chosen by its held-out error, among the rows whose test error is lower than unchanged "
-        "beyond chance. Moved: the largest difference of an output that the conversion made, before training."
+        f"batches of {recipe.batch_size or 'all examples'}, {loss}. {tested}, the order of the rest, and what is "
+        "drawn anew; rows are compared seed by seed. The network that is handed back is chosen by its held-out error, "
+        "among the rows whose test error is lower than unchanged beyond chance. Moved: the largest difference of an "
+        "output that the conversion made, before training."
     )
 
 
@@ -260,10 +264,10 @@ def train_on(whole: Subject, config: Mapping[str, Any], machine: Machine) -> tup
     """The network of one run, trained on, and what was measured of it."""
     seed = config["seed"]
     begun = start(Start(**config["start"]), whole.network, whole.example, whole.watched, seed)
-    rest, held = apart(whole.data.train, HELD, seed)
+    rest, held, test = whole.parts(seed)
     fitted = fit(begun.network, rest, whole.recipe, seed=seed, machine=machine)
     metrics = {
-        "error": measured(fitted, whole.data.test, whole.measure),
+        "error": measured(fitted, test, whole.measure),
         "held_out": measured(fitted, held, whole.measure),
         "parameters": float(_size(begun.network)),
         "moved": 1e6 * begun.difference,

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from relucid.data import Data, Split, as_data
+from relucid.data.given import SHARE, apart, read
 from relucid.studies.source import version_of
 from relucid.train import Recipe
 
 EXAMPLES = 8  # inputs on which conversions are checked
+HELD = 0.2  # of the training examples, by which the network to hand back is chosen
 WATCHED = 2048  # inputs on which units are watched
 RECIPE = Recipe(epochs=30, batch_size=64, optimizer="adam", lr=1e-3, normalize=False)
 # What decides which network is better, by the name that a training gives it.
@@ -30,6 +32,7 @@ class Subject:
         data: as the network takes them.
         recipe: of training on; its loss suits outputs and targets.
         measure: a key of `MEASURES`.
+        resplit: whether the data have no test split of their own, so that every seed splits off another one.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Subject:
     data: Data[Split]
     recipe: Recipe
     measure: str
+    resplit: bool = False
 
     @property
     def example(self) -> Tensor:
@@ -48,6 +52,15 @@ class Subject:
         """The inputs on which units are watched."""
         return self.data.train.inputs[:WATCHED]
 
+    def parts(self, seed: int) -> tuple[Split, Split, Split]:
+        """What a seed trains on, chooses by and tests with."""
+        pool, test = self.data.train, self.data.test
+        if self.resplit:
+            inputs, targets = torch.cat([pool.inputs, test.inputs]), torch.cat([pool.targets, test.targets])
+            pool, test = apart(Split(inputs, targets), SHARE, seed)
+        rest, held = apart(pool, HELD, seed)
+        return rest, held, test
+
     def configuration(self) -> dict[str, Any]:
         """What all runs share, as plain data: recipe, and digests of network and data, so that no results mix."""
         loss = self.recipe.loss
@@ -55,6 +68,7 @@ class Subject:
         return {
             "network": digest_of(self.network),
             "data": digest(train.inputs, train.targets, test.inputs, test.targets),
+            "resplit": self.resplit,
             "recipe": asdict(self.recipe) | {"loss": loss if isinstance(loss, str) else version_of(loss)},
         }
 
@@ -82,14 +96,16 @@ def subject(
     if not isinstance(network, nn.Module):
         raise TypeError(f"the model is a {type(network).__name__}, not a torch.nn.Module")
     _refuse_what_is_not_finite(network)
-    parts = as_data(data, target)
+    given = read(data, target)
+    parts = as_data(given)
     dtype = next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)
     parts = Data(_in_precision(parts.train, dtype), _in_precision(parts.test, dtype), parts.classes)
     outputs = _outputs(network, parts.train.inputs[:2])
     chosen = loss or (recipe.loss if recipe.loss != "cross_entropy" else _suited_loss(outputs, parts))
     _check_targets(outputs, parts, chosen)
     recipe = replace(recipe, loss=chosen, normalize=False)
-    found = Subject(name or type(network).__name__, network, parts, recipe, "loss")
+    own = isinstance(given, Data)
+    found = Subject(name or type(network).__name__, network, parts, recipe, "loss", resplit=not own)
     return replace(found, measure=_measure(found, outputs))
 
 
