@@ -89,7 +89,7 @@ def test_the_best_of_what_is_better_beyond_chance_is_handed_back(found):
     table = judged(found, errors)
     assert _chosen(table, "test error %") == "CReLU"
     said = replace(found, table=table, row="CReLU").headline()
-    assert "4.13; unchanged and trained on it has 9.10" in said
+    assert "a test error of 4.13%; unchanged and trained on it has a test error of 9.10%" in said
     assert "in 3 of 3 seeds" in said
 
 

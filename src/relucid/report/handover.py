@@ -28,22 +28,25 @@ class Handed:
     Args:
         network: in plain layers, where that is possible.
         program: the same as torch.export has it; None where it cannot be exported.
+        plain: whether its layers are plain.
         outputs: on the example, (N, ...).
         notes: what a reader must know, in sentences.
     """
 
     network: nn.Module
     program: "torch.export.ExportedProgram | None"
+    plain: bool
     outputs: Tensor
     notes: tuple[str, ...]
 
 
 def handed(found: Improvement) -> Handed:
     """The network in plain layers, exported."""
-    example, network, notes = found.project.subject.example, found.network, []
+    example, network, plain, notes = found.project.subject.example, found.network, True, []
     try:
         network = fuse(network, example).model.eval()
     except ConversionError as error:
+        plain = False
         notes.append(f"The network is handed back as it was trained, not in plain layers: {error}.")
     with torch.no_grad():
         outputs = network(example)
@@ -53,7 +56,7 @@ def handed(found: Improvement) -> Handed:
         notes.append(
             "Trained once more to be handed back, the network differs from the recorded one by rounding."
         )
-    return Handed(network, program, outputs, tuple(notes))
+    return Handed(network, program, plain, outputs, tuple(notes))
 
 
 def exported(network: nn.Module, example: Tensor) -> "tuple[torch.export.ExportedProgram | None, str]":
@@ -121,7 +124,7 @@ def description(found: Improvement, result: Handed) -> dict[str, Any]:
         "seed": found.seed,
         "metrics": dict(found.metrics),
         "start": found.project.starts[found.row].to_dict(),
-        "plain layers": not any("as it was trained" in note for note in result.notes),
+        "plain layers": result.plain,
         "notes": list(result.notes),
         "left out": dict(found.project.left_out),
         "load": LOAD if result.program is not None else None,

@@ -105,16 +105,19 @@ class Improvement:
             able = f" A difference of {_figure(max(gaps))} would have been found." if gaps else ""
             tried = ", ".join(row for row in self.table.study.rows if row != UNCHANGED) or "nothing"
             return (
-                f"Nothing that was tried ({tried}) is better than {name} unchanged and trained on, beyond chance: "
-                f"{column} {_figure(base)}.{able}"
+                f"Nothing that was tried ({tried}) is better, beyond chance, than {name} unchanged and trained on, which "
+                f"has {_told(column, base)}.{able}"
             )
         judged = self.against_unchanged[self.row]
         assert judged.found is not None
         wins, seeds = _wins(self.table, self.row, column)
+        effect, low, high = (
+            _figure(-each) for each in (judged.found.effect, judged.found.high, judged.found.low)
+        )
         return (
-            f"{name} with {self.row}, trained on, has a {column} of {_figure(_mean(self.table, self.row, column))}; "
-            f"unchanged and trained on it has {_figure(base)}. That is {_figure(-judged.found.effect)} less "
-            f"(95% interval {_figure(-judged.found.high)} to {_figure(-judged.found.low)}), in {wins} of {seeds} seeds."
+            f"{name} with {self.row}, trained on, has {_told(column, _mean(self.table, self.row, column))}; unchanged "
+            f"and trained on it has {_told(column, base)}. That is {effect} less (95% interval {low} to {high}), in "
+            f"{wins} of {seeds} seeds."
         )
 
     def save(self, directory: str | Path) -> None:
@@ -313,3 +316,10 @@ def _mean(found: Table, row: str, column: str) -> float:
 
 def _figure(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
+
+
+def _told(column: str, value: float) -> str:
+    """A value of the column that decides, in words."""
+    if column.endswith(" %"):
+        return f"a {column.removesuffix(' %')} of {_figure(value)}%"
+    return f"a {column} of {_figure(value)}"
