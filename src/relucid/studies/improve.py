@@ -105,8 +105,8 @@ class Improvement:
             able = f" A difference of {_figure(max(gaps))} would have been found." if gaps else ""
             tried = ", ".join(row for row in self.table.study.rows if row != UNCHANGED) or "nothing"
             return (
-                f"Nothing that was tried ({tried}) is better, beyond chance, than {name} unchanged and trained on, which "
-                f"has {_told(column, base)}.{able}"
+                f"Nothing that was tried ({tried}) is better, beyond chance, than {name} unchanged and trained on, "
+                f"which has {_told(column, base)}.{able}"
             )
         judged = self.against_unchanged[self.row]
         assert judged.found is not None
