@@ -21,7 +21,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt $(TORCH) -e '.[dev]'
 	touch $@
 
-quickstart: setup  ## train, examine and convert a small network, and write a page about it
+quickstart: setup  ## measure four findings on small networks, and write a page about them
 	$(BIN)/relucid run quickstart
 	$(BIN)/relucid report quickstart -o quickstart.html --force
 
@@ -60,6 +60,7 @@ bench: setup  ## measure against the published formulations; wants a quiet machi
 	$(BIN)/python benchmarks/table.py
 
 docs: setup pages  ## build the site in site/
+	$(BIN)/python docs/picture.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 pages: setup  ## write again what is generated from results/ and the claims
