@@ -76,22 +76,17 @@ def saved_bytes(forward: Callable[[], object], exclude: Iterable[Tensor] = ()) -
     return sum(storage.nbytes() for address, storage in kept.items() if address not in excluded)
 
 
-def peak_bytes(step: Callable[[], object]) -> int:
-    """The most memory that ``step`` has in use at once beyond what was in use before."""
-    kind = torch.get_default_device().type
-    if kind == "cuda":
+def held_bytes(forward: Callable[[], Tensor]) -> int:
+    """The memory that a forward pass holds when it is done, for backward, whoever holds it; its output included."""
+    if torch.get_default_device().type == "cuda":
         before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        step()
-        return torch.cuda.max_memory_allocated() - before
+        output = forward()
+        return torch.cuda.memory_allocated() - before if output is not None else 0
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
-        step()
+        output = forward()
     events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
-    used = most = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        used += event.nbytes()
-        most = max(most, used)
-    return most
+    del output  # alive until here
+    return sum(event.nbytes() for event in events)
 
 
 @dataclass(frozen=True)

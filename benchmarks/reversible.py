@@ -3,8 +3,8 @@
     python benchmarks/reversible.py
 
 The same transforms, as an ordinary stage, with torch.utils.checkpoint around each layer or around segments of
-sqrt(depth) layers, and reversible. Memory is the most that a step has in use at once, gradients of parameters
-included. The figure over depth is drawn into reversible.html beside this file.
+sqrt(depth) layers, and reversible. Memory is what a forward pass holds for backward. The figure over depth is drawn
+into reversible.html beside this file.
 """
 
 import math
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import Row, device_asked_for, interleaved, peak_bytes, report
+from measure import Row, device_asked_for, held_bytes, interleaved, report
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -101,15 +101,16 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 
 
 def compare(case: str, depth: int, repeats: int) -> dict[str, Any]:
-    """Seconds and peak bytes of a step of each side."""
+    """Seconds of a step, and bytes held between its two halves, of each side."""
     make, shape = CASES[case]
     layers, x = make(depth), torch.randn(shape, requires_grad=True)
-    steps = {side: partial(step, build(layers), x) for side, build in SIDES.items()}
+    stages = {side: build(layers) for side, build in SIDES.items()}
+    steps = {side: partial(step, stage, x) for side, stage in stages.items()}
     return {
         "case": case,
         "depth": depth,
         "seconds": interleaved(steps, repeats),
-        "bytes": {side: peak_bytes(run) for side, run in steps.items()},
+        "bytes": {side: held_bytes(partial(stage, x)) for side, stage in stages.items()},
     }
 
 
@@ -176,7 +177,7 @@ def figure(results: dict[str, Any]) -> Any:
 
     names = list(CASES)[1:]
     colors = dict(zip(SIDES, ("#1f77b4", "#7f7f7f", "#d62728", "#ff7f0e"), strict=True))
-    titles = [f"{case}: {what}" for case in names for what in ("seconds a step", "bytes at most")]
+    titles = [f"{case}: {what}" for case in names for what in ("seconds a step", "bytes held")]
     chart = make_subplots(len(names), 2, subplot_titles=titles)
     for line, case in enumerate(names, start=1):
         rows = [row for row in results["compared"] if row["case"] == case]

@@ -361,6 +361,7 @@ def odd_network(seed, size=(2, 3)):
             nn.init.normal_(module.running_mean)
             nn.init.uniform_(module.running_var, 0.5, 2.0)
             nn.init.normal_(module.weight)
+            nn.init.normal_(module.bias)  # no unit lies on its kink where a branch is dropped
     if random.random() < 0.1:
         model.register_forward_hook(lambda _, args, y: y)
     example = torch.randn(random.choice([1, 2, 4]), 3, 8, 8, dtype=torch.float64)

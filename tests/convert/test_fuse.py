@@ -4,10 +4,10 @@ import sys
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
-from relucid.convert import ConversionError, fuse, to_crelu, to_geometric
+from relucid.convert import ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
 from relucid.convert.check import References
 from relucid.models import create
 from relucid.nn import AVR, CReLU, GeometricConv2d, GeometricLinear, MeanNorm
@@ -169,6 +169,17 @@ def test_a_fused_network_exports(conversion):
     fused = fuse(conversion(model, x).model, x).model.eval()
     exported = torch.export.export(fused, (x,)).module()
     assert torch.allclose(exported(x), fused(x), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")  # both ways are deprecated, and in use
+@pytest.mark.parametrize(
+    "deploy", [lambda net, x: torch.jit.trace(net, x), lambda net, _: torch.jit.script(net)]
+)
+def test_networks_of_plain_layers_and_heavy_ball_are_traced_and_scripted(deploy):
+    model, x = trained_a_little(residual(), torch.float32), example(torch.float32)
+    for net in fuse(to_geometric(model, x).model, x).model, to_heavy_ball(model, x).model:
+        assert torch.allclose(deploy(net.eval(), x)(x), net(x), atol=1e-6)
+    assert torch.allclose(fx.symbolic_trace(net)(x), net(x))
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.utils import parametrize, prune
 
+import relucid.nn.sphere_grad
 from relucid.nn import (
     AVR,
     CReLU,
@@ -248,6 +249,7 @@ class TestLivesWithTorch:
         )
 
     def test_compiles_without_a_graph_break(self, ours, arguments, shape, activation):
+        torch.compiler.reset()
         layer, x = scattered(ours(*arguments, activation=activation)), torch.randn(shape)
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
         parameters = list(layer.parameters())
@@ -257,9 +259,9 @@ class TestLivesWithTorch:
             assert torch.allclose(a, b, atol=1e-3, rtol=1e-4)
 
     def test_a_stacked_ensemble_equals_its_members(self, ours, arguments, shape, activation):
-        members = [scattered(ours(*arguments, activation=activation)) for _ in range(3)]
+        members = [scattered(ours(*arguments, activation=activation).double()) for _ in range(3)]
         parameters, buffers = stack_module_state(members)
-        x = torch.randn(shape)
+        x = torch.randn(shape).double()
 
         def call(parameters, buffers):
             return functional_call(members[0], (parameters, buffers), (x,))
@@ -512,3 +514,42 @@ def test_begins_on_the_meta_device(ours, arguments, shape, device):
     norms = layer.direction.norm(dim=1)
     torch.testing.assert_close(norms, torch.ones_like(norms))
     assert layer(torch.randn(shape).double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("scales", [1.0, -0.5, 0.0])
+@pytest.mark.parametrize("shape", [(7, 300), (2, 3, 300), (300,)])
+@pytest.mark.parametrize("activation", [None, nn.ReLU(), nn.Tanh()])
+def test_gradients_in_blocks_are_those_of_a_weight_as_a_whole(activation, shape, scales, monkeypatch):
+    monkeypatch.setattr(
+        relucid.nn.sphere_grad, "_BLOCK", 4 * 300
+    )  # so that there are several, the last one short
+    layer, x = (
+        scattered(GeometricLinear(300, 10, activation=activation)),
+        torch.randn(shape, requires_grad=True),
+    )
+    nn.init.constant_(layer.scale[:3].detach(), scales)
+    inputs = [x, *layer.parameters()]
+    weight = torch.randn_like(layer(x))
+    found = torch.autograd.grad((layer(x) * weight).sum(), inputs)
+    exact = copy.deepcopy(layer).double()
+    y = x.detach().double().requires_grad_()
+    expected = torch.autograd.grad((reference(exact, y) * weight).sum(), [y, *exact.parameters()])
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b.float(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_wide_layer_has_second_derivatives_and_partial_ones():
+    layer, x = GeometricLinear(300, 4, activation=nn.ReLU()), torch.randn(5, 300, requires_grad=True)
+    free = {name: p.detach().clone().requires_grad_() for name, p in layer.named_parameters()}
+    penalties = []
+    for y, latitudes in (
+        (layer(x), layer.latitudes),
+        (functional_call(layer, free, (x,)), free["latitudes"]),
+    ):
+        (in_x,) = torch.autograd.grad(y.pow(2).sum(), x, create_graph=True)
+        penalties.append(torch.autograd.grad(in_x.pow(2).sum(), latitudes)[0])
+    torch.testing.assert_close(*penalties, rtol=1e-4, atol=1e-4)
+    layer.latitudes.requires_grad_(False)
+    (in_scale,) = torch.autograd.grad(layer(x).sum(), layer.scale)
+    (expected,) = torch.autograd.grad(reference(layer, x).sum(), layer.scale)
+    torch.testing.assert_close(in_scale, expected, rtol=1e-4, atol=1e-4)

@@ -36,8 +36,8 @@ class HeavyBallSum(nn.Module):
 
     def forward(self, transformed: Tensor, x: Tensor, previous: Tensor | None = None) -> Tensor:
         """The next state, of the shape of the three."""
-        total = transformed + self.beta1 * x
-        return total if previous is None or self.beta2 is None else total + self.beta2 * previous
+        total, beta2 = transformed + self.beta1 * x, self.beta2
+        return total if previous is None or beta2 is None else total + beta2 * previous
 
 
 @conversion

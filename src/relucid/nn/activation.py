@@ -1,15 +1,14 @@
 """Activations that keep both phases of a unit: CReLU, its inverse, and the absolute value (AVR)."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from relucid.nn.checks import Activation as Activation
+from relucid.nn.checks import check_callable, name_of
 from relucid.nn.tracing import is_traced
-
-Activation = Callable[[Tensor], Tensor]
 
 
 def crelu(x: Tensor, dim: int = 1, *, paired: int | None = None) -> Tensor:
@@ -128,29 +127,6 @@ def is_relu(activation: Activation) -> bool:
     (True, True, False)
     """
     return isinstance(activation, nn.ReLU) or activation in (torch.relu, F.relu)
-
-
-def check_callable(activation: Activation | None) -> None:
-    """Refuse, say, the name of an activation."""
-    if activation is not None and not callable(activation):
-        raise TypeError(f"an activation is a module or a function, such as nn.ReLU(), not {activation!r}")
-
-
-def check_homogeneous(activation: Activation, like: Tensor, spatial: int) -> None:
-    """Refuse an activation for which g(2s) is not 2 g(s): the scale could not leave it."""
-    probe = torch.linspace(-3, 3, like.shape[0], dtype=torch.float64).to(like)
-    probe = torch.stack((probe, -probe)).view(2, -1, *(1,) * spatial)
-    with torch.no_grad():
-        if not torch.allclose(activation(2 * probe), 2 * activation(probe)):
-            raise ValueError(
-                f"{name_of(activation)} is not positively homogeneous, so the scale cannot stand outside it; "
-                "use ReLU, leaky ReLU, AVR or CReLU, or keep the activation outside the layer"
-            )
-
-
-def name_of(activation: Activation) -> str:
-    """A short name for messages: ``tanh`` for ``torch.tanh``, ``ReLU()`` for a module."""
-    return getattr(activation, "__name__", None) or repr(activation)
 
 
 def _check(x: Tensor, dim: int, paired: int | None) -> tuple[int, int]:

@@ -13,10 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from relucid.nn.activation import Activation, CReLU, check_callable, check_homogeneous, is_relu, name_of
+from relucid.nn.activation import CReLU, is_relu
+from relucid.nn.blockwise import affine, is_ordinary
+from relucid.nn.checks import Activation, check_callable, check_homogeneous, check_positive, name_of
 from relucid.nn.kept import Kept, Watched
 from relucid.nn.readonly import read_only
-from relucid.nn.rectify import has_no_zero, rectify, scaled
+from relucid.nn.rectify import rectify, scaled, sign_of
 from relucid.nn.sphere import direction, latitudes_of
 
 Standard = nn.Linear | _ConvNd
@@ -47,16 +49,14 @@ class _Geometric(nn.Module):
         check_callable(activation)
         for name in self.arguments:
             setattr(self, name, getattr(like, name))
-        self.init = init
-        self.activation = activation
-        self.weight_shape = like.weight.shape
+        self.init, self.activation, self.weight_shape = init, activation, like.weight.shape
         units, inputs = self.weight_shape[0], self.weight_shape[1:].numel()
         kind = {"device": device, "dtype": like.weight.dtype}
         self._kept = Kept()
         self.latitudes = Watched(torch.empty(units, inputs - 1, **kind))
         self.register_parameter("scale", Watched(torch.empty(units, **kind)) if scale else None)
-        bias = like.bias is not None
-        self.register_parameter("offset", nn.Parameter(torch.empty(units, **kind)) if bias else None)
+        offset = None if like.bias is None else nn.Parameter(torch.empty(units, **kind))
+        self.register_parameter("offset", offset)
         # In one dimension a direction is a sign, which no gradient changes.
         self.register_buffer("sign", torch.empty(units, 1, **kind) if inputs == 1 else None)
         self.reset_parameters()
@@ -120,12 +120,12 @@ class _Geometric(nn.Module):
             f"set those, or take over a standard layer by {kind}.from_standard"
         )
 
-    def _weight(self, scale: nn.Parameter | None) -> Tensor:
-        """The weight to compute with, from the last call if nothing has changed since."""
+    def _mapped(self, x: Tensor, scale: nn.Parameter | None, bias: Tensor | None) -> Tensor:
+        """The standard layer's output with the weight ``scale`` u, kept from the last call if nothing has changed."""
         sources = [self.latitudes] if scale is None else [self.latitudes, scale]
         if self.sign is None and Kept.can_keep(*sources):
-            return self._kept.direction(*sources).view(self.weight_shape)  # type: ignore[arg-type]
-        return _built(self.latitudes, scale, self.sign).view(self.weight_shape)
+            return self._affine(x, self._kept.direction(*sources).view(self.weight_shape), bias)  # type: ignore[arg-type]
+        return self._affine(x, _built(self.latitudes, scale, self.sign).view(self.weight_shape), bias)
 
     @property
     def _bias(self) -> Tensor | None:
@@ -134,16 +134,17 @@ class _Geometric(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The output r g(u.x + lambda), of the shape that the standard layer and the activation g give."""
         if self.activation is None:
-            return self._affine(x, self._weight(self.scale), self._bias)
+            return self._mapped(x, self.scale, self._bias)
         if self.scale is None:
-            return self._activated(self._affine(x, self._weight(None), self.offset))
-        if is_relu(self.activation) and has_no_zero(self.scale):
-            z = self._affine(x, self._weight(self.scale), self._bias)
-            return rectify(z, self.scale.view(-1, *(1,) * self.spatial))
+            return self._activated(self._mapped(x, None, self.offset))
+        signs = sign_of(self.scale) if is_relu(self.activation) else "unknown"
+        if signs != "unknown":
+            z = self._mapped(x, self.scale, self._bias)
+            if signs == "mixed":
+                return rectify(z, self.scale.view(-1, *(1,) * self.spatial))
+            return torch.relu(z) if torch.is_grad_enabled() else torch.relu_(z)
         # Eq. 15 as it stands: at r = 0, too, the gradient of r is g(u.x + lambda).
-        return scaled(
-            self._activated(self._affine(x, self._weight(None), self.offset)), self.scale, self.spatial
-        )
+        return scaled(self._activated(self._mapped(x, None, self.offset)), self.scale, self.spatial)
 
     def _activated(self, y: Tensor) -> Tensor:
         if isinstance(self.activation, CReLU):  # the layer knows where its channels are, batched or not
@@ -302,13 +303,23 @@ class GeometricLinear(_Geometric):
         init: Init = "one",
         scale: bool = True,
     ) -> None:
-        _check_positive(in_features=in_features, out_features=out_features)
+        check_positive(in_features=in_features, out_features=out_features)
         super().__init__()
         like = nn.Linear(in_features, out_features, bias, device="meta", dtype=dtype)
         self._set_up(like, activation, init, scale, device)
 
     def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, weight, bias)
+
+    def _mapped(self, x: Tensor, scale: nn.Parameter | None, bias: Tensor | None) -> Tensor:
+        sources: list[Any] = [self.latitudes] if scale is None else [self.latitudes, scale]
+        if self.sign is None and Kept.can_keep(*sources):
+            w, p = self._kept.vector(*sources)
+            if p is None:
+                return F.linear(x, w, bias)
+            if is_ordinary(x):
+                return affine(x, self.latitudes, scale, bias, w, p)
+        return super()._mapped(x, scale, bias)
 
 
 class _GeometricConv(_Geometric):
@@ -351,21 +362,10 @@ class _GeometricConv(_Geometric):
         init: Init = "one",
         scale: bool = True,
     ) -> None:
-        _check_positive(in_channels=in_channels, out_channels=out_channels)
+        check_positive(in_channels=in_channels, out_channels=out_channels)
         super().__init__()
-        like = self.standard(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride=stride,
-            padding=padding,
-            dilation=dilation,
-            groups=groups,
-            bias=bias,
-            padding_mode=padding_mode,
-            device="meta",
-            dtype=dtype,
-        )
+        geometry = (in_channels, out_channels, kernel_size, stride, padding, dilation)
+        like = self.standard(*geometry, groups, bias, padding_mode, device="meta", dtype=dtype)
         self._set_up(like, activation, init, scale, device)
         self._reversed_padding_repeated_twice = like._reversed_padding_repeated_twice
 
@@ -408,9 +408,3 @@ class GeometricConv3d(_GeometricConv):
 
     standard = nn.Conv3d
     spatial = 3
-
-
-def _check_positive(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, not {size}")

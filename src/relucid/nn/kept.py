@@ -69,11 +69,8 @@ class Kept:
     @staticmethod
     def can_keep(*parameters: Tensor) -> bool:
         """Whether a change of the parameters would be noticed: they are the layer's own, and not being traced."""
-        return all(
-            type(each) is Watched
-            and each.dtype in (torch.float32, torch.float64)
-            and has_values(each)
-            and not each.is_inference()
+        return has_values(parameters[0]) and all(
+            type(each) is Watched and each.dtype in (torch.float32, torch.float64) and not each.is_inference()
             for each in parameters
         )
 
@@ -84,15 +81,18 @@ class Kept:
 
     def direction(self, latitudes: Watched, scale: Watched | None = None) -> Tensor:
         """``direction(latitudes, scale)``, built anew only if one of them has changed."""
+        w, p = self.vector(latitudes, scale)
+        return w if p is None else differentiable(latitudes, scale, 1, w, p)[0]
+
+    def vector(self, latitudes: Watched, scale: Watched | None = None) -> tuple[Tensor, Tensor | None]:
+        """The values of w and, where gradients are wanted, of p (see ``sphere_grad``)."""
         parameters = [latitudes] if scale is None else [latitudes, scale]
         trained = torch.is_grad_enabled() and any(each.requires_grad for each in parameters)
         built = self._built
         if built is None or (trained and built.p is None) or not _all_still(built.sources, parameters):
             with torch.inference_mode(False), torch.no_grad():
                 built = self._built = self._build(parameters, trained)
-        if trained and built.p is not None:
-            return differentiable(latitudes, scale, 1, built.w, built.p)[0]
-        return built.w
+        return built.w, built.p if trained else None
 
     def _build(self, parameters: list[Watched], trained: bool) -> _Built:
         w, p = self._free_memory(parameters[0]) or _new_memory(parameters[0])

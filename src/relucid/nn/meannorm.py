@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
+from relucid.nn.checks import check_positive
 from relucid.nn.tracing import is_traced
 
 
@@ -57,8 +58,7 @@ class MeanNorm(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if num_features < 1:
-            raise ValueError(f"num_features must be at least 1, not {num_features}")
+        check_positive(num_features=num_features)
         if dim not in (1, -1):
             raise ValueError(f"dim is 1, for (N, C, ...), or -1, for (N, ..., C), not {dim}")
         self.num_features, self.momentum, self.dim = num_features, momentum, dim

@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor, nn
 
-from relucid.nn.activation import check_callable
+from relucid.nn.checks import check_callable
 from relucid.nn.reversible import reversible_heavy_ball, to_state, transformed
 from relucid.nn.rules import HeavyBall, Rule, per_layer, rule_of
 from relucid.nn.tracing import is_traced

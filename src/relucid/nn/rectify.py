@@ -1,6 +1,6 @@
 """Scales outside an activation; outside a ReLU at the price of the ReLU alone."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -33,9 +33,13 @@ def scaled(y: Tensor, scale: Tensor, spatial: int) -> Tensor:
     return y * of_channels.to(y.dtype).view(-1, *(1,) * spatial)
 
 
-def has_no_zero(scale: Tensor) -> bool:
-    """Whether it is known, without waiting for a device, that no scale is 0."""
-    return has_values(scale) and scale.is_cpu and bool(scale.all())
+def sign_of(scale: Tensor) -> Literal["positive", "mixed", "unknown"]:
+    """What is known of the signs, without waiting for a device; unknown as well if a scale is 0."""
+    if not (has_values(scale) and scale.is_cpu):
+        return "unknown"
+    if scale.min() > 0:
+        return "positive"
+    return "mixed" if scale.all() else "unknown"
 
 
 class _Rectify(torch.autograd.Function):

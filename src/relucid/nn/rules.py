@@ -352,7 +352,8 @@ def _triangle(value: Triangle | None, default: Tensor) -> Tensor:
 def _weighted(weights: Any, tensors: Sequence[Tensor]) -> Tensor:
     """The sum of weight times tensor; a constant 0 costs nothing. Weights beyond the tensors are not used."""
     total = torch.zeros_like(tensors[0])
-    for weight, tensor in zip(weights, tensors, strict=False):
+    each = weights.unbind() if isinstance(weights, Tensor) else weights
+    for weight, tensor in zip(each, tensors, strict=False):
         if isinstance(weight, Tensor) or weight != 0:
             total = total + weight * tensor
     return total

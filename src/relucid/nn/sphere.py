@@ -109,20 +109,18 @@ def metric(angles: Tensor) -> Tensor:
 
 
 def _apply(x: Tensor, scale: Tensor | None, latitude: bool) -> Tensor:
-    traced = is_traced(x)
-    if not traced:
-        _check(x, "latitudes" if latitude else "angles")
-    if not traced and scale is not None and scale.shape != x.shape[:-1]:
+    # Half precision has too few digits for a product of hundreds of factors.
+    wide = torch.promote_types(x.dtype, torch.float32)
+    if is_traced(x):
+        return _written_out(x.to(wide), None if scale is None else scale.to(wide), latitude).to(x.dtype)
+    _check(x, "latitudes" if latitude else "angles")
+    if scale is not None and scale.shape != x.shape[:-1]:
         raise ValueError(
             f"{tuple(x.shape)} latitudes need a scale of shape {tuple(x.shape[:-1])}, not {tuple(scale.shape)}"
         )
-    # Half precision has too few digits for a product of hundreds of factors.
-    wide = torch.promote_types(x.dtype, torch.float32)
     if x.shape[-1] == 0:
         return (x.sum(-1, keepdim=True) + 1) * (1 if scale is None else scale.unsqueeze(-1))
     scale = None if scale is None else scale.to(wide)
-    if traced:
-        return _written_out(x.to(wide), scale, latitude).to(x.dtype)
     return differentiable(x.to(wide), scale, 1 if latitude else -1)[0].to(x.dtype)
 
 

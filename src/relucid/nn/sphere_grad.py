@@ -6,6 +6,7 @@ latitudes \(\partial w_i / \partial l_i = p_i\), \(\partial w_k / \partial l_i =
 from the left and a sum from the right, O(n).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -99,7 +100,7 @@ def _given(scale: Tensor | None, x: Tensor) -> Tensor:
     return x.new_ones(x.shape[:-1]) if scale is None else scale
 
 
-def _moving(*tensors: Tensor | None) -> bool:
+def is_moving(*tensors: Tensor | None) -> bool:
     """Whether forward mode is at work on any of them."""
     return any(unpack_dual(each).tangent is not None for each in tensors if each is not None)
 
@@ -124,24 +125,45 @@ def _pull(t: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     return own, later[..., 0]
 
 
-def _pull_by_blocks(w: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The same from w and p, with no array of their size but the result.
+def pull_by_blocks(
+    w: Tensor, p: Tensor, gradient: Callable[[int, int, Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """The same from w and p, matrices both, with no array of their size but the result.
 
-    What follows i in the sum is the whole minus what comes before, except in the tail, where p is small.
+    ``gradient(begin, end, out)`` returns rows of g, written to ``out`` if it has to compute them. What follows i in
+    the sum is the whole minus what comes before, except in the tail, where p is small.
     """
-    pull, along = p.new_empty(p.shape), p.new_empty(p.shape[:-1])
-    sums = ratios = None
-    for p_, w_, g_, pull_, along_ in zip(*_blocks(p, w, g, pull, along), strict=True):
-        if sums is None or sums.shape != w_.shape:
-            sums, ratios = torch.empty_like(w_), torch.empty_like(p_)
-        torch.mul(g_, w_, out=sums)
-        tail = sum_from_right(sums[:, -_TAIL:])
-        along_.copy_(sums.cumsum_(-1)[:, -1:])
-        minus_later = sums.sub_(along_)[:, :-1]
+    pull, along = torch.empty_like(p), p.new_empty(len(p), 1)
+    count = max(1, _BLOCK // w.shape[1])
+    rows, sums, ratios = (each.new_empty(min(count, len(p)), each.shape[1]) for each in (w, w, p))
+    for begin in range(0, len(p), count):
+        end = min(begin + count, len(p))
+        out, total, ratio = (each[: end - begin] for each in (rows, sums, ratios))
+        g = gradient(begin, end, out)
+        torch.mul(g, w[begin:end], out=total)
+        tail = sum_from_right(total[:, -_TAIL:])
+        along[begin:end] = total.cumsum_(-1)[:, -1:]
+        minus_later = total.sub_(along[begin:end])[:, :-1]
         torch.neg(tail[:, 1:], out=minus_later[:, 1 - _TAIL :])
-        torch.div(w_[:, :-1], p_, out=ratios)
-        torch.mul(g_[:, :-1], p_, out=pull_).addcmul_(minus_later, ratios)
-    return pull, along
+        torch.div(w[begin:end, :-1], p[begin:end], out=ratio)
+        torch.mul(g[:, :-1], p[begin:end], out=pull[begin:end]).addcmul_(minus_later, ratio)
+    return pull, along.squeeze(1)
+
+
+def pulls_by_blocks(p: Tensor, scale: Tensor | None) -> bool:
+    """Whether ``pull_by_blocks`` is as exact as sums from the right: in float32, where only the tail of p is small."""
+    if p.dtype != torch.float32 or p.shape[-1] <= 2 * _TAIL:
+        return False
+    return _none_small(p, scale) and bool((p[..., -_TAIL].abs() > _length(p, scale) / 64).all())
+
+
+def _none_small(p: Tensor, scale: Tensor | None) -> bool:
+    # Products of sines and cosines only shrink: if the last is not small, none is.
+    return bool((p[..., -1].abs() > _small(p) * _length(p, scale)).all())
+
+
+def _length(p: Tensor, scale: Tensor | None) -> Tensor:
+    return torch.ones((), dtype=p.dtype, device=p.device) if scale is None else scale.abs()
 
 
 def _push(t: Tensor, p: Tensor, scale: Tensor, v: Tensor, r: Tensor) -> Tensor:
@@ -192,7 +214,7 @@ class _Direction(torch.autograd.Function):
             return (None,) * 5
         x, scale, w, p = ctx.saved_tensors
         compiling = torch.compiler.is_compiling()
-        if compiling or torch.is_grad_enabled() or _moving(x, scale, g):
+        if compiling or torch.is_grad_enabled() or is_moving(x, scale, g):
             function = _Pull if compiling else _PullForwardMode
             pull, in_scale = function.apply(x, _given(scale, x), g, ctx.sign)
             return pull, None if scale is None else in_scale, None, None, None
@@ -219,15 +241,14 @@ def _pull_once(
     x: Tensor, scale: Tensor | None, sign: int, w: Tensor, p: Tensor, g: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The gradient in latitudes and <g, w>, from w and p where they can be looked at and none is 0."""
-    if not (has_values(g) and p.is_cpu):  # elsewhere a look would wait for the device
+    # Elsewhere than on a CPU a look would wait for the device.
+    if not (has_values(g) and p.is_cpu and _none_small(p, scale)):
         return _pull(*_beside_zeros(x, _given(scale, x), sign == 1), g)
-    whole = torch.ones((), dtype=p.dtype) if scale is None else scale.abs()
-    # Products of sines and cosines only shrink: if the last is not small, none is.
-    if not (p[..., -1].abs() > _small(p) * whole).all():
-        return _pull(*_beside_zeros(x, _given(scale, x), sign == 1), g)
-    if p.dtype == torch.float32 and p.shape[-1] > 2 * _TAIL and (p[..., -_TAIL].abs() > whole / 64).all():
-        return _pull_by_blocks(w, p, g)
-    return _pull(w[..., :-1] / p, p, g)
+    if not pulls_by_blocks(p, scale):
+        return _pull(w[..., :-1] / p, p, g)
+    flat = g.reshape(-1, g.shape[-1])
+    pull, along = pull_by_blocks(w.flatten(0, -2), p.flatten(0, -2), lambda begin, end, _: flat[begin:end])
+    return pull.view(p.shape), along.view(p.shape[:-1])
 
 
 class _Pull(torch.autograd.Function):

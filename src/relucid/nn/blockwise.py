@@ -1,0 +1,74 @@
+"""An affine map whose weight is built from latitudes: the gradient in the weight exists in blocks only."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from relucid.nn.sphere_grad import differentiable, is_moving, pull_by_blocks, pulls_by_blocks
+from relucid.nn.tracing import has_values
+
+
+def is_ordinary(x: Tensor) -> bool:
+    """Whether ``affine`` serves an input: in float32 on a CPU, where memory is what costs."""
+    return (
+        isinstance(x, Tensor)
+        and x.dtype == torch.float32
+        and has_values(x)
+        and x.is_cpu
+        and not torch.is_autocast_enabled("cpu")
+        and not is_moving(x)
+    )
+
+
+def affine(
+    x: Tensor, latitudes: Tensor, scale: Tensor | None, bias: Tensor | None, w: Tensor, p: Tensor
+) -> Tensor:
+    """``F.linear(x, w, bias)``, where w and p are those of the latitudes and the scale."""
+    y: Tensor = _Affine.apply(x, latitudes, scale, bias, w, p)
+    return y
+
+
+class _Affine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        x, latitudes, scale, bias, w, p = inputs
+        # Saved as tensors of their own: what is kept elsewhere may get another version.
+        ctx.save_for_backward(x, latitudes, scale, w.detach(), p.detach())
+        return F.linear(x, w, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, latitudes, scale, w, p = ctx.saved_tensors
+        if torch.is_grad_enabled() or not has_values(grad) or not pulls_by_blocks(p, scale):
+            return _by_autograd(ctx, x, latitudes, scale, w, p, grad)
+        rows, inputs = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+        in_x = grad @ w if ctx.needs_input_grad[0] else None
+        in_bias = rows.sum(0) if ctx.needs_input_grad[3] else None
+        pull, along = pull_by_blocks(
+            w, p, lambda begin, end, out: torch.mm(rows[:, begin:end].T, inputs, out=out)
+        )
+        in_scale = None if scale is None else along / scale
+        return in_x, pull, in_scale, in_bias, None, None
+
+
+def _by_autograd(
+    ctx: Any, x: Tensor, latitudes: Tensor, scale: Tensor | None, w: Tensor, p: Tensor, grad: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The same gradients, anywhere, and with derivatives of their own if they are asked for."""
+    again = torch.is_grad_enabled()
+    rows, inputs = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+    sources = [each for each in (latitudes, scale) if each is not None and each.requires_grad]
+    with torch.enable_grad():
+        w, _ = differentiable(latitudes, scale, 1, w, p)
+    found = dict(
+        zip(
+            map(id, sources),
+            torch.autograd.grad(w, sources, rows.T @ inputs, create_graph=again),
+            strict=True,
+        )
+    )
+    in_x = grad @ w if ctx.needs_input_grad[0] else None
+    in_bias = rows.sum(0) if ctx.needs_input_grad[3] else None
+    return in_x, found.get(id(latitudes)), found.get(id(scale)), in_bias, None, None
