@@ -37,6 +37,13 @@ def pytest_configure(config):
     if device.type != "cpu":  # before tests are collected, which make tensors as they are imported
         torch.set_default_device(device)
     config.addinivalue_line("markers", "browser: shows pages in chromium, and is skipped where there is none")
+    config.addinivalue_line("markers", "needs(module): of an extra; skipped where it is not installed")
+
+
+def pytest_runtest_setup(item):
+    for mark in item.iter_markers("needs"):
+        (module,) = mark.args
+        pytest.importorskip(module, reason=f"needs {module}, of the extras in pyproject.toml")
 
 
 @pytest.fixture(autouse=True)

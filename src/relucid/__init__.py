@@ -5,7 +5,7 @@ through (``activation``), how its hyperplane is described (``weights`` and ``nor
 each other (``propagation``).
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> object:

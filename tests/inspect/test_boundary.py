@@ -199,6 +199,7 @@ def test_a_boundary_beyond_every_input_is_outside_the_data():
     assert counter.result().outside.tolist() == [False, True]
 
 
+@pytest.mark.needs("plotly")
 def test_boundaries_in_one_dimension_are_drawn_where_units_switch():
     found = hyperplanes(torch.tensor([[2.0], [-1.0]]), torch.tensor([4.0, 3.0]))
     first, second, places, data = found.figure(torch.tensor([0.5, 7.0])).data
@@ -208,6 +209,7 @@ def test_boundaries_in_one_dimension_are_drawn_where_units_switch():
     assert data.x == (0.5, 7.0)
 
 
+@pytest.mark.needs("plotly")
 def test_boundaries_in_two_dimensions_are_lines_through_their_locations():
     found = hyperplanes(torch.randn(3, 2), torch.randn(3))
     lines = [trace for trace in found.figure(torch.randn(5, 2)).data if trace.mode == "lines"]

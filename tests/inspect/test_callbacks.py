@@ -19,6 +19,7 @@ def network():
     return net
 
 
+@pytest.mark.needs("lightning")
 def test_lightning_logs_shares_of_dead_units_every_so_many_epochs(tmp_path):
     import lightning as L
     from lightning.pytorch.loggers import CSVLogger
@@ -58,9 +59,10 @@ def test_lightning_logs_shares_of_dead_units_every_so_many_epochs(tmp_path):
     assert callback.examination["net.0"].activity.inputs == 64
 
 
+@pytest.mark.needs("transformers")
 @pytest.mark.slow
 def test_hugging_face_logs_by_the_trainer(tmp_path):
-    transformers = pytest.importorskip("transformers")
+    import transformers
 
     class Model(nn.Module):
         def __init__(self):
@@ -93,6 +95,7 @@ def test_hugging_face_logs_by_the_trainer(tmp_path):
     assert logged == [0.5, 0.5]
 
 
+@pytest.mark.needs("lightning")
 def test_epochs_are_counted_from_one_on():
     with pytest.raises(ValueError, match="at least 1; got 0"):
         lightning_callback(INPUTS[:1], every=0)

@@ -53,6 +53,7 @@ def test_layers_are_counted_to_the_first_state_within_the_tolerance():
     assert (objective.layer(x) - minimizer).norm() <= goal
 
 
+@pytest.mark.needs("plotly")
 def test_summary_and_figure_show_every_rule(found):
     assert all(name in found.summary() for name in found.layers)
     assert [trace.name for trace in found.figure().data] == list(found.layers)

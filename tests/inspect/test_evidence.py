@@ -2,15 +2,17 @@
 
 import pytest
 import torch
-from scipy.stats import binomtest
 from torch import nn
 
 from relucid.inspect import examine
 from relucid.inspect.evidence import NEEDED, Sample, interval
 
 
+@pytest.mark.needs("scipy")
 @pytest.mark.parametrize("count", [1, 35, 1000])
 def test_intervals_are_those_of_wilson(count):
+    from scipy.stats import binomtest
+
     hits = torch.arange(0, count + 1, max(1, count // 7))
     low, high = interval(hits / count, count)
     for i, k in enumerate(hits.tolist()):

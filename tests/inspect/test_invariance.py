@@ -144,6 +144,7 @@ def test_crops_come_from_the_corners():
     assert _crop(x, 2, "top right")[0, 0].tolist() == [[2, 3], [6, 7]]
 
 
+@pytest.mark.needs("plotly")
 def test_the_figure_shows_the_score_of_every_layer():
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.ReLU())
     found = invariance(net, torch.randn(8, 1, 8, 8), rate=0.1)

@@ -35,7 +35,13 @@ def test_every_measurement_says_and_stores_what_it_found(found, name):
         assert each.summary()
         json.dumps(each.to_dict(), allow_nan=False)
         assert each.row().keys() <= each.columns.keys()
-        assert all(figure.data for figure in each.figures().values())
+
+
+@pytest.mark.needs("plotly")
+def test_figures_of_measurements_show_something(found):
+    figures = found.figures()
+    assert len(figures) > 5
+    assert all(figure.data for figure in figures.values())
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ class PeakGauge(Gauge):
         return Peak(self.largest)
 
 
+@pytest.mark.needs("plotly")
 def test_a_measurement_of_anyone_is_in_the_table_the_findings_the_figures_and_the_json(monkeypatch):
     monkeypatch.setitem(MEASURES, "peak", Peak)
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())

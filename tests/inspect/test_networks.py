@@ -4,11 +4,8 @@ import copy
 import warnings
 from pathlib import Path
 
-import deepsea
 import pytest
 import torch
-from deepsea.model import DeepSeaSegmentation
-from silero_vad import load_silero_vad
 from torch import nn
 
 from relucid.inspect import examine, trace
@@ -18,6 +15,9 @@ from relucid.models import create
 @pytest.fixture(scope="module")
 def segmentation():
     """DeepSea's cell segmentation: batch norm, in-place ReLUs, residual sums, concatenations."""
+    import deepsea
+    from deepsea.model import DeepSeaSegmentation
+
     net = DeepSeaSegmentation(n_channels=1, n_classes=2)
     path = Path(deepsea.__file__).parent / "trained_models" / "segmentation.pth"
     net.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
@@ -34,6 +34,7 @@ def cells(count):
     )
 
 
+@pytest.mark.needs("deepsea")
 def test_a_published_network_is_examined_without_a_change_to_it(segmentation):
     segmentation.train()
     before = copy.deepcopy(segmentation.state_dict())
@@ -51,6 +52,7 @@ def test_a_published_network_is_examined_without_a_change_to_it(segmentation):
     assert found.unattributed == (("conv3", "feeds the output"), ("conv4", "feeds the output"))
 
 
+@pytest.mark.needs("deepsea")
 def test_sides_of_a_published_network_are_those_that_hooks_see(segmentation):
     images = cells(4)
     shares = {}
@@ -71,7 +73,10 @@ def test_sides_of_a_published_network_are_those_that_hooks_see(segmentation):
         torch.testing.assert_close(found[name].activity.active, share)
 
 
+@pytest.mark.needs("silero_vad")
 def test_a_published_torchscript_network_is_seen_through():
+    from silero_vad import load_silero_vad
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TorchScript is deprecated, but this is how it is published
         net = load_silero_vad()

@@ -1,12 +1,11 @@
 import pytest
-import scipy.special
-import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relucid.inspect.null import cosine_cdf, discoveries, extreme_p_value
 
+scipy = pytest.importorskip("scipy", reason="needs relucid[studies]")
 quick = settings(deadline=None, max_examples=50)
 
 

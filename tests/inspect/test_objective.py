@@ -2,7 +2,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import spence
 from torch import nn
 
 from relucid.inspect.objective import ACTIVATIONS, Objective, minimize, softplus_integral
@@ -57,9 +56,12 @@ def test_psi_has_no_jump_at_zero(activation):
     assert float(right - left) == pytest.approx(2e-9 * float(TORCH[activation](torch.tensor(0.0))), abs=1e-15)
 
 
+@pytest.mark.needs("scipy")
 @quick
 @given(st.floats(-100, 30))
 def test_the_dilogarithm_agrees_with_scipy(t):
+    from scipy.special import spence
+
     t = torch.tensor(t, dtype=torch.float64)
     # scipy's spence(z) is polylog(2, 1 - z)
     assert float(softplus_integral(t)) == pytest.approx(

@@ -156,6 +156,7 @@ def test_groups_that_do_not_divide_the_filters_are_refused():
         pairing(torch.randn(7, 3), groups=2)
 
 
+@pytest.mark.needs("plotly")
 def test_the_histogram_shows_the_filters_and_the_density_of_random_ones():
     found = pairing(torch.randn(64, 27))
     bars, line = found.figure("conv1").data
@@ -163,6 +164,7 @@ def test_the_histogram_shows_the_filters_and_the_density_of_random_ones():
     assert sum(line.y) * (line.x[1] - line.x[0]) == pytest.approx(1)
 
 
+@pytest.mark.needs("plotly")
 def test_the_picture_puts_every_filter_beside_its_pair():
     weight = torch.randn(10, 3, 5, 5)
     (image,) = figure_of_pairs(weight, pairing(weight), columns=4).data

@@ -76,6 +76,7 @@ def test_units_without_a_boundary_and_no_epsilon_are_refused():
         perturbation(torch.ones(1, 3), None, [])
 
 
+@pytest.mark.needs("plotly")
 def test_the_figure_shows_every_parameterization_and_the_bound():
     found = perturbation(torch.randn(4, 3), None, [1e-3, 1e-2])
     lines = {line.name: line.y for line in found.figure().data}

@@ -297,6 +297,7 @@ def test_a_photograph_is_reconstructed_through_a_large_strided_convolution():
     assert not found.input[..., 223:, :].any()
 
 
+@pytest.mark.needs("plotly")
 def test_the_figure_has_one_picture_for_each_image():
     figure = figure_of_images([torch.rand(3, 4, 5), torch.rand(3, 4, 5)], ["original", "conv1"])
     assert [picture.z.shape for picture in figure.data] == [(4, 5, 3)] * 2

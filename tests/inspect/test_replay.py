@@ -92,6 +92,7 @@ def test_memory_does_not_grow_with_the_data():
     assert len(set(alive)) < 10  # the memory of the first batches is used again
 
 
+@pytest.mark.needs("rich")
 def test_bars_are_drawn_where_they_are_wanted(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     net, data = nn.Sequential(nn.Linear(4, 6), nn.ReLU()), torch.randn(300, 4)

@@ -29,6 +29,7 @@ def test_fewer_inputs_than_are_kept_are_all_kept(net):
     assert found.index.sort(1).values.tolist() == [[0, 1, 2, 3]] * 4
 
 
+@pytest.mark.needs("plotly")
 def test_the_images_are_drawn_one_row_per_unit(net):
     found = examine(net, IMAGES[:1], IMAGES, measures=["top_inputs"])["0"].measured["top_inputs"]
     (picture,) = found.figure(TensorDataset(IMAGES, torch.zeros(100)), units=2).data

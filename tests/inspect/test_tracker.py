@@ -158,6 +158,7 @@ def test_looking_at_every_zeroth_step_is_refused():
         BoundaryTracker(mlp(), every=0)
 
 
+@pytest.mark.needs("plotly")
 def test_figures_show_the_movement_and_the_paths():
     net = mlp()
     tracker = BoundaryTracker(net, torch.zeros(1, 2))
@@ -173,6 +174,7 @@ def test_figures_show_the_movement_and_the_paths():
         found.figure_of_paths("3")
 
 
+@pytest.mark.needs("plotly")
 def test_the_path_of_a_point_is_drawn_against_the_step():
     net = nn.Sequential(nn.Linear(1, 4), nn.ReLU(), nn.Linear(4, 1))
     tracker = BoundaryTracker(net, torch.zeros(1, 1))
