@@ -13,6 +13,7 @@ from relucid.inspect.findings import Finding
 from relucid.inspect.measurement import Measurement, Network, indices, plain
 from relucid.inspect.null import discoveries, extreme_p_value
 from relucid.inspect.suggestion import Suggestion
+from relucid.printing import Summarized
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -24,7 +25,7 @@ BLOCK = 2048  # filters; a block of cosines is 16 MB in float32 whatever the siz
 
 
 @dataclass(frozen=True)
-class Pairing:
+class Pairing(Summarized):
     """Each filter's most opposite and most aligned partner. Vectors have one entry a filter."""
 
     opposite: Tensor  #: mu_i, the cosine with the most opposite filter; nan where a filter has no partner

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from relucid.printing import Tabular
+from relucid.studies import formats
 from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare, holm
 from relucid.studies.expect import Claim, Higher, Judged, Lower, Place, Samples, judge
 from relucid.studies.ledger import entry, sentence
@@ -65,7 +67,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Tabular):
     """The cells of a study by row and column, and the runs behind them."""
 
     study: Study
@@ -73,6 +75,14 @@ class Table:
     cells: Mapping[tuple[str, str], Cell]
     runs: list[dict[str, Any]]
     votes: list[dict[str, Any]] = field(default_factory=list)
+
+    def rows(self) -> list[dict[str, str]]:
+        """The cells as text by heading, one row per row of the study."""
+        return formats.rows(self)
+
+    def notes(self) -> list[str]:
+        """What the figures are worth, what the marks mean, and how the claims stand."""
+        return [*filter(None, (formats.banner(self), formats.legend(self), self.verdict))]
 
     @property
     def dirty(self) -> int:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from relucid.data import Split
 from relucid.nn.tracing import mapped_first
+from relucid.printing import Summarized
 from relucid.train.measure import LOSSES, aligned
 from relucid.train.memory import keep_memory
 from relucid.train.plateau import Plateau, PlateauState
@@ -27,7 +28,7 @@ LARGEST = 1_000_000  # numbers a thread, in a layer of all networks trained at o
 
 
 @dataclass(frozen=True, eq=False)
-class Ensemble:
+class Ensemble(Summarized):
     """What came of M networks.
 
     Best value, number of epochs and whether the loss ceased to be finite, each (M,); loss and value of each
@@ -39,6 +40,14 @@ class Ensemble:
     diverged: Tensor
     losses: Tensor
     values: Tensor
+
+    def summary(self) -> str:
+        """How many networks, and how far they came."""
+        epochs, best = self.epochs.tolist(), self.best.tolist()
+        return (
+            f"{len(best)} networks, {min(epochs)} to {max(epochs)} epochs, "
+            f"best {min(best):.4g} to {max(best):.4g}, {int(self.diverged.sum())} diverged"
+        )
 
 
 def ensemble(

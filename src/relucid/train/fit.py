@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid.data import Examples, Moments, Split, moments, ten_crops
+from relucid.printing import Summarized
 from relucid.train.engine import CONTIGUOUS, Engine
 from relucid.train.machine import Machine
 from relucid.train.measure import measures, same_classes, same_kind
@@ -14,7 +15,7 @@ from relucid.train.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class Fitted(Summarized):
     """A trained network, the moments that normalize its inputs, and the measures of every epoch."""
 
     network: nn.Module
@@ -24,6 +25,12 @@ class Fitted:
     device: torch.device
     engine: Engine = CONTIGUOUS  # how its steps were computed
     classes: tuple[str, ...] | None = None  # names of the classes, where the training split has them
+
+    def summary(self) -> str:
+        """The measures of the last epoch."""
+        epochs = max(map(len, self.history.values()), default=0)
+        last = (f"{name} {values[-1]:.4g}" for name, values in self.history.items() if values)
+        return f"after {epochs} epochs: {', '.join(last)}"
 
     @torch.no_grad()
     def predict(self, examples: Examples, crops: int | None = None, batch_size: int = 500) -> Tensor:
