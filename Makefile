@@ -21,7 +21,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt $(TORCH) -e '.[dev]'
 	touch $@
 
-quickstart: setup  ## train, examine and convert a small network, and write a page about it
+quickstart: setup  ## measure four findings on small networks, and write a page about them
 	$(BIN)/relucid run quickstart
 	$(BIN)/relucid report quickstart -o quickstart.html --force
 
@@ -76,6 +76,7 @@ bench: setup  ## measure against the published formulations; wants a quiet machi
 	$(BIN)/python benchmarks/table.py
 
 docs: pages  ## write the generated pages and build the site in site/
+	$(BIN)/python docs/picture.py --check
 	$(MAKE) --no-print-directory site
 
 site: setup  # a broken link or a page that is missing fails

@@ -8,11 +8,12 @@ do not need. CREPE has its published weights; the others have random ones, and s
 """
 
 import argparse
+import re
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from relucid.convert.check import difference, gradient_difference, run
 
 LIMIT = 1e-10  # of the largest output, in float64
 PAGE = Path(__file__).parents[1] / "docs" / "conversions.md"
+EXACT = re.compile(r"\S+, \S+; \d+/\d+/\d+$")
 MARK = "<!-- written by benchmarks/conversions_table.py -->"
 
 
@@ -60,18 +62,15 @@ def _double(x: Tensor) -> Tensor:
     return x.double() if x.is_floating_point() else x
 
 
-def cell(built: Built, name: str, notes: list[str]) -> str:
-    """The largest differences and the numbers of layers changed, kept and refused, or the number of a note."""
+def cell(built: Built, name: str) -> str:
+    """The largest differences and the numbers of layers changed, kept and refused, or why it is refused."""
     model, example, other = built
     convert, in_training = CONVERSIONS[name]
     try:
         found = convert(model, example)
     except ConversionError as error:
         sentence = str(error).replace(str(Path(torch.__file__).parents[1]) + "/", "")
-        sentence = sentence.replace(str(PAGE.parents[1]) + "/", "").replace("\n", " ")
-        if sentence not in notes:
-            notes.append(sentence)
-        return f"refused ({notes.index(sentence) + 1})"
+        return sentence.replace(str(PAGE.parents[1]) + "/", "").replace("\n", " ")
     outputs, gradients = differences(model, found.model, other, in_training)
     if outputs > LIMIT:
         raise AssertionError(f"{name} of {type(model).__name__} differs by {outputs:.1g} on another size")
@@ -90,33 +89,64 @@ def differences(model: nn.Module, net: nn.Module, other: Any, in_training: bool)
     return outputs, gradients
 
 
-def row(name: str, notes: list[str], build: Callable[[], Built]) -> str:
+def row(name: str) -> tuple[str, list[str]]:
+    """The first cell of a network's row, and the others."""
     torch.manual_seed(0)
+    what, build = NETWORKS[name]
     built = prepared(build())
-    return f"| {name}: {NETWORKS[name][0]} | " + " | ".join(cell(built, c, notes) for c in CONVERSIONS) + " |"
+    return f"{name}: {what}", [cell(built, conversion) for conversion in CONVERSIONS]
+
+
+def rows_of(page: str) -> dict[str, tuple[str, list[str]]]:
+    """The rows of a page by the network's name: its first cell, and the others, with notes in the place of numbers."""
+    table = page.split(MARK)[-1]
+    notes = dict(re.findall(r"^(\d+)\. (.+)$", table, re.MULTILINE))
+    found = {}
+    for line in table.splitlines():
+        first, *cells = line.strip("| ").split(" | ")
+        name = next((n for n, (what, _) in NETWORKS.items() if first == f"{n}: {what}"), None)
+        if name is not None and len(cells) == len(CONVERSIONS):
+            found[name] = (
+                first,
+                [re.sub(r"^refused \((\d+)\)$", lambda m: notes[m[1]], cell) for cell in cells],
+            )
+    return found
+
+
+def page_of(before: str, rows: Mapping[str, tuple[str, list[str]]]) -> str:
+    """The page with these rows, in the order of the networks, and its notes numbered."""
+    notes: list[str] = []
+    lines = []
+    for name in NETWORKS:
+        if name not in rows:
+            continue
+        first, cells = rows[name]
+        for k, said in enumerate(cells):
+            if not EXACT.match(said):
+                if said not in notes:
+                    notes.append(said)
+                cells[k] = f"refused ({notes.index(said) + 1})"
+        lines.append(f"| {first} | " + " | ".join(cells) + " |")
+    head = "| network | " + " | ".join(CONVERSIONS) + " |\n" + "|---" * (len(CONVERSIONS) + 1) + "|"
+    footnotes = "\n".join(f"{k}. {note}" for k, note in enumerate(notes, 1))
+    table = "\n".join([head, *lines])
+    return f"{before.split(MARK)[0]}{MARK}\n\n{table}\n\nRefused:\n\n{footnotes}\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description="With names, only their rows are made anew.")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    rows: list[str] = []
-    notes: list[str] = []
     for name in options.names or NETWORKS:
         begin = time.perf_counter()
         try:
-            rows.append(row(name, notes, NETWORKS[name][1]))
+            made = row(name)
         except ModuleNotFoundError as missing:
             sys.exit(f"{name} needs {missing.name}; see the first lines of this file")
-        print(rows[-1], f"{time.perf_counter() - begin:.0f} s", flush=True)
-    if options.names:
-        return
-    head = "| network | " + " | ".join(CONVERSIONS) + " |\n" + "|---" * (len(CONVERSIONS) + 1) + "|"
-    footnotes = "\n".join(f"{k}. {note}" for k, note in enumerate(notes, 1))
-    before = PAGE.read_text().split(MARK)[0]
-    table = "\n".join([head, *rows])
-    PAGE.write_text(f"{before}{MARK}\n\n{table}\n\nRefused:\n\n{footnotes}\n")
+        page = PAGE.read_text()
+        PAGE.write_text(page_of(page, {**rows_of(page), name: made}))
+        print(*made, f"{time.perf_counter() - begin:.0f} s", sep=" | ", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,3 +6,12 @@ each other (``propagation``).
 """
 
 __version__ = "0.2.0"
+
+
+def __getattr__(name: str) -> object:
+    """`improve`, imported when it is asked for: training takes more than torch and numpy."""
+    if name == "improve":
+        from importlib import import_module
+
+        return import_module("relucid.studies.improve").improve
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

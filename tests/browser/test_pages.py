@@ -1,18 +1,23 @@
 """The pages as a reader has them: in chromium, from the disk, without a network."""
 
 from collections import OrderedDict
+from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
 import torch
 from torch import nn
 
+import relucid
+from relucid import papers
 from relucid.inspect import examine
+from relucid.papers.ours.quickstart_page import quickstart_page
 from relucid.report import Figure
 from relucid.report.examination import Subject, examination_page
 from relucid.report.page import save
 from relucid.report.study import study_page
 from relucid.studies import Column, Store, Study, run, table
+from relucid.studies.subject import RECIPE
 
 pytestmark = pytest.mark.browser
 
@@ -75,7 +80,32 @@ def long_examination(tmp_path_factory):
     return (place / "page.html").as_uri()
 
 
-@pytest.fixture(params=["study", "examination"])
+@pytest.fixture(scope="module")
+def improvement(tmp_path_factory):
+    """The address of an improvement's page."""
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    net[0].bias.data[:2] = -100.0
+    inputs = torch.randn(60, 4)
+    place = tmp_path_factory.mktemp("improvement")
+    found = relucid.improve(
+        net, (inputs, inputs[:, :3].argmax(1)), tries=["crelu"], name=PLANTED, seeds=2, store=place, jobs=1,
+        recipe=replace(RECIPE, epochs=1),
+    )  # fmt: skip
+    found.save(place / "out")
+    return (place / "out" / "page.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory):
+    """The address of the page of the quickstart."""
+    place, found = tmp_path_factory.mktemp("quickstart"), papers.find("quickstart")
+    run(found, "smoke", store=place, jobs=1)
+    page = quickstart_page(table(found, "smoke", store=place), Store(place), "quickstart")
+    save(page, place / "page.html")
+    return (place / "page.html").as_uri()
+
+
+@pytest.fixture(params=["study", "examination", "improvement"])
 def page(request):
     """The address of each of them."""
     return request.getfixturevalue(request.param)
@@ -102,6 +132,24 @@ def test_all_figures_are_drawn_and_nothing_is_fetched(browser, page):
     browser.get(page)
     wait(browser, DRAWN)
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+
+
+def test_the_quickstart_shows_four_findings_and_plays_the_boundaries(browser, quickstart):
+    browser.get(quickstart)
+    wait(browser, DRAWN)
+    assert [each.text[:2] for each in find(browser, "h2")][:4] == ["1.", "2.", "3.", "4."]
+    (shown,) = find(browser, "output")
+    before = shown.text
+    press(wait(browser, "return document.querySelector('input[type=range]')"), "END")
+    wait(browser, f"return document.querySelector('output').textContent !== {before!r}")
+
+
+def test_the_quickstart_is_no_wider_than_a_phone(browser, quickstart):
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    browser.get(quickstart)
+    wait(browser, DRAWN)
+    assert browser.execute_script("return document.scrollingElement.scrollWidth") == 390
 
 
 def test_no_button_sends_anything_anywhere(browser, study):

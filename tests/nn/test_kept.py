@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
+from torch.optim.optimizer import _foreach_supported_types
 
 from relucid.nn import GeometricConv2d, GeometricLinear
 from relucid.nn.sphere import direction
@@ -269,3 +270,13 @@ def test_trains_under_ddp_step_after_step_as_alone(on_two_processes):
         """
     )
     assert max(map(max, results)) < 1e-6
+
+
+def test_optimizers_take_these_parameters_in_one_call():
+    layer = GeometricLinear(4, 3)
+    assert {type(parameter) for parameter in layer.parameters()} <= set(_foreach_supported_types)
+    one, other = copy.deepcopy(layer), copy.deepcopy(layer)
+    for net, together in ((one, True), (other, False)):
+        net(torch.ones(2, 4)).sum().backward()
+        torch.optim.SGD(net.parameters(), lr=0.1, foreach=together).step()
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))

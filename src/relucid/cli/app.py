@@ -11,6 +11,7 @@ from relucid import __version__
 from relucid.cli.claims import claims
 from relucid.cli.convert import convert
 from relucid.cli.foreign import ForeignError
+from relucid.cli.improve import improve
 from relucid.cli.listing import list_
 from relucid.cli.report import examine, report
 from relucid.cli.studies import import_, logs, run, show
@@ -25,6 +26,7 @@ app.command()(claims)
 app.command()(report)
 app.command()(examine)
 app.command()(convert)
+app.command()(improve)
 
 LONGEST = 1000  # characters of a sentence
 

@@ -74,9 +74,14 @@ def _built(factory: str) -> nn.Module:
     return network
 
 
+def produced(name: str) -> Any:
+    """What a function of the user's returns, or the object that is named."""
+    found = imported(name)
+    return _called(name, found) if callable(found) else found
+
+
 def _produced(data: str) -> Iterable[Any]:
-    found = imported(data)
-    batches = _called(data, found) if callable(found) else found
+    batches = produced(data)
     if isinstance(batches, Tensor):
         return [batches]
     if not isinstance(batches, Iterable):

@@ -327,10 +327,17 @@ def _by_layer(found: Run) -> dict[str, dict[str, Tensor]]:
 
 
 def _compare_buffers(before: Run, after: Run, case: str, limit: float) -> None:
-    """Raise if a statistic that both networks keep has been changed otherwise by the run."""
+    """Raise if a statistic that both networks keep has been changed otherwise, on the scale of its layer's."""
+    scales: dict[str, float] = {}
+    for name, value in before.buffers.items():
+        layer = name.rpartition(".")[0]
+        if value.is_floating_point() and value.numel():
+            scales[layer] = max(scales.get(layer, 0.0), float(value.nan_to_num(0, 0, 0).abs().max()))
     for name, value in before.buffers.items():
         other = after.buffers.get(name)
-        if other is not None and other.shape == value.shape and not difference([value], [other])[1] <= limit:
+        if other is None or other.shape != value.shape:
+            continue
+        if not difference([value], [other])[0] <= limit * scales.get(name.rpartition(".")[0], 0.0):
             raise ConversionError(
                 f"the converted network updates {name} otherwise {case}; it is not handed over"
             )

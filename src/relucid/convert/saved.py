@@ -21,6 +21,7 @@ from torch.fx.node import Node
 from relucid.convert.conversion import Change, Conversion
 from relucid.convert.graph import ConversionError
 from relucid.convert.network import Network, empty
+from relucid.nn.kept import Kept, Watched
 
 FORMAT = 1
 ATTRIBUTES = {
@@ -145,6 +146,8 @@ def _value(value: Any, where: str, names: Mapping[Any, str]) -> Any:
         return {"slice": [_value(v, where, names) for v in (value.start, value.stop, value.step)]}
     if value is Ellipsis:
         return {"ellipsis": True}
+    if isinstance(value, Kept):
+        return {"kept": True}
     if isinstance(value, list | tuple):
         kind = "list" if isinstance(value, list) else "tuple"
         return {kind: [_value(v, where, names) for v in value]}
@@ -193,7 +196,8 @@ def _fill_tensors(
         value = tensors.get(_join(said["name"], name))
         if value is not None:
             key = value.data_ptr() or id(value)  # a tensor without entries has no memory
-            module._parameters[name] = made.setdefault(key, nn.Parameter(value, trained))
+            parameter = Watched if isinstance(vars(module).get("_kept"), Kept) else nn.Parameter
+            module._parameters[name] = made.setdefault(key, parameter(value, trained))
     for name, persistent in said["buffers"].items():
         module.register_buffer(name, tensors.get(_join(said["name"], name)), persistent=persistent)
 
@@ -261,6 +265,8 @@ def _read(value: Any, nodes: Mapping[str, Node], functions: Mapping[str, Any]) -
     (kind, held), *more = value.items()
     if kind == "node":
         return nodes[held]
+    if kind == "kept":
+        return Kept()
     if kind == "torch":
         return torch.device(held) if more[0][1] == "device" else getattr(torch, held)
     if kind == "ellipsis":

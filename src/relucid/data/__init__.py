@@ -6,6 +6,7 @@ data become a `Split` by `from_arrays`, `from_table`, `from_folder` or `from_dat
 
 from relucid.data.augment import augment, color, crop, flip, ten_crops
 from relucid.data.dataset import Data, Examples, Moments, Split, fold, holdout, moments
+from relucid.data.given import as_data
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
 from relucid.data.own import from_arrays, from_dataset, from_folder, from_table
 from relucid.data.paths import DamagedDataError, MissingDataError, directory
@@ -40,6 +41,7 @@ __all__ = [
     "MissingDataError",
     "Moments",
     "Split",
+    "as_data",
     "augment",
     "banana",
     "cifar10",

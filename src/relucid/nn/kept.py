@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import _foreach_supported_types
 
 from relucid.nn.sphere_grad import differentiable, write_vector
 from relucid.nn.tracing import has_values
@@ -24,6 +25,10 @@ class Watched(nn.Parameter):
     def data(self, new: Tensor) -> None:
         self.looks += 1
         nn.Parameter.data.__set__(self, new)  # type: ignore[attr-defined]
+
+
+# On a GPU optimizers update many parameters in one call, of types that they know.
+_foreach_supported_types.append(Watched)
 
 
 class _Source(NamedTuple):

@@ -15,7 +15,8 @@ def is_traced(x: Tensor) -> bool:
     False
     """
     # torch.fx traces with a Proxy, which is no tensor.
-    return not isinstance(x, Tensor) or torch._C._is_tracing() or is_exported()
+    recorded: bool = torch.jit.is_tracing()  # type: ignore[attr-defined]  # torch.compile knows this one only
+    return not isinstance(x, Tensor) or recorded or is_exported()
 
 
 def is_exported() -> bool:

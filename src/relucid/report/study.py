@@ -19,6 +19,8 @@ from relucid.studies.ledger import entry
 
 def study_page(table: Table, store: Store, name: str) -> str:
     """The page of a study, from its table and the store with its runs; `name` is what it was asked for by."""
+    if table.study.page is not None:
+        return table.study.page(table, store, name)
     study, states = table.study, Counter(run["state"] for run in table.runs)
     command = f"relucid {{}} {shlex.quote(name)} --scale {shlex.quote(table.scale)}"
     figures = []

@@ -24,7 +24,7 @@ def figure(cell: Cell, column: Column) -> str:
     '1.5 ± 0.5 + (2 of 3 runs)'
     """
     if cell.mean is None:
-        text = "·"
+        text = "" if column.optional and cell.states.get("finished") else "·"
     else:
         text = f"{cell.mean:.{column.digits}f}"
         text += "" if cell.error is None else f" ± {cell.error:.{column.digits}f}"

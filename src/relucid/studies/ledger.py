@@ -112,7 +112,7 @@ def entry(paper: str, study: Study, claim: Claim, table: "Table | None") -> Entr
         long = scale.seconds is None or scale.seconds > LONG
         return Entry(paper, claim, "needs a GPU" if long else "ready to run", study)
     judged = table.judged.get(claim.where, [])
-    filled = all(cell.samples for cell in table.cells.values())
+    filled = all(cell.samples for (_, of), cell in table.cells.items() if not study.columns[of].optional)
     caveat, remark = (say(table) if say and filled else "" for say in (claim.caveat, claim.remark))
     return Entry(paper, claim, state(judged), study, table, judged, caveat, remark)
 

@@ -84,6 +84,8 @@ class Study:
         claims: what is claimed of it, and which comparisons that comes to.
         figures: what draws its figures: a function of its table and store that returns a list of
             `relucid.report.Figure`.
+        page: what writes its page in the place of the usual one: a function of its table, its store and the name
+            that it was asked for by.
 
     >>> study = Study(
     ...     name="parabola",
@@ -112,6 +114,7 @@ class Study:
     paired: bool = False
     claims: tuple[Claim, ...] = ()
     figures: "Callable[[Table, Store], list[Any]] | None" = None
+    page: "Callable[[Table, Store, str], str] | None" = None
 
     def __post_init__(self) -> None:
         _ = self.runner  # a function that cannot be named is refused here

@@ -9,7 +9,7 @@ from relucid.data import Examples, Moments, Split, moments, ten_crops
 from relucid.printing import Summarized
 from relucid.train.engine import CONTIGUOUS, Engine
 from relucid.train.machine import Machine
-from relucid.train.measure import measures, same_classes, same_kind
+from relucid.train.measure import Loss, measures, same_classes, same_kind
 from relucid.train.memory import keep_memory
 from relucid.train.recipe import Recipe
 
@@ -21,7 +21,7 @@ class Fitted(Summarized):
     network: nn.Module
     moments: Moments
     history: dict[str, list[float]]
-    loss: str
+    loss: str | Loss
     device: torch.device
     engine: Engine = CONTIGUOUS  # how its steps were computed
     classes: tuple[str, ...] | None = None  # names of the classes, where the training split has them

@@ -55,7 +55,8 @@ def binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype))
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+Loss = Callable[[Tensor, Tensor], Tensor]
+LOSSES: dict[str, Loss] = {
     "cross_entropy": functional.cross_entropy,
     "bce": binary_cross_entropy,
     "mae": functional.l1_loss,
@@ -63,13 +64,20 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def measures(loss: str, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+def measures(loss: str | Loss, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """Means over the examples: the loss, and the top-1 and top-5 error in percent or the squared error.
+
+    Beside a loss of the user's own, the errors are measured where outputs are (N, classes) and targets (N,) integers.
 
     >>> outputs, targets = torch.tensor([[2.0, 1.0], [2.0, 3.0]]), torch.tensor([1, 1])
     >>> measures("cross_entropy", outputs, targets)["error"]
     tensor(50.)
     """
+    if not isinstance(loss, str):
+        found = {"loss": loss(outputs, targets)}
+        if outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point():
+            found["error"] = error(outputs, targets)
+        return found
     classes = loss == "cross_entropy"
     if classes and targets.is_floating_point():
         raise ValueError(f"cross_entropy needs classes as integers, not {targets.dtype}")

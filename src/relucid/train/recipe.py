@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from relucid.nn import parameter_groups
-from relucid.train.measure import LOSSES
+from relucid.train.measure import LOSSES, Loss
 from relucid.train.plateau import Plateau
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true"]
@@ -34,7 +34,7 @@ class Recipe:
 
     epochs: int
     batch_size: int | None = 128  # None: the whole training part
-    loss: str = "cross_entropy"
+    loss: str | Loss = "cross_entropy"  # by name, or a function of outputs and targets
     optimizer: str = "sgd"
     lr: float = 0.1
     momentum: float = 0.9
@@ -54,7 +54,8 @@ class Recipe:
     precision: Precision = "32-true"  # as Lightning names it; networks in float64 stay in float64
 
     def __post_init__(self) -> None:
-        _check("loss", self.loss, LOSSES)
+        if isinstance(self.loss, str):
+            _check("loss", self.loss, LOSSES)
         _check("optimizer", self.optimizer, OPTIMIZERS)
         _check("decay", self.decay, get_args(Decay))
         if self.dampening and self.optimizer != "sgd":

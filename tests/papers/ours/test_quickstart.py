@@ -1,8 +1,26 @@
 import pytest
 import torch
 
+from relucid.nn import CReLU
 from relucid.papers import find
-from relucid.papers.ours.quickstart import UNCHANGED, Digits, figures
+from relucid.papers.ours import depth, digits
+from relucid.papers.ours.findings import (
+    ANEW,
+    CRELU,
+    DEPTH,
+    ERROR,
+    HALF,
+    KEPT,
+    LAYERS,
+    MANY,
+    MEND,
+    MENDING,
+    METHODS,
+    PARAMETERS,
+    TURN,
+    UNCHANGED,
+)
+from relucid.papers.ours.quickstart_page import parts, quickstart_page
 from relucid.studies import Store, run, table
 
 STUDY = find("quickstart")
@@ -19,48 +37,75 @@ def found(store):
     return table(STUDY, "smoke", store=store)
 
 
-def test_every_row_is_trained_and_conversions_move_no_output_visibly(found):
+def test_every_row_is_run_and_conversion_moves_no_output(found):
     assert {record["state"] for record in found.runs} == {"finished"}, found.runs[0]["error"]
-    moved = {row: found.cells[row, "moved 10⁻⁶"].mean for row in STUDY.rows}
-    assert moved[UNCHANGED] == 0
-    assert all(value < 100 for value in moved.values())
+    (record,) = found.behind(CRELU, ERROR)
+    assert record["metrics"]["moved"] < 1
 
 
-def test_the_networks_of_a_seed_are_the_same_before_they_are_converted(found):
-    assert len({record["metrics"]["error_before"] for record in found.runs}) == 1
+def test_conversion_doubles_what_half_the_filters_halve(found):
+    size = {row: found.cells[row, PARAMETERS].mean for row in (*MENDING, HALF)}
+    assert size[CRELU] == size[MANY]
+    assert (size[UNCHANGED], size[ANEW], size[HALF]) == (16698, 16698, 8514)
 
 
-def test_conversions_add_parameters_where_they_should(found):
-    count = {row: found.cells[row, "parameters"].mean for row in STUDY.rows}
-    assert count["geometric"] == count[UNCHANGED] < count["heavy ball"] < count["CReLU"]
-    assert count["all three"] - count["CReLU"] == count["heavy ball"] - count[UNCHANGED] == 5
+def test_the_halved_network_has_as_many_channels():
+    images = torch.zeros(2, 1, 8, 8)
+    plain, half = digits.network(), digits.network(crelu=True)
+    assert plain[:9](images).shape == half[:9](images).shape
+    assert any(isinstance(layer, CReLU) for layer in half)
+
+
+def test_a_seed_has_its_own_digits_to_train_on():
+    first, other = digits.split(0), digits.split(1)
+    assert (len(first.train), len(first.test)) == (750, 1047)
+    assert not torch.equal(first.train.targets, other.train.targets)
+
+
+def test_what_reversible_layers_keep_does_not_grow_with_depth(found):
+    few, _, many = LAYERS
+    kept = {side: [found.cells[row, column].mean for row in (few, many)] for side, column in KEPT.items()}
+    assert kept["ordinary"][1] > 15 * kept["ordinary"][0]
+    assert kept["reversible"][1] < 3 * kept["reversible"][0]
+    assert (
+        max(run["metrics"]["gradients"] for row in LAYERS for run in found.behind(row, KEPT["ordinary"]))
+        < 1e-4
+    )
+
+
+def test_bytes_are_counted_once_and_without_parameters():
+    layer, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), torch.randn(8, 4)
+    assert depth.kept(layer, x) == 2 * 8 * 4 * 4  # the input of the one, the output of the other
+
+
+def test_no_boundary_of_a_geometric_unit_turns_as_far(found):
+    turns = {row: max(found.cells[row, TURN].values) for row in METHODS}
+    assert turns["geometric"] < min(turn for row, turn in turns.items() if row != "geometric")
 
 
 def test_a_smoke_test_is_not_judged(found):
     assert found.verdict is None
 
 
-def test_conversions_are_judged_and_what_the_examination_found_is_told(found, filled, standing):
-    errors = {"CReLU": 2.0, "geometric": 8.0}
+def test_findings_are_judged_and_told_in_words(found, filled, standing):
+    errors = {UNCHANGED: 5.0, CRELU: 3.7, MANY: 3.6, ANEW: 5.1}
 
     def values(row, column):
-        wobble = 0.01 if row in errors else 0.0
-        return [errors.get(row, 4.0) + 0.1 * seed + wobble * (-1) ** seed for seed in range(3)]
+        return [errors.get(row, 4.8) + 0.1 * seed + 0.01 * (-1) ** seed for seed in range(3)]
 
-    entry = standing(filled(STUDY, values, runs=found.runs), "quickstart")
-    outcomes = {each.expected.a.row: each.outcome for each in entry.judged}
-    assert (outcomes["CReLU"], outcomes["geometric"]) == ("holds", "holds the other way round")
-    assert "were dead" in entry.remark
-    assert entry.remark.startswith("Conversions moved no output by more than ")
-
-
-def test_the_figures_show_every_unit_and_the_course_of_training(found, store):
-    activity, *courses = figures(found, Store(store))
-    units = 4 * 7  # of the smoke scale's seven layers
-    assert len(activity.plot.data[0].y) == units
-    assert f"Of {units} units" in activity.alt
-    assert any("train_loss" in figure.title for figure in courses)
+    made = filled(STUDY, values, "full", found.runs)
+    entry = standing(made, MEND)
+    assert [each.outcome for each in entry.judged] == ["holds"] * 3
+    assert "3.80%" in entry.remark
+    assert entry.remark.endswith("better in 3 of 3.")
+    assert standing(made, DEPTH).remark.startswith("From 10 layers to 200 layers")
 
 
-def test_the_network_takes_digits():
-    assert Digits(4)(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+def test_the_page_has_four_parts_each_with_its_figure_and_table(found, store):
+    results = Store(store)
+    four = parts(found, results)
+    assert [len(part.figures) for part in four] == [0, 1, 1, 2]  # one seed has no intervals
+    assert all(part.grid.rows for part in four)
+    page = quickstart_page(found, results, "quickstart")
+    assert "Smoke test" in page
+    results.close()

@@ -11,7 +11,7 @@ from torch.func import functional_call, stack_module_state
 
 from relucid.inspect.boundary import Boundary, boundary
 from relucid.inspect.tracker import change
-from relucid.papers.gmp.problems import BEST_RATES, METHODS, PROBLEMS, network, trials
+from relucid.papers.gmp.problems import BEST_RATES, METHODS, PROBLEMS, Problem, network, trials
 from relucid.studies.compare import Comparison, bootstrap
 from relucid.studies.expect import Claim, Derived, Statistic
 from relucid.studies.run import Result
@@ -85,7 +85,12 @@ class Watch:
 
 def run(config: dict[str, Any]) -> Result:
     """Train one parameterization at one rate on all splits, and watch its boundaries."""
-    problem, splits = PROBLEMS[config["data"]], range(config["splits"])
+    return evolve(PROBLEMS[config["data"]], config)
+
+
+def evolve(problem: Problem, config: Mapping[str, Any]) -> Result:
+    """Train networks for a problem, and watch their boundaries; `config` has method, rate, splits, epochs, stop_on."""
+    splits = range(config["splits"])
     found = trials(problem, config["method"], splits, config["stop_on"])
     first = found.train[0]
     steps = -(-len(first) // (problem.batch_size or len(first)))  # in an epoch

@@ -1,5 +1,6 @@
 """gmp Fig. 3: how far directions turn in a step, on the Banana set."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,16 @@ def remark(table: Table) -> str:
 
 def figures(table: Table, store: Store) -> list[Figure]:
     """Boundaries in training (gmp Fig. 3j-m), their paths (Fig. 3a-h), and the largest turns (Fig. 3i)."""
-    plot, found = panels(table, store, BEST_RATES)
+    return [
+        in_training(table, store, BEST_RATES, "Training on Banana, at the paper's rates"),
+        *(_paths(table, store, rate) for rate in (0.01, LARGE)),
+        course(table, store, "turned", "largest turn of a direction in degrees", LARGE),
+    ]
+
+
+def in_training(table: Table, store: Store, rates: Mapping[str, float], title: str) -> Figure:
+    """Boundaries through training, with a slider, a panel for each method at its rate."""
+    plot, found = panels(table, store, rates)
     for place, arrays in enumerate(found.values(), start=1):
         _add_classes(plot, arrays, place)
     play(plot, found, _frame)
@@ -43,11 +53,7 @@ def figures(table: Table, store: Store) -> list[Figure]:
         "on each where it is nearest to the origin, and a bold line between the classes that are predicted; the "
         "slider goes through training."
     )
-    return [
-        Figure("Training on Banana, at the paper's rates", alt, plot),
-        *(_paths(table, store, rate) for rate in (0.01, LARGE)),
-        course(table, store, "turned", "largest turn of a direction in degrees", LARGE),
-    ]
+    return Figure(title, alt, plot)
 
 
 def _add_classes(plot: "go.Figure", arrays: Arrays, place: int) -> None:

@@ -1,0 +1,138 @@
+"""improve: a network of the user's own, examined, converted, trained on, compared and handed back."""
+
+import shlex
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relucid.cli.foreign import foreign
+from relucid.cli.options import Checkpoint, Directory, Factory, Unsafe, completing
+from relucid.cli.output import check_directory, write_directory
+
+if TYPE_CHECKING:
+    from relucid.studies.improve import Improvement, Project
+
+TRIES = ("crelu", "merge", "geometric", "heavy-ball")
+
+
+def improve(
+    network: Factory,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="MODULE:FUNCTION that returns a data set, a loader, or a pair of inputs and targets; a built-in set "
+            "by name; a folder with one folder of images per class; or a .csv file."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the network and the page.")],
+    checkpoint: Checkpoint = None,
+    target: Annotated[str | None, typer.Option(help="Column of a .csv file that is to be predicted.")] = None,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--try",
+            help=f"Conversion to try: {', '.join(TRIES)}; repeat it for more. By default what the findings suggest.",
+            autocompletion=completing(TRIES),
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(help="cross_entropy, bce, mse or mae, or MODULE:FUNCTION of outputs and targets."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training on.")] = 30,
+    lr: Annotated[float, typer.Option(min=0.0, help="Learning rate, of Adam.")] = 1e-3,
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 64,
+    seeds: Annotated[int, typer.Option(min=2, max=10**4, help="Repetitions.")] = 8,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, max=10**4, help="Runs at a time; by default one per core.", show_default=False),
+    ] = None,
+    store: Directory = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only say what goes wrong.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
+    unsafe: Unsafe = False,
+) -> None:
+    """Improve a network: examine it, convert it, train it on beside fair controls, compare, hand back the best.
+
+    Writes into a directory: network.pt2, which torch.export.load loads without relucid and without your code,
+    weights.safetensors, improvement.json and page.html. What was finished is kept: the same command goes on.
+    """
+    from relucid.cli.network import build
+    from relucid.report.handover import FILES, fill
+    from relucid.studies.improve import project
+    from relucid.studies.subject import RECIPE, subject
+
+    check_directory(out, FILES, force)
+    built = build(network, checkpoint, unsafe=unsafe)
+    given = _data(data)
+    changes: dict[str, Any] = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
+    with foreign(f"{network} cannot be improved"):
+        whole = subject(
+            built, given, target=target, loss=_loss(loss), recipe=replace(RECIPE, **changes), name=network
+        )
+        tried = project(whole, tries or None, seeds)
+    _tell(tried, quiet)
+    found = _run(tried, store, jobs, quiet)
+    write_directory(out, FILES, force, partial(fill, found, command=shlex.join(["relucid", *sys.argv[1:]])))
+    typer.echo(found.headline())
+    typer.echo(f"Written to {out}: {', '.join(FILES)}", err=True)
+
+
+def _data(name: str) -> Any:
+    """What a function of the user's returns; the name itself of data that have one."""
+    from relucid.cli.network import produced
+    from relucid.data.given import BUILT_IN
+
+    if name in BUILT_IN or ":" not in name or Path(name).exists():
+        return name
+    return produced(name)
+
+
+def _loss(name: str | None) -> Any:
+    """A loss by name, or a function of the user's."""
+    from relucid.cli.network import imported
+    from relucid.train.measure import LOSSES
+
+    if name is None or name in LOSSES:
+        return name
+    if ":" not in name:
+        raise ValueError(
+            f"there is no loss {name}; there are {', '.join(LOSSES)}, or MODULE:FUNCTION of your own"
+        )
+    found = imported(name)
+    if not callable(found):
+        raise TypeError(f"{name} is no function of outputs and targets")
+    return found
+
+
+def _tell(tried: "Project", quiet: bool) -> None:
+    """Say what was found in the network, what is tried and what cannot be."""
+    for what, why in tried.left_out.items():
+        typer.echo(f"{what} is left out: {why}", err=True)
+    if not quiet:
+        for finding in tried.examination.findings:
+            typer.echo(finding.sentence)
+        typer.echo(f"To be trained on and compared: {', '.join(tried.starts)}")
+
+
+def _run(tried: "Project", store: Path | None, jobs: int | None, quiet: bool) -> "Improvement":
+    """Do what is missing of the runs, and conclude."""
+    from relucid import studies as engine
+    from relucid.cli.progress import progress
+    from relucid.cli.tables import print_table
+
+    where = store or engine.default_store()
+    try:
+        with progress(engine.plan(tried.study), where, retry=True, quiet=quiet) as report:
+            engine.run(tried.study, store=where, jobs=jobs, retry=True, report=report)
+        found = tried.concluded(where)
+    except KeyboardInterrupt:
+        typer.echo("Stopped. Finished runs are kept; the same command goes on from here.", err=True)
+        raise typer.Exit(130) from None
+    if not quiet:
+        print_table(found.table, "improve", store)
+    return found

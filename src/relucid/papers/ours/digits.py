@@ -1,0 +1,65 @@
+"""Small networks for handwritten digits: one that was damaged, mended and trained on; and one with half the filters."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from relucid.data import Data, Split, as_data
+from relucid.data.given import apart
+from relucid.inspect import examine
+from relucid.nn import CReLU
+from relucid.studies.improve import train_on
+from relucid.studies.run import Result
+from relucid.studies.starts import dead_units
+from relucid.studies.subject import RECIPE, Subject
+from relucid.train import Machine, Recipe, fit
+
+POOL = 750  # digits to train on and to hold out of, of 1797
+FAR_TOO_LARGE = 0.3  # the rate that does the damage
+
+
+def network(width: int = 1, crelu: bool = False) -> nn.Sequential:
+    """Four convolutions for digits (N, 1, 8, 8) -> (N, 10); with CReLU, half the filters for as many channels."""
+    few = 2 if crelu else 1
+
+    def unit(channels: int, filters: int) -> list[nn.Module]:
+        return [nn.Conv2d(channels, filters // few, 3, padding=1), CReLU() if crelu else nn.ReLU()]
+
+    a, b = 16 * width, 32 * width
+    return nn.Sequential(
+        *unit(1, a), *unit(a, a), nn.MaxPool2d(2), *unit(a, b), *unit(b, b),
+        nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(b, 10),
+    )  # fmt: skip
+
+
+@lru_cache
+def split(seed: int) -> Data[Split]:
+    """The digits that a seed trains on, 750, and those that it tests with."""
+    both = as_data("digits")
+    parts = both.train, both.test
+    whole = Split(torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts]))
+    test, pool = apart(whole, POOL / len(whole), seed)
+    return Data(pool, test, 10)
+
+
+def damaged(seed: int, data: Data[Split], machine: Machine) -> nn.Module:
+    """A new network after three epochs at a rate that is far too large."""
+    torch.manual_seed(seed)
+    recipe = Recipe(epochs=3, lr=FAR_TOO_LARGE, batch_size=64, momentum=0.0, normalize=False)
+    return fit(network(), data.train, recipe, seed=seed, machine=machine.within("damage")).network.cpu()
+
+
+def run(config: Mapping[str, Any], machine: Machine) -> Result:
+    """Mend a damaged network, or take a new one, and train it on as `relucid improve` does."""
+    seed, data = config["seed"], split(config["seed"])
+    fresh = config["network"] == "CReLU, half"
+    hurt = network(crelu=True) if fresh else damaged(seed, data, machine)
+    recipe = Recipe(**{**vars(RECIPE), "epochs": config["epochs"]})
+    whole = Subject("digits", hurt.eval(), data, recipe, "error")
+    found = examine(hurt, whole.example, [whole.watched], measures=["activity"])
+    result = train_on(whole, config, machine.within("on"))[1]
+    units = sum(layer.rectified.units for layer in found.layers)
+    return Result({**result.metrics, "dead": 100 * dead_units(found) / units})

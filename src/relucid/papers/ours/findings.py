@@ -1,0 +1,83 @@
+"""The four findings of the quickstart in words, from its table."""
+
+from statistics import fmean
+
+from relucid.studies.ledger import entry
+from relucid.studies.table import Table
+
+UNCHANGED, DEAD, ANEW = "damaged, unchanged", "dead units re-initialised", "ReLU, started anew"
+CRELU, MANY, HALF = "converted by to_crelu", "as many parameters, anew", "CReLU, half the filters"
+MENDING = (UNCHANGED, DEAD, ANEW, CRELU, MANY)
+METHODS = {"standard": "SP", "weight norm": "WN", "batch norm": "BN", "geometric": "GmP"}
+LAYERS = {f"{layers} layers": layers for layers in (10, 50, 200)}
+ERROR, PARAMETERS, TURN = "test error %", "parameters", "largest turn °"
+KEPT = {"ordinary": "kept MB", "reversible": "kept MB, reversible"}
+STEP = {"ordinary": "step ms", "reversible": "step ms, reversible"}
+MEND, BOUNDARIES, DEPTH = "find and mend", "boundaries that do not jump", "depth for free"
+
+
+def mean(table: Table, row: str, column: str) -> float:
+    """The mean of a cell that has been run."""
+    value = table.cells[row, column].mean
+    return float("nan") if value is None else value
+
+
+def mended(table: Table) -> str:
+    """What was found in the damaged networks, and what became of them."""
+    if not table.complete:
+        return ""
+    records = table.behind(CRELU, ERROR)
+    found = [record["metrics"]["dead"] for record in records]
+    moved = max(record["metrics"]["moved"] for record in records)
+    pairs = zip(table.cells[CRELU, ERROR].values, table.cells[UNCHANGED, ERROR].values, strict=False)
+    better = [ours < theirs for ours, theirs in pairs]
+    return (
+        f"Dead units were found in {sum(share > 0 for share in found)} of {len(found)} damaged networks, "
+        f"{fmean(found):.0f}% of all units, and to_crelu was suggested for them. It moved no output by more than "
+        f"{moved:.1g} millionths. Trained on, the networks err on {mean(table, CRELU, ERROR):.2f}% of the digits, "
+        f"unchanged on {mean(table, UNCHANGED, ERROR):.2f}%: better in {sum(better)} of {len(better)}."
+    )
+
+
+def half_the_parameters(table: Table) -> str:
+    """Parameters and errors of both kinds of new networks."""
+    if not table.complete:
+        return ""
+    ours, theirs = mean(table, HALF, PARAMETERS), mean(table, ANEW, PARAMETERS)
+    return (
+        f"CReLU with half the filters has {ours:,.0f} parameters, ReLU {theirs:,.0f}; they err on "
+        f"{mean(table, HALF, ERROR):.2f}% and {mean(table, ANEW, ERROR):.2f}% of the digits."
+    )
+
+
+def boundaries(table: Table) -> str:
+    """The largest turns of a boundary in a step."""
+    if not table.complete:
+        return ""
+    worst = {row: max(table.cells[row, TURN].values) for row in METHODS}
+    others = ", ".join(f"{worst[row]:.0f}° under {row}" for row in METHODS if row != "geometric")
+    return f"The largest turn in a step is {worst['geometric']:.0f}° for geometric units; it is {others}."
+
+
+def free_depth(table: Table) -> str:
+    """What is kept at the least and the largest depth, and how long steps take."""
+    if not table.complete:
+        return ""
+    few, many = next(iter(LAYERS)), list(LAYERS)[-1]
+    kept = {side: [mean(table, row, column) for row in (few, many)] for side, column in KEPT.items()}
+    slower = mean(table, many, STEP["reversible"]) / mean(table, many, STEP["ordinary"])
+    worst = max(run["metrics"]["gradients"] for row in LAYERS for run in table.behind(row, KEPT["ordinary"]))
+    return (
+        f"From {few} to {many}, reversible heavy ball keeps {kept['reversible'][0]:.2f} and "
+        f"{kept['reversible'][1]:.2f} MB, ordinary {kept['ordinary'][0]:.2f} and {kept['ordinary'][1]:.2f} "
+        f"MB. A step of {many} takes {slower:.1f} times as long; gradients differ by {worst:.0e} of their length."
+    )
+
+
+def findings(table: Table) -> str:
+    """The findings as a numbered list in Markdown, each with how its claim stands."""
+    told = [entry("", table.study, claim, table) for claim in table.study.claims if claim.remark]
+    return "\n".join(
+        f"{number}. **{each.claim.where.capitalize()}.** {each.remark} *{each.claim.says} Here: {each.stands}.*"
+        for number, each in enumerate(told, start=1)
+    )

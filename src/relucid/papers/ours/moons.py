@@ -1,0 +1,33 @@
+"""Two moons learned at a large rate: how far boundaries turn in a step, under four parameterizations."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from relucid.data import Data, Split
+from relucid.papers.gmp.evolution import evolve
+from relucid.papers.gmp.problems import Problem, error_rate
+from relucid.studies.run import Result
+from relucid.train import Plateau
+from relucid.train.measure import LOSSES
+
+POINTS = 1000
+
+
+def moons(seed: int) -> Data[Split]:
+    """Points of two crescents (N, 2), four fifths for training: the form of the Banana set, which needs a download."""
+    from sklearn.datasets import make_moons
+
+    inputs, classes = make_moons(POINTS, noise=0.3, random_state=seed)
+    whole = Split(torch.from_numpy(inputs), torch.from_numpy(classes))
+    middle = POINTS * 4 // 5
+    return Data(whole.take(range(middle)), whole.take(range(middle, POINTS)), classes=2)
+
+
+PROBLEM = Problem(moons, LOSSES["bce"], error_rate, 5000, Plateau(50, 100), 10, 128)
+
+
+def run(config: Mapping[str, Any]) -> Result:
+    """Train networks of ten units by one parameterization, and watch their boundaries."""
+    return evolve(PROBLEM, {**config, "stop_on": "validation"})

@@ -1,0 +1,325 @@
+"""Improve a network: examine it, convert it, train it on beside fair controls, compare, and hand back the best.
+
+An improvement is a study: its rows are starts, all trained on by one recipe, repetition by repetition on the same data.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from relucid.convert import ConversionError
+from relucid.inspect import Examination, examine
+from relucid.studies.compare import HOLDS
+from relucid.studies.executors import using
+from relucid.studies.expect import Claim, Judged, Lower, Place
+from relucid.studies.run import Report, Result, default_store, run
+from relucid.studies.runner import Runner
+from relucid.studies.starts import CONVERSIONS, LABELS, Start, dead_units, start
+from relucid.studies.study import Column, Study, named
+from relucid.studies.subject import MEASURES, RECIPE, Subject, subject
+from relucid.studies.table import Table, table
+from relucid.train import Fitted, Machine, Recipe, fit
+
+UNCHANGED, DEAD, SCRATCH = "unchanged", "dead units re-initialised", "as many parameters, from scratch"
+BETTER, FAIR = "better than unchanged", "better than the controls"
+
+
+@dataclass(frozen=True, eq=False)
+class Project:
+    """What is to be tried on a network.
+
+    Args:
+        subject: the network, its data and recipe.
+        examination: what was found in it.
+        starts: row -> what training goes on from.
+        left_out: conversion -> why it cannot be tried.
+        study: the runs, and what is claimed of them.
+    """
+
+    subject: Subject
+    examination: Examination
+    starts: Mapping[str, Start]
+    left_out: Mapping[str, str]
+    study: Study
+
+    @property
+    def column(self) -> str:
+        """The column that decides."""
+        return f"test {MEASURES[self.subject.measure]}"
+
+    def concluded(self, store: str | Path | None = None) -> "Improvement":
+        """What came of it, with the best network, trained once more; all runs must have been done."""
+        found = table(self.study, store=store or default_store())
+        row = _chosen(found, self.column)
+        record = min(found.behind(row), key=lambda each: each["metrics"]["held_out"])
+        with using(1):
+            fitted, again = train_on(self.subject, record["config"], Machine())
+        network = fitted.network.cpu().eval()
+        exact = again.metrics["error"] == record["metrics"]["error"]
+        return Improvement(self, found, row, record["config"]["seed"], network, dict(again.metrics), exact)
+
+
+@dataclass(frozen=True, eq=False)
+class Improvement:
+    """What came of an improvement.
+
+    Args:
+        project: what was tried.
+        table: the study's results.
+        row: whose network is handed back.
+        seed: of the run that it is from.
+        network: as it was trained, in evaluation mode.
+        metrics: of that network.
+        exact: whether training it once more gave the recorded error to the last bit.
+    """
+
+    project: Project
+    table: Table
+    row: str
+    seed: int
+    network: nn.Module
+    metrics: Mapping[str, Any]
+    exact: bool
+
+    @property
+    def better(self) -> bool:
+        """Whether anything was better than the unchanged network, beyond chance."""
+        return self.row != UNCHANGED
+
+    @cached_property
+    def against_unchanged(self) -> dict[str, Judged]:
+        """Row -> how it compares with the unchanged network."""
+        return _by_row(self.table)
+
+    def headline(self) -> str:
+        """What was found, in a sentence or two."""
+        name, column = self.project.subject.name, self.project.column
+        base = _mean(self.table, UNCHANGED, column)
+        if not self.better:
+            gaps = [each.found.detectable for each in self.against_unchanged.values() if each.found]
+            able = f" A difference of {_figure(max(gaps))} would have been found." if gaps else ""
+            tried = ", ".join(row for row in self.table.study.rows if row != UNCHANGED) or "nothing"
+            return (
+                f"Nothing that was tried ({tried}) is better, beyond chance, than {name} unchanged and trained on, "
+                f"which has {_told(column, base)}.{able}"
+            )
+        judged = self.against_unchanged[self.row]
+        assert judged.found is not None
+        wins, seeds = _wins(self.table, self.row, column)
+        effect, low, high = (
+            _figure(-each) for each in (judged.found.effect, judged.found.high, judged.found.low)
+        )
+        return (
+            f"{name} with {self.row}, trained on, has {_told(column, _mean(self.table, self.row, column))}; unchanged "
+            f"and trained on it has {_told(column, base)}. That is {effect} less (95% interval {low} to {high}), in "
+            f"{wins} of {seeds} seeds."
+        )
+
+    def save(self, directory: str | Path) -> None:
+        """Write the network and the page into a directory, which must not exist; see `relucid.report.improvement`."""
+        from relucid.report.handover import save
+
+        save(self, Path(directory))
+
+
+def improve(
+    model: nn.Module | Callable[[], nn.Module],
+    data: Any,
+    *,
+    target: str | None = None,
+    tries: Sequence[str] | None = None,
+    loss: str | Callable[[Tensor, Tensor], Tensor] | None = None,
+    recipe: Recipe = RECIPE,
+    seeds: int = 8,
+    store: str | Path | None = None,
+    jobs: int | None = None,
+    backend: str = "local",
+    name: str | None = None,
+    report: Report | None = None,
+) -> Improvement:
+    """The best network that conversion and training on make of a network, and what it is worth.
+
+    The network is examined; then the unchanged network, every conversion and the controls are trained on, several
+    times each, and compared. It may be killed and called again: finished runs are kept in the store.
+
+    Args:
+        model: a network with its weights, or a function that returns it.
+        data: in any form that `relucid.data.as_data` takes, as the network takes them.
+        target: of a CSV file: the column to predict.
+        tries: conversions, of "crelu", "merge", "geometric" and "heavy-ball"; by default those that the examination
+            suggests, and "crelu" where it suggests none.
+        loss: a name, or a function of outputs and targets; by default what suits them.
+        recipe: of training on; by default 30 epochs of Adam at a rate of 0.001, in batches of 64.
+        seeds: repetitions; each has its own held-out data, order of examples and random numbers.
+        store: directory of the results.
+        jobs: runs at a time.
+        backend: where to run, see `relucid.studies.run`.
+        name: what to call the network.
+        report: called with every run that ends.
+    """
+    whole = project(subject(model, data, target=target, loss=loss, recipe=recipe, name=name), tries, seeds)
+    run(whole.study, store=store, jobs=jobs, backend=backend, report=report)
+    return whole.concluded(store)
+
+
+def project(whole: Subject, tries: Sequence[str] | None = None, seeds: int = 8) -> Project:
+    """What is to be tried on a network: the conversions that are named or suggested, and the controls."""
+    if seeds < 2:
+        raise ValueError("a comparison takes 2 seeds or more")
+    found = examine(whole.network, whole.example, [whole.watched])
+    wanted = _wanted(found, tries)
+    starts, left_out, sizes = {UNCHANGED: Start()}, {}, {UNCHANGED: _size(whole.network)}
+    for name, how in wanted.items():
+        try:
+            begun = start(how, whole.network, whole.example, whole.watched)
+        except (ConversionError, ValueError) as error:
+            left_out[LABELS[name]] = str(error)
+            continue
+        starts[LABELS[name]], sizes[LABELS[name]] = how, _size(begun.network)
+    if dead_units(found):
+        starts[DEAD] = Start(draw="dead")
+    largest = max(sizes, key=lambda row: sizes[row])
+    if len(sizes) > 1:
+        starts[SCRATCH] = replace(starts[largest], draw="all")
+    return Project(whole, found, starts, left_out, _study(whole, starts, seeds))
+
+
+def _wanted(found: Examination, tries: Sequence[str] | None) -> dict[str, Start]:
+    """The conversions to try: of all layers those that are named, of some those that the findings suggest."""
+    if tries is not None:
+        return {name: Start(name) for name in tries if named(name, CONVERSIONS, "conversion")}
+    suggested = {each.name: Start(each.name, each.layers) for each in found.suggestions()}
+    return suggested or {"crelu": Start("crelu")}
+
+
+def _size(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def _study(whole: Subject, starts: Mapping[str, Start], seeds: int) -> Study:
+    measure = MEASURES[whole.measure]
+    controls = tuple(row for row in starts if row in (DEAD, SCRATCH))
+    tried = tuple(row for row in starts if row not in (UNCHANGED, *controls))
+    column = f"test {measure}"
+    others = (*tried, *controls)
+    claims = [
+        Claim(
+            BETTER,
+            "It ends better than trained on unchanged.",
+            (Lower(others, than=UNCHANGED, columns=column),),
+        )
+    ] * bool(others)
+    claims += [
+        Claim(
+            FAIR, "Conversion does what the controls do not.", (Lower(tried, than=controls, columns=column),)
+        )
+    ] * bool(tried and controls)
+    return Study(
+        name="improve",
+        title=f"{whole.name}, changed and trained on",
+        run=Runner("improve", partial(_measured, whole)),
+        rows={row: {"start": how.to_dict()} for row, how in starts.items()},
+        columns={
+            column: Column("error"),
+            f"held-out {measure}": Column("held_out", best=None),
+            "parameters": Column("parameters", best=None, digits=0),
+            "moved 10⁻⁶": Column("moved", best=None, digits=1),
+        },
+        config=whole.configuration(),
+        repeat={"seed": range(seeds)},
+        protocol=_protocol(whole),
+        baseline=UNCHANGED,
+        paired=True,
+        claims=tuple(claims),
+    )
+
+
+def _protocol(whole: Subject) -> str:
+    recipe = whole.recipe
+    loss = recipe.loss if isinstance(recipe.loss, str) else getattr(recipe.loss, "__name__", "own loss")
+    counts = len(whole.data.train), len(whole.data.test)
+    tested = (
+        f"Of {sum(counts)} examples a seed decides which fifth is tested with, which fifth of the others is held out"
+        if whole.resplit
+        else f"There are {counts[0]} examples to train on and {counts[1]} to test with, the same for all seeds: the "
+        "intervals do not allow for another choice of them. A seed decides which fifth of the former is held out"
+    )
+    return (
+        f"Every row is trained on by one recipe: {recipe.optimizer}, rate {recipe.lr:g}, {recipe.epochs} epochs, "
+        f"batches of {recipe.batch_size or 'all examples'}, {loss}. {tested}, the order of the rest, and what is "
+        "drawn anew; rows are compared seed by seed. The network that is handed back is chosen by its held-out error, "
+        "among the rows whose test error is lower than unchanged beyond chance. Moved: the largest difference of an "
+        "output that the conversion made, before training."
+    )
+
+
+def _measured(whole: Subject, config: Mapping[str, Any], machine: Machine) -> Result:
+    """A run."""
+    return train_on(whole, config, machine)[1]
+
+
+def train_on(whole: Subject, config: Mapping[str, Any], machine: Machine) -> tuple[Fitted, Result]:
+    """The network of one run, trained on, and what was measured of it."""
+    seed = config["seed"]
+    begun = start(Start(**config["start"]), whole.network, whole.example, whole.watched, seed)
+    rest, held, test = whole.parts(seed)
+    fitted = fit(begun.network, rest, whole.recipe, seed=seed, machine=machine)
+    metrics = {
+        "error": measured(fitted, test, whole.measure),
+        "held_out": measured(fitted, held, whole.measure),
+        "parameters": float(_size(begun.network)),
+        "moved": 1e6 * begun.difference,
+    }
+    history = {name: values for name, values in fitted.history.items() if name not in ("lr", "train_error5")}
+    return fitted, Result(metrics, history)
+
+
+def measured(fitted: Fitted, examples: Any, measure: str) -> float:
+    """The error in percent, the root of the squared error, or the loss."""
+    value = fitted.evaluate(examples)[measure]
+    if measure == "error":
+        return round(value, 4)  # float32 has no more digits of a percentage
+    return math.sqrt(value) if measure == "mse" else value
+
+
+def _by_row(found: Table) -> dict[str, Judged]:
+    judged = found.judged.get(BETTER, [])
+    return {each.expected.a.row: each for each in judged if isinstance(each.expected.a, Place)}
+
+
+def _chosen(found: Table, column: str) -> str:
+    """The row with the lowest held-out error among those lower than unchanged beyond chance, and else unchanged."""
+    failed = [each for each in found.runs if each["state"] == "failed"]
+    if not found.cells[UNCHANGED, column].samples:
+        reason = failed[0]["error"].strip().splitlines()[-1] if failed else "the training diverged"
+        raise ValueError(f"the network cannot be trained on: {reason}")
+    held = column.replace("test", "held-out")
+    lower = [row for row, each in _by_row(found).items() if each.outcome == HOLDS]
+    return min(lower, key=lambda row: _mean(found, row, held), default=UNCHANGED)
+
+
+def _wins(found: Table, row: str, column: str) -> tuple[int, int]:
+    """In how many seeds a row is lower than unchanged, and how many there are."""
+    ours, theirs = found.cells[row, column].samples, found.cells[UNCHANGED, column].samples
+    return sum(ours[each] < theirs[each] for each in ours if each in theirs), len(ours)
+
+
+def _mean(found: Table, row: str, column: str) -> float:
+    value = found.cells[row, column].mean
+    return math.inf if value is None else value
+
+
+def _figure(value: float) -> str:
+    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
+
+
+def _told(column: str, value: float) -> str:
+    """A value of the column that decides, in words."""
+    if column.endswith(" %"):
+        return f"a {column.removesuffix(' %')} of {_figure(value)}%"
+    return f"a {column} of {_figure(value)}"

@@ -1,0 +1,143 @@
+"""Where training goes on from: a network as it is, converted, with its dead units or all of it drawn anew."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from relucid.convert import Conversion, to_crelu, to_geometric, to_heavy_ball
+from relucid.inspect import Examination, examine
+from relucid.inspect.examination import Layer
+
+# All filters that count as paired, cosines of -0.5 and less, are within 1; outputs may differ by a hundredth.
+CONVERSIONS: dict[str, Callable[..., Conversion]] = {
+    "crelu": to_crelu,
+    "merge": partial(to_crelu, mode="merge", tolerance=1.0, budget=0.01),
+    "geometric": to_geometric,
+    "heavy-ball": to_heavy_ball,
+}
+WITH_LAYERS = ("crelu", "merge", "geometric")
+LABELS = {"crelu": "CReLU", "merge": "merged pairs", "geometric": "geometric", "heavy-ball": "heavy ball"}
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a network is changed before it is trained on; as plain data, part of a run's configuration.
+
+    Args:
+        convert: a name in `CONVERSIONS`; None to leave the network as it is.
+        layers: that are converted, by name; None for all.
+        draw: what is drawn anew afterwards: None, "dead" units, or "all" parameters.
+    """
+
+    convert: str | None = None
+    layers: Sequence[str] | None = None
+    draw: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        layers = None if self.layers is None else list(self.layers)
+        return {"convert": self.convert, "layers": layers, "draw": self.draw}
+
+
+@dataclass(frozen=True, eq=False)
+class Started:
+    """A network to be trained on, and how far the conversion has moved its outputs on the example."""
+
+    network: nn.Module
+    difference: float = 0.0
+
+
+def start(how: Start, network: nn.Module, example: Tensor, data: Tensor, seed: int = 0) -> Started:
+    """A changed copy of the network.
+
+    Args:
+        how: what is changed.
+        network: left as it is.
+        example: inputs (N, ...) on which conversions are checked.
+        data: inputs (M, ...) on which units are dead or not.
+        seed: of what is drawn anew.
+
+    >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    >>> x = torch.randn(64, 4)
+    >>> started = start(Start(convert="crelu"), net, x[:8], x)
+    >>> started.network[2].in_features, started.difference < 1e-6
+    (12, True)
+    """
+    network, difference = deepcopy(network), 0.0
+    if how.convert is not None:
+        chosen = {} if how.layers is None else {"layers": list(how.layers)}
+        conversion = CONVERSIONS[how.convert](network.eval(), example, **chosen)
+        network, difference = conversion.model, conversion.max_error
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if how.draw == "all":
+            redraw(network)
+        elif how.draw == "dead":
+            redraw_dead(network, examine(network, example, [data], measures=["activity"]))
+    return Started(network, difference)
+
+
+def redraw(network: nn.Module) -> None:
+    """Draw all parameters anew, as their layers do at first.
+
+    Parameters of a layer that cannot do so are drawn from a normal distribution of their own mean and deviation.
+    """
+    for module in network.modules():
+        own = [*module.parameters(recurse=False)]
+        if callable(reset := getattr(module, "reset_parameters", None)):
+            reset()
+        elif own:
+            with torch.no_grad():
+                for parameter in own:
+                    spread = parameter.std(correction=0) if parameter.numel() else 0.0
+                    parameter.copy_(torch.randn_like(parameter) * spread + parameter.mean())
+
+
+def dead_units(found: Examination) -> int:
+    """How many units are dead."""
+    return sum(int(_dead(layer).sum()) for layer in found.layers)
+
+
+def redraw_dead(network: nn.Module, found: Examination) -> None:
+    """Draw the weights anew that feed dead units, as their layers do at first, and reset the norms between."""
+    modules = dict(network.named_modules())
+    for layer in found.layers:
+        dead = _dead(layer)
+        if not bool(dead.any()):
+            continue
+        for module, fresh in _redrawn(layer, modules):
+            with torch.no_grad():
+                for name, value in _entries(module, len(dead)):
+                    value[dead] = getattr(fresh, name)[dead]
+
+
+def _redrawn(layer: Layer, modules: Mapping[str, nn.Module]) -> Iterator[tuple[Any, Any]]:
+    """The weights and batch norms that feed a layer's units, each beside a copy drawn anew."""
+    names = [name for source in layer.rectified.sources for name in (source.module, *source.through)]
+    for name in names:
+        module = modules.get(name)
+        plain = isinstance(module, nn.Linear | _ConvNd | _BatchNorm)
+        if module is not None and plain and not isinstance(module, _ConvTransposeNd):
+            fresh: Any = deepcopy(module)
+            fresh.reset_parameters()
+            yield module, fresh
+
+
+def _entries(module: nn.Module, units: int) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a layer that have one entry per unit."""
+    for name, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+        if value.dim() and len(value) == units:
+            yield name, value
+
+
+def _dead(layer: Layer) -> Tensor:
+    """Which units are dead, (units,); none where too few inputs were seen to tell."""
+    kinds = {} if layer.activity is None else layer.activity.kinds()
+    return kinds.get("dead", torch.zeros(layer.rectified.units, dtype=torch.bool))

@@ -1,0 +1,123 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, outputs=3):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, outputs)
+
+    def forward(self, x):
+        return self.last(self.first(x).relu())
+
+def build():
+    torch.manual_seed(1)
+    net = Net()
+    net.first.bias.data[:2] = -100.0
+    return net
+
+def narrow():
+    return Net(2)
+
+def broken():
+    net = build()
+    net.last.weight.data[0, 0] = float("nan")
+    return net
+
+def data():
+    inputs = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
+    return inputs, inputs[:, :3].argmax(1)
+
+def five():
+    inputs, classes = data()
+    return torch.cat([inputs, inputs[:, :1]], 1), classes
+
+def nothing():
+    return None
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
+"""
+LOAD = """
+import sys, torch
+from safetensors.torch import load_file
+network = torch.export.load(sys.argv[1] + "/network.pt2").module()
+example = load_file(sys.argv[1] + "/example.safetensors")
+assert torch.equal(network(example["inputs"]), example["outputs"])
+assert network(example["inputs"][:3]).shape == (3, 3)
+assert not {"relucid", "net"} & {name.partition(".")[0] for name in sys.modules}
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def improve(relucid, *options, network="net.py:build", data="net.py:data"):
+    quick = ("--epochs", "1", "--seeds", "2", "--jobs", "1", "--store", "runs", "-o", "out")
+    return relucid("improve", network, "--data", data, *quick, *options)
+
+
+def test_the_network_is_handed_back_and_loads_without_relucid_and_without_its_code(place, relucid):
+    status, said, told = improve(relucid)
+    assert status == 0, told
+    assert "units are dead" in said
+    assert "net.py:build" in said.splitlines()[-1]
+    subprocess.run([sys.executable, "-I", "-c", LOAD, "out"], check=True, cwd=place)
+    found = json.loads((place / "out" / "improvement.json").read_text())
+    assert found["plain layers"]
+    assert found["load"] == 'network = torch.export.load("network.pt2").module()'
+    assert len(found["outputs"]["first"]) == 8 * 3
+    assert "</html>" in (place / "out" / "page.html").read_text()
+
+
+def test_a_second_time_takes_force_and_trains_nothing(place, relucid):
+    assert improve(relucid, "--try", "crelu", "--loss", "net.py:loss", "-q")[0] == 0
+    status, _, told = improve(relucid, "--try", "crelu", "--loss", "net.py:loss", "-q")
+    assert (status, "exists; --force replaces it" in told) == (1, True)
+    kept = (place / "out" / "weights.safetensors").read_bytes()
+    assert improve(relucid, "--try", "crelu", "--loss", "net.py:loss", "-q", "--force")[0] == 0
+    assert (place / "out" / "weights.safetensors").read_bytes() == kept
+
+
+@pytest.mark.parametrize(
+    "network, data, options, words",
+    [
+        ("net.py:build", "nowhere", (), "there are no data nowhere"),
+        ("net.py:build", "net.py:nothing", (), "NoneType is no data"),
+        ("net.py:build", "net.py:five", (), "does not take inputs of shape (5,)"),
+        ("net.py:narrow", "net.py:data", (), "label 2 is out of range: the network has 2 outputs"),
+        ("net.py:broken", "net.py:data", (), "last.weight of the network has values that are not finite"),
+        ("net.py:build", "empty", (), "empty is empty"),
+        ("net.py:build", "net.py:data", ("--try", "crellu"), "did you mean 'crelu'?"),
+        ("net.py:build", "net.py:data", ("--loss", "mean"), "there is no loss mean"),
+        ("net.py:build", "net.py:data", ("-o", "net.py"), "net.py is a file"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_leaves_nothing(place, relucid, network, data, options, words):
+    (place / "empty").mkdir()
+    status, _, told = improve(relucid, *options, network=network, data=data)
+    assert status == 1
+    assert words in told.strip().splitlines()[-1]
+    assert sorted(path.name for path in place.iterdir() if path.suffix != ".pyc") == ["empty", "net.py"]
+
+
+def test_a_full_disk_leaves_nothing_half_written(place, relucid, monkeypatch):
+    def full(*_):
+        raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+
+    monkeypatch.setattr(torch.export, "save", full)
+    status, _, told = improve(relucid, "--try", "crelu", "-q")
+    assert status == 1
+    assert "out cannot be written: PytorchStreamWriter failed" in told
+    assert sorted(path.name for path in place.iterdir()) == ["net.py", "runs"]
