@@ -44,7 +44,7 @@ def published(cell: Cell, column: Column) -> str:
 
 
 def banner(table: Table) -> str:
-    """What must be said before any figure: that a smoke test measures nothing."""
+    """The warning above the figures of a smoke test; empty for any other scale."""
     if table.scale != "smoke":
         return ""
     return "Smoke test: seconds of training, to see that everything runs. The figures mean nothing."

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from relucid.data import Examples, Moments, Split, moments, ten_crops
 from relucid.printing import Summarized
 from relucid.train.engine import CONTIGUOUS, Engine
-from relucid.train.machine import Machine
 from relucid.train.measure import Loss, measures, same_classes, same_kind
 from relucid.train.memory import keep_memory
 from relucid.train.recipe import Recipe
+from relucid.train.resources import Machine
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Fitted(Summarized):
         self.network.eval().to(self.device)
         dtype = next(self.network.parameters()).dtype
         outputs = []
-        # All of them, also where training was distributed: `Batches` would hand each process its share.
+        # All examples even if training was distributed; `Batches` would give each process only its share.
         for number, indices in enumerate(torch.arange(len(examples)).split(batch_size)):
             inputs, _ = examples.batch(indices, number)
             inputs = self.moments.normalize(inputs.to(self.device)).to(dtype)
@@ -65,7 +65,7 @@ def fit(
     seed: int = 0,
     machine: Machine | None = None,
 ) -> Fitted:
-    """Train a network by a recipe; a training that was killed goes on where its last epoch ended.
+    """Train a network by a recipe; resume after the last finished epoch if training was killed.
 
     Raises:
         DivergedError: if the loss becomes NaN or infinite.
