@@ -8,7 +8,7 @@ TORCH  := torch==2.13.0
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all lint types test-source test-wheel bench docs pages clean
+.PHONY: help setup quickstart test test-all lint types test-source test-wheel site browser bench docs pages clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -25,7 +25,7 @@ quickstart: setup  ## measure four findings on small networks, and write a page 
 	$(BIN)/relucid run quickstart
 	$(BIN)/relucid report quickstart -o quickstart.html --force
 
-test: lint types test-source test-wheel  ## everything a change must pass
+test: lint types site test-source test-wheel  ## everything a change must pass
 
 lint: setup
 	$(BIN)/ruff check .
@@ -58,14 +58,28 @@ build/wheel-venv/.ready: constraints.txt
 	build/wheel-venv/bin/pip install --quiet -c constraints.txt $(TORCH) numpy pytest pytest-xdist hypothesis
 	touch $@
 
+# The tests of pages in a browser are skipped without it, and say so.
+browser:  ## install chromium for the tests of pages, where apt-get can
+	@if command -v chromium > /dev/null && command -v chromedriver > /dev/null; then \
+	  echo "chromium is installed"; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  (apt-get update -qq; timeout 180 apt-get install -y -qq chromium chromium-driver) > /dev/null 2>&1 \
+	    || echo "apt-get could not install chromium: the browser tests will be skipped"; \
+	else \
+	  echo "only root with apt-get can install chromium here: the browser tests will be skipped"; \
+	fi
+
 BENCHMARKS := units layers propagation reversible models inspection convert ensemble training pipeline
 
 bench: setup  ## measure against the published formulations; wants a quiet machine
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/table.py
 
-docs: setup pages  ## build the site in site/
+docs: pages  ## write the generated pages and build the site in site/
 	$(BIN)/python docs/picture.py --check
+	$(MAKE) --no-print-directory site
+
+site: setup  # a broken link or a page that is missing fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 pages: setup  ## write again what is generated from results/ and the claims

@@ -6,7 +6,7 @@ import pytest
 @pytest.fixture(scope="session")
 def chromium():
     """A chromium without a window, and without a network."""
-    reason = "needs selenium, chromium and its driver: apt-get install chromium chromium-driver"
+    reason = "needs selenium, chromium and its driver: make browser installs them where it can"
     webdriver = pytest.importorskip("selenium.webdriver", reason=reason)
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:

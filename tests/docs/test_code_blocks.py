@@ -1,4 +1,4 @@
-"""Whatever the README and the documentation show, runs."""
+"""Whatever the README and the documentation show, runs, and prints what they show."""
 
 import re
 import shlex
@@ -20,6 +20,13 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
+def examples(page: Path) -> list[tuple[str, str | None]]:
+    """The Python on a page; with what it prints, where a block of text below it says so."""
+    pattern = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
+    found = re.finditer(pattern, page.read_text(), re.DOTALL | re.MULTILINE)
+    return [(match[1], match[2]) for match in found]
+
+
 def commands() -> list[str]:
     """Every line that begins with `relucid`, its comment left out."""
     lines = (line for page in PAGES.values() for block in blocks(page, "") for line in block.splitlines())
@@ -27,12 +34,14 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("page", [name for name, path in PAGES.items() if blocks(path, "python")])
-def test_the_python_on_a_page_runs_from_top_to_bottom(page, monkeypatch, tmp_path):
+def test_the_python_on_a_page_runs_and_prints_what_the_page_shows(page, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(registry, "BACKBONES", dict(registry.BACKBONES))  # a page adds one
     monkeypatch.chdir(tmp_path)
     names = {}
-    for block in blocks(PAGES[page], "python"):
+    for block, output in examples(PAGES[page]):
+        capsys.readouterr()
         exec(compile(block, page, "exec"), names)
+        assert output is None or capsys.readouterr().out == output
 
 
 @pytest.mark.parametrize("command", commands())

@@ -4,7 +4,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src" / "relucid"
 JUDGE = "studies/compare.py"
 # The exact distribution of the most opposite of random filters is a measurement of a network, not a judgement.
-MEASUREMENT = "inspect/null.py"
+MEASUREMENT = "inspect/null_distribution.py"
 STATISTICS = re.compile(
     r"scipy\.stats|scipy\.special|\b(stdtr|stdtrit|ndtr|ndtri|ttest|fisher_exact|binomtest|betainc|ppf|isf"
     r"|erfc?|quantile|percentile|NormalDist|t_test|bootstrap_|resample)\b|1\.96"

@@ -176,6 +176,17 @@ def filled(tmp_path):
     return table(study, store=tmp_path)
 
 
+def test_it_prints_as_the_figures_and_what_they_are_worth_and_is_a_table_in_a_notebook(filled):
+    assert str(filled).splitlines() == [
+        "          error",
+        "base      1.5 ± 0.6 [1.5 ± 0.2]",
+        "a & b_|%  6.5 ± 0.6 -",
+        "marks: + better, - worse than base (5%, Holm)",
+    ]
+    shown = filled._repr_html_()
+    assert "<tr><td>a &amp; b_|%</td><td>6.5 ± 0.6 -</td></tr></table><p>marks: + better" in shown
+
+
 def test_csv_has_a_line_a_cell(filled):
     rows = list(csv.DictReader(io.StringIO(FORMATS["csv"](filled))))
     assert [row["row"] for row in rows] == ["base", "a & b_|%"]

@@ -194,7 +194,7 @@ def test_it_repeats_bit_for_bit():
     first, train, monitor = problem("batch norm", rates)
     second = deepcopy(first)
     for networks in (first, second):
-        ensemble(networks, train, monitor, rates=rates, epochs=30, loss=F.mse_loss, batch_size=8)
+        ensemble(networks, train, monitor, rates=rates, epochs=5, loss=F.mse_loss, batch_size=8)
     assert max(map(largest_difference, first, second)) == 0
 
 

@@ -17,6 +17,7 @@ from relucid.convert.graph import RELUS, Batch, ConversionError, has_weight, is_
 from relucid.convert.network import Network
 from relucid.inspect import examine
 from relucid.nn import CReLU
+from relucid.printing import Tabular
 
 Layers = str | Sequence[str] | None
 Status = Literal["changed", "kept", "refused"]
@@ -33,7 +34,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Conversion:
+class Conversion(Tabular):
     """A converted network, and how far it is from the original on the example."""
 
     model: nn.Module
@@ -44,15 +45,26 @@ class Conversion:
     parameters: tuple[int, int]  #: how many there were, and are
     multiply_adds: tuple[int, int]  #: of weights with inputs, for the example: how many there were, and are
 
+    def rows(self) -> list[dict[str, str]]:
+        """What became of each layer."""
+        return [
+            {"layer": c.name, "kind": c.kind, "status": c.status, "reason": c.reason} for c in self.changes
+        ]
+
     def summary(self) -> str:
-        """One line a layer, then the differences."""
+        """One line per layer, then the differences."""
         lines = [f"{c.status}: {c.name} ({c.kind}): {c.reason}" for c in self.changes]
+        return "\n".join([*lines, *self.notes()])
+
+    def notes(self) -> list[str]:
+        """The sizes and the differences."""
+        lines = []
         for what, (before, after) in ("parameters", self.parameters), ("multiply-adds", self.multiply_adds):
             lines.append(f"{what}: {before:,} -> {after:,}")
         lines.append(
             f"largest difference of the outputs: {self.max_error:.2g} ({self.relative_error:.2g} relative)"
         )
-        return "\n".join(lines)
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the network, as plain values."""

@@ -34,7 +34,7 @@ def color(images: Tensor, moments: Moments) -> Tensor:
     """Normalized images with a random multiple of the colours' principal components added (AlexNet's scheme).
 
     Adds sum_i a_i λ_i p_i to every pixel, where p_i and λ_i are the eigenvectors and eigenvalues of the
-    covariance of the training set's colours and a_i ~ N(0, 0.1²) is drawn once an image.
+    covariance of the training set's colours and a_i ~ N(0, 0.1²) is drawn once per image.
     """
     values, vectors = torch.linalg.eigh(moments.covariance)
     # The formula depends on the unit of colour: λ is meant for pixels from 0 to 1, ours go from 0 to 255.

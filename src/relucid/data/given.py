@@ -1,4 +1,4 @@
-"""A training and a test split of data in whatever form a user has them."""
+"""A training and a test split from data in any form."""
 
 from collections.abc import Callable, Iterable
 from functools import partial

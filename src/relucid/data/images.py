@@ -37,7 +37,7 @@ SIZE = 32
 
 
 def digits(seed: int = 0) -> Data[Split]:
-    """The 1797 handwritten digits (1, 8, 8) that scikit-learn brings along, a fifth of them for testing.
+    """The 1797 handwritten digits (1, 8, 8) that come with scikit-learn, a fifth of them for testing.
 
     >>> data = digits()
     >>> data.classes, len(data.train), len(data.test), data.test.batch(torch.tensor([0]))[0].shape
@@ -71,7 +71,7 @@ def advice(name: str) -> str:
     return f"run `hf download {hub} --repo-type dataset --local-dir {directory() / name}`"
 
 
-@lru_cache(maxsize=1)  # decoded once per process; the runs of a study share it
+@lru_cache(maxsize=1)  # decoded once per process; all runs of a study share it
 def _in_memory(name: str, _directory: Path) -> Data[Split]:
     source = SOURCES[name]
     files = [
@@ -114,7 +114,7 @@ def _decode(file: Path, source: Source) -> tuple[Tensor, Tensor]:
             raise DamagedDataError(f"{file}, row {row}: label {label} is not within 0 to {last}")
         try:
             picture = Image.open(BytesIO(image["bytes"])).convert("RGB")
-        except (OSError, SyntaxError, TypeError):  # Pillow raises any of them, depending on where it gives up
+        except (OSError, SyntaxError, TypeError):  # Pillow may raise any of these
             raise DamagedDataError(f"{file}, row {row}: the image does not decode") from None
         if picture.size != (SIZE, SIZE):
             size = "x".join(map(str, picture.size))
@@ -124,7 +124,7 @@ def _decode(file: Path, source: Source) -> tuple[Tensor, Tensor]:
 
 
 def _rows(file: Path) -> int:
-    """The number of rows of a parquet file, which it tells without being read."""
+    """The number of rows of a parquet file, from its metadata."""
     from pyarrow import parquet
 
     with _readable(file):

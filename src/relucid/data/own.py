@@ -35,7 +35,7 @@ def from_arrays(
         inputs: numbers; uint8 stays as it is (images), all else becomes floating point.
         targets: text, booleans and integers are classes, other numbers are values.
         task: "classification" or "regression" where the targets' type does not tell.
-        classes: names of the classes in order: those of another split, `train.classes`, so that both number them
+        classes: names of the classes in order; pass `train.classes` of another split so that both number them
             alike. By default text is numbered in alphabetical order, and integers are the numbers themselves.
 
     >>> split = from_arrays([[0.5, 1.0], [2.0, 3.0], [0.0, 1.0]], ["cat", "dog", "cat"])

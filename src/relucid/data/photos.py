@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Photos:
-    """Photographs as squares of `size` pixels, uint8, decoded when a batch of them is asked for.
+    """Photographs as uint8 squares of `size` pixels, decoded per batch.
 
     Args:
         rows: images, not decoded, and labels.
         size: pixels of a side.
         scales: the shorter side is resized to a length drawn from this range.
         jitter: the square is cut out at random instead of from the centre.
-        central: only of the central square of the resized photograph, whose side is the shorter one's.
+        central: cut only from the central square of the resized photograph, as large as its shorter side.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Photos:
         return torch.from_numpy(np.array(square)).permute(2, 0, 1)
 
     def _corner(self, side: int, shorter: int, rng: random.Random) -> int:
-        """Where on a side the square begins."""
+        """The offset of the square along one side."""
         if not self.jitter:
             return (side - self.size) // 2
         first, room = ((side - shorter) // 2, shorter) if self.central else (0, side)

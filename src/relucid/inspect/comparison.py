@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from relucid.inspect.measurement import indices
+from relucid.printing import Tabular
 
 if TYPE_CHECKING:
     from relucid.inspect.examination import Examination, Layer
@@ -36,7 +37,7 @@ class LayerChange:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """What changed from one examination to another, layer by layer."""
 
     layers: tuple[LayerChange, ...]  #: those that both have
@@ -47,15 +48,9 @@ class Comparison:
         """Return the table, one row per layer."""
         return [change.row() for change in self.layers]
 
-    def summary(self) -> str:
-        """Return the table, then what died and was revived, then the layers that only one network has."""
-        rows, lines = self.rows(), []
-        if rows:
-            widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
-            table = [dict(zip(widths, widths, strict=True)), *rows]
-            lines += [
-                "  ".join(row[key].ljust(width) for key, width in widths.items()).rstrip() for row in table
-            ]
+    def notes(self) -> list[str]:
+        """Return what died and was revived, then the layers that only one network has."""
+        lines = []
         for change in self.layers:
             if change.died or change.revived:
                 lines.append(
@@ -63,10 +58,7 @@ class Comparison:
                 )
         lines += [f"{name}: only in the first network" for name in self.gone]
         lines += [f"{name}: only in the second network" for name in self.new]
-        return "\n".join(lines)
-
-    def __str__(self) -> str:
-        return self.summary()
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from relucid.inspect.objective import Objective
 from relucid.nn.rules import HeavyBall, Nesterov, Plain, Rule, per_layer, rule_of
+from relucid.printing import Summarized
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -62,7 +63,7 @@ def strongly_convex(kappa: float, size: int = 100, seed: int = 0) -> tuple[Objec
 
 
 @dataclass(frozen=True)
-class Convergence:
+class Convergence(Summarized):
     """Layers to reach the minimizer, for each rule and condition number kappa = L / mu; -1: 100,000 or more."""
 
     kappa: tuple[float, ...]

@@ -23,6 +23,7 @@ from relucid.inspect.perturbation import Perturbation
 from relucid.inspect.phase import PhaseCorrelation, PhaseCorrelations
 from relucid.inspect.suggestion import Suggestion, merged
 from relucid.inspect.trace import Rectified, Source
+from relucid.printing import Tabular
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -107,7 +108,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Examination:
+class Examination(Tabular):
     """The layers of a network, what is conspicuous in them, and what could not be attributed."""
 
     layers: tuple[Layer, ...]
@@ -122,9 +123,6 @@ class Examination:
         raise KeyError(
             f"no layer is named {name!r}; there are {', '.join(layer.name for layer in self.layers)}"
         )
-
-    def __str__(self) -> str:
-        return self.summary()
 
     def suggestions(self) -> Sequence[Suggestion]:
         """Return what the findings suggest: one suggestion per conversion, for all layers together."""
@@ -185,20 +183,11 @@ class Examination:
             rows.append({name: row.get(name, "") for name in columns})
         return rows
 
-    def summary(self) -> str:
-        """Return the table, the findings and what is not attributed, as plain text."""
-        rows = self.rows()
-        lines = []
-        if rows:
-            widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
-            lines.append("  ".join(key.ljust(width) for key, width in widths.items()).rstrip())
-            lines += [
-                "  ".join(row[key].ljust(width) for key, width in widths.items()).rstrip() for row in rows
-            ]
-        lines += [""] * bool(self.findings) + [finding.sentence for finding in self.findings]
+    def notes(self) -> list[str]:
+        """Return the findings, and what is not attributed."""
+        lines = [""] * bool(self.findings) + [finding.sentence for finding in self.findings]
         lines += self.doubts()
-        lines += [""] * bool(self.unattributed) + [f"{what}: {why}" for what, why in self.unattributed]
-        return "\n".join(lines)
+        return lines + [""] * bool(self.unattributed) + [f"{what}: {why}" for what, why in self.unattributed]
 
     def doubts(self) -> list[str]:
         """Return why nothing is said of activity, where too few inputs were seen."""

@@ -16,6 +16,7 @@ from relucid.inspect.batches import parts_of
 from relucid.inspect.execution import Node, execute
 from relucid.inspect.measurement import Measurement, Network, plain
 from relucid.inspect.trace import Rectified, trace
+from relucid.printing import Summarized
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -57,7 +58,7 @@ def _invariances(network: Network) -> Mapping[str, LayerInvariance]:
 
 
 @dataclass(frozen=True)
-class Invariance:
+class Invariance(Summarized):
     """Invariance of every layer, in order of execution."""
 
     layers: Mapping[str, LayerInvariance]

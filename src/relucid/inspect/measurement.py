@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from torch import Tensor, nn
 
+from relucid.printing import Summarized
+
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
@@ -81,7 +83,7 @@ class Gauge(ABC):
         """Return what was found; None if nothing was seen."""
 
 
-class Measurement(ABC):
+class Measurement(Summarized, ABC):
     """What was found of one rectified layer."""
 
     columns: ClassVar[Mapping[str, str]] = {}  #: of the table: the heading, and what stands below it

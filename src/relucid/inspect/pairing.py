@@ -11,8 +11,9 @@ from torch import Tensor
 
 from relucid.inspect.findings import Finding
 from relucid.inspect.measurement import Measurement, Network, indices, plain
-from relucid.inspect.null import discoveries, extreme_p_value
+from relucid.inspect.null_distribution import discoveries, extreme_p_value
 from relucid.inspect.suggestion import Suggestion
+from relucid.printing import Summarized
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -24,7 +25,7 @@ BLOCK = 2048  # filters; a block of cosines is 16 MB in float32 whatever the siz
 
 
 @dataclass(frozen=True)
-class Pairing:
+class Pairing(Summarized):
     """Each filter's most opposite and most aligned partner. Vectors have one entry a filter."""
 
     opposite: Tensor  #: mu_i, the cosine with the most opposite filter; nan where a filter has no partner
@@ -165,7 +166,7 @@ def pairing(
     r"""Return the cosine of every filter with its most opposite and most aligned one, against random filters.
 
     mu_i = min_j <phi_i, phi_j> over unit-length filters (crelu Section 2.1). Were the N filters random,
-    P(mu_i <= t) = 1 - (1 - F(t))^(N - 1) with F of `relucid.inspect.null.cosine_cdf`. A filter counts as
+    P(mu_i <= t) = 1 - (1 - F(t))^(N - 1) with F of `relucid.inspect.null_distribution.cosine_cdf`. A filter counts as
     paired if that chance is ruled out at a false discovery rate of ``level``, mu_i <= ``threshold``, and it
     has no partner more aligned than the opposite one (filters that only share an axis have both).
 

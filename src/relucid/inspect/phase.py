@@ -11,6 +11,7 @@ from torch import Tensor
 
 from relucid.inspect.findings import Finding
 from relucid.inspect.measurement import Measurement, Network, plain
+from relucid.printing import Summarized
 
 if TYPE_CHECKING:
     from relucid.inspect.trace import Rectified
@@ -19,7 +20,7 @@ ALIKE = 0.99  # mean |cosine| of the phases' outgoing weights from which a layer
 
 
 @dataclass(frozen=True)
-class PhaseCorrelation:
+class PhaseCorrelation(Summarized):
     """Absolute cosines between outgoing weights of positive and negative phases (crelu Table 6)."""
 
     pair: tuple[float, float]  #: mean and standard deviation over the units' own two phases

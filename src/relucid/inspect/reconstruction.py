@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relucid.nn.activation import crelu, crelu_inverse
+from relucid.printing import Summarized
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -22,7 +23,7 @@ Layer = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Reconstruction:
+class Reconstruction(Summarized):
     """The part of an input that a layer's features determine."""
 
     input: Tensor  #: x', of the input's shape

@@ -13,6 +13,7 @@ from relucid.inspect.folding import FOLDED, VIEWS, Folded, Path, fold, label
 from relucid.nn.kinds import KINDS, Kind
 from relucid.nn.pairwise import Pairwise
 from relucid.nn.propagation import Propagation
+from relucid.printing import Summarized
 
 # Operations that a walk from a rectification back to its weights passes through, by ATen's name.
 PASSED = FOLDED | {
@@ -111,7 +112,7 @@ class Rectified:
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Summarized):
     """Every rectification of a network in order of execution, and all that none could be attributed to."""
 
     rectified: tuple[Rectified, ...]

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from relucid.inspect.boundary import Boundary, Geometric, boundary
 from relucid.inspect.execution import Batch
 from relucid.inspect.trace import trace
+from relucid.printing import Summarized
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -22,7 +23,7 @@ POOLS = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d  # a boundary is the same bef
 
 
 @dataclass(frozen=True)
-class Evolution:
+class Evolution(Summarized):
     """What a `BoundaryTracker` saw. One entry a sampled step."""
 
     steps: tuple[int, ...]

@@ -62,7 +62,7 @@ def _says(entry: Entry) -> str:
 
 
 def _test(name: str) -> str:
-    """A test as the statement that it is."""
+    """A test's name as the statement it makes."""
     file, _, function = name.partition("::")
     return f"{function.removeprefix('test_').replace('_', ' ')} (`{file}`)"
 

@@ -1,4 +1,4 @@
-"""Figures of how training went, for any study."""
+"""Training curves, for any study."""
 
 from collections.abc import Iterator
 from statistics import fmean
@@ -21,7 +21,7 @@ def training(table: Table, store: Store) -> list[Figure]:
 
 
 def courses(table: Table, store: Store, column: str, name: str, quantity: str, title: str) -> Figure:
-    """The course of training of every row in a column, the mean of its runs."""
+    """The training curve of every row in a column, averaged over its runs."""
     import plotly.graph_objects as go
 
     plot = go.Figure()

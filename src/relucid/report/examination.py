@@ -61,7 +61,7 @@ class Subject:
         return suggestion.command(self.factory, *self.options(*names))
 
     def examine(self) -> str:
-        """What makes the page again."""
+        """The command or call that makes the page again."""
         if self.in_python:
             return 'examine(model, example, data).save("page.html")'
         options = self.options("--checkpoint", "--example", "--data")
@@ -80,7 +80,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Section:
-    """What is said of one layer."""
+    """What the page says about one layer."""
 
     number: int
     name: str
@@ -116,7 +116,7 @@ def examination_page(found: Examination, subject: Subject) -> str:
 
 
 def words(found: Examination) -> str:
-    """What there is, in two sentences."""
+    """The network in two sentences."""
     if not found.layers:
         return "No layer of this network is rectified."
     units = sum(layer.rectified.units for layer in found.layers)
@@ -242,7 +242,7 @@ def section(number: int, layer: Layer) -> Section:
 
 
 def _units(mask: Tensor, most: int = 40) -> str:
-    """The numbers of the units, as far as a reader wants to know them.
+    """The indices of the units, cut short if there are many.
 
     >>> import torch
     >>> _units(torch.tensor([True, False, True, True]), most=2)

@@ -21,7 +21,7 @@ class Figure:
 
     Args:
         title: what it shows, in a few words; the page prints it, so that the plot need not.
-        alt: what a reader would see who cannot see it.
+        alt: a description for readers who cannot see it.
         plot: as Plotly has it.
     """
 
@@ -31,7 +31,7 @@ class Figure:
 
 
 def literal(text: str) -> str:
-    """Text that Plotly, which reads some HTML, shows as it is.
+    """Text escaped for Plotly, which interprets some HTML.
 
     >>> literal("<b> & co")
     '&lt;b&gt; &amp; co'

@@ -1,4 +1,4 @@
-"""One screen about everything: the findings that matter, and every claim's effect beside the published one."""
+"""Everything on one screen: the findings that matter, and every claim's effect beside the published one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

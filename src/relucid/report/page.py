@@ -1,4 +1,4 @@
-"""A page: one HTML file with all that it shows."""
+"""A page: one self-contained HTML file."""
 
 import os
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Mood = Literal["", "good", "bad", "dim"]
 
 @dataclass(frozen=True)
 class Cell:
-    """What a table shows at one place: its text, what it is sorted by, how it is coloured, where it leads."""
+    """One cell of a table: its text, sort key, colour and link."""
 
     text: str
     sort: float | str | None = None
@@ -68,7 +68,7 @@ def _script(value: Any) -> Markup:
 
 
 def check(path: Path, force: bool) -> None:
-    """Refuse a path that a page cannot be written to; before anything is computed for it."""
+    """Refuse a path that cannot be written to, before anything is computed for it."""
     if not path.absolute().parent.is_dir():
         raise ValueError(f"there is no directory {path.absolute().parent}")
     _refuse_what_is_no_file(path)
@@ -88,7 +88,7 @@ def save(page: str, path: Path) -> None:
 
 
 def _refuse_what_is_no_file(path: Path) -> None:
-    """Refuse a symbolic link, a directory or a device, which a page must not take the place of."""
+    """Refuse a symbolic link, a directory or a device: a page must not replace it."""
     if path.is_symlink():
         raise ValueError(f"{path} is a symbolic link, which is never replaced: name the file itself")
     if path.exists() and not path.is_file():

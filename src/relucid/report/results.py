@@ -27,7 +27,7 @@ def results_page(tables: Sequence[Table]) -> str:
 
 
 def _dirty(tables: Sequence[Table]) -> list[str]:
-    """How many runs were made from a work tree that differed from its commit."""
+    """How many runs were made from a work tree with uncommitted changes."""
     runs = {run["key"]: run for table in tables for run in table.runs}
     dirty = sum(str(run["environment"].get("commit", "")).endswith("-dirty") for run in runs.values())
     return [f"{dirty} of {len(runs)} runs were made from a changed work tree.\n"] if dirty else []

@@ -18,7 +18,7 @@ from relucid.studies.ledger import entry
 
 
 def study_page(table: Table, store: Store, name: str) -> str:
-    """The page of a study, from its table and the store with its runs; `name` is what it was asked for by."""
+    """The page of a study, from its table and the store with its runs; `name` is the identifier the user passed."""
     if table.study.page is not None:
         return table.study.page(table, store, name)
     study, states = table.study, Counter(run["state"] for run in table.runs)
@@ -50,7 +50,7 @@ def study_page(table: Table, store: Store, name: str) -> str:
 
 
 def words(table: Table) -> list[str]:
-    """A sentence a column: which row is best, and which are better or worse than the baseline beyond chance."""
+    """One sentence per column: which row is best, and which are better or worse than the baseline beyond chance."""
     sentences = []
     for label, column in table.study.columns.items():
         known = {
@@ -91,7 +91,7 @@ def grid(table: Table) -> Grid:
 
 
 def comparisons(table: Table) -> list[Figure]:
-    """A figure a column that has better and worse values: means with standard errors, ours and published."""
+    """One figure per column that has better and worse values: means with standard errors, ours and published."""
     import plotly.graph_objects as go
 
     figures = []
@@ -156,7 +156,7 @@ def curves(table: Table, store: Store) -> list[Figure]:
 
 
 def _finite(value: float | None) -> float:
-    """A number as it was before the store, whose JSON has null for what is not finite."""
+    """A number as it was before the store turned NaN and infinity into null."""
     return math.nan if value is None else value
 
 
@@ -175,7 +175,7 @@ def _lines(name: str, lines: Mapping[str, list[float]]) -> Figure:
 
 
 def grid_of_runs(table: Table) -> Grid:
-    """Every run: what it differs in, what became of it, what it measured."""
+    """Every run: its settings, its outcome and its metrics."""
     configs = [{name: json.dumps(value) for name, value in run["config"].items()} for run in table.runs]
     names = dict.fromkeys(name for config in configs for name in config)
     varied = [name for name in names if len({config.get(name) for config in configs}) > 1]
@@ -197,7 +197,7 @@ def _measured(value: Any) -> Cell:
 
 
 def grid_of_environments(table: Table) -> Grid:
-    """What the runs ran on, one column a machine."""
+    """What the runs ran on, one column per machine."""
     found = Counter(json.dumps(run["environment"]) for run in table.runs)
     machines = []
     for text in found:

@@ -1,4 +1,4 @@
-"""Arrays as bytes, and back without trust in who wrote them."""
+"""Arrays to bytes, and back again from untrusted input."""
 
 import io
 import math
@@ -16,7 +16,7 @@ def packed(array: np.ndarray) -> bytes:
 
 
 def unpacked(data: bytes, limit: int | None = None) -> np.ndarray:
-    """The array that `packed` has written; of a larger one than `limit` bytes not even the memory is taken.
+    """The array that `packed` wrote; one larger than `limit` bytes is refused before memory is allocated.
 
     >>> unpacked(packed(np.arange(3.0))).tolist()
     [0.0, 1.0, 2.0]

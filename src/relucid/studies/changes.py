@@ -1,4 +1,4 @@
-"""Runs that were made by other code than the study's of today: counted only if the user says so."""
+"""Runs made by an earlier version of a study's code: they count only if the user says so."""
 
 import json
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ class ChangedError(ValueError):
 
 
 def outdated(runs: Sequence[Run], store: Store) -> dict[str, Run]:
-    """The recorded run that a planned one takes the place of, by the key of the latter.
+    """Recorded runs that planned ones would replace, by the planned run's key.
 
-    They differ in nothing but the code of the user's function. A `Runner` with a version of its own is not asked
+    The two differ only in the code of the user's function. A `Runner` with a version of its own is not asked
     about: whoever raises the version has said that what was recorded does not count.
     """
     own = [run for run in runs if isinstance(run.version, str)]
@@ -27,11 +27,11 @@ def outdated(runs: Sequence[Run], store: Store) -> dict[str, Run]:
 
 
 def settle(runs: Sequence[Run], store: Store, changed: Changed = "refuse") -> None:
-    """Refuse to go on where code has changed, unless it is said what is to become of the runs made before.
+    """Refuse to continue if code has changed, unless told what to do with the earlier runs.
 
     Args:
-        runs: what is to be done.
-        store: what was done.
+        runs: the planned runs.
+        store: the recorded runs.
         changed: "keep" counts the latest outcomes of the old code as outcomes of the new one, marked by `kept` in
             their environments; "rerun" leaves them alone. Nothing is ever deleted.
     """

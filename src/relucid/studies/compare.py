@@ -27,7 +27,7 @@ UNABLE: Outcome = "cannot be told at this scale"
 
 @dataclass(frozen=True)
 class Known:
-    """A mean that was published: with its standard error, and of how many values nobody knows."""
+    """A published mean with its standard error; the number of values behind it is unknown."""
 
     mean: float
     error: float = 0.0
@@ -35,13 +35,13 @@ class Known:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What A less B comes to.
+    """The difference A - B and its uncertainty.
 
     Args:
         effect: the mean of A less that of B.
         low: lower end of the 95% interval of the effect.
         high: its upper end.
-        p: probability of so large an effect by chance, two-sided.
+        p: two-sided p-value of the effect.
         n: number of values (of pairs, where they are paired).
         detectable: the smallest difference that would be found at 5% with 80% power.
         error: standard error of the effect.
@@ -62,7 +62,7 @@ class Comparison:
     sides: int = 1
 
     def detectable_with(self, repetitions: int) -> float:
-        """The difference that so many repetitions, of each side, would detect with the noise that was seen here.
+        """The difference that this many repetitions per side would detect, given the noise seen here.
 
         >>> round(compare([1.0, 2.0, 3.0], 0.0).detectable_with(12), 2)
         0.89
@@ -83,7 +83,7 @@ def compare(
     Args:
         a: values (n,).
         b: values (m,), m = n where they are paired; a number; or a published mean.
-        paired: the values of a place belong together: the same data, the same seed.
+        paired: values at the same index belong together: same data, same seed.
 
     >>> found = compare([1.0, 2.0, 3.0], [2.5, 3.4, 4.6], paired=True)
     >>> print(found, "; detectable:", round(found.detectable, 2))
@@ -204,7 +204,7 @@ def _detectable_share(share: float, n: int, m: int) -> float:
 
 
 def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int, seed: int = 0) -> Comparison:
-    """What a statistic of n paired repetitions comes to, and how it varies when they are drawn anew.
+    """A statistic of n paired repetitions and how it varies under resampling.
 
     Args:
         statistic: of places (draws, n), drawn with replacement, to values (draws,); 0 means no difference.
@@ -224,7 +224,7 @@ def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int, seed: int =
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Probabilities that allow for how many comparisons are made, by Holm's method.
+    """P-values adjusted for the number of comparisons by Holm's method.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -237,7 +237,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def one_sided(found: Comparison, margin: float) -> tuple[float, float]:
-    """The probabilities, by chance, of an effect so far below and so far above a margin.
+    """One-sided p-values of an effect this far below and this far above a margin.
 
     >>> below, above = one_sided(compare([1.0, 1.1, 0.9], 1.0), margin=0.5)
     >>> round(below, 3), round(above, 3)
@@ -265,13 +265,13 @@ def decide(found: Comparison, p: float, *, expected: int, allowed: float | None)
     right = found.effect * expected > 0
     if p < LEVEL and right:
         return HOLDS
-    if not able:  # a scale that could not have shown the effect does not speak against it
+    if not able:  # a scale that could not have detected the effect is no evidence against it
         return UNABLE
     return REVERSED if p < LEVEL else UNTOLD
 
 
 def number(value: float) -> str:
-    """A number in three digits or more, without an exponent where it is of ordinary size.
+    """A number with at least three digits, and an exponent only if it is very large or small.
 
     >>> number(-0.01234), number(123.4), number(1234567.0), number(0.5)
     ('-0.0123', '123', '1234567', '0.500')

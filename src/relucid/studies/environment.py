@@ -10,7 +10,7 @@ import torch
 
 
 def environment() -> dict[str, Any]:
-    """What may matter when a result is to be understood or repeated.
+    """What you need to know to understand or repeat a result.
 
     >>> sorted(environment())
     ['commit', 'device', 'platform', 'python', 'threads', 'versions']
@@ -37,7 +37,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the working directory, marked if there are changes; None outside a git repository."""
+    """The commit of the working directory, marked if dirty; None outside a git repository."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

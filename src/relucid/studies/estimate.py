@@ -1,4 +1,4 @@
-"""How long what is missing of a study will take."""
+"""How long the remaining runs of a study will take."""
 
 import json
 from collections import defaultdict
@@ -10,7 +10,7 @@ from relucid.studies.study import Study
 
 
 def estimate(study: Study, scale: str, runs: list[Run], store: Store) -> tuple[list[Run], float | None]:
-    """The runs that have not been done, and the seconds they will take one after the other.
+    """The number of remaining runs, and the seconds they take one after another.
 
     A run takes as long as those that differ from it only in what is repeated or chosen; where none of them has
     been run, as long as the study's runs on average; where none has, what the scale says; else it is unknown.

@@ -1,6 +1,6 @@
 """Where runs are executed: in this process, in processes of this machine, on a Ray or a Dask cluster.
 
-All of them are used through the interface of `concurrent.futures`, which each of them has.
+All share the interface of `concurrent.futures`.
 """
 
 import os
@@ -21,12 +21,12 @@ BACKENDS = ("local", "ray", "dask")
 
 @dataclass(frozen=True)
 class Pool:
-    """Something that executes functions, so many at a time.
+    """Executes a fixed number of functions at a time.
 
     Args:
         submit: executes a function.
         size: how many at a time.
-        alone: executes a function in a process that no other one shares: if it dies, it is this one's death.
+        alone: executes a function in a process of its own: if the process dies, this function killed it.
     """
 
     submit: Callable[..., "Future[Any]"]
@@ -36,7 +36,7 @@ class Pool:
 
 @contextmanager
 def using(threads: int) -> Iterator[None]:
-    """Compute with so many threads, in torch and in the libraries behind numpy."""
+    """Limit torch and the libraries behind numpy to this many threads."""
     from threadpoolctl import threadpool_limits
 
     before = torch.get_num_threads()
@@ -100,7 +100,7 @@ def _processes(jobs: int) -> Iterator[Pool]:
     lonely: list[tuple[Future[Any], Any]] = []
 
     def submit(function: Callable[..., Any], *args: Any) -> "Future[Any]":
-        # Asked for anew every time: where a worker has died, this makes new ones. It may die in between.
+        # Requested for every task: this replaces workers that have died. One may still die in between.
         for _ in range(jobs):
             with suppress(BrokenExecutor):
                 return _submitted(get_reusable_executor(jobs, **settings), function, *args)
@@ -115,7 +115,7 @@ def _processes(jobs: int) -> Iterator[Pool]:
         return lonely[-1][0]
 
     with warnings.catch_warnings():
-        # loky replaces a worker whose memory has grown, as that of one that has loaded images has.
+        # loky replaces workers whose memory has grown, for example after loading images.
         warnings.filterwarnings(
             "ignore", message="A worker stopped while some jobs were given", category=UserWarning
         )
@@ -158,7 +158,7 @@ def _ray(jobs: int | None, address: str | None, threads: int) -> Iterator[Pool]:
             log_to_driver=False,
             include_dashboard=False,
         )
-    # A task has a worker to itself; one whose worker dies is tried again, three times, before its future fails.
+    # Each task has its own worker; if the worker dies, the task is retried three times before its future fails.
     remote = ray.remote(num_cpus=threads, max_retries=3)(_called)
 
     def submit(function: Callable[..., Any], *args: Any) -> "Future[Any]":

@@ -1,4 +1,4 @@
-"""What a claim expects of a table, as objects; and what became of it."""
+"""What a claim expects of a table, and what came of it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something else that a table tells: a slope, an interaction.
+    """A quantity derived from a table: a slope, an interaction.
 
     Args:
         label: what it is, in words.
@@ -207,11 +207,11 @@ class Claim:
         where: in the paper: "Table 1".
         says: the claim, in a sentence.
         expect: comparisons in the table of the study that has this claim; none where it only shows.
-        caveat: a function of the table: why a state must not be taken at its word, "" where it may.
+        caveat: a function of the table: why not to take a state at face value, "" if you can.
         remark: a function of the table: figures that belong to it, in a sentence or two, without a judgement.
         holds: False where tests show that the claim does not hold.
         erratum: where the paper is wrong or silent, and what holds.
-        note: what a reader should know otherwise.
+        note: anything else a reader should know.
         code: importable names.
         tests: file::function, below tests/.
     """
@@ -325,7 +325,7 @@ def _comparison(table: "Table", expected: Expected) -> Comparison | None:
     if not paired:
         return compare([*ours.values()], [*theirs.values()])
     if ours.keys() != theirs.keys():
-        return None  # a repetition diverged, or has not been run: what is left would not be a fair sample
+        return None  # a repetition diverged or has not run: the rest would not be a fair sample
     return compare([*ours.values()], [theirs[each] for each in ours], paired=True)
 
 

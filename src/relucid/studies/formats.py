@@ -1,12 +1,17 @@
 """A table of results as text: for people, for papers, for programs."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from relucid.studies.study import Column
-from relucid.studies.table import Cell, Table
+
+if TYPE_CHECKING:  # a table prints as text by what is here
+    from relucid.studies.table import Cell, Table
 
 
 def figure(cell: Cell, column: Column) -> str:
@@ -14,6 +19,7 @@ def figure(cell: Cell, column: Column) -> str:
 
     "+" and "-": better and worse than the baseline; "!": not what was published. All of them at 5%.
 
+    >>> from relucid.studies.table import Cell
     >>> figure(Cell({"a": 1.0, "b": 2.0}, runs=3, states={"finished": 2}, better=True), Column("loss", digits=1))
     '1.5 ± 0.5 + (2 of 3 runs)'
     """
@@ -38,7 +44,7 @@ def published(cell: Cell, column: Column) -> str:
 
 
 def banner(table: Table) -> str:
-    """What must be said before any figure: that a smoke test measures nothing."""
+    """The warning above the figures of a smoke test; empty for any other scale."""
     if table.scale != "smoke":
         return ""
     return "Smoke test: seconds of training, to see that everything runs. The figures mean nothing."
@@ -122,18 +128,22 @@ FORMATS: dict[str, Callable[[Table], str]] = {
 }
 
 
-def _lines(table: Table) -> list[list[str]]:
-    """The table as text, labels included."""
-    columns = table.study.columns
-    lines = [["", *columns]]
+def rows(table: Table) -> list[dict[str, str]]:
+    """The table as text by heading, the paper's figures in brackets; the rows' own labels have no heading."""
+    found = []
     for row in dict.fromkeys(row for row, _ in table.cells):
-        line = [row]
-        for label, column in columns.items():
+        line = {"": row}
+        for label, column in table.study.columns.items():
             cell = table.cells[row, label]
             theirs = published(cell, column)
-            line.append(figure(cell, column) + (f" [{theirs}]" if theirs else ""))
-        lines.append(line)
-    return lines
+            line[label] = figure(cell, column) + (f" [{theirs}]" if theirs else "")
+        found.append(line)
+    return found
+
+
+def _lines(table: Table) -> list[list[str]]:
+    """The table as text, headings and labels included."""
+    return [["", *table.study.columns], *([*row.values()] for row in rows(table))]
 
 
 def _escaped(text: str) -> str:

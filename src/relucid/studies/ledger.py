@@ -38,7 +38,7 @@ class Entry:
         study: the study that checks it, None where tests do.
         table: its recorded results, None where there are none.
         judged: what came of its comparisons.
-        caveat: why the state must not be taken at its word.
+        caveat: why not to take the state at face value.
         remark: figures that belong to it.
     """
 
@@ -138,7 +138,7 @@ def state(judged: Sequence[Judged]) -> str:
 
 
 def counted(judged: Sequence[Judged]) -> str:
-    """How many comparisons came out how: "of 7 comparisons 4 hold, 3 not told apart"."""
+    """Comparisons counted by outcome: "of 7 comparisons 4 hold, 3 not told apart"."""
     counts = Counter(each.outcome for each in judged)
     words = {HOLDS: "hold", REVERSED: REVERSED.replace("holds", "hold"), UNTOLD: UNTOLD, UNABLE: UNABLE}
     listed = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])

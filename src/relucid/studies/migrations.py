@@ -1,4 +1,4 @@
-"""What brings the database of an older store up to date."""
+"""Migrations that bring the database of an older store up to date."""
 
 import hashlib
 import json
@@ -74,7 +74,7 @@ RUNNERS = {
 
 
 def migrate(database: sqlite3.Connection, version: int) -> None:
-    """Bring a database of this version up to date, each step as a whole or not at all."""
+    """Migrate a database from this version to the newest, each step in one transaction."""
     database.create_function("sha256", 1, sha256)
     database.create_function("by_runner", 1, by_runner)
     database.create_function("digest", -1, digest)

@@ -1,4 +1,4 @@
-"""From a study to its runs: every one's configuration, canonical and hashed."""
+"""From a study to its runs, each with a canonical, hashed configuration."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ class Run:
 
     @cached_property
     def key(self) -> str:
-        """The SHA-256 of `canonical`, by which the run is known."""
+        """The SHA-256 of `canonical`, which identifies the run."""
         return hashlib.sha256(self.canonical.encode()).hexdigest()
 
     @property
@@ -54,7 +54,7 @@ def cells(
         study: the study.
         scale: one of its scales.
         only: one of its rows.
-        seeds: that many seeds, where the seed is repeated.
+        seeds: how many seeds to run, where the seed is repeated.
     """
     chosen: Scale = named(scale or study.default_scale, study.scales, f"scale of study {study.name!r}")
     if only is not None:
@@ -69,7 +69,7 @@ def cells(
 def plan(
     study: Study, scale: str | None = None, *, only: str | None = None, seeds: int | None = None
 ) -> list[Run]:
-    """All runs of a study, each once, the first of every cell first: a table fills up evenly.
+    """All runs of a study without duplicates; first runs of all cells come first, so that a table fills evenly.
 
     >>> study = Study("s", "", print, {"a": {"x": 1}, "b": {"x": 2}}, {"loss": Column("loss")}, repeat={"seed": [0, 1]})
     >>> [(run.config["x"], run.config["seed"]) for run in plan(study)]
@@ -93,7 +93,7 @@ def _runs(study: Study, scale: Scale, row: Config, column: Column, seeds: int | 
 
 
 def merge(*configs: Config) -> dict[str, Any]:
-    """The configurations as one, later ones before earlier ones, dictionaries within them likewise.
+    """Deep-merge configurations; later values win.
 
     >>> merge({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4}})
     {'a': 1, 'b': {'c': 4, 'd': 3}}
@@ -109,7 +109,7 @@ def merge(*configs: Config) -> dict[str, Any]:
 
 
 def function_of(name: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The function that is meant: itself, or what "module:name" imports.
+    """The function itself, or the one that "module:name" imports.
 
     >>> function_of("math:sqrt")(4)
     2.0
@@ -125,7 +125,7 @@ def function_of(name: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain(value: Any, where: str) -> Any:
-    """A value as JSON has it; what JSON does not have is refused by its place in the configuration."""
+    """A value as JSON types; anything else raises an error that names its place in the configuration."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float) and value - value == 0:  # finite

@@ -7,7 +7,7 @@ from relucid.studies.compare import number
 from relucid.studies.expect import Judged, wanted
 from relucid.studies.table import Table
 
-MOST = 1000  # repetitions that are thought of
+MOST = 1000  # repetitions to consider
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Planned:
         where: the claim it belongs to.
         judged: the comparison, as the pilot has it.
         detectable: the smallest difference that the planned repetitions would find at 5% with 80% power.
-        wanted: the published effect, at the level that there is here; None where there is none.
+        wanted: the published effect, scaled to the level here; None if nothing was published.
         needed: repetitions that would detect it; None where nothing is wanted, or more than `MOST` would be needed.
     """
 

@@ -1,4 +1,4 @@
-"""Run a study: what is missing of it, wherever it is to be run, and nothing twice."""
+"""Run what is missing of a study, on any backend, and nothing twice."""
 
 import inspect
 import os
@@ -34,7 +34,7 @@ Report = Callable[[Run, Outcome | None], None]
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a run function returns where metrics are not all: the course of training, and arrays."""
+    """What a run function returns besides metrics: training history and arrays."""
 
     metrics: Mapping[str, float | list[float]]
     history: Mapping[str, list[float]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Result:
 
 
 def default_store() -> Path:
-    """The directory of results where none is named: `RELUCID_STORE`, or `runs` in the working directory."""
+    """The default directory of results: `RELUCID_STORE`, or `runs` in the working directory."""
     return Path(os.environ.get("RELUCID_STORE") or "runs").expanduser()
 
 
@@ -72,14 +72,14 @@ def run(
         study: the study.
         scale: one of its scales; "small" if there is one.
         only: one of its rows.
-        seeds: that many seeds.
+        seeds: how many seeds to run.
         store: directory of the results.
         jobs: runs at a time, see `relucid.studies.executors.pool`.
         threads: that a run computes with, wherever it runs: sums are rounded in another order with another number
             of them, so that it is one number for all runs, whatever `jobs` is. It is kept with each outcome.
         backend: "local", "ray" or "dask".
         address: of a Ray or Dask cluster.
-        retry: try runs again that have failed.
+        retry: retry failed runs.
         changed: what becomes of runs that were made before the code of the study's own function changed: "refuse"
             to go on (`ChangedError`), "keep" them and count them, or "rerun" them, see `relucid.studies.changes`.
         machine: devices and the like.
@@ -113,10 +113,10 @@ class _Work:
         self.todo = deque(runs)
         self.leased: dict[Future[Outcome], tuple[Run, Lease]] = {}
         self.deaths: Counter[str] = Counter()
-        self.suspects: set[str] = set()  # runs whose process may have been the one that died
+        self.suspects: set[str] = set()  # runs that may have killed their process
 
     def do(self, workers: Pool) -> None:
-        """Hand out runs and put away their outcomes until every run has one."""
+        """Hand out runs and store their outcomes until every run has one."""
         while self.todo or self.leased:
             all_leased = self._hand_out(workers)
             if not self.leased:
@@ -127,13 +127,13 @@ class _Work:
                 self._put_away(future)
 
     def end(self) -> None:
-        """Let others have what is not finished."""
+        """Release the leases of unfinished runs."""
         for _, lease in self.leased.values():
             lease.release()
         self.store.close()
 
     def _hand_out(self, workers: Pool) -> bool:
-        """Give every idle worker a run; False if some are left for which other processes are at work."""
+        """Give every idle worker a run; return False if only runs leased by other processes are left."""
         elsewhere = 0
         while self.todo and len(self.leased) < workers.size:
             if elsewhere == len(self.todo):
@@ -146,7 +146,7 @@ class _Work:
             if lease is None:
                 self.todo.append(run)
                 elsewhere += 1
-            elif state := self.store.state(run.key):  # done by another process since it was looked at
+            elif state := self.store.state(run.key):  # another process has finished it in the meantime
                 _end(lease, state)
                 self.report(run, None)
             else:
@@ -163,8 +163,8 @@ class _Work:
     def _put_away(self, future: "Future[Outcome]") -> None:
         """Keep the outcome of a run; if its process has died, let it be run again.
 
-        A process that dies takes its neighbours with it, and nobody can tell whose it was. All of them are tried
-        again, each in a process of its own: from then on a death counts for the run that caused it.
+        A process that dies takes its neighbours with it, so the culprit is unknown. All of them are retried, each
+        in its own process: from then on a death counts against the run that caused it.
         """
         run, lease = self.leased[future]
         try:

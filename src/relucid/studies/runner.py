@@ -1,4 +1,4 @@
-"""What does a run, under a name of its own: recorded runs are known by it, wherever its code lives."""
+"""A run function under a stable name: recorded runs are identified by it, wherever the code lives."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

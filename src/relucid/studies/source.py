@@ -1,4 +1,4 @@
-"""What a user's own function does, as a version: it is another one once the code has changed."""
+"""A version for a user's own function: it changes when the code does."""
 
 import ast
 import hashlib

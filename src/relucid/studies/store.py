@@ -1,4 +1,4 @@
-"""Where results are kept: a directory with an SQLite database, one transaction a run."""
+"""Where results are kept: a directory with an SQLite database, one transaction per run."""
 
 import errno
 import json
@@ -47,8 +47,8 @@ class Outcome:
 class Store:
     """Results of runs by their keys, safe from kill -9 and shared by any number of processes of one machine.
 
-    A run is leased by a lock on a file in its work directory; the system gives the lock up when the process
-    that holds it ends in whatever way, so that a lease cannot outlive its process. Nothing is overwritten: the
+    A run is leased by a lock on a file in its work directory; the system releases the lock when the process
+    that holds it ends, however it ends, so a lease cannot outlive its process. Nothing is overwritten: the
     first outcome of a run stays, unless it is a failure.
 
     Args:
@@ -134,17 +134,17 @@ class Store:
         return [run for run in runs if runner is None or run.runner == runner]
 
     def count(self) -> int:
-        """How many runs have an outcome, those included that are damaged."""
+        """How many runs have an outcome, damaged ones included."""
         with self._explained():
             (count,) = self.database.execute("SELECT count(*) FROM run").fetchone()
         return int(count)
 
     def vote(self, keys: Sequence[str]) -> float | None:
-        """The error of a vote of these runs, if it was brought from elsewhere."""
+        """The error of these runs' vote, if it was imported."""
         return dict(self.votes()).get(tuple(sorted(keys)))
 
     def votes(self) -> list[tuple[tuple[str, ...], float]]:
-        """All votes that were brought from elsewhere: the keys of the runs, sorted, and the error."""
+        """All imported votes: the sorted keys of the runs, and the error."""
         with self._explained():
             rows = self.database.execute("SELECT runs, error, digest FROM vote").fetchall()
         if any(digest(keys, error) != seen for keys, error, seen in rows):
@@ -160,7 +160,7 @@ class Store:
             )
 
     def keep(self, former: Run, run: Run) -> None:
-        """Let the outcome of a run count for another one too, marked by the version of the one that made it."""
+        """Count the outcome of one run for another too, marked with the version that produced it."""
         outcome = self.get(former.key)
         if outcome is not None:
             environment = {"kept": str(former.version), **outcome.environment}
@@ -172,7 +172,7 @@ class Store:
         self.put_packed(run, outcome, {name: packed(array) for name, array in outcome.arrays.items()})
 
     def put_packed(self, run: Run, outcome: Outcome, arrays: Mapping[str, bytes]) -> bool:
-        """Keep an outcome whose arrays are packed already; whether there was none to stay in its place."""
+        """Store an outcome whose arrays are packed already; return False if an earlier outcome stays."""
         values = _values(run, outcome)
         with self._explained(), self.database:
             self.database.execute("DELETE FROM run WHERE key = ? AND state = 'failed'", (run.key,))
@@ -185,7 +185,7 @@ class Store:
         return bool(cursor.rowcount)
 
     def complete(self, run: Run, history: Mapping[str, list[float]], arrays: Mapping[str, bytes]) -> None:
-        """Add to an outcome the course and the arrays that it was brought without."""
+        """Add the history and the arrays that an outcome was imported without."""
         outcome = self.get(run.key)
         if outcome is None:
             return
@@ -200,7 +200,7 @@ class Store:
         self.database.executemany("INSERT OR IGNORE INTO array VALUES (?, ?, ?, ?)", rows)
 
     def forget_failures(self, keys: Sequence[str]) -> None:
-        """Let the runs of these that failed be run again."""
+        """Forget the failed ones among these runs, so that they run again."""
         with self._explained(), self.database:
             self.database.executemany(
                 "DELETE FROM run WHERE key = ? AND state = 'failed'", [(key,) for key in keys]
@@ -289,12 +289,12 @@ def _values(run: Run, outcome: Outcome) -> tuple[str | float | None, ...]:
 
 
 def in_one_line(error: Exception) -> str:
-    """What an error says, in one line: it may quote what it has found in a damaged file."""
+    """An error message on one line: it may quote the content of a damaged file."""
     return "".join(letter if letter.isprintable() else " " for letter in str(error))
 
 
 def _json(value: Any) -> str:
-    """JSON without numbers that JSON does not have: what is not finite becomes null."""
+    """JSON; numbers that are not finite become null."""
 
     def finite(item: Any) -> Any:
         if isinstance(item, Mapping):

@@ -23,7 +23,7 @@ class Column:
     """What a column shows of its runs.
 
     Args:
-        metric: the name a run gives to what it measured: a number, or a list of them (one a split, say).
+        metric: the name a run gives to what it measured: a number, or a list of them (one per split, say).
         config: what the column adds to every run's configuration.
         repeat: what the runs of a cell differ in; the study's by default.
         summary: "mean" over the runs, with its standard error; "share": the same, of values that are 0 or 100 each,
@@ -49,8 +49,8 @@ class Scale:
 
     Args:
         config: what the scale adds to every run's configuration: fewer epochs, narrower networks.
-        repeat: shorter lists in the place of those that rows, columns or the choice vary.
-        seconds: about how long a run takes on one core, for an estimate before any has been run.
+        repeat: shorter lists that replace those of the rows, the columns or the choice.
+        seconds: rough time per run on one core, for estimates before anything has run.
     """
 
     config: Config = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Study:
 
     Args:
         name: what `relucid run` calls it.
-        title: what is compared, in a sentence.
+        title: what is compared, in one sentence.
         run: what does a run: a function of its configuration that returns its metrics, by name (a dict) or as
             a `Result`, or a `Runner`, which gives such a function a name and a version. A function with a second
             parameter is given the `relucid.train.Machine` it runs on.
@@ -77,15 +77,15 @@ class Study:
             lowest: a grid of learning rates, chosen on validation data.
         by: see `choose`.
         published: row -> column -> the paper's figure, or figure and standard error.
-        source: where those are from: "gmp Table 3".
-        protocol: what a reader must know of how it was run.
+        source: where the published figures come from: "gmp Table 3".
+        protocol: what a reader must know about how it was run.
         baseline: the row that the others are compared with.
         paired: whether rows share their data and seeds: differences are then taken repetition by repetition.
         claims: what is claimed of it, and which comparisons that comes to.
         figures: what draws its figures: a function of its table and store that returns a list of
             `relucid.report.Figure`.
         page: what writes its page in the place of the usual one: a function of its table, its store and the name
-            that it was asked for by.
+            the user passed.
 
     >>> study = Study(
     ...     name="parabola",
@@ -131,17 +131,17 @@ class Study:
 
     @cached_property
     def runner(self) -> Runner:
-        """What does the runs, under its name."""
+        """The runner that executes the runs."""
         return runner_of(self.run)
 
     @property
     def default_scale(self) -> str:
-        """The scale that is run where none is named: "small" if there is one, else the first."""
+        """The scale to run by default: "small" if there is one, else the first."""
         return "small" if "small" in self.scales else next(iter(self.scales))
 
 
 def named(name: str, known: Mapping[str, Any], what: str) -> Any:
-    """The one of `known` with this name; of a name that does not exist the nearest ones are told.
+    """Look up `name` in `known`; on failure, suggest close matches.
 
     >>> named("ReLu", {"ReLU": 1, "AVR": 2}, "row")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""The results of a study as a table: ours beside the published figures, with what the differences are worth."""
+"""The results of a study as a table: ours beside the published figures, and which differences are significant."""
 
 import json
 import math
@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from relucid.printing import Tabular
+from relucid.studies import formats
 from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare, holm
 from relucid.studies.expect import Claim, Higher, Judged, Lower, Place, Samples, judge
 from relucid.studies.ledger import entry, sentence
@@ -22,7 +24,7 @@ from relucid.studies.store import Outcome, Store
 from relucid.studies.study import Published, Study
 from relucid.train import vote
 
-OUTPUTS = 2**30  # bytes of the outputs of a run that are read for a vote
+OUTPUTS = 2**30  # the most bytes of a run's outputs to read for a vote
 Vote = Callable[[list[str]], float | None]  # of the keys of the runs that take part
 
 
@@ -32,7 +34,7 @@ class Cell:
 
     Args:
         samples: repetition -> value, one per run, or per split of a run.
-        runs: how many there are to be.
+        runs: how many are planned.
         states: how many have finished, diverged, failed.
         published: the paper's figure and its standard error, None where it gives none.
         chosen: what was chosen for this cell: the learning rate, say.
@@ -65,7 +67,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Tabular):
     """The cells of a study by row and column, and the runs behind them."""
 
     study: Study
@@ -74,9 +76,17 @@ class Table:
     runs: list[dict[str, Any]]
     votes: list[dict[str, Any]] = field(default_factory=list)
 
+    def rows(self) -> list[dict[str, str]]:
+        """The cells as text by heading, one row per row of the study."""
+        return formats.rows(self)
+
+    def notes(self) -> list[str]:
+        """What the figures are worth, what the marks mean, and how the claims stand."""
+        return [*filter(None, (formats.banner(self), formats.legend(self), self.verdict))]
+
     @property
     def dirty(self) -> int:
-        """How many of the runs were made from a work tree with changes that no commit has."""
+        """How many of the runs were made from a work tree with uncommitted changes."""
         return sum(str(run["environment"].get("commit")).endswith("-dirty") for run in self.runs)
 
     @cached_property
@@ -166,7 +176,7 @@ class Table:
 
     @classmethod
     def from_dict(cls, study: Study, recorded: Mapping[str, Any]) -> "Table":
-        """The table that `to_dict` has written, computed anew from its runs."""
+        """The table that `to_dict` wrote, recomputed from its runs."""
         rows = dict.fromkeys(each["row"] for each in recorded["cells"])
         votes = {tuple(each["runs"]): each["error"] for each in recorded["votes"]}
         planned = {place: runs for place, runs in cells(study, recorded["scale"]).items() if place[0] in rows}
@@ -316,7 +326,7 @@ def _finished(runs: Sequence[Run], outcomes: Mapping[str, Outcome]) -> list[str]
 
 
 def _vote(keys: list[str], store: Store) -> float | None:
-    """The error of the runs' vote; what was brought from elsewhere, where their outputs were not."""
+    """The error of the runs' vote; the imported error if their outputs were not imported."""
     arrays = [store.arrays(key, limit=OUTPUTS) for key in keys]
     if not all({"outputs", "targets"} <= each.keys() for each in arrays):
         return store.vote(keys)
@@ -327,8 +337,8 @@ def _vote(keys: list[str], store: Store) -> float | None:
 def _better(table: Table) -> dict[tuple[str, str], bool]:
     """The cells that are better or worse than the baseline's, as the study's claims judge them.
 
-    What no claim compares with the baseline is judged as one more claim, with all its comparisons. Without a baseline
-    a cell is marked that is better, or worse, than all that its claims compare it with.
+    What no claim compares with the baseline is judged as one more claim, with all its comparisons. Without a baseline,
+    a cell is marked if it is better, or worse, than everything its claims compare it with.
     """
     baseline = table.study.baseline
     found: dict[tuple[str, str], dict[str, bool | None]] = defaultdict(dict)
@@ -351,7 +361,7 @@ def _better(table: Table) -> dict[tuple[str, str], bool]:
 def _against_baseline(
     table: Table, baseline: str, known: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> Iterator[Lower | Higher]:
-    """What compares the cells with the baseline's that no claim does; nothing at smoke scale."""
+    """Comparisons with the baseline for the cells that no claim compares with it; none at smoke scale."""
     if table.scale == "smoke" or all(row != baseline for row, _ in table.cells):
         return
     for row, column in table.cells:
@@ -361,7 +371,7 @@ def _against_baseline(
 
 
 def _improves(table: Table, judged: Judged) -> bool | None:
-    """Whether a difference beyond chance is one for the better; None where there is none."""
+    """Whether a significant difference is an improvement; None if there is no such difference."""
     assert isinstance(judged.expected.a, Place)
     best = table.study.columns[judged.expected.a.column].best
     if judged.outcome not in (HOLDS, REVERSED) or best is None or judged.expected.relation == "not worse":

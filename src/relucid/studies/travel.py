@@ -1,4 +1,4 @@
-"""Results that travel: out of a store into a file, and from files and other stores into one."""
+"""Export results from a store to a file, and import them from files and other stores."""
 
 import base64
 import binascii
@@ -24,7 +24,7 @@ LARGEST = 2**28  # bytes of a file that is read
 
 
 class Brought(NamedTuple):
-    """A run from elsewhere, its arrays packed."""
+    """An imported run, its arrays packed."""
 
     run: Run
     outcome: Outcome
@@ -69,8 +69,8 @@ def _exported_arrays(arrays: Mapping[str, bytes], limits: Mapping[str, int]) -> 
 def bring(source: str | Path, store: Store) -> Imported:
     """Put the runs of a file of results or of another store into a store.
 
-    Nothing is overwritten. A run that is there with the same outcome is left alone, but for arrays it lacks; one
-    with another outcome stays as it is and is named in `conflicts`.
+    Nothing is overwritten. A run that is present with the same outcome only gains the arrays it lacks; one with
+    another outcome stays as it is and is listed in `conflicts`.
     """
     source, imported, refused = Path(source), Imported(), set[str]()
     with _opened(source) as (count, runs, votes):
@@ -120,7 +120,7 @@ def _opened(source: Path) -> Iterator[tuple[int, Iterator[Brought], Votes]]:
 
 @contextmanager
 def _copied(source: Path) -> Iterator[Store]:
-    """A copy of a store: what it is copied from is neither written to nor brought up to date."""
+    """A copy of a store; the original is neither written to nor migrated."""
     path = source / "results.sqlite"
     if not path.is_file():
         raise ValueError(f"{source} is no store: it has no results.sqlite")

@@ -4,11 +4,11 @@ from relucid.train.crossvalidation import single, vote
 from relucid.train.engine import Engine
 from relucid.train.ensemble import Ensemble, ensemble
 from relucid.train.fit import Fitted, fit
-from relucid.train.machine import Machine
 from relucid.train.measure import DivergedError
 from relucid.train.memory import keep_memory
 from relucid.train.plateau import Plateau
 from relucid.train.recipe import Recipe
+from relucid.train.resources import Machine
 
 __all__ = [
     "DivergedError",

@@ -1,4 +1,4 @@
-"""Batches of examples in an order that follows from the seed and the epoch alone."""
+"""Batches of examples in an order determined by the seed and the epoch alone."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,7 +12,7 @@ from relucid.data import Examples
 
 
 def mix(*numbers: int) -> int:
-    """One seed made of several numbers, so that different numbers give unrelated seeds."""
+    """Mix several numbers into one seed; different numbers give unrelated seeds."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
@@ -20,7 +20,7 @@ class Batches:
     """Batches of inputs and targets; each process of a distributed training gets its share of every batch.
 
     Args:
-        examples: what the batches are made of.
+        examples: the examples to draw batches from.
         batch_size: over all processes.
         seed: the order of every epoch follows from it, and so does all else that is random in that epoch
             (dropout, augmentation): torch is seeded anew when an epoch begins, which makes a training that
@@ -56,14 +56,14 @@ class Batches:
             sampler=plan,
             batch_size=None,
             num_workers=self.workers,
-            generator=torch.Generator(),  # the loader draws a number even if it needs none
+            generator=torch.Generator(),  # the loader draws a random number even if it needs none
         )
 
     def _shares(self, order: Tensor) -> list[Tensor]:
         """This process's share of every batch."""
         world = _world()
         batches: list[Tensor] = list(order.split(self.batch_size))
-        if self.seed is not None and world > 1:  # equal shares, for the mean of means is to be the mean
+        if self.seed is not None and world > 1:  # equal shares, so that the mean of means is the mean
             batches = [batch[: len(batch) // world * world] for batch in batches]
         return [share for share in (batch[_rank() :: world] for batch in batches) if len(share)]
 

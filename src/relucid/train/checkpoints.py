@@ -1,4 +1,4 @@
-"""Checkpoints that survive a crash: written whole or not at all, and set aside where they are damaged."""
+"""Checkpoints that survive a crash: written atomically, and set aside if damaged."""
 
 import os
 import warnings
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-NEEDED = {"state_dict", "optimizer_states", "loops", "callbacks"}  # what training goes on from
+NEEDED = {"state_dict", "optimizer_states", "loops", "callbacks"}  # training resumes from it
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Checkpoints that are either the old one or the new one, never half: written aside, then renamed."""
+    """Writes checkpoints atomically: to a temporary file, then renamed over the old one."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Write a checkpoint in place of the last one."""
@@ -28,7 +28,7 @@ class AtomicCheckpoints(TorchCheckpointIO):
 
 
 def usable(checkpoint: Path) -> bool:
-    """Whether training can go on from this file; a damaged one is renamed to `.damaged`, with a warning."""
+    """Whether training can resume from this file; a damaged one is renamed to `.damaged`, with a warning."""
     try:
         file = checkpoint.open("rb")
     except FileNotFoundError:

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from relucid.data import Examples, Moments
 from relucid.train.engine import CONTIGUOUS, Engine, lay_out, suited
-from relucid.train.machine import Machine
 from relucid.train.measure import measures
 from relucid.train.recipe import Recipe
+from relucid.train.resources import Machine
 
 Step = Callable[[], float]
 
@@ -31,8 +31,8 @@ def chosen(
 ) -> Engine:
     """The engine that the machine asks for, as far as the network takes it.
 
-    Only "measure" depends on anything but the network, the data and the machine: it times. Its choice is kept beside
-    the checkpoint, so that a training that resumes goes on with the same engine.
+    The choice depends on the network, the data and the machine alone, except for "measure", which times the engines.
+    That choice is kept beside the checkpoint, so that resumed training uses the same engine.
     """
     if machine.engine is None and device.type != "cpu":
         return CONTIGUOUS  # that channels-last is faster has been measured on CPUs
@@ -78,7 +78,7 @@ def _working(step: Callable[[Engine], Step], engine: Engine) -> Step | None:
     try:
         made = step(engine)
         made()
-    except Exception:  # if not even the contiguous step works, training raises the same
+    except Exception:  # if even the contiguous step fails, training will raise the same error
         return None
     return made
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from relucid.data import Split, holdout
 from relucid.train.fit import Fitted, fit
-from relucid.train.machine import Machine
 from relucid.train.measure import error
 from relucid.train.recipe import Recipe
+from relucid.train.resources import Machine
 
 
 def single(
@@ -26,7 +26,7 @@ def single(
     seed: int = 0,
     machine: Machine | None = None,
 ) -> Fitted:
-    """A network trained on the whole part, for as long as a held-out share of it has shown to be best.
+    """A network trained on the whole split, for as long as proved best on a held-out share of it.
 
     "Single": a first network is trained without the share; the training loss of the epoch with the least
     error on the share is where the training of the second one, from scratch and on everything, ends. The

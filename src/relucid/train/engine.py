@@ -41,7 +41,9 @@ class Engine:
         """The network, compiled if the engine says so; its parameters are the network's own."""
         if not self.compile:
             return network
-        options: dict[str, Any] = {"fallback_random": True}  # dropout draws the numbers it draws otherwise
+        options: dict[str, Any] = {
+            "fallback_random": True
+        }  # dropout draws the same numbers as without compilation
         return cast(nn.Module, torch.compile(network, dynamic=False, options=options))
 
     @contextmanager
@@ -70,7 +72,7 @@ def suited(engine: Engine, network: nn.Module, images: Tensor) -> Engine:
     """The engine, or its contiguous counterpart where channels-last gains nothing or does not work.
 
     It gains nothing without convolutions. It does not work in networks that call `view` on images in that format,
-    and not safely in a convolution that oneDNN gets wrong. A step of a copy of the network tells.
+    and not safely in a convolution that oneDNN gets wrong. A trial step on a copy of the network decides.
 
     Args:
         engine: the one asked for.
@@ -93,7 +95,7 @@ def _takes_channels_last(network: nn.Module, images: Tensor) -> bool:
             if not seen.count or seen.unsafe:
                 return False
             outputs.sum().backward()
-        except Exception:  # if it is not the layout's fault, training raises it again
+        except Exception:  # if the layout is not to blame, training will raise it again
             return False
     return True
 

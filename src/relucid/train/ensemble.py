@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from relucid.data import Split
 from relucid.nn.tracing import mapped_first
+from relucid.printing import Summarized
 from relucid.train.measure import LOSSES, aligned
 from relucid.train.memory import keep_memory
 from relucid.train.plateau import Plateau, PlateauState
@@ -23,14 +24,16 @@ Tensors = dict[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
 Observer = Callable[[int, Tensor, Tensors], None]
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # as torch.optim.Adam has them
-LARGEST = 1_000_000  # numbers a thread, in a layer of all networks trained at once: what caches hold, about
+LARGEST = (
+    1_000_000  # values per thread in one layer of all networks trained at once: roughly what caches hold
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Ensemble:
-    """What came of M networks.
+class Ensemble(Summarized):
+    """The results of training M networks.
 
-    Best value, number of epochs and whether the loss ceased to be finite, each (M,); loss and value of each
+    Best value, number of epochs and whether the loss became infinite or NaN, each (M,); loss and value of each
     epoch, (epochs, M), NaN once a network has stopped.
     """
 
@@ -39,6 +42,14 @@ class Ensemble:
     diverged: Tensor
     losses: Tensor
     values: Tensor
+
+    def summary(self) -> str:
+        """How many networks there are, and how far they got."""
+        epochs, best = self.epochs.tolist(), self.best.tolist()
+        return (
+            f"{len(best)} networks, {min(epochs)} to {max(epochs)} epochs, "
+            f"best {min(best):.4g} to {max(best):.4g}, {int(self.diverged.sum())} diverged"
+        )
 
 
 def ensemble(
@@ -57,14 +68,14 @@ def ensemble(
 ) -> Ensemble:
     """Train networks of one architecture with Adam, each on its own data at its own rate.
 
-    The same as a loop over them, but for rounding: nothing of one network depends on the others.
+    Equivalent to a loop over them, up to rounding: the networks are independent.
 
     Args:
         networks: M of them; left with their best weights, or with their last where there is no plateau.
         train: M parts of one size.
         monitor: M parts whose `measure` decides what is best; by default the training loss does.
         rates: M learning rates.
-        epochs: at most so many.
+        epochs: the most epochs to train.
         loss: of the outputs (B, ...) and targets of one network, a mean over the examples. Integer targets
             are classes (B,), others values in the shape of the outputs.
         measure: likewise, for `monitor`; lower is better. The loss, by default.
@@ -102,7 +113,7 @@ def ensemble(
             losses = stack.learn(loss, batch_size, observe)
             values = losses if monitor is None else stack.evaluate(measure or loss)
             stack.note(result, epoch, losses, values, plateau)
-            if 4 * int(stack.stopped.sum()) >= len(stack.stopped):  # to drop them costs a copy of the others
+            if 4 * int(stack.stopped.sum()) >= len(stack.stopped):  # dropping them costs a copy of the others
                 stack.drop(stack.stopped)
             if not len(stack.members):
                 break
@@ -162,7 +173,7 @@ class _Stack:
     def note(
         self, result: Ensemble, epoch: int, losses: Tensor, values: Tensor, plateau: Plateau | None
     ) -> None:
-        """Keep the figures of an epoch and the weights that are the best so far; see who stops."""
+        """Record the epoch and the best weights so far; decide which networks stop."""
         running, finite = ~self.stopped, losses.isfinite()
         better = running & finite
         if plateau is not None:
@@ -178,7 +189,7 @@ class _Stack:
         result.best[self.members[better]] = values[better]
 
     def drop(self, which: Tensor) -> None:
-        """Hand the best weights of these networks back and go on without them."""
+        """Write the best weights back to these networks and continue without them."""
         for place in which.nonzero().flatten().tolist():
             network = self.networks[int(self.members[place])]
             own = {**dict(network.named_parameters()), **dict(network.named_buffers())}
@@ -232,7 +243,7 @@ class _Stack:
 
 
 def _takes_classes(loss: Loss, targets: Tensor) -> bool:
-    """Whether a loss takes one class per example; of a loss we do not know, integers are taken for classes."""
+    """Whether a loss takes one class per example; for an unknown loss, integer targets are taken as classes."""
     values = (LOSSES["mae"], LOSSES["mse"], LOSSES["bce"])
     return not targets.is_floating_point() and loss not in values
 
@@ -243,7 +254,7 @@ def _stacked(parts: Sequence[Split]) -> Split:
 
 
 def _vmappable(network: nn.Module) -> nn.Module:
-    """A copy of a network without torch's own weight norm, for which vmap has no rule and loops."""
+    """A copy of a network without torch's own weight norm: vmap has no rule for it and falls back to a loop."""
     network = deepcopy(network)
     for module in network.modules():
         if isinstance(module, ParametrizationList):
@@ -263,7 +274,7 @@ class _PlainWeightNorm(_WeightNorm):
 
 
 class _OnePassLinear(TorchFunctionMode):
-    """Has linear layers under vmap multiply and add their bias at once."""
+    """Makes linear layers under vmap multiply and add their bias in one pass."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.linear and not kwargs and len(args) == 3 and args[2] is not None and args[0].dim() == 2:

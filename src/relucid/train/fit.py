@@ -6,15 +6,16 @@ import torch
 from torch import Tensor, nn
 
 from relucid.data import Examples, Moments, Split, moments, ten_crops
+from relucid.printing import Summarized
 from relucid.train.engine import CONTIGUOUS, Engine
-from relucid.train.machine import Machine
 from relucid.train.measure import Loss, measures, same_classes, same_kind
 from relucid.train.memory import keep_memory
 from relucid.train.recipe import Recipe
+from relucid.train.resources import Machine
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class Fitted(Summarized):
     """A trained network, the moments that normalize its inputs, and the measures of every epoch."""
 
     network: nn.Module
@@ -25,13 +26,19 @@ class Fitted:
     engine: Engine = CONTIGUOUS  # how its steps were computed
     classes: tuple[str, ...] | None = None  # names of the classes, where the training split has them
 
+    def summary(self) -> str:
+        """The measures of the last epoch."""
+        epochs = max(map(len, self.history.values()), default=0)
+        last = (f"{name} {values[-1]:.4g}" for name, values in self.history.items() if values)
+        return f"after {epochs} epochs: {', '.join(last)}"
+
     @torch.no_grad()
     def predict(self, examples: Examples, crops: int | None = None, batch_size: int = 500) -> Tensor:
         """The outputs (N, ...); with `crops`, the log of the mean probabilities over ten crops of that size."""
         self.network.eval().to(self.device)
         dtype = next(self.network.parameters()).dtype
         outputs = []
-        # All of them, also where training was distributed: `Batches` would hand each process its share.
+        # All examples even if training was distributed; `Batches` would give each process only its share.
         for number, indices in enumerate(torch.arange(len(examples)).split(batch_size)):
             inputs, _ = examples.batch(indices, number)
             inputs = self.moments.normalize(inputs.to(self.device)).to(dtype)
@@ -58,7 +65,7 @@ def fit(
     seed: int = 0,
     machine: Machine | None = None,
 ) -> Fitted:
-    """Train a network by a recipe; a training that was killed goes on where its last epoch ended.
+    """Train a network by a recipe; resume after the last finished epoch if training was killed.
 
     Raises:
         DivergedError: if the loss becomes NaN or infinite.

@@ -28,7 +28,7 @@ def aligned(outputs: Tensor, targets: Tensor, *, classes: bool) -> Tensor:
 
 
 def same_kind(train: Tensor, other: Tensor) -> None:
-    """Refuse targets (M, ...) that have another shape per example than those (N, ...) of training."""
+    """Refuse targets (M, ...) whose shape per example differs from that of the training targets (N, ...)."""
     if _without_last_one(train.shape)[1:] != _without_last_one(other.shape)[1:]:
         raise ValueError(
             f"targets {tuple(other.shape)} differ from those of training, {tuple(train.shape)}, "
@@ -37,7 +37,7 @@ def same_kind(train: Tensor, other: Tensor) -> None:
 
 
 def same_classes(train: tuple[str, ...] | None, other: tuple[str, ...] | None) -> None:
-    """Refuse classes that are numbered otherwise than those of training."""
+    """Refuse classes numbered differently from those of training."""
     if train and other and train != other:
         raise ValueError(
             f"classes {', '.join(other)} are not those of training, {', '.join(train)}: give both splits the same"
@@ -67,7 +67,7 @@ LOSSES: dict[str, Loss] = {
 def measures(loss: str | Loss, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """Means over the examples: the loss, and the top-1 and top-5 error in percent or the squared error.
 
-    Beside a loss of the user's own, the errors are measured where outputs are (N, classes) and targets (N,) integers.
+    With a custom loss, errors are measured if outputs are (N, classes) and targets (N,) integers.
 
     >>> outputs, targets = torch.tensor([[2.0, 1.0], [2.0, 3.0]]), torch.tensor([1, 1])
     >>> measures("cross_entropy", outputs, targets)["error"]

@@ -10,7 +10,7 @@ LARGEST_INT, LARGEST_MMAP_THRESHOLD = 2**31 - 1, 32 << 20
 
 
 def keep_memory() -> bool:
-    """Have this process reuse the memory it frees, and return whether it does; once set, it stays so.
+    """Make this process reuse the memory it frees, for good; return whether that worked.
 
     A step of training frees its activations and asks for as many bytes again in the next one. By default glibc
     returns large blocks to the system at once, and a fresh page costs more than the arithmetic on it. `fit` and

@@ -32,7 +32,7 @@ class Module(L.LightningModule):
         self.totals: dict[str, tuple[Tensor, int]] = {}
 
     def on_after_batch_transfer(self, batch: Batch, _: int) -> Batch:
-        """The batch as the network takes it, made where the network is."""
+        """The batch as the network takes it, on the network's device."""
         inputs, targets = batch
         inputs = self.moments.normalize(inputs)
         if self.trainer.training:
@@ -57,7 +57,7 @@ class Module(L.LightningModule):
         return found["loss"]
 
     def figures(self) -> dict[str, float]:
-        """The means of the measures over all examples since they were last asked for, of all processes."""
+        """The means of the measures over all examples since the last call, across processes."""
         totals, self.totals = self.totals, {}
         reduce = partial(self.trainer.strategy.reduce, reduce_op="sum")
         return {
@@ -86,12 +86,12 @@ class Course(L.Callback):
         return {"history": self.history, "best": self.best, "finished": self.finished, "plateau": plateau}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what a checkpoint has kept."""
+        """Restore what a checkpoint kept."""
         self.history, self.best, self.finished = state["history"], state["best"], state["finished"]
         self.plateau = PlateauState(**state["plateau"])
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """See whether there is anything left to do, for a checkpoint may be that of the last epoch."""
+        """Stop at once if nothing is left to do: the checkpoint may be from the last epoch."""
         trainer.should_stop = self.finished
 
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -102,7 +102,7 @@ class Course(L.Callback):
             group["weight_decay"] = decay if group["decays"] else 0.0
 
     def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Keep the epoch's figures, judge them and save all that it takes to go on from here."""
+        """Record the epoch's measures, apply the schedule and save a checkpoint to resume from."""
         assert isinstance(module, Module)
         figures = module.figures()
         if not math.isfinite(figures["train_loss"]):

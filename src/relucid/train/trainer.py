@@ -17,10 +17,10 @@ from relucid.train.batches import Batches
 from relucid.train.checkpoints import AtomicCheckpoints, usable
 from relucid.train.choice import chosen
 from relucid.train.engine import Engine
-from relucid.train.machine import Machine
 from relucid.train.module import Course, Module
 from relucid.train.progress import Bar
 from relucid.train.recipe import Recipe
+from relucid.train.resources import Machine
 
 
 def train_network(

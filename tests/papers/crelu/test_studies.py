@@ -23,10 +23,20 @@ def finished(study, store, only=None):
     return found
 
 
+def wrong(percent, images):
+    """How many of so many images an error stands for; it must be a whole number."""
+    count = percent * images / 100
+    assert count == pytest.approx(round(count), abs=1e-6)
+    assert 0 <= round(count) <= images
+    return round(count)
+
+
 @pytest.mark.parametrize("row", ["Baseline", "CReLU (half)"])
 def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row):
     found = finished(BY_NAME["crelu/convpool"], tmp_path, row)
-    assert all(0 <= each.mean <= 100 for each in found.cells.values())
+    images = {"Single, train %": "train", "Single, test %": "test", "Average %": "test", "Vote %": "test"}
+    for column, part in images.items():
+        assert all(wrong(value, found.runs[0]["config"][part]) for value in found.cells[row, column].values)
     for study in map(BY_NAME.get, LEARNED):
         if row in study.rows:
             assert all(
@@ -41,7 +51,9 @@ def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row):
 )
 def test_recipes_that_need_a_gpu_run_on_a_few_digits(tmp_path, study, row):
     found = finished(BY_NAME[study], tmp_path, row)
-    assert all(0 <= each.mean <= 100 for each in found.cells.values())
+    assert all(wrong(value, 20) for each in found.cells.values() for value in each.values)
+    errors = {column: each.mean for (_, column), each in found.cells.items()}
+    assert all(errors[five] < errors[five.replace("5", "1")] for five in errors if "top-5" in five)
 
 
 @pytest.mark.parametrize("scale", ["full", "small", "smoke"])

@@ -8,18 +8,20 @@ from plotly.subplots import make_subplots
 from relucid.papers import find
 from relucid.papers.gmp.drawing import lines, play
 from relucid.report.page import plotly
-from relucid.studies import Cell, Store, Table, run, table
+from relucid.studies import Cell, Store, Table, plan, run, table
 
 ONLY = {"gmp/vgg6": "GmP+IMN", "gmp/resnet50": "BN"}  # a row will do: the others would be drawn alike
 
 
-@pytest.fixture
-def drawn(tmp_path, monkeypatch):
-    """A function that runs a study at smoke scale, a row of it if one is named, and draws its figures."""
-    rng = np.random.default_rng(0)
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """A function that runs a study at smoke scale, a row of it if one is named, and draws its figures.
+
+    All tests share one store, so that a study is run once.
+    """
+    tmp_path, rng = tmp_path_factory.mktemp("figures"), np.random.default_rng(0)
     points = [f"{x},{y},{(-1) ** (x > y)}" for x, y in rng.normal(size=(5300, 2)).round(3)]
     (tmp_path / "banana.csv").write_text("\n".join(["At1,At2,Class", *points]) + "\n")
-    monkeypatch.setenv("RELUCID_DATA", str(tmp_path))
 
     def draw(name, only=None):
         study = find(name)
@@ -30,7 +32,9 @@ def drawn(tmp_path, monkeypatch):
         store.close()
         return figures
 
-    return draw
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RELUCID_DATA", str(tmp_path))
+        yield draw
 
 
 @pytest.mark.parametrize("name, panels", [("gmp/levy", 3), ("gmp/banana", 4)])
@@ -96,7 +100,10 @@ def test_courses_of_training_are_drawn_on_both_parts(name, drawn):
     (figure,) = drawn(name, only=ONLY[name])
     drawn_lines = [line for line in figure.plot.data if line.y]
     assert [line.name for line in drawn_lines] == [ONLY[name]] * 2
-    assert all(0 <= value <= 100 for line in drawn_lines for value in line.y)
+    for line, images in zip(drawn_lines, plan(find(name), "smoke")[0].config["images"], strict=True):
+        wrong = np.array(line.y) * images / 100  # of so many images, hence whole numbers
+        assert wrong == pytest.approx(wrong.round())
+        assert (wrong > 0).all()
 
 
 def filled(name, values=(1.0, 2.0)):

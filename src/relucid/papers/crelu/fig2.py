@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from relucid.inspect.null import extreme_p_value
+from relucid.inspect.null_distribution import extreme_p_value
 from relucid.papers.crelu.measures import LAYERS
 from relucid.papers.crelu.protocols import SINGLE
 from relucid.papers.crelu.table1 import BASELINE, SAME_RUNS, SCALES, study
@@ -89,10 +89,10 @@ STUDIES = (
                 (Lower(BASELINE, than=0.0, columns=("conv1", "conv2")),),
                 remark=remark,
                 note="The figure is of AlexNet; these are the ConvPool networks of Table 1.",
-                code=("relucid.inspect.pairing", "relucid.inspect.null.extreme_p_value"),
+                code=("relucid.inspect.pairing", "relucid.inspect.null_distribution.extreme_p_value"),
                 tests=(
                     "inspect/test_pairing.py::test_pairing_equals_the_comparison_of_every_filter_with_every_other",
-                    "inspect/test_null.py::test_the_extreme_cosine_of_random_filters_follows_the_null_distribution",
+                    "inspect/test_null_distribution.py::test_the_extreme_cosine_of_random_filters_follows_the_null_distribution",
                 ),
             ),
             Claim(

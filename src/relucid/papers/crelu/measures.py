@@ -15,7 +15,7 @@ from relucid.inspect import (
     ratio_of_layer,
     reconstruct,
 )
-from relucid.inspect.null import extreme_p_value
+from relucid.inspect.null_distribution import extreme_p_value
 from relucid.nn import CReLU
 
 LAYERS = tuple(f"conv{number}" for number in range(1, 8))

@@ -1,4 +1,4 @@
-"""Where and how a training runs."""
+"""Where and how training runs: devices, directories, memory format."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from relucid.train.engine import Engine
 
 @dataclass(frozen=True)
 class Machine:
-    """Where and how a training runs; nothing here changes its result by more than rounding and what dropout draws.
+    """Where and how training runs; does not affect results beyond rounding and the pixels dropout picks.
 
     Args:
         directory: where checkpoints are kept; training goes on from the one it finds there.
@@ -21,7 +21,7 @@ class Machine:
         progress: show a progress bar.
         engine: memory format and compilation. By default channels-last on a CPU for networks with convolutions, not
             compiled. "measure" times all of them at the start and keeps the fastest; two runs may then choose
-            differently, and differ by rounding, so that studies name an engine.
+            differently and differ by rounding, which is why studies name an engine.
 
     >>> Machine(Path("runs")).within("first").directory.as_posix()
     'runs/first'
@@ -41,7 +41,7 @@ class Machine:
             raise ValueError("engine='measure' times a single process: name an Engine for several")
 
     def within(self, name: str) -> "Machine":
-        """The same for one of several trainings that make up a run, with directories of its own."""
+        """A copy with its own directories, for one of several trainings in a run."""
         return replace(
             self,
             directory=self.directory and self.directory / name,

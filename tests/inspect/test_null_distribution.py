@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relucid.inspect.null import cosine_cdf, discoveries, extreme_p_value
+from relucid.inspect.null_distribution import cosine_cdf, discoveries, extreme_p_value
 
 scipy = pytest.importorskip("scipy", reason="needs relucid[studies]")
 quick = settings(deadline=None, max_examples=50)

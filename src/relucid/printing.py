@@ -1,0 +1,68 @@
+"""How results print: as their summary, and as a table in a notebook."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+Row = Mapping[str, str]  # what stands in it, by heading
+
+
+class Summarized:
+    """A result that prints as its summary."""
+
+    def summary(self) -> str:
+        """Return it in words."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.summary()
+
+
+class Tabular(Summarized):
+    """A result that is a table with notes below it."""
+
+    def rows(self) -> Sequence[Row]:
+        """Return the rows, which have the same headings."""
+        raise NotImplementedError
+
+    def notes(self) -> list[str]:
+        """Return the lines below the table."""
+        return []
+
+    def summary(self) -> str:
+        """Return the table and its notes as plain text."""
+        return "\n".join([*text_lines(self.rows()), *self.notes()])
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+        return html_table(self.rows()) + "".join(f"<p>{escape(note)}</p>" for note in self.notes() if note)
+
+
+def text_lines(rows: Sequence[Row]) -> list[str]:
+    r"""Return a table as lines of text, its columns aligned.
+
+    >>> print("\n".join(text_lines([{"layer": "0", "units": "16"}, {"layer": "features", "units": "8"}])))
+    layer     units
+    0         16
+    features  8
+    """
+    if not rows:
+        return []
+    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def html_table(rows: Sequence[Row]) -> str:
+    """Return a table as HTML.
+
+    >>> html_table([{"layer": "<b>", "units": "16"}])
+    '<table><tr><th>layer</th><th>units</th></tr><tr><td>&lt;b&gt;</td><td>16</td></tr></table>'
+    """
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+    body = ("".join(f"<td>{escape(cell)}</td>" for cell in row.values()) for row in rows)
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in body)}</table>"
