@@ -72,9 +72,10 @@ def test_one_value_is_too_few():
     assert compare([1.0], [2.0], paired=True) is None
 
 
-def test_values_without_any_noise_are_exact():
-    found = compare([2.0, 2.0], [1.0, 1.0])
-    assert (found.effect, found.p, found.detectable) == (1.0, 0.0, 0.0)
+def test_differences_that_are_all_alike_are_as_likely_as_coins_of_one_side():
+    found = compare([2.0, 3.0, 4.0], [1.0, 2.0, 3.0], paired=True)
+    assert (found.effect, found.low, found.high, found.p) == (1.0, 1.0, 1.0, 2 * 0.5**3)
+    assert compare([2.0] * 8, 1.0).p == 2 * 0.5**8
     assert compare([2.0, 2.0], [2.0, 2.0]).p == 1.0
 
 

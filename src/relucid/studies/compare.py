@@ -124,7 +124,10 @@ def _judged(
 
     variance = sum(error**2 for error in errors)
     if variance == 0:
-        return Comparison(effect, effect, effect, float(effect == 0), n, 0.0, 0.0, math.inf, test)
+        # Differences that are all alike (small test sets count whole examples) are no proof: they have one sign, as
+        # coins may have.
+        p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)
+        return Comparison(effect, effect, effect, p, n, 0.0, 0.0, math.inf, test)
     spread = sum(error**4 / freedom for error, freedom in zip(errors, freedoms, strict=True))
     freedom = variance**2 / spread if spread else math.inf
     error = math.sqrt(variance)
