@@ -236,7 +236,9 @@ def test_smoke_judges_nothing_and_shows_no_published_figures_but_says_what_it_is
     for scale in ("smoke", "full"):
         for runs in cells(of_study, scale).values():
             for run in runs:
-                value = 5.0 * (run.config["row"] == "old") + 0.1 * run.config["seed"]
+                value = (5.0 + 0.2 * run.config["seed"]) * (run.config["row"] == "old") + 0.1 * run.config[
+                    "seed"
+                ]
                 store.put(run, Outcome("finished", {"error": value}))
     store.close()
     smoke, full = (table(of_study, scale, store=tmp_path) for scale in ("smoke", "full"))

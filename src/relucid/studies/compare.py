@@ -123,7 +123,7 @@ def _judged(
     from scipy.special import stdtr, stdtrit
 
     variance = sum(error**2 for error in errors)
-    if variance == 0:
+    if variance <= (1e-12 * effect) ** 2:  # rounding is no noise
         # Differences that are all alike (small test sets count whole examples) are no proof: they have one sign, as
         # coins may have.
         p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)

@@ -241,7 +241,7 @@ def published_as(study, row, column):
 def test_the_table_of_the_paper_confirms_itself(filled, standing):
     def values(row, column):
         mean, _ = published_as(table3.UCI, row, column)
-        return [mean - 0.001, mean, mean + 0.0011]
+        return [mean - 0.0001 * len(row), mean, mean + 0.00011 * len(row)]  # no two rows vary alike
 
     found = filled(table3.UCI, values, "full")
     for where in ("Table 3, as published", "Table 3, held out"):
@@ -256,7 +256,7 @@ def test_what_is_far_from_the_paper_is_told(filled, standing):
     def values(row, column):
         mean, error = published_as(table3.UCI, row, column)
         off = 5 * error if (row, column) == ("GmP", "Boston") else 0
-        return [mean + off - 0.001, mean + off, mean + off + 0.0011]
+        return [mean + off - 0.0001 * len(row), mean + off, mean + off + 0.00011 * len(row)]
 
     found = standing(filled(table3.UCI, values, "full"), "Table 3, as published")
     assert found.state == "reproduced in part"
@@ -356,7 +356,10 @@ def test_convergence_is_judged_by_the_course_of_training(filled, standing):
                 "config": {**study.config, **config, **table2.LARGEST, "seed": seed},
                 "state": "finished",
                 "history": {
-                    "val_error5": [90.0 - seed, (of_best if row == table2.BEST else 80.0) - 1.1 * seed]
+                    "val_error5": [
+                        90.0 - seed,
+                        of_best - 1.3 * seed if row == table2.BEST else 80.0 - 1.1 * seed,
+                    ]
                 },
             }
             for row, config in study.rows.items()
