@@ -371,7 +371,7 @@ def test_convergence_is_judged_by_the_course_of_training(filled, standing):
 
     faster, slower = (standing(filled(study, same, runs=runs(of_best)), "Fig. 4") for of_best in (60.0, 90.0))
     assert [faster.state, slower.state] == ["reproduced", "contradicted"]
-    assert [each.found.effect for each in faster.judged] == pytest.approx([10.0] * 5)
+    assert [each.found.effect for each in faster.judged] == pytest.approx([10.1] * 5)
 
 
 def test_perturbations_turn_small_units_far_unless_they_are_geometric():
