@@ -24,7 +24,7 @@ class Plateau:
 
 @dataclass
 class PlateauState:
-    """How M networks stand: best value, epochs since then, factor on the rate; each (M,).
+    """The state of M networks: best value, epochs since then, factor on the rate; each (M,).
 
     >>> state = PlateauState.start(members=1)
     >>> for value in (3.0, 2.0, 2.0, 5.0, 2.0, 2.0):
@@ -44,7 +44,7 @@ class PlateauState:
         return cls(best, torch.zeros(members, dtype=torch.long), torch.ones_like(best))
 
     def update(self, value: Tensor, plateau: Plateau) -> Tensor:
-        """Take note of an epoch's values (M,) and return which of them are the best so far."""
+        """Record an epoch's values (M,) and return which of them are the best so far."""
         better = value < self.best
         self.best = torch.where(better, value.double(), self.best)
         self.waited = torch.where(better, 0, self.waited + 1)
