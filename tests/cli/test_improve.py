@@ -1,9 +1,12 @@
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
+
+from relucid.studies import Store
 
 NET = """
 import torch
@@ -121,3 +124,39 @@ def test_a_full_disk_leaves_nothing_half_written(place, relucid, monkeypatch):
     assert status == 1
     assert "out cannot be written: PytorchStreamWriter failed" in told
     assert sorted(path.name for path in place.iterdir()) == ["net.py", "runs"]
+
+
+@pytest.mark.slow
+def test_what_was_killed_goes_on_where_it_stopped(place, relucid):
+    words = [
+        "improve",
+        "net.py:build",
+        "--data",
+        "net.py:data",
+        "--epochs",
+        "1",
+        "--seeds",
+        "3",
+        "--jobs",
+        "1",
+    ]
+    process = subprocess.Popen([sys.executable, "-m", "relucid.cli", *words, "--store", "runs", "-o", "out"])
+    while not (done := started(place / "runs")) and process.poll() is None:
+        time.sleep(0.05)
+    process.kill()  # SIGKILL
+    process.wait()
+    assert not (place / "out").exists()
+    assert improve(relucid, "--seeds", "3", "-q")[0] == 0
+    assert done.items() <= started(place / "runs").items()
+    assert len(started(place / "runs")) == 5 * 3
+
+
+def started(directory):
+    """When each finished run of a store was started."""
+    if not (directory / "results.sqlite").exists():
+        return {}
+    store = Store(directory)
+    try:
+        return {run.key: store.get(run.key).started for run in store.runs()}
+    finally:
+        store.close()

@@ -66,3 +66,16 @@ def test_damage_is_named(place):
     write_photos(place, [encoded(noise(1)[0])] * 2, [3, 1000])
     with pytest.raises(DamagedDataError, match="row 1: label 1000 is not within 0 to 999"):
         imagenet()
+
+
+def test_central_crops_stay_within_the_central_square(place):
+    pixels = np.zeros((256, 768, 3), np.uint8)
+    pixels[:, 256:512] = 200
+    write_photos(place, [encoded(pixels)], [0])
+    inside, anywhere = (imagenet(central=central).train for central in (True, False))
+    seen = [
+        [photos.batch(torch.tensor([0]), seed)[0].min() for seed in range(20)]
+        for photos in (inside, anywhere)
+    ]
+    assert min(seen[0]) > 150
+    assert min(seen[1]) < 50

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
+from relucid.cli.names import names
 from relucid.cli.options import Checkpoint, Directory, Factory, Unsafe, completing
 from relucid.cli.output import check_directory, write_directory
 
@@ -51,6 +52,16 @@ def improve(
         int | None,
         typer.Option(min=1, max=10**4, help="Runs at a time; by default one per core.", show_default=False),
     ] = None,
+    backend: Annotated[
+        str,
+        typer.Option(
+            help=f"Where to run: {', '.join(names()['backends'])}.",
+            autocompletion=completing(names()["backends"]),
+        ),
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Address of the Ray or Dask cluster.", show_default=False)
+    ] = None,
     store: Directory = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only say what goes wrong.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
@@ -76,7 +87,7 @@ def improve(
         )
         tried = project(whole, tries or None, seeds)
     _tell(tried, quiet)
-    found = _run(tried, store, jobs, quiet)
+    found = _run(tried, store, quiet, {"jobs": jobs, "backend": backend, "address": address})
     write_directory(out, FILES, force, partial(fill, found, command=shlex.join(["relucid", *sys.argv[1:]])))
     typer.echo(found.headline())
     typer.echo(f"Written to {out}: {', '.join(FILES)}", err=True)
@@ -119,7 +130,7 @@ def _tell(tried: "Project", quiet: bool) -> None:
         typer.echo(f"To be trained on and compared: {', '.join(tried.starts)}")
 
 
-def _run(tried: "Project", store: Path | None, jobs: int | None, quiet: bool) -> "Improvement":
+def _run(tried: "Project", store: Path | None, quiet: bool, where_to: dict[str, Any]) -> "Improvement":
     """Do what is missing of the runs, and conclude."""
     from relucid import studies as engine
     from relucid.cli.progress import progress
@@ -128,7 +139,7 @@ def _run(tried: "Project", store: Path | None, jobs: int | None, quiet: bool) ->
     where = store or engine.default_store()
     try:
         with progress(engine.plan(tried.study), where, retry=True, quiet=quiet) as report:
-            engine.run(tried.study, store=where, jobs=jobs, retry=True, report=report)
+            engine.run(tried.study, store=where, retry=True, report=report, **where_to)
         found = tried.concluded(where)
     except KeyboardInterrupt:
         typer.echo("Stopped. Finished runs are kept; the same command goes on from here.", err=True)

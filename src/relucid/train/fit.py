@@ -94,7 +94,15 @@ def _class_names(examples: Examples) -> tuple[str, ...] | None:
 
 
 def _moments(train: Examples, recipe: Recipe) -> Moments:
-    if recipe.normalize:
-        return moments(train) if isinstance(train, Split) else moments(train, limit=5000)
-    channels = train.batch(torch.tensor([0]))[0].shape[1]
-    return Moments(torch.zeros(channels), torch.eye(channels))
+    found = (
+        (moments(train) if isinstance(train, Split) else moments(train, limit=5000))
+        if recipe.normalize
+        else None
+    )
+    if found is not None and recipe.normalize is True:
+        return found
+    first, _ = train.batch(torch.tensor([0]))
+    identity = torch.eye(first.shape[1], dtype=torch.float64)
+    if found is None:
+        return Moments(torch.zeros(first.shape[1]), identity)
+    return Moments(found.mean, identity * (1.0 if first.is_floating_point() else 255.0**2))

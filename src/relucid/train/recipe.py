@@ -49,7 +49,7 @@ class Recipe:
     monitor: str = "val_error"
     target_loss: float | None = None  # stop once the training loss reaches it
     augment: Sequence[str] = ()
-    normalize: bool = True
+    normalize: bool | Literal["mean"] = True  # "mean": subtracted, and nothing divided (bytes by 255)
     clip: float | None = None  # largest norm of the gradient
     precision: Precision = "32-true"  # as Lightning names it; networks in float64 stay in float64
 

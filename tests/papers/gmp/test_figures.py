@@ -89,7 +89,8 @@ def test_turns_are_drawn_in_degrees(drawn):
 
 
 def test_one_boundary_a_perturbation_and_parameterization(drawn):
-    (figure,) = drawn("gmp/perturbation")
+    figure, larger = drawn("gmp/perturbation")
+    assert len(larger.plot.data) == len(figure.plot.data)
     assert len(figure.plot.data) == 3 * 6
     assert sum(bool(line.showlegend) for line in figure.plot.data) == 6
 

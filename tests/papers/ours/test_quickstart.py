@@ -20,7 +20,8 @@ from relucid.papers.ours.findings import (
     TURN,
     UNCHANGED,
 )
-from relucid.papers.ours.quickstart_page import parts, quickstart_page
+from relucid.papers.ours.quickstart_page import parts
+from relucid.report.study import study_page
 from relucid.studies import Store, run, table
 
 STUDY = find("quickstart")
@@ -106,6 +107,7 @@ def test_the_page_has_four_parts_each_with_its_figure_and_table(found, store):
     four = parts(found, results)
     assert [len(part.figures) for part in four] == [0, 1, 1, 2]  # one seed has no intervals
     assert all(part.grid.rows for part in four)
-    page = quickstart_page(found, results, "quickstart")
+    page = study_page(found, results, "quickstart")
     assert "Smoke test" in page
+    assert "4. Depth for free" in page
     results.close()

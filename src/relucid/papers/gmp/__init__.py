@@ -9,7 +9,7 @@ STUDIES = (
     fig3.STUDY,
     section4_3.STUDY,
     table1.STUDY,
-    table2.STUDY,
+    *table2.STUDIES,
     *table3.STUDIES,
     rates.STUDY,
 )

@@ -18,6 +18,7 @@ from relucid.studies.table import Table
 KINDS = {"SP": "standard", "WN": "weightnorm", "GmP": "geometric"}
 SIZES = (1.0, 0.1, 0.01, 0.001)  # standard deviations of weights and biases; gmp Fig. 1 has the last one
 EPSILON = 1e-3
+DRAWN = (0.001, 0.1)  # sizes of the unit whose boundary is drawn
 SHOWN = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # perturbations of the unit that the figure shows
 
 
@@ -28,14 +29,13 @@ def run(config: dict[str, Any]) -> Result:
     weight = torch.randn(units, 2, generator=generator, dtype=torch.float64)
     bias = torch.randn(units, generator=generator, dtype=torch.float64)
     turned = {size: perturbation(size * weight, size * bias, [EPSILON]).turned[kind][0] for size in SIZES}
-    shown = perturbation(SIZES[-1] * weight[:1], SIZES[-1] * bias[:1], SHOWN).after[kind]
+    arrays = {"epsilon": np.array(SHOWN)}
+    for size in DRAWN:
+        shown = perturbation(size * weight[:1], size * bias[:1], SHOWN).after[kind]
+        arrays[f"direction {size:g}"] = torch.cat([each.direction for each in shown]).numpy()
+        arrays[f"radius {size:g}"] = torch.cat([each.radius for each in shown]).numpy()
     return Result(
-        {f"turn at {size:g}": angles.rad2deg().tolist() for size, angles in turned.items()},
-        arrays={
-            "epsilon": np.array(SHOWN),
-            "direction": torch.cat([each.direction for each in shown]).numpy(),
-            "radius": torch.cat([each.radius for each in shown]).numpy(),
-        },
+        {f"turn at {size:g}": angles.rad2deg().tolist() for size, angles in turned.items()}, arrays=arrays
     )
 
 
@@ -60,15 +60,19 @@ def remark(table: Table) -> str:
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """The boundary of one unit before and after perturbations (gmp Fig. 1b-e)."""
-    from plotly.subplots import make_subplots
-
+    """The boundary of one unit before and after perturbations (gmp Fig. 1b-e), of small and of larger weights."""
     found = {run["config"]["method"]: store.arrays(run["key"]) for run in table.finished()}
     found = {method: arrays for method, arrays in found.items() if arrays}
+    return [_boundaries(found, size) for size in DRAWN] if found else []
+
+
+def _boundaries(found: dict[str, dict[str, np.ndarray]], size: float) -> Figure:
+    from plotly.subplots import make_subplots
+
     plot = make_subplots(1, max(1, len(found)), subplot_titles=list(found) or None, shared_yaxes=True)
     for place, arrays in enumerate(found.values(), start=1):
         for number, epsilon in enumerate(arrays["epsilon"]):
-            x, y = lines(arrays["direction"][[number]], arrays["radius"][[number]])
+            x, y = lines(arrays[f"direction {size:g}"][[number]], arrays[f"radius {size:g}"][[number]])
             look = {"name": f"ε = {epsilon:g}", "line_color": PALETTE[number], "legendgroup": str(number)}
             plot.add_scatter(x=x, y=y, mode="lines", **look, showlegend=place == 1, row=1, col=place)
     plot.update_xaxes(range=[-3, 3]).update_yaxes(range=[-3, 3])
@@ -76,7 +80,7 @@ def figures(table: Table, store: Store) -> list[Figure]:
         "A panel for each parameterization with the boundary of one unit and where it is after all of the unit's "
         "parameters have grown by epsilon: the nearer to where it was, the more stable."
     )
-    return [Figure("The boundary of a unit of small weights, perturbed", alt, plot)] if found else []
+    return Figure(f"The boundary of a unit with weights of size {size:g}, perturbed", alt, plot)
 
 
 STUDY = Study(

@@ -33,12 +33,13 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
             part.take(range(count)) for part, count in zip((train, test), config["images"], strict=True)
         )
     torch.manual_seed(config["seed"])
+    authors = config.get("authors", False)
     network = create(
-        f"gmp/{config['backbone']}-{config['design']}",
+        f"gmp/{config['backbone']}-{config['design']}{'-authors' if authors else ''}",
         num_classes=data.classes,
         in_channels=train.batch(torch.tensor([0]))[0].shape[1],
         width=config["width"],
-        init="glorot",
+        init=None if authors else "glorot",
     )
     recipe = Recipe(
         epochs=config["epochs"],
@@ -48,6 +49,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
         patience=5,
         stop=10,
         augment=config["augment"],
+        normalize="mean" if authors else True,
     )
     fitted = fit(network, train, recipe, test, seed=config["seed"], machine=machine)
     errors = fitted.evaluate(test)

@@ -1,7 +1,7 @@
 """The small problems of gmp (Fig. 2, Fig. 3, Table 3), and how networks with one hidden layer are trained on them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -112,7 +112,16 @@ class Trials:
         )
 
 
-def trials(problem: Problem, method: str, splits: Sequence[int], stop_on: StopOn) -> Trials:
+def as_the_authors(problem: Problem) -> Problem:
+    """The problem in the precision, the batches and the schedule of the authors' own runs."""
+    return replace(
+        problem, dtype=torch.float64, batch_size=1024, plateau=replace(problem.plateau, threshold=1e-4)
+    )
+
+
+def trials(
+    problem: Problem, method: str, splits: Sequence[int], stop_on: StopOn, authors: bool = False
+) -> Trials:
     """A new network for each of the splits, which also seed the initial weights: equal splits have equal ones.
 
     Args:
@@ -121,6 +130,7 @@ def trials(problem: Problem, method: str, splits: Sequence[int], stop_on: StopOn
         splits: of the data.
         stop_on: the part that decides when to stop: "test" is how the authors do it, "validation" a fifth of the
             training part, "train" the training loss.
+        authors: with the authors' initial weights and norms.
     """
     parts = {split: _parts(problem, split, stop_on) for split in set(splits)}
     train, monitor, test = (list(kind) for kind in zip(*(parts[split] for split in splits), strict=True))
@@ -128,14 +138,15 @@ def trials(problem: Problem, method: str, splits: Sequence[int], stop_on: StopOn
     networks = []
     for split in splits:
         torch.manual_seed(split)
-        networks.append(network(method, features, problem.units).to(problem.dtype))
+        networks.append(network(method, features, problem.units, authors).to(problem.dtype))
     return Trials(problem, networks, train, None if stop_on == "train" else monitor, test)
 
 
-def network(method: str, features: int, units: int) -> nn.Module:
+def network(method: str, features: int, units: int, authors: bool = False) -> nn.Module:
     """A network with one hidden layer and one output."""
-    name = f"gmp/mlp1-{method.lower()}"
-    return create(name, num_classes=1, in_channels=features, hidden=(units,), init="glorot").double()
+    name = f"gmp/mlp1-{method.lower()}{'-authors' if authors else ''}"
+    init: Literal["glorot"] | None = None if authors else "glorot"
+    return create(name, num_classes=1, in_channels=features, hidden=(units,), init=init).double()
 
 
 def _parts(problem: Problem, split: int, stop_on: StopOn) -> tuple[Split, Split, Split]:
