@@ -136,10 +136,10 @@ def test_list_shows_models_and_which_data_sets_are_present(relucid, study, monke
     "command, complaint",
     [
         ("run squars", "relucid: there is no study 'squars'"),
-        ("show squares.py --only tow", "there is no row of study 'squares' 'tow', did you mean 'two'?"),
-        ("run squares.py --scale smal", "no scale of study 'squares' 'smal', did you mean 'small'?"),
+        ("show squares.py --only tow", "there is no row 'tow' in study 'squares'; did you mean 'two'?"),
+        ("run squares.py --scale smal", "no scale 'smal' in study 'squares'; did you mean 'small'?"),
         ("run squares.py --backend slurm", "there is no backend 'slurm'; there are local, ray, dask"),
-        ("show squares.py --format markdwn", "there is no format 'markdwn', did you mean 'markdown'?"),
+        ("show squares.py --format markdwn", "there is no format 'markdwn'; did you mean 'markdown'?"),
         ("run squares.py --store squares.py", "name a directory that can be written to with --store"),
         ("run squares.py --nodes 2", "2 nodes take a start by torchrun on each of them: torchrun --nnodes 2"),
     ],

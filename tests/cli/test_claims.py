@@ -31,7 +31,7 @@ def test_without_results_the_store_is_asked(relucid, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("gpm",), "there is no paper 'gpm', did you mean 'gmp'?"),
+        (("gpm",), "there is no paper 'gpm'; did you mean 'gmp'?"),
         (("--results", "nowhere"), "there is no directory nowhere"),
     ],
 )

@@ -179,8 +179,8 @@ def test_others_may_read_the_weights_where_the_umask_allows_it(relucid, tmp_path
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        (("build", "--to", "crelo"), "there is no conversion 'crelo', did you mean 'crelu'?"),
-        (("build", "--to", "crelu", "--format", "onxn"), "there is no format 'onxn', did you mean 'onnx'?"),
+        (("build", "--to", "crelo"), "there is no conversion 'crelo'; did you mean 'crelu'?"),
+        (("build", "--to", "crelu", "--format", "onxn"), "there is no format 'onxn'; did you mean 'onnx'?"),
         (("build", "--to", "plain", "--layers", "0"), "plain changes the whole network"),
         (("build", "--to", "crelu", "--budget", "0.1"), "--budget and --data are for merge"),
         (("build", "--to", "crelu", "--layers", "nine"), "no layer that can be converted is named 'nine'"),

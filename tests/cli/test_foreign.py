@@ -65,7 +65,7 @@ def _here(tmp_path, monkeypatch):
         ),
         (
             "misspell",
-            "user.py:misspell fails: ValueError: no model in `relucid.models.names()` is called 'resnte20', "
+            "user.py:misspell fails: ValueError: no model in `relucid.models.names()` is called 'resnte20'; "
             "did you mean 'resnet20' or 'resnet1202' or 'resnet50'? "
             '(user.py, line 16: return create("resnte20", num_classes=10))',
         ),

@@ -59,7 +59,7 @@ def test_a_design_is_frozen_and_prints_its_choices():
     [
         (
             {"activation": "creul"},
-            "activation is one of relu, avr, crelu, leaky_crelu, sigmoid, not 'creul', did you mean 'crelu'",
+            "activation is one of relu, avr, crelu, leaky_crelu, sigmoid, not 'creul'; did you mean 'crelu'",
         ),
         ({"weights": 3}, "weights is one of standard, weightnorm, geometric, not 3$"),
         ({"norm": "layer"}, "norm is one of none, batch, mean, input_mean, activation_mean, not 'layer'$"),
@@ -80,5 +80,5 @@ def test_an_unknown_field_is_refused():
 
 
 def test_an_unknown_rule_is_refused():
-    with pytest.raises(ValueError, match=r"a rule is one of .*, not 'HevyBall', did you mean 'HeavyBall'"):
+    with pytest.raises(ValueError, match=r"a rule is one of .*, not 'HevyBall'; did you mean 'HeavyBall'"):
         Design.from_dict({"propagation": {"rule": "HevyBall"}})

@@ -16,7 +16,7 @@ def test_names_are_unique():
         (
             "resnet65",
             {},
-            r"no model in `relucid.models.names\(\)` is called 'resnet65', did you mean 'resnet56'",
+            r"no model in `relucid.models.names\(\)` is called 'resnet65'; did you mean 'resnet56'",
         ),
         ("crelu/convpol-half", {}, "did you mean 'crelu/convpool-half'"),
         (

@@ -26,7 +26,7 @@ def test_a_study_of_a_user_comes_from_a_file_with_what_lies_beside_it(tmp_path):
         ValueError, match=r"mine.py has several studies; name one: .*mine.py:one, .*mine.py:two"
     ):
         find(str(path))
-    with pytest.raises(ValueError, match=r"there is no study in .*mine.py 'tow', did you mean 'two'"):
+    with pytest.raises(ValueError, match=r"there is no study 'tow' in .*mine.py; did you mean 'two'"):
         find(f"{path}:tow")
 
 

@@ -84,9 +84,9 @@ def test_rows_are_compared_with_numbers_and_with_another_column():
 
 
 def test_a_claim_that_names_what_a_study_does_not_have_is_refused():
-    with pytest.raises(ValueError, match="no row in claim 'here' of study 's' 'newer', did you mean 'new'"):
+    with pytest.raises(ValueError, match="no row 'newer' in claim 'here' of study 's'; did you mean 'new'"):
         study(Lower("newer", than="old", columns="a"))
-    with pytest.raises(ValueError, match="no column in claim 'here' of study 's' 'c'"):
+    with pytest.raises(ValueError, match="no column 'c' in claim 'here' of study 's'"):
         study(Lower("new", than="old", columns="c"))
 
 

@@ -65,11 +65,11 @@ def test_small_is_what_is_run_where_no_scale_is_named_else_the_first():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"baseline": "c"}, "no baseline of study 's' 'c'; there are a, b"),
-        ({"published": {"c": {}}}, "no published row of study 's' 'c'"),
+        ({"baseline": "c"}, "no baseline 'c' in study 's'; there are a, b"),
+        ({"published": {"c": {}}}, "no published row 'c' in study 's'"),
         (
             {"published": {"a": {"eror": 1.0}}},
-            "no published column of study 's' 'eror', did you mean 'error'",
+            "no published column 'eror' in study 's'; did you mean 'error'",
         ),
     ],
 )
@@ -79,9 +79,9 @@ def test_names_in_a_study_must_exist(wrong, message):
 
 
 def test_a_wrong_row_or_scale_is_told_with_the_nearest_names():
-    with pytest.raises(ValueError, match="no scale of study 's' 'ful', did you mean 'full'"):
+    with pytest.raises(ValueError, match="no scale 'ful' in study 's'; did you mean 'full'"):
         plan(study(), "ful")
-    with pytest.raises(ValueError, match="no row of study 's' 'c'; there are a, b"):
+    with pytest.raises(ValueError, match="no row 'c' in study 's'; there are a, b"):
         plan(study(), only="c")
 
 

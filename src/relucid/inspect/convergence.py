@@ -70,7 +70,7 @@ class Convergence(Summarized):
     layers: dict[str, tuple[int, ...]]
 
     def summary(self) -> str:
-        """A table: one line a rule, one column a condition number, and what theory counts in."""
+        """A table: one line per rule, one column per condition number, and what theory predicts."""
         bounds = {"L / mu": list(self.kappa), "sqrt(L / mu)": [math.sqrt(kappa) for kappa in self.kappa]}
         rows = {"layers at kappa =": self.kappa, **self.layers, **bounds}
         return "\n".join(f"{name:28}" + "".join(f"{n:10.0f}" for n in row) for name, row in rows.items())

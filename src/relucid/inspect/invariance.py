@@ -26,7 +26,7 @@ Transform = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class LayerInvariance(Measurement):
-    """Firing of the units of one layer. Vectors have one entry a unit."""
+    """Firing of the units of one layer. Vectors have one entry per unit."""
 
     threshold: Tensor  #: a unit fires above it
     firing_rate: Tensor  #: G, how often it fires: the chosen rate, or less where fewer responses are positive
@@ -65,7 +65,7 @@ class Invariance(Summarized):
     transforms: tuple[str, ...]
 
     def summary(self) -> str:
-        """One line a layer."""
+        """One line per layer."""
         return "\n".join(f"{name}: {layer.summary()}" for name, layer in self.layers.items())
 
     def figure(self) -> Figure:
@@ -150,7 +150,7 @@ def _thresholds(passes: Callable[[], Iterator[dict[str, Tensor]]], rate: float) 
 
 
 class _Selection:
-    """The leading bits of one response a unit: the first that at most a share of the responses exceed."""
+    """The leading bits of one response per unit: the first that at most a share of the responses exceed."""
 
     def __init__(self, units: int) -> None:
         self.bits = torch.zeros(units, dtype=torch.int64)

@@ -119,7 +119,7 @@ class Trace(Summarized):
     unattributed: tuple[tuple[str, str], ...]  #: (a weight, an activation or a rectification, the reason)
 
     def summary(self) -> str:
-        """One line a rectification, then one a thing that is not attributed."""
+        """One line per rectification, then one per thing that is not attributed."""
         lines = []
         for r in self.rectified:
             fed = ", ".join(" -> ".join((s.name, *s.through)) for s in r.sources) or "no weight"

@@ -24,7 +24,7 @@ POOLS = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d  # a boundary is the same bef
 
 @dataclass(frozen=True)
 class Evolution(Summarized):
-    """What a `BoundaryTracker` saw. One entry a sampled step."""
+    """What a `BoundaryTracker` saw. One entry per sampled step."""
 
     steps: tuple[int, ...]
     moved: dict[str, Tensor]  #: by layer: max_i |phi_i(t) - phi_i(t - 1)|
@@ -33,16 +33,16 @@ class Evolution(Summarized):
     skipped: dict[str, str]  #: layers that are not tracked, and why
 
     def summary(self) -> str:
-        """One line a layer."""
+        """One line per layer."""
         return "\n".join(
-            f"{name}: moves by at most {float(moved.max()):.3g} a step, "
+            f"{name}: moves by at most {float(moved.max()):.3g} per step, "
             f"turns by at most {float(self.turned[name].max().rad2deg()):.3g}°"
             for name, moved in self.moved.items()
             if len(moved)
         )
 
     def figure(self) -> Figure:
-        """Largest movement a step (gmp Fig. 2c)."""
+        """Largest movement per step (gmp Fig. 2c)."""
         import plotly.graph_objects as go
 
         lines = [go.Scatter(x=self.steps, y=moved.tolist(), name=name) for name, moved in self.moved.items()]

@@ -65,7 +65,7 @@ def _from_file(path: Path, name: str | None = None) -> Study:
     if not studies:
         raise ValueError(f"{path} has no study: it must have a variable that is a relucid.studies.Study")
     if name is not None:
-        study: Study = named(name, studies, f"study in {path}")
+        study: Study = named(name, studies, "study", str(path))
         return study
     if len(studies) > 1:
         names = ", ".join(f"{path}:{each}" for each in studies)

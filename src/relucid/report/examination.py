@@ -132,7 +132,7 @@ def words(found: Examination) -> str:
 
 
 def _counts(layers: Sequence[Layer]) -> Counter[str]:
-    """How many units are conspicuous, by kind; kinds of which nothing can be told are left out."""
+    """How many units are conspicuous, by kind; kinds that cannot be judged are left out."""
     counts: Counter[str] = Counter()
     for layer in layers:
         kinds = {} if layer.activity is None else layer.activity.kinds()

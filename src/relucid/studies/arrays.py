@@ -39,5 +39,5 @@ def unpacked(data: bytes, limit: int | None = None) -> np.ndarray:
     except Exception as error:  # a damaged archive may fail in any way
         raise ValueError(f"it is damaged ({error!r})") from error
     if len(content) != size:
-        raise ValueError(f"it is damaged: {len(content)} bytes in the place of {size}")
+        raise ValueError(f"it is damaged: {len(content)} bytes instead of {size}")
     return np.frombuffer(bytearray(content), dtype).reshape(shape, order="F" if transposed else "C")

@@ -98,7 +98,7 @@ def digest(*values: Any) -> str:
 
 
 def by_runner(run: str) -> str:
-    """A run's canonical JSON with its runner in the place of its function.
+    """A run's canonical JSON with its runner instead of its function.
 
     >>> by_runner('{"config":{},"function":"relucid.studies.gmp.images:run","version":1}')
     '{"config":{},"runner":"gmp/images","version":1}'

@@ -56,9 +56,9 @@ def cells(
         only: one of its rows.
         seeds: how many seeds to run, where the seed is repeated.
     """
-    chosen: Scale = named(scale or study.default_scale, study.scales, f"scale of study {study.name!r}")
+    chosen: Scale = named(scale or study.default_scale, study.scales, "scale", f"study {study.name!r}")
     if only is not None:
-        named(only, study.rows, f"row of study {study.name!r}")
+        named(only, study.rows, "row", f"study {study.name!r}")
     return {
         (row, column): _runs(study, chosen, study.rows[row], study.columns[column], seeds)
         for row in ([only] if only is not None else study.rows)

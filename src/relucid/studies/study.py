@@ -84,7 +84,7 @@ class Study:
         claims: what is claimed of it, and which comparisons that comes to.
         figures: what draws its figures: a function of its table and store that returns a list of
             `relucid.report.Figure`.
-        page: what writes its page in the place of the usual one: a function of its table, its store and the name
+        page: what writes its page instead of the usual one: a function of its table, its store and the name
             the user passed.
 
     >>> study = Study(
@@ -117,17 +117,18 @@ class Study:
     page: "Callable[[Table, Store, str], str] | None" = None
 
     def __post_init__(self) -> None:
-        _ = self.runner  # a function that cannot be named is refused here
+        _ = self.runner  # refuses a function that cannot be named
+        here = f"study {self.name!r}"
         for row, figures in self.published.items():
-            named(row, self.rows, f"published row of study {self.name!r}")
+            named(row, self.rows, "published row", here)
             for column in figures:
-                named(column, self.columns, f"published column of study {self.name!r}")
+                named(column, self.columns, "published column", here)
         if self.baseline is not None:
-            named(self.baseline, self.rows, f"baseline of study {self.name!r}")
+            named(self.baseline, self.rows, "baseline", here)
         for claim in self.claims:
             for place in claim.places():
-                named(place.row, self.rows, f"row in claim {claim.where!r} of study {self.name!r}")
-                named(place.column, self.columns, f"column in claim {claim.where!r} of study {self.name!r}")
+                named(place.row, self.rows, "row", f"claim {claim.where!r} of {here}")
+                named(place.column, self.columns, "column", f"claim {claim.where!r} of {here}")
 
     @cached_property
     def runner(self) -> Runner:
@@ -140,14 +141,15 @@ class Study:
         return "small" if "small" in self.scales else next(iter(self.scales))
 
 
-def named(name: str, known: Mapping[str, Any], what: str) -> Any:
+def named(name: str, known: Mapping[str, Any], what: str, where: str = "") -> Any:
     """Look up `name` in `known`; on failure, suggest close matches.
 
-    >>> named("ReLu", {"ReLU": 1, "AVR": 2}, "row")
+    >>> named("ReLu", {"ReLU": 1, "AVR": 2}, "row", "study 'activations'")
     Traceback (most recent call last):
-    ValueError: there is no row 'ReLu', did you mean 'ReLU'?
+    ValueError: there is no row 'ReLu' in study 'activations'; did you mean 'ReLU'?
     """
     if name not in known:
         all_known = f"; there are {', '.join(known) or 'none'}"
-        raise ValueError(f"there is no {what} {name!r}{suggest(name, known) or all_known}")
+        place = f" in {where}" if where else ""
+        raise ValueError(f"there is no {what} {name!r}{place}{suggest(name, known) or all_known}")
     return known[name]

@@ -26,7 +26,7 @@ class Plateau:
 
 @dataclass
 class PlateauState:
-    """How M networks stand: best value and epochs since then, the same by the threshold, factor on the rate; each (M,).
+    """State of M networks: best value and epochs since then, the same by the threshold, factor on the rate; each (M,).
 
     >>> state = PlateauState.start(members=1)
     >>> for value in (3.0, 2.0, 2.0, 5.0, 2.0, 2.0):
@@ -49,7 +49,7 @@ class PlateauState:
         return cls(best, none, best.clone(), none.clone(), torch.ones_like(best))
 
     def update(self, value: Tensor, plateau: Plateau) -> Tensor:
-        """Take note of an epoch's values (M,) and return which of them are the best so far."""
+        """Record an epoch's values (M,) and return which of them are the best so far."""
         better = value < self.best
         self.best = torch.where(better, value.double(), self.best)
         self.waited = torch.where(better, 0, self.waited + 1)

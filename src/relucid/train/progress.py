@@ -34,15 +34,15 @@ class Bar(L.Callback):
         self.bar.update(self.task, completed=trainer.current_epoch + share)
 
     def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Tell how it stands."""
+        """Update the bar."""
         found = trainer.callback_metrics
         shown = [name for name in ("train_loss", "val_error", "val_mse") if name in found]
         self.bar.update(self.task, description=", ".join(f"{name} {found[name]:.4g}" for name in shown))
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.bar.stop()
 
     def on_exception(self, trainer: L.Trainer, module: L.LightningModule, exception: BaseException) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.bar.stop()

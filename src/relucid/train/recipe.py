@@ -33,7 +33,7 @@ class Recipe:
     """
 
     epochs: int
-    batch_size: int | None = 128  # None: the whole training part
+    batch_size: int | None = 128  # None: the whole training split
     loss: str | Loss = "cross_entropy"  # by name, or a function of outputs and targets
     optimizer: str = "sgd"
     lr: float = 0.1
@@ -47,7 +47,7 @@ class Recipe:
     patience: int | None = None
     stop: int | None = None
     monitor: str = "val_error"
-    target_loss: float | None = None  # stop once the training loss is down to it
+    target_loss: float | None = None  # stop once the training loss reaches it
     augment: Sequence[str] = ()
     normalize: bool | Literal["mean"] = True  # "mean": subtracted, and nothing divided (bytes by 255)
     clip: float | None = None  # largest norm of the gradient
@@ -78,7 +78,7 @@ class Recipe:
         return Plateau(self.patience, self.stop, self.factor)
 
     def rate_and_decay(self, epoch: int) -> tuple[float, float]:
-        """Learning rate and weight decay of an epoch, the first of which is 0."""
+        """Learning rate and weight decay of an epoch, counted from 0."""
         for last, rate, decay in self.table:
             if epoch < last:
                 return rate, decay

@@ -1,4 +1,4 @@
-"""Run a training under Lightning's Trainer."""
+"""Train under Lightning's Trainer."""
 
 import logging
 import signal
@@ -88,7 +88,7 @@ def _trainer(recipe: Recipe, machine: Machine, course: Course) -> L.Trainer:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Lightning without its announcements and advice, and Ctrl-C working as before once it is through."""
+    """Silence Lightning's announcements and advice, and restore Ctrl-C handling afterwards."""
     log = logging.getLogger("lightning.pytorch")
     level, handler = log.level, signal.getsignal(signal.SIGINT)
     log.setLevel(logging.WARNING)
