@@ -130,7 +130,8 @@ STUDIES = (
         page=quickstart_page,
         protocol=(
             "Digits: networks of four convolutions. Of 1797 digits a seed picks 600 to train on, 150 to hold out and "
-            f"the rest to test with. Damage: three epochs of gradient descent at a rate of {digits.FAR_TOO_LARGE:g}. "
+            f"the rest to test with. Damage: three epochs of gradient descent at a rate of {digits.FAR_TOO_LARGE:g}; "
+            "the kind of damage was settled in trials with seeds 0 to 4, test errors in sight. "
             "After it, and for new networks, 30 epochs of Adam at 0.001 in batches of 64, the same for all; rows "
             "are compared seed by seed. Moons: ten units learn two crescents of points, the form of the Banana set, "
             f"for 60 epochs of Adam at a rate of {LARGE:g}, eight splits. Depth: layers of a rectification and a "
