@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from relucid.inspect import reconstruct
 from relucid.models import create
 from relucid.papers.crelu import STUDIES, fig2, fig4, table1, table2, table4, table6, table_s1, theorem_c1
 from relucid.papers.crelu.images import pictures
@@ -301,3 +302,14 @@ def test_imagenet_is_trained_as_appendix_e_says():
     first, second = (config["recipes"][config["optimizer"]] for config in configs.values())
     assert (first["epochs"], first["table"][0], first["table"][-1]) == (45, [10, 0.01, 0.0005], [45, 1e-6, 0])
     assert second == {"epochs": 100, "optimizer": "adam", "lr": 0.0002}
+
+
+def test_photographs_are_told_from_conv1_to_conv4_by_the_pseudoinverse_of_each():
+    net = create("crelu/all_cnn_b-crelu-1-4", num_classes=10, width=0.0625).double().eval()
+    images = torch.randn(2, 3, 64, 64, dtype=torch.float64)
+    metrics, stages = table4.reconstructed(net, images)
+    assert stages.shape == (2, 5, 3, 64, 64)
+    first = reconstruct(net.conv1, net.act1(net.conv1(images)), images.shape[1:]).input
+    apart = (first - images).flatten(1).norm(dim=1) / images.flatten(1).norm(dim=1)
+    assert metrics["conv1 lost"] == pytest.approx(float(apart.detach().mean()))
+    assert list(metrics) == [f"conv{number} lost" for number in range(1, 5)]

@@ -1,6 +1,7 @@
 """What a trained ConvPool network has learned: opposite filters, phases, reconstruction, invariance."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -37,8 +38,8 @@ def measured(network: nn.Sequential, images: Tensor, samples: int) -> tuple[Metr
         samples: the first so many of them are reconstructed.
     """
     network = network.cpu().eval()
-    metrics, arrays = _pairing(network)
-    metrics |= _invariance(network, images)
+    metrics, arrays = paired(network, LAYERS)
+    metrics |= invariant(network, images, LAYERS)
     if isinstance(network.get_submodule("act1"), CReLU):
         metrics |= _phase(network) | _reconstruction(network, images[:samples])
         arrays["reconstructions"] = _reconstructions(network, images[:DRAWN])
@@ -57,11 +58,11 @@ def random_mu(dimension: int, others: int) -> float:
     return 1 - float(torch.trapezoid(extreme_p_value(grid, dimension, others), grid))
 
 
-def _pairing(network: nn.Sequential) -> tuple[Metrics, Arrays]:
-    """Mean mu of every layer (crelu Section 2.1), that of random filters, and how far it is below."""
+def paired(network: nn.Module, layers: Sequence[str]) -> tuple[Metrics, Arrays]:
+    """Mean mu of these layers (crelu Section 2.1), that of random filters, and how far it is below."""
     metrics: Metrics = {}
     arrays: Arrays = {}
-    for name in LAYERS:
+    for name in layers:
         found = pairing(_weight(network, name))
         mu, random = float(found.opposite.nanmean()), random_mu(found.dimension, found.others)
         metrics |= {f"{name} mu": mu, f"{name} random mu": random, f"{name} excess": mu - random}
@@ -126,10 +127,10 @@ def _reconstructions(network: nn.Sequential, images: Tensor) -> np.ndarray:
     return torch.stack(stages, 1).numpy().astype(np.float16)
 
 
-def _invariance(network: nn.Sequential, images: Tensor) -> Metrics:
-    """The invariance score of every layer (crelu Fig. 4)."""
-    found = invariance(network, images.split(250), LAYERS)
-    return {f"{name} invariance": layer.score for name, layer in found.layers.items()}
+def invariant(network: nn.Module, images: Tensor, layers: Sequence[str]) -> Metrics:
+    """The invariance score of these layers (crelu Fig. 4); a layer none of whose units ever fires has none."""
+    found = invariance(network, images.split(250), layers).layers
+    return {f"{name} invariance": each.score for name, each in found.items() if math.isfinite(each.score)}
 
 
 def _before(network: nn.Sequential, name: str) -> Iterator[nn.Module]:
@@ -140,7 +141,7 @@ def _before(network: nn.Sequential, name: str) -> Iterator[nn.Module]:
         yield module
 
 
-def _weight(network: nn.Sequential, name: str) -> Tensor:
+def _weight(network: nn.Module, name: str) -> Tensor:
     weight = network.get_submodule(name).weight
     assert isinstance(weight, Tensor)
     return weight.detach()

@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
 from relucid.data import Examples, Split, imagenet
-from relucid.inspect import phase_correlation
+from relucid.inspect import phase_correlation, reconstruct
 from relucid.models import create
 from relucid.nn import CReLU
 from relucid.papers.crelu.images import enlarged
+from relucid.papers.crelu.measures import DRAWN, invariant, paired
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
@@ -16,6 +19,9 @@ from relucid.studies.study import Column, Scale, Study
 from relucid.train import Machine, Recipe, fit
 
 BASELINE = "Baseline"
+MEASURED = tuple(
+    f"conv{number}" for number in range(1, 8)
+)  # the layers that Fig. 2 to 4 and Table 6 are drawn for
 LAYERS = ("1-4", "1-7", "1-9")
 # crelu Appendix E: last epoch, learning rate, weight decay.
 SCHEDULE = (
@@ -74,7 +80,32 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     metrics = fitted.evaluate(centre)
     crops = centre.batch(torch.tensor([0]))[0].shape[-1]
     metrics |= {f"{name} of ten crops": value for name, value in fitted.evaluate(whole, crops).items()}
-    return Result({**metrics, **_phases(net.cpu())}, fitted.history)
+    net = net.cpu().eval()
+    images = fitted.moments.normalize(centre.batch(torch.arange(config["measured"]))[0])
+    pairs, arrays = paired(net, MEASURED)
+    metrics |= pairs | invariant(net, images, MEASURED) | _phases(net)
+    if isinstance(net.get_submodule("act4"), CReLU):
+        lost, arrays["reconstructions"] = reconstructed(net, images[:DRAWN])
+        metrics |= lost
+    return Result(metrics, fitted.history, arrays)
+
+
+@torch.no_grad()
+def reconstructed(net: nn.Module, images: Tensor) -> tuple[dict[str, float], np.ndarray]:
+    """What is lost of images when they are told from conv1 to conv4 (crelu Fig. 5, Appendix G), and what is told.
+
+    Returns:
+        |x - x'| / |x| from each of the four layers, and (n, 5, channels, height, width): the images and the four.
+    """
+    layers: list[nn.Module] = []
+    metrics, stages, features = {}, [images], images
+    for number in range(1, 5):
+        layers.append(net.get_submodule(f"conv{number}"))
+        features = net.get_submodule(f"act{number}")(layers[-1](features))
+        stages.append(reconstruct(layers, features, images.shape[1:]).input)
+        apart = (stages[-1] - images).flatten(1).norm(dim=1) / images.flatten(1).norm(dim=1)
+        metrics[f"conv{number} lost"] = float(apart.mean())
+    return metrics, torch.stack(stages, 1).numpy().astype(np.float16)
 
 
 def _photos(name: str) -> tuple[Examples, Examples, Examples]:
@@ -106,8 +137,10 @@ SAME: dict[str, Any] = {
     "config": {"recipes": RECIPES},
     "repeat": {"seed": [0]},
     "scales": {
-        "full": Scale({"data": "imagenet", "classes": 1000, "width": 1}),
-        "smoke": Scale({"data": "digits", "classes": 10, "width": 0.0625, "recipes": BRIEF}, seconds=3),
+        "full": Scale({"data": "imagenet", "classes": 1000, "width": 1, "measured": 10_000}),
+        "smoke": Scale(
+            {"data": "digits", "classes": 10, "width": 0.0625, "recipes": BRIEF, "measured": 8}, seconds=3
+        ),
     },
     "protocol": "crelu Appendix E; AlexNet's augmentation: crops of 224 pixels of the central 256, flips, colours.",
 }

@@ -1,0 +1,80 @@
+"""What the ImageNet networks of crelu Table 4 have learned: Fig. 2 to 5 and Appendix G, over the same runs."""
+
+import torch
+
+from relucid.inspect import figure_of_images
+from relucid.papers.crelu.table4 import BASELINE, MEASURED, ROWS, SAME
+from relucid.report.figure import Figure
+from relucid.studies.expect import Claim, Higher, Lower
+from relucid.studies.store import Store
+from relucid.studies.study import Column, Study
+from relucid.studies.table import Table
+
+PHASED = "CReLU (conv1-7)"
+SOURCES = tuple(f"conv{number}" for number in range(1, 5))
+STAGES = ("image", *(f"from {layer}" for layer in SOURCES))
+COMPARED = {row: ROWS[row] for row in (BASELINE, PHASED)}
+
+
+def figures(table: Table, store: Store) -> list[Figure]:
+    """Photographs, and what the features of conv1 to conv4 tell of them."""
+    arrays = [store.arrays(run["key"]) for run in table.behind(PHASED)[:1]]
+    if not arrays or "reconstructions" not in arrays[0]:
+        return []
+    stages = torch.from_numpy(arrays[0]["reconstructions"]).float().expand(-1, -1, 3, -1, -1)
+    columns = stages.transpose(0, 1).transpose(1, 2).flatten(2, 3)  # the images of a stage below each other
+    alt = f"Photographs, one below the other, and beside each what can be told of it {', '.join(STAGES[1:])}."
+    return [Figure("Photographs reconstructed from features", alt, figure_of_images(list(columns), STAGES))]
+
+
+STUDIES = (
+    Study(
+        name="crelu/pairing-imagenet",
+        title="Mean cosine of a filter with its most opposite one, less that of random filters, on ImageNet",
+        rows=COMPARED,
+        columns={layer: Column(f"{layer} excess", best=None) for layer in MEASURED},
+        source="crelu Fig. 2, 3",
+        claims=(
+            Claim(
+                "Fig. 3, ImageNet",
+                "With CReLU fewer pairs are left to learn: the filters of conv1 are less opposite than with ReLU.",
+                (Lower(BASELINE, than=PHASED, columns="conv1"),),
+                code=("relucid.inspect.pairing",),
+            ),
+        ),
+        **SAME,
+    ),
+    Study(
+        name="crelu/invariance-imagenet",
+        title="How often a unit still fires when the photograph is changed, over how often it fires, on ImageNet",
+        rows=COMPARED,
+        columns={layer: Column(f"{layer} invariance", best="highest", optional=True) for layer in MEASURED},
+        source="crelu Fig. 4",
+        claims=(
+            Claim(
+                "Fig. 4, ImageNet",
+                "CReLU networks have higher invariance scores than ReLU networks in all layers.",
+                (Higher(PHASED, than=BASELINE, columns=MEASURED),),
+                code=("relucid.inspect.invariance",),
+            ),
+        ),
+        **SAME,
+    ),
+    Study(
+        name="crelu/reconstruction-imagenet",
+        title="How much of a photograph is lost when it is reconstructed from conv1 to conv4: |x - x'| / |x|",
+        rows={PHASED: ROWS[PHASED]},
+        columns={layer: Column(f"{layer} lost", digits=3) for layer in SOURCES},
+        source="crelu Fig. 5, Appendix G",
+        claims=(
+            Claim(
+                "Fig. 5, Appendix G, ImageNet",
+                "Photographs are recognisable when they are reconstructed from the features of conv1 to conv4.",
+                note="Drawn; nothing is compared.",
+                code=("relucid.inspect.reconstruct",),
+            ),
+        ),
+        figures=figures,
+        **SAME,
+    ),
+)
