@@ -9,6 +9,7 @@ from pathlib import Path
 from relucid.cli.app import app
 from relucid.cli.reference import reference
 from relucid.papers import PAPERS, recorded, statements, studies
+from relucid.papers.highlights import highlights
 from relucid.papers.ours.findings import findings
 from relucid.report.claims import claims_page
 from relucid.report.results import results_page
@@ -24,7 +25,7 @@ def pages() -> dict[str, str]:
     found = entries(studies(), statements(), tables)
     return {
         "claims.md": claims_page(found, PAPERS),
-        "results.md": results_page(tables),
+        "results.md": results_page(tables, highlights(found)),
         "cli.md": reference(app),
     }
 

@@ -85,12 +85,12 @@ def _overview(results: Path | None, store: Path | None) -> tuple[str, str]:
     """The page of all claims, and how many of them were run."""
     from relucid.cli.claims import ledger
     from relucid.papers import PAPERS
-    from relucid.papers.findings import findings
+    from relucid.papers.highlights import highlights
     from relucid.report.overview import overview_page
 
     found = ledger(results, store)
     run = sum(entry.table is not None for entry in found)
-    return overview_page(found, findings(found), PAPERS), f"{run} claims that were run"
+    return overview_page(found, highlights(found), PAPERS), f"{run} claims that were run"
 
 
 def examine(

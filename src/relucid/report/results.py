@@ -19,11 +19,12 @@ published effect as a share of the mean that is compared with, in brackets.
 """
 
 
-def results_page(tables: Sequence[Table]) -> str:
-    """The page, from everything recorded; a study with several scales has a section for each."""
+def results_page(tables: Sequence[Table], findings: Sequence[str] = ()) -> str:
+    """The page: the findings that matter, then everything recorded, one section per study and scale."""
     scales = Counter(table.study.name for table in tables)
     sections = [_section(table, scales[table.study.name] > 1) for table in tables]
-    return "\n".join([HEAD, *_dirty(tables), *sections])
+    first = [f"{number}. {finding}" for number, finding in enumerate(findings, start=1)]
+    return "\n".join([HEAD, *first, *([""] if first else []), *_dirty(tables), *sections])
 
 
 def _dirty(tables: Sequence[Table]) -> list[str]:

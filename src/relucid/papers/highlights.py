@@ -14,7 +14,7 @@ from relucid.studies.ledger import Entry
 Find = Callable[[Claim], Entry]
 
 
-def findings(entries: Sequence[Entry]) -> list[str]:
+def highlights(entries: Sequence[Entry]) -> list[str]:
     """At most five sentences; one whose results are not recorded is left out."""
     by_claim = {id(entry.claim): entry for entry in entries}
 

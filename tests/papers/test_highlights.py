@@ -1,0 +1,18 @@
+from dataclasses import replace
+
+from relucid.papers.gmp.table3 import UCI
+from relucid.papers.highlights import highlights
+from relucid.studies.compare import HOLDS
+
+
+def test_the_findings_are_told_by_what_was_recorded(ledger):
+    said = highlights(list(ledger.values()))
+    assert len(said) == 5
+    published = next(entry for entry in ledger.values() if entry.claim is UCI.claims[0])
+    holding = sum(each.outcome == HOLDS for each in published.judged)
+    assert f"{holding} of 18 comparisons" in said[0]
+
+
+def test_what_was_not_recorded_is_not_told(ledger):
+    blank = [replace(entry, judged=(), caveat="", table=None) for entry in ledger.values()]
+    assert len(highlights(blank)) == 1  # a theorem is false whether or not anything was run
