@@ -5,8 +5,8 @@ from typing import Any
 from relucid.papers.cifar import REENCODED
 from relucid.papers.structure.images import AUGMENT, RECIPE, train
 from relucid.report.courses import training
-from relucid.studies.compare import LEVEL, compare_shares
-from relucid.studies.expect import Claim, Higher
+from relucid.studies.compare import HOLDS
+from relucid.studies.expect import Claim, Higher, judge
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
@@ -47,10 +47,9 @@ def counts(table: Table) -> str:
 
 def explained(table: Table) -> str:
     """Whether the control without momentum trains as well, which the claim must then not be credited with."""
-    cells = {row: table.cells[row, TRAINED].values for row in ROWS}
-    beats = compare_shares(cells[CONTROL], cells[RESNET])
-    differs = compare_shares(cells[HBNET], cells[CONTROL])
-    if beats is None or differs is None or beats.p >= LEVEL or differs.p < LEVEL:
+    (beats,) = judge(table, Claim("", "", (Higher(CONTROL, than=RESNET, columns=TRAINED),)))
+    (differs,) = judge(table, Claim("", "", (Higher(HBNET, than=CONTROL, columns=TRAINED),)))
+    if beats.outcome != HOLDS or differs.outcome == HOLDS:
         return ""
     return "the control without momentum trains as well: the missing ReLU after the sum explains it"
 
