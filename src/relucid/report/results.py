@@ -7,6 +7,7 @@ from typing import Any
 
 from relucid.studies import FORMATS, Table, plan
 from relucid.studies.ledger import entry
+from relucid.studies.table import is_dirty
 
 HEAD = """\
 # Results
@@ -30,7 +31,7 @@ def results_page(tables: Sequence[Table], findings: Sequence[str] = ()) -> str:
 def _dirty(tables: Sequence[Table]) -> list[str]:
     """How many runs were made from a work tree with uncommitted changes."""
     runs = {run["key"]: run for table in tables for run in table.runs}
-    dirty = sum(str(run["environment"].get("commit", "")).endswith("-dirty") for run in runs.values())
+    dirty = sum(map(is_dirty, runs.values()))
     return [f"{dirty} of {len(runs)} runs were made from a changed work tree.\n"] if dirty else []
 
 

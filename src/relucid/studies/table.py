@@ -65,6 +65,11 @@ class Cell:
         return stdev(self.values) / math.sqrt(len(self.values)) if len(self.samples) > 1 else None
 
 
+def is_dirty(record: Mapping[str, Any]) -> bool:
+    """Whether a run was made from a work tree with changes that no commit has."""
+    return str(record["environment"].get("commit")).endswith("-dirty")
+
+
 @dataclass(frozen=True)
 class Table(Tabular):
     """The cells of a study by row and column, and the runs behind them."""
@@ -86,7 +91,7 @@ class Table(Tabular):
     @property
     def dirty(self) -> int:
         """How many of the runs were made from a work tree with uncommitted changes."""
-        return sum(str(run["environment"].get("commit")).endswith("-dirty") for run in self.runs)
+        return sum(map(is_dirty, self.runs))
 
     @cached_property
     def judged(self) -> dict[str, list[Judged]]:
