@@ -1,6 +1,6 @@
 """What a claim expects of a table, and what came of it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -80,6 +80,10 @@ class Expected:
         if isinstance(self.b, float):
             return f"{a} less {self.b:g}" if self.b else a
         return f"{a} less {self.b.label if isinstance(self.b, Quantity) else self.b.column}"
+
+    def places(self) -> Iterator[Place]:
+        """The cells that it names."""
+        return (side for side in (self.a, self.b) if isinstance(side, Place))
 
 
 class Expectation(Protocol):
@@ -200,6 +204,17 @@ class Derived:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """Comparisons one by one."""
+
+    each: tuple[Expected, ...]
+
+    def comparisons(self) -> Iterator[Expected]:
+        """All of them."""
+        return iter(self.each)
+
+
+@dataclass(frozen=True)
 class Claim:
     """A sentence of the ledger: what is claimed, what it expects of a table, and what a reader must know besides.
 
@@ -239,7 +254,18 @@ class Claim:
     def places(self) -> Iterator[Place]:
         """The cells that it names."""
         for each in self.comparisons():
-            yield from (side for side in (each.a, each.b) if isinstance(side, Place))
+            yield from each.places()
+
+    def within(self, rows: Container[str], columns: Container[str]) -> "Claim | None":
+        """The claim about these rows and columns alone; None where nothing is left to compare."""
+        kept = tuple(
+            each
+            for each in self.comparisons()
+            if all(place.row in rows and place.column in columns for place in each.places())
+        )
+        if not self.expect or len(kept) == len(self.comparisons()):
+            return self
+        return replace(self, expect=(Listed(kept),)) if kept else None
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def entries(
     for table in tables:
         recorded.setdefault(table.study.name, []).append(table)
     found = [
-        entry(paper, study, claim, best(study, recorded.get(study.name, [])))
+        entry(paper, study, claim, best(study, _with(claim, recorded.get(study.name, []))))
         for paper, studies in papers.items()
         for study in studies
         for claim in study.claims
@@ -92,6 +92,11 @@ def entries(
             Entry(paper, claim, "proved by test" if claim.holds else "contradicted") for claim in claims
         ]
     return found
+
+
+def _with(claim: Claim, tables: Sequence["Table"]) -> list["Table"]:
+    """The tables at scales that have the claim."""
+    return [table for table in tables if any(each.where == claim.where for each in table.study.claims)]
 
 
 def best(study: Study, tables: Sequence["Table"]) -> "Table | None":

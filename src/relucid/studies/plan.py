@@ -56,7 +56,9 @@ def cells(
         only: one of its rows.
         seeds: how many seeds to run, where the seed is repeated.
     """
-    chosen: Scale = named(scale or study.default_scale, study.scales, "scale", f"study {study.name!r}")
+    scale = scale or study.default_scale
+    study = study.at(scale)
+    chosen = study.scales[scale]
     if only is not None:
         named(only, study.rows, "row", f"study {study.name!r}")
     return {

@@ -1,7 +1,7 @@
 """A study as data: what is compared, how often, at which scales, and what the paper found."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -51,11 +51,16 @@ class Scale:
         config: what the scale adds to every run's configuration: fewer epochs, narrower networks.
         repeat: shorter lists that replace those of the rows, the columns or the choice.
         seconds: rough time per run on one core, for estimates before anything has run.
+        rows: label -> what the scale adds to this row, a learning rate of its own, say; rows that are not named are
+            not run. All rows by default.
+        columns: the columns that are run; all by default.
     """
 
     config: Config = field(default_factory=dict)
     repeat: Grid = field(default_factory=dict)
     seconds: float | None = None
+    rows: Mapping[str, Config] | None = None
+    columns: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,8 @@ class Study:
             parameter is given the `relucid.train.Machine` it runs on.
         rows: label -> what the row adds to the configuration.
         columns: label -> `Column`.
-        scales: "full" is the paper's, "small" takes hours on a laptop, "smoke" seconds.
+        scales: largest first: "full" is the paper's, "cpu" answers its claims in hours on two cores, "small" is a
+            quick look, "smoke" takes seconds.
         config: what all runs share.
         repeat: what the runs of a cell differ in.
         choose: what is tried and chosen for each cell, by the mean of the metric `by` over its runs, the
@@ -129,6 +135,11 @@ class Study:
             for place in claim.places():
                 named(place.row, self.rows, "row", f"claim {claim.where!r} of {here}")
                 named(place.column, self.columns, "column", f"claim {claim.where!r} of {here}")
+        for scale in self.scales.values():
+            for row in scale.rows or ():
+                named(row, self.rows, "row of a scale", here)
+            for column in scale.columns or ():
+                named(column, self.columns, "column of a scale", here)
 
     @cached_property
     def runner(self) -> Runner:
@@ -139,6 +150,32 @@ class Study:
     def default_scale(self) -> str:
         """The scale to run by default: "small" if there is one, else the first."""
         return "small" if "small" in self.scales else next(iter(self.scales))
+
+    def at(self, scale: str) -> "Study":
+        """The study as it is run at a scale: only the rows, columns, published figures and claims it has there."""
+        chosen: Scale = named(scale, self.scales, "scale", f"study {self.name!r}")
+        if chosen.rows is None and chosen.columns is None:
+            return self
+        added = chosen.rows
+        rows = (
+            self.rows
+            if added is None
+            else {row: {**config, **added[row]} for row, config in self.rows.items() if row in added}
+        )
+        columns = {label: self.columns[label] for label in (chosen.columns or self.columns)}
+        claims = (claim.within(rows, columns) for claim in self.claims)
+        return replace(
+            self,
+            rows=rows,
+            columns=columns,
+            published={
+                row: {label: figure for label, figure in figures.items() if label in columns}
+                for row, figures in self.published.items()
+                if row in rows
+            },
+            baseline=self.baseline if self.baseline in rows else None,
+            claims=tuple(claim for claim in claims if claim is not None),
+        )
 
 
 def named(name: str, known: Mapping[str, Any], what: str, where: str = "") -> Any:

@@ -181,6 +181,7 @@ class Table(Tabular):
     @classmethod
     def from_dict(cls, study: Study, recorded: Mapping[str, Any]) -> "Table":
         """The table that `to_dict` wrote, recomputed from its runs."""
+        study = study.at(recorded["scale"])
         rows = dict.fromkeys(each["row"] for each in recorded["cells"])
         votes = {tuple(each["runs"]): each["error"] for each in recorded["votes"]}
         planned = {place: runs for place, runs in cells(study, recorded["scale"]).items() if place[0] in rows}
@@ -204,6 +205,8 @@ def table(
     store: str | Path | None = None,
 ) -> Table:
     """What the store has of a study; the arguments are those of `run`."""
+    scale = scale or study.default_scale
+    study = study.at(scale)
     planned = cells(study, scale, only=only, seeds=seeds)
     results = Store(store or default_store(), create=False)
     try:
@@ -212,7 +215,7 @@ def table(
         records = [_record(runs[key], outcome) for key, outcome in outcomes.items()]
         return _tabulated(
             study,
-            scale or study.default_scale,
+            scale,
             planned,
             outcomes,
             records,

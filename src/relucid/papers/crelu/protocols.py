@@ -31,8 +31,8 @@ def trained(
         build: makes a new network.
         data: to train on its training part.
         recipe: how.
-        config: with "protocol": "single", "seed" and the "share" that is held out; or "folds", of which it is
-            number "fold" that is held out.
+        config: with "protocol": "single", "seed" and the "share" that is held out to decide when to stop, 0 to train
+            on everything for all epochs; or "folds", of which number "fold" is held out.
         machine: on which.
     """
     seed = config["fold"] if config["protocol"] == "folds" else config["seed"]
@@ -44,12 +44,16 @@ def trained(
     if config["protocol"] == "folds":
         rest, held = fold(data.train, seed, config["folds"])
         return fit(seeded(), rest, recipe, held, seed=seed, machine=machine)
+    if not config["share"]:
+        return fit(seeded(), data.train, recipe, seed=seed, machine=machine)
     return single(seeded, data.train, recipe, share=config["share"], seed=seed, machine=machine)
 
 
 def tested(fitted: Fitted, data: Data[Split]) -> Result:
     """The errors of a network in percent, on the test part and on what was held out; its outputs, for a vote."""
     outputs, targets = fitted.predict(data.test), data.test.targets
-    metrics = {"error": float(error(outputs, targets)), "val_error": min(fitted.history["val_error"])}
+    metrics = {"error": float(error(outputs, targets))}
+    if "val_error" in fitted.history:
+        metrics["val_error"] = min(fitted.history["val_error"])
     arrays = {"outputs": outputs.numpy(), "targets": targets.numpy()}
     return Result(metrics, fitted.history, arrays)
