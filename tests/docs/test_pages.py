@@ -50,7 +50,9 @@ def test_page_ledger_table_and_verdict_agree_on_every_comparison(recorded_tables
         page, cells = pages[table.study.name, table.scale], table.to_dict()["comparisons"]
         for where, judged in table.judged.items():
             (entry,) = [
-                each for each in ledger.values() if each.study is table.study and each.claim.where == where
+                each
+                for each in ledger.values()
+                if each.study and each.study.name == table.study.name and each.claim.where == where
             ]
             for each in judged:
                 compared += 1

@@ -20,7 +20,7 @@ def test_together_gains_are_not_said_to_add_up(ledger):
     (judged,) = entry.judged
     assert judged.found.low < judged.expected.margin < judged.found.high
     cells = entry.table.cells
-    none, *others = (cells[row, "test error %"].mean for row in entry.study.rows)
+    none, *others = (cells[row, "test error %"].mean for row in entry.table.study.rows)
     gains = [none - error for error in others]
     assert gains[-1] / sum(gains[:-1]) == pytest.approx(0.59, abs=0.005)
     assert (

@@ -1,6 +1,7 @@
 """Learning rates for the scale "cpu": every rate that was tried, by the error on held-out images."""
 
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 
 from relucid.studies.study import Column, Config, Scale, Study
 from relucid.studies.table import Table
@@ -9,7 +10,11 @@ CPU = "cpu"
 
 
 def rates_of(
-    study: Study, rates: Sequence[float], held_out: Callable[[float], Config], seconds: float
+    study: Study,
+    rates: Sequence[float],
+    held_out: Callable[[float], Config],
+    seconds: float,
+    smoke: Config = MappingProxyType({}),
 ) -> Study:
     """The study that tries every rate for the rows that `study` has at the scale "cpu".
 
@@ -21,6 +26,7 @@ def rates_of(
         rates: in ascending order.
         held_out: what a run at this rate adds to the configuration.
         seconds: rough time per run.
+        smoke: what the runs of the smoke scale need besides: more images, some of which are held out.
     """
     scale = study.scales[CPU]
     return Study(
@@ -29,8 +35,12 @@ def rates_of(
         run=study.run,
         rows={row: study.rows[row] for row in scale.rows or study.rows},
         columns={f"{rate:g}": Column("val_error", held_out(rate), repeat={}) for rate in rates},
-        scales={CPU: Scale(scale.config, seconds=seconds)},
+        scales={
+            CPU: Scale(scale.config, seconds=seconds),
+            "smoke": Scale({**study.scales["smoke"].config, **smoke}, seconds=study.scales["smoke"].seconds),
+        },
         config=study.config,
+        source=study.source,
         protocol=(
             f"One run per row and rate, at the size and length of {study.name} at scale cpu, on nine tenths of the "
             f"training images; the error on the last tenth decides which rate {study.name} takes for the row. The test "

@@ -54,6 +54,7 @@ class Scale:
         rows: label -> what the scale adds to this row, a learning rate of its own, say; rows that are not named are
             not run. All rows by default.
         columns: the columns that are run; all by default.
+        protocol: what a reader must know about this scale; it follows the study's own protocol.
     """
 
     config: Config = field(default_factory=dict)
@@ -61,6 +62,7 @@ class Scale:
     seconds: float | None = None
     rows: Mapping[str, Config] | None = None
     columns: Sequence[str] | None = None
+    protocol: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,15 +156,13 @@ class Study:
     def at(self, scale: str) -> "Study":
         """The study as it is run at a scale: only the rows, columns, published figures and claims it has there."""
         chosen: Scale = named(scale, self.scales, "scale", f"study {self.name!r}")
-        if chosen.rows is None and chosen.columns is None:
+        added, labels = chosen.rows, chosen.columns
+        if added is None and labels is None and not chosen.protocol:
             return self
-        added = chosen.rows
-        rows = (
-            self.rows
-            if added is None
-            else {row: {**config, **added[row]} for row, config in self.rows.items() if row in added}
-        )
-        columns = {label: self.columns[label] for label in (chosen.columns or self.columns)}
+        rows = self.rows
+        if added is not None:
+            rows = {row: {**config, **added[row]} for row, config in rows.items() if row in added}
+        columns = self.columns if labels is None else {label: self.columns[label] for label in labels}
         claims = (claim.within(rows, columns) for claim in self.claims)
         return replace(
             self,
@@ -173,8 +173,10 @@ class Study:
                 for row, figures in self.published.items()
                 if row in rows
             },
+            protocol=" ".join(filter(None, (self.protocol, chosen.protocol))),
             baseline=self.baseline if self.baseline in rows else None,
             claims=tuple(claim for claim in claims if claim is not None),
+            scales={scale: replace(chosen, protocol="")},
         )
 
 

@@ -43,10 +43,10 @@ def test_the_smoke_scale_runs(name, row, tmp_path):
 @pytest.mark.parametrize("name", NAMED)
 def test_a_study_says_what_is_claimed_and_how_it_is_checked(name):
     study = NAMED[name]
-    assert study.claims
+    assert study.claims or name.endswith("-rates")
     assert study.protocol
     assert study.source.startswith("structure ")
-    assert {"full", "smoke"} <= study.scales.keys()
+    assert {"full", "smoke"} <= study.scales.keys() or {"cpu", "smoke"} == study.scales.keys()
 
 
 PUBLISHED = {
@@ -263,7 +263,7 @@ def test_at_nine_blocks_on_cifar_10_the_paper_claims_nothing_of_hb_net():
     claimed = {
         name: [claim.where for claim in study.claims if ", HB-Net, " in claim.where]
         for name, study in NAMED.items()
-        if name.startswith("structure/cifar")
+        if name.startswith("structure/cifar") and not name.endswith("-rates")
     }
     assert claimed == {
         "structure/cifar": [],

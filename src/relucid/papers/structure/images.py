@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from relucid.data import Data, Split, cifar10, cifar100, digits, imagenet
+from relucid.data import Data, Split, cifar10, cifar100, digits, holdout, imagenet
 from relucid.models import Design, create
 from relucid.models.design import CHOICES
 from relucid.train import Fitted, Machine, Recipe, fit
@@ -62,11 +62,13 @@ def build(config: dict[str, Any], data: Data[Any]) -> nn.Module:
 
 
 def train(config: dict[str, Any], machine: Machine) -> tuple[Fitted, Data[Any]]:
-    """A network trained by the run's recipe, and the data."""
+    """A network trained by the run's recipe, and the data; where "share" says so, a share of the images is held out."""
     data = load(config)
     decay = config.get("decay", {}).get(config["family"], "groups")
-    recipe = Recipe(**config["recipe"], decay=decay)
-    return fit(build(config, data), data.train, recipe, seed=config["seed"], machine=machine), data
+    recipe, seed = Recipe(**config["recipe"], decay=decay), config["seed"]
+    share = config.get("share", 0.0)
+    rest, held = holdout(data.train, share, seed) if share else (data.train, None)
+    return fit(build(config, data), rest, recipe, held, seed=seed, machine=machine), data
 
 
 def parameters(network: nn.Module) -> int:
