@@ -70,7 +70,7 @@ def run(
 
     Args:
         study: the study.
-        scale: one of its scales; "small" if there is one.
+        scale: one of its scales; `Study.default_scale` if none is named.
         only: one of its rows.
         seeds: how many seeds to run.
         store: directory of the results.
