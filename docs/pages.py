@@ -1,4 +1,4 @@
-"""Write what is generated: docs/claims.md, docs/results.md and README's findings from results/, docs/cli.md.
+"""Write what is generated: docs/claims.md, docs/results.md, figures and README's findings from results/, docs/cli.md.
 
 python docs/pages.py
 """
@@ -21,11 +21,10 @@ RESULTS, README = DOCS.parent / "results", DOCS.parent / "README.md"
 
 def pages() -> dict[str, str]:
     """The text of every generated page, by its file."""
-    tables = recorded(RESULTS)
-    found = entries(studies(), statements(), tables)
+    found = entries(studies(), statements(), recorded(RESULTS))
     return {
         "claims.md": claims_page(found, PAPERS),
-        "results.md": results_page(tables, highlights(found)),
+        **results_page(found, highlights(found), PAPERS),
         "cli.md": reference(app),
     }
 

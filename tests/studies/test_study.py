@@ -57,8 +57,9 @@ def test_only_one_row_can_be_asked_for():
     assert {row for row, _ in cells(study(), only="b")} == {"b"}
 
 
-def test_small_is_what_is_run_where_no_scale_is_named_else_the_first():
+def test_small_is_what_is_run_where_no_scale_is_named_else_cpu_else_the_first():
     assert study(scales={"full": Scale(), "small": Scale()}).default_scale == "small"
+    assert study(scales={"full": Scale(), "cpu": Scale(), "smoke": Scale()}).default_scale == "cpu"
     assert study(scales={"full": Scale(), "smoke": Scale()}).default_scale == "full"
 
 

@@ -126,12 +126,18 @@ def test_a_verdict_is_on_all_rows_or_none(tmp_path):
     (judged,) = found.judged["Table 1"]
     assert found.verdict == f"Table 1: contradicted. {judged}."
     assert table(study, only="base", store=tmp_path).verdict is None
+    tried = simple(claims=(OTHER_IS_LOWER,), choose={"lr": [0.1, 0.01]}, by="error")
+    fill(tried, tmp_path, lambda config: {"error": 1.0} if config["lr"] == 0.1 else None)
+    assert table(tried, store=tmp_path).judged == {}
 
 
 def test_nothing_is_chosen_before_all_was_tried_nor_what_diverges(tmp_path):
     study = simple(choose={"lr": [0.1, 0.01]}, by="val")
     fill(study, tmp_path, lambda config: {"val": 1.0, "error": 1.0} if config["lr"] == 0.1 else None)
-    assert table(study, store=tmp_path).cells["base", "error"].values == ()
+    found = table(study, store=tmp_path)
+    assert found.cells["base", "error"].values == ()
+    assert figure(found.cells["base", "error"], Column("error")) == "· (4 of 8 runs)"
+    assert not found.complete
 
     def outcome(config):
         diverges = config["lr"] == 0.1 and config["seed"] == 3

@@ -45,8 +45,8 @@ ScaleName = Annotated[
     typer.Option(
         "--scale",
         metavar="SCALE",
-        help="Scale of the study: smoke, small or full; the default is usually small.",
-        autocompletion=completing(["smoke", "small", "full"]),
+        help="Scale of the study: smoke, small, cpu or full, as far as it has them; the default is usually small.",
+        autocompletion=completing(["smoke", "small", "cpu", "full"]),
     ),
 ]
 Only = Annotated[str | None, typer.Option(metavar="ROW", help="Only this row of the table.")]

@@ -179,6 +179,8 @@ def logs(
             continue
         took = timedelta(seconds=round(outcome.seconds))
         typer.echo(f"{planned.key[:8]}  {outcome.state:9} {outcome.started} {took}  {planned.canonical}")
+        for trained in outcome.environment.get("trained", ()):
+            typer.echo(f"    trained {trained}")
         if outcome.error:
             typer.echo(indent(outcome.error.rstrip(), "    "))
 

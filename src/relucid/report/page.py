@@ -37,15 +37,20 @@ class Grid:
     rows: Sequence[Sequence[Cell]]
 
 
-def render(template: str, **context: Any) -> str:
-    """The page that a template makes of what it is given; everything is escaped."""
-    pages = Environment(
+def environment() -> Environment:
+    """What reads the templates: everything is escaped, and what is missing is an error."""
+    return Environment(
         loader=PackageLoader("relucid.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def render(template: str, **context: Any) -> str:
+    """The page that a template makes of what it is given; everything is escaped."""
+    pages = environment()
     pages.filters |= {"plotly": plotly, "json": _script}
     looks = {"light": look(*LIGHT).to_plotly_json(), "dark": look(*DARK).to_plotly_json()}
     library = Markup(get_plotlyjs())

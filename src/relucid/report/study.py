@@ -202,6 +202,7 @@ def grid_of_environments(table: Table) -> Grid:
     machines = []
     for text in found:
         environment = json.loads(text)
+        environment["trained"] = "; ".join(map(str, environment.get("trained", ())))
         machines.append({**environment.pop("versions", {}), **environment})
     names = dict.fromkeys(name for machine in machines for name, value in machine.items() if value)
     rows = [[Cell(name), *(Cell(str(machine.get(name) or "")) for machine in machines)] for name in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from relucid.studies.study import Column
@@ -52,13 +52,18 @@ def banner(table: Table) -> str:
 
 def legend(table: Table) -> str:
     """What the marks mean, as far as there are any, and what was chosen for which cell."""
+    return "; ".join([*marked(table), *chosen(table)])
+
+
+def marked(table: Table) -> list[str]:
+    """What the marks mean, as far as there are any."""
     found = []
     if any(cell.better is not None for cell in table.cells.values()):
         other = table.study.baseline or "what the claims compare it with"
         found.append(f"marks: + better, - worse than {other} (5%, Holm)")
     if any(cell.confirms is False for cell in table.cells.values()):
         found.append(f"! differs from {table.study.source or 'what was published'} (5%, Holm)")
-    return "; ".join([*found, *chosen(table)])
+    return found
 
 
 def chosen(table: Table) -> list[str]:
@@ -96,16 +101,26 @@ def to_json(table: Table) -> str:
 
 def to_markdown(table: Table) -> str:
     """A Markdown table, the paper's figures in brackets."""
-    lines = _lines(table)
-    lines.insert(1, ["---"] * len(lines[0]))
-    rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
     head = [banner(table), ""] if banner(table) else []
-    return "\n".join([*head, *rows, "", *filter(None, [legend(table)])]).rstrip() + "\n"
+    parts = [*head, markdown(lines(table)), "", *filter(None, [legend(table)])]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def markdown(cells: Sequence[Sequence[str]]) -> str:
+    r"""Lines of cells as a Markdown table; the first has the headings.
+
+    >>> print(markdown([["", "error"], ["a|b", "1.0"]]))
+    |  | error |
+    | --- | --- |
+    | a\|b | 1.0 |
+    """
+    ruled = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in ruled)
 
 
 def to_latex(table: Table) -> str:
     """A LaTeX tabular, the paper's figures in brackets."""
-    rows = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in _lines(table)]
+    rows = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in lines(table)]
     columns = "l" + "c" * len(table.study.columns)
     body = [
         rf"\begin{{tabular}}{{{columns}}}",
@@ -141,7 +156,7 @@ def rows(table: Table) -> list[dict[str, str]]:
     return found
 
 
-def _lines(table: Table) -> list[list[str]]:
+def lines(table: Table) -> list[list[str]]:
     """The table as text, headings and labels included."""
     return [["", *table.study.columns], *([*row.values()] for row in rows(table))]
 

@@ -104,7 +104,7 @@ def best(study: Study, tables: Sequence["Table"]) -> "Table | None":
     usable = [table for table in tables if table.scale != "smoke"]
     for among in ([table for table in usable if table.complete], usable):
         by_scale = {table.scale: table for table in among}
-        for scale in study.scales:
+        for scale in study.largest_first():
             if scale in by_scale:
                 return by_scale[scale]
     return None

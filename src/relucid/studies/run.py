@@ -23,7 +23,7 @@ from relucid.studies.executors import Pool, pool, using
 from relucid.studies.plan import Run, plan
 from relucid.studies.store import Lease, Outcome, State, Store
 from relucid.studies.study import Study
-from relucid.train import DivergedError, Machine
+from relucid.train import DivergedError, Machine, noting
 
 ATTEMPTS = 3  # at a run whose process dies
 POLL = 1.0  # seconds between looks at runs that other processes have leased
@@ -70,7 +70,7 @@ def run(
 
     Args:
         study: the study.
-        scale: one of its scales; "small" if there is one.
+        scale: one of its scales; `Study.default_scale` if none is named.
         only: one of its rows.
         seeds: how many seeds to run.
         store: directory of the results.
@@ -241,11 +241,9 @@ def execute(function: Function, run: Run, machine: Machine, threads: int = 1) ->
     ('finished', {'double': 8.0})
     """
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-    with using(threads):
-        outcome = _outcome(function, run, machine)
-        return replace(
-            outcome, environment=environment(), started=started, seconds=time.perf_counter() - clock
-        )
+    with using(threads), noting() as trained:
+        outcome, seconds = _outcome(function, run, machine), time.perf_counter() - clock
+        return replace(outcome, environment=environment(trained), started=started, seconds=seconds)
 
 
 def _outcome(function: Function, run: Run, machine: Machine) -> Outcome:

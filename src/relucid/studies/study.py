@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Config = Mapping[str, Any]
 Grid = Mapping[str, Sequence[Any]]
 Published = float | tuple[float, float]
+# The scales that relucid's studies have, from the paper's own down to a test that everything runs.
+SCALES = ("full", "cpu", "small", "smoke")
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ class Study:
             parameter is given the `relucid.train.Machine` it runs on.
         rows: label -> what the row adds to the configuration.
         columns: label -> `Column`.
-        scales: largest first: "full" is the paper's, "cpu" answers its claims in hours on two cores, "small" is a
-            quick look, "smoke" takes seconds.
+        scales: "full" is the paper's; "cpu" takes hours on two cores and can still answer the claims, "small" takes
+            less and shows how it goes, "smoke" takes seconds.
         config: what all runs share.
         repeat: what the runs of a cell differ in.
         choose: what is tried and chosen for each cell, by the mean of the metric `by` over its runs, the
@@ -150,8 +152,13 @@ class Study:
 
     @property
     def default_scale(self) -> str:
-        """The scale to run by default: "small" if there is one, else the first."""
-        return "small" if "small" in self.scales else next(iter(self.scales))
+        """The scale to run by default: "small" if there is one, else "cpu", else the first."""
+        return next((name for name in ("small", "cpu") if name in self.scales), next(iter(self.scales)))
+
+    def largest_first(self) -> list[str]:
+        """The names of the scales in the order of `SCALES`; any other name counts as "small"."""
+        rank = {name: place for place, name in enumerate(SCALES)}
+        return sorted(self.scales, key=lambda name: rank.get(name, rank["small"]))
 
     def at(self, scale: str) -> "Study":
         """The study as it is run at a scale: only the rows, columns, published figures and claims it has there."""

@@ -64,6 +64,11 @@ class Cell:
         """The standard error of the mean, if there are two values or more."""
         return stdev(self.values) / math.sqrt(len(self.values)) if len(self.samples) > 1 else None
 
+    @property
+    def complete(self) -> bool:
+        """Whether every run has been done."""
+        return sum(self.states.values()) == self.runs
+
 
 def is_dirty(record: Mapping[str, Any]) -> bool:
     """Whether a run was made from a work tree with changes that no commit has."""
@@ -97,11 +102,11 @@ class Table(Tabular):
     def judged(self) -> dict[str, list[Judged]]:
         """What came of every comparison of the study's claims, by where the claim stands in the paper.
 
-        Nothing is judged at smoke scale, nor a claim before every cell that it needs has a run.
+        Nothing is judged at smoke scale, nor a claim before every cell that it needs has a value, or all its runs.
         """
         if self.scale == "smoke":
             return {}
-        begun = {place for place, cell in self.cells.items() if sum(cell.states.values())}
+        begun = {place for place, cell in self.cells.items() if cell.samples or cell.complete}
         whole = begun == set(product(self.study.rows, self.study.columns))
         return {
             claim.where: judge(self, claim)
@@ -112,7 +117,7 @@ class Table(Tabular):
     @property
     def complete(self) -> bool:
         """Whether every run has been done."""
-        return all(sum(cell.states.values()) == cell.runs for cell in self.cells.values())
+        return all(cell.complete for cell in self.cells.values())
 
     @property
     def verdict(self) -> str | None:
@@ -278,8 +283,9 @@ def _cell(
             label = ", ".join(f"{name} {configs[key][name]}" for name in repeated)
             values = _values(outcomes[key], shown.metric, shown.optional)
             samples |= {f"{label}, {place}".lstrip(", "): value for place, value in enumerate(values)}
-    states = Counter[str](outcomes[run.key].state for run in mine if run.key in outcomes)
-    return Cell(samples, len(mine), states, chosen=chosen)
+    counted = mine or runs  # all of them before one is chosen
+    states = Counter[str](outcomes[run.key].state for run in counted if run.key in outcomes)
+    return Cell(samples, len(counted), states, chosen=chosen)
 
 
 def _with_error(figure: Published | None) -> tuple[float | None, float | None]:

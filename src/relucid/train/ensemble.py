@@ -16,8 +16,10 @@ from torch.overrides import TorchFunctionMode
 from relucid.data import Split
 from relucid.nn.tracing import mapped_first
 from relucid.printing import Summarized
+from relucid.train.engine import CONTIGUOUS
 from relucid.train.measure import LOSSES, aligned
 from relucid.train.memory import keep_memory
+from relucid.train.noted import note
 from relucid.train.plateau import Plateau, PlateauState
 
 Tensors = dict[str, Tensor]
@@ -104,7 +106,7 @@ def ensemble(
         losses=torch.full((epochs, count), torch.nan, dtype=torch.float64),
         values=torch.full((epochs, count), torch.nan, dtype=torch.float64),
     )
-    keep_memory()
+    note(CONTIGUOUS, keep_memory())
     width = max(parameter.shape[0] for parameter in networks[0].parameters())
     rows = min(batch_size or len(train[0]), len(train[0]))
     for members in torch.arange(count).split(max(1, LARGEST * torch.get_num_threads() // (rows * width))):

@@ -9,7 +9,6 @@ from relucid.data import Examples, Moments, Split, moments, ten_crops
 from relucid.printing import Summarized
 from relucid.train.engine import CONTIGUOUS, Engine
 from relucid.train.measure import Loss, measures, same_classes, same_kind
-from relucid.train.memory import keep_memory
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
 
@@ -83,7 +82,6 @@ def fit(
     if validation is not None:
         same_kind(train.targets, validation.targets)
         same_classes(_class_names(train), _class_names(validation))
-    keep_memory()
     normal, machine = _moments(train, recipe), machine or Machine()
     history, device, engine = train_network(network, train, recipe, validation, normal, seed, machine)
     return Fitted(network, normal, history, recipe.loss, device, engine, _class_names(train))

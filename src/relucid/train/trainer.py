@@ -17,7 +17,9 @@ from relucid.train.batches import Batches
 from relucid.train.checkpoints import AtomicCheckpoints, usable
 from relucid.train.choice import chosen
 from relucid.train.engine import Engine
+from relucid.train.memory import keep_memory
 from relucid.train.module import Course, Module
+from relucid.train.noted import note
 from relucid.train.progress import Bar
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
@@ -44,7 +46,9 @@ def train_network(
     with _quietly():
         trainer = _trainer(recipe, machine, course)
         batches = Batches(train, recipe.batch_size, seed, lambda: trainer.current_epoch, machine.workers)
+        kept = keep_memory()
         engine = chosen(network, train, recipe, moments, machine, trainer.strategy.root_device)
+        note(engine, kept)  # before it can diverge
         try:
             with engine.holding(network):
                 module = Module(network, recipe, moments, engine)
