@@ -46,6 +46,12 @@ def run(
         str | None,
         typer.Option(metavar="ADDRESS", help="Address of the Ray or Dask cluster.", show_default=False),
     ] = None,
+    gpus_per_run: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="N", help="GPUs that Ray or Dask reserves for each run; 0.5: two runs share one."
+        ),
+    ] = 0,
     devices: Annotated[
         int, typer.Option(min=1, metavar="N", help="Devices that share one run, by torchrun.")
     ] = 1,
@@ -96,6 +102,7 @@ def run(
                 threads=threads,
                 backend=backend,
                 address=address,
+                gpus_per_run=gpus_per_run,
                 retry=retry,
                 changed="keep" if keep else "rerun" if rerun else "refuse",
                 machine=Machine(devices=devices, nodes=nodes, tensorboard=logs),
