@@ -65,8 +65,24 @@ def test_a_dry_run_tells_the_plan_and_the_time_and_does_nothing(relucid, study):
     status, shown, _ = relucid("run", study, "--dry-run", "--jobs", "2")
     assert status == 0
     assert shown.count('"runner":"squares:run"') == 6
-    assert "6 runs, 6 of them to do: about 0:03:00 with 2 at a time" in shown
+    assert "6 runs, 6 of them to do: about 0:03:00 with 2 at a time; from what the scale says" in shown
     assert "(0 of 3 runs)" in relucid("show", study)[1]
+
+
+def test_a_dry_run_tells_the_cost_of_the_devices_for_as_long_as_the_last_run_takes(relucid, study):
+    dry = ("run", study, "--dry-run", "--price-per-hour", "3")
+    assert "about 0:02:00 with 4 at a time, at a cost of 0.40;" in relucid(*dry, "--jobs", "4")[1]
+    assert "at a cost of 0.80;" in relucid(*dry, "--jobs", "4", "--gpus-per-run", "2")[1]
+    assert "about 0:01:00 with 1 at a time on 6 devices" in relucid(*dry, "--devices", "3", "--nodes", "2")[1]
+    assert relucid("run", study, "--price-per-hour", "3")[0] == 1
+
+
+def test_a_dry_run_tells_times_from_counted_operations_where_a_study_counts_them(relucid, study, tmp_path):
+    assert "does not count its operations" in relucid("run", study, "--dry-run", "--tflops", "2")[2]
+    counting = "    flops=lambda config: config['x'] * 6e13,\n    source="
+    (tmp_path / study).write_text(STUDY.replace("    source=", counting))
+    _, shown, _ = relucid("run", study, "--dry-run", "--tflops", "2", "--jobs", "2")
+    assert "about 0:02:30 with 2 at a time; from 5.4e+14 counted operations, if a device sustains 2" in shown
 
 
 def test_an_edited_study_is_refused_and_the_old_numbers_are_not_shown(relucid, study, tmp_path):

@@ -30,6 +30,16 @@ def test_every_figure_of_the_results_is_on_their_page(written):
     assert figures == set(re.findall(r"\]\((images/\S+)\)", written["results.md"]))
 
 
+@pytest.mark.slow
+def test_the_tutorial_has_what_the_studies_on_imagenet_would_take():
+    pages = runpy.run_path(str(ROOT / "docs" / "pages.py"))
+    text = (ROOT / "docs" / "tutorials" / "cluster.md").read_text()
+    assert pages["cluster"](text) == text, "run make pages"
+    gpus = pages["EIGHT_GPUS"]
+    devices = f"--jobs {gpus.jobs} --gpus-per-run {gpus.gpus_per_run:g}"
+    assert f"{devices} --tflops {gpus.tflops:g} --price-per-hour {gpus.price:g}" in text
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_file_has_runs_of_its_study_as_it_is_now_and_no_others(path):
     recorded = json.loads(path.read_text())

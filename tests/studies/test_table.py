@@ -227,18 +227,18 @@ def test_the_time_that_is_left_is_told_from_runs_of_the_same_kind_then_of_the_st
     study = simple(scales={"full": Scale(seconds=100.0)})
     runs = [run for found in cells(study).values() for run in found]
     store = Store(tmp_path)
-    missing, seconds = estimate(study, "full", runs, store)
-    assert (len(missing), seconds) == (8, 800)
+    assert estimate(study, "full", runs, store).seconds == [100] * 8
     fill(
         study,
         tmp_path,
         lambda config: Outcome("finished", {"error": 1.0}, seconds=7.0) if config["x"] else None,
     )
-    missing, seconds = estimate(study, "full", runs, store)
-    assert (len(missing), seconds) == (4, 28)
+    left = estimate(study, "full", runs, store)
+    assert (left.seconds, left.basis) == ([7] * 4, "4 runs on an unknown device")
     fill(study, tmp_path, lambda config: None if config["seed"] else Outcome("finished", seconds=1.0))
-    assert estimate(study, "full", runs, store) == (missing[1:], 3)
-    assert estimate(simple(), "full", runs, Store(tmp_path / "empty"))[1] is None
+    less = estimate(study, "full", runs, store)
+    assert (less.missing, less.seconds) == (left.missing[1:], [1] * 3)
+    assert estimate(simple(), "full", runs, Store(tmp_path / "empty")).seconds is None
 
 
 def test_means_of_nothing_are_none_and_not_a_number_never_appears(tmp_path):

@@ -46,6 +46,12 @@ def run(
         str | None,
         typer.Option(metavar="ADDRESS", help="Address of the Ray or Dask cluster.", show_default=False),
     ] = None,
+    gpus_per_run: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="N", help="GPUs that Ray or Dask reserves for each run; 0.5: two runs share one."
+        ),
+    ] = 0,
     devices: Annotated[
         int, typer.Option(min=1, metavar="N", help="Devices that share one run, by torchrun.")
     ] = 1,
@@ -60,6 +66,21 @@ def run(
         bool, typer.Option("--rerun", help="Repeat runs made before the code of your study changed.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do.")] = False,
+    tflops: Annotated[
+        float | None,
+        typer.Option(
+            min=1e-6,
+            metavar="T",
+            help="With --dry-run: times from counted operations, at 10^12 T of them per second and device.",
+            show_default=False,
+        ),
+    ] = None,
+    price_per_hour: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="P", help="With --dry-run: the price of one device, for costs.", show_default=False
+        ),
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard logs into the store.")
     ] = False,
@@ -69,17 +90,21 @@ def run(
     """Do the runs of a study that have not been done yet, and show its table."""
     if keep and rerun:
         raise ValueError("--keep and --rerun exclude each other: name one of them")
+    if not dry_run and not (tflops is None and price_per_hour is None):
+        raise ValueError("--tflops and --price-per-hour are for --dry-run: add it, or leave them out")
     if tensorboard and find_spec("tensorboard") is None:
         raise ValueError("--tensorboard needs tensorboard: pip install tensorboard")
     from relucid import studies as engine
-    from relucid.cli.progress import progress, tell_plan
+    from relucid.cli.forecast import Fleet, tell_plan
+    from relucid.cli.progress import progress
     from relucid.cli.tables import print_table
     from relucid.train import Machine
 
     found, where = find(study), store or engine.default_store()
     planned = engine.plan(found, scale, only=only, seeds=seeds)
     if dry_run:
-        tell_plan(found, scale, planned, where, jobs)
+        fleet = Fleet(jobs, gpus_per_run, devices * nodes, tflops, price_per_hour)
+        tell_plan(found, scale, planned, where, fleet)
         return
     if devices * nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         _start_torchrun(devices, nodes)
@@ -96,6 +121,7 @@ def run(
                 threads=threads,
                 backend=backend,
                 address=address,
+                gpus_per_run=gpus_per_run,
                 retry=retry,
                 changed="keep" if keep else "rerun" if rerun else "refuse",
                 machine=Machine(devices=devices, nodes=nodes, tensorboard=logs),

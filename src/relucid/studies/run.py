@@ -57,6 +57,7 @@ def run(
     threads: int = 1,
     backend: str = "local",
     address: str | None = None,
+    gpus_per_run: float = 0,
     retry: bool = False,
     changed: Changed = "refuse",
     machine: Machine | None = None,
@@ -79,6 +80,7 @@ def run(
             of them, so that it is one number for all runs, whatever `jobs` is. It is kept with each outcome.
         backend: "local", "ray" or "dask".
         address: of a Ray or Dask cluster.
+        gpus_per_run: GPUs that the cluster reserves for each run, see `relucid.studies.executors.pool`.
         retry: retry failed runs.
         changed: what becomes of runs that were made before the code of the study's own function changed: "refuse"
             to go on (`ChangedError`), "keep" them and count them, or "rerun" them, see `relucid.studies.changes`.
@@ -99,7 +101,7 @@ def run(
         settle(runs, work.store, changed)
         if retry:
             work.store.forget_failures([run.key for run in runs])
-        with pool(backend, jobs, address, threads) as workers:
+        with pool(backend, jobs, address, threads, gpus_per_run) as workers:
             work.do(workers)
     finally:
         work.end()

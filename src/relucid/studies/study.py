@@ -96,6 +96,8 @@ class Study:
             `relucid.report.Figure`.
         page: what writes its page instead of the usual one: a function of its table, its store and the name
             the user passed.
+        flops: floating-point operations of a run, by its configuration, for estimates where none has been timed;
+            None where they are not counted.
 
     >>> study = Study(
     ...     name="parabola",
@@ -125,6 +127,7 @@ class Study:
     claims: tuple[Claim, ...] = ()
     figures: "Callable[[Table, Store], list[Any]] | None" = None
     page: "Callable[[Table, Store, str], str] | None" = None
+    flops: Callable[[Config], float | None] | None = None
 
     def __post_init__(self) -> None:
         _ = self.runner  # refuses a function that cannot be named

@@ -1,5 +1,6 @@
 """crelu Table 4: ReLU, AVR and CReLU in All-CNN-B on ImageNet."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from relucid.models import create
 from relucid.nn import CReLU
 from relucid.papers.crelu.images import enlarged
 from relucid.papers.crelu.measures import DRAWN, invariant, paired
+from relucid.papers.imagenet import imagenet_flops
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
@@ -68,12 +70,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     train, centre, whole = _photos(config["data"])
     torch.manual_seed(config["seed"])
     channels = train.batch(torch.tensor([0]))[0].shape[1]
-    net = create(
-        f"crelu/all_cnn_b-{config['variant']}",
-        num_classes=config["classes"],
-        in_channels=channels,
-        width=config["width"],
-    )
+    net = _network(config, channels)
     augment = ("flip", "color") if channels == 3 else ("flip",)
     recipe = Recipe(**config["recipes"][config["optimizer"]], batch_size=64, augment=augment)
     fitted = fit(net, train, recipe, seed=config["seed"], machine=machine)
@@ -88,6 +85,17 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
         lost, arrays["reconstructions"] = reconstructed(net, images[:DRAWN])
         metrics |= lost
     return Result(metrics, fitted.history, arrays)
+
+
+def _network(config: Mapping[str, Any], channels: int) -> nn.Module:
+    name, classes = f"crelu/all_cnn_b-{config['variant']}", config["classes"]
+    return create(name, num_classes=classes, in_channels=channels, width=config["width"])
+
+
+def flops(config: Mapping[str, Any]) -> float | None:
+    """Operations of a run on ImageNet; it is tested on the centre and on ten crops."""
+    epochs = config["recipes"][config["optimizer"]]["epochs"]
+    return imagenet_flops(lambda: _network(config, 3), config["data"], epochs, validations=11)
 
 
 @torch.no_grad()
@@ -142,6 +150,7 @@ SAME: dict[str, Any] = {
             {"data": "digits", "classes": 10, "width": 0.0625, "recipes": BRIEF, "measured": 8}, seconds=3
         ),
     },
+    "flops": flops,
     "protocol": "crelu Appendix E; AlexNet's augmentation: crops of 224 pixels of the central 256, flips, colours.",
 }
 STUDIES = (

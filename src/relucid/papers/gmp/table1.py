@@ -1,6 +1,6 @@
 """gmp Table 1: ResNet-50 on ImageNet under three parameterizations."""
 
-from relucid.papers.gmp.images import BEST, RUNNER, accuracies, published
+from relucid.papers.gmp.images import BEST, RUNNER, accuracies, flops, published
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Higher
 from relucid.studies.store import Store
@@ -58,6 +58,7 @@ STUDY = Study(
         ),
     ),
     figures=figures,
+    flops=flops,
     protocol=(
         "The recipe, for machines with GPUs and ImageNet: SGD with momentum 0.9, rate 0.1 cut to a tenth "
         "after 5 epochs without a better top-1 accuracy, ended after 10 or at epoch 90, batches of 256, "

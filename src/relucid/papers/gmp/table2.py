@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from relucid.papers.cifar import REENCODED
-from relucid.papers.gmp.images import BEST, RUNNER, accuracies, published
+from relucid.papers.gmp.images import BEST, RUNNER, accuracies, flops, published
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Derived, Higher, Quantity, Samples
 from relucid.studies.store import Store
@@ -103,6 +103,7 @@ STUDY = Study(
         ),
     ),
     figures=figures,
+    flops=flops,
     protocol=(
         "full: ImageNet32, B = 256, at most 90 epochs, as gmp C.2 has it: SGD with momentum 0.9 at rate 0.1 "
         "for GmP and 0.01 for the others, cut to a tenth after 5 epochs without a better top-1 accuracy, "

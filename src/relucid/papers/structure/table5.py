@@ -1,8 +1,10 @@
 """structure Table 5: HB-Net-34 against ResNet-34 and AGD-Net-121 against DenseNet-121 on ImageNet."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from relucid.papers.structure.images import RECIPE, parameters, train
+from relucid.papers.imagenet import imagenet_flops
+from relucid.papers.structure.images import RECIPE, backbone, parameters, train
 from relucid.report.courses import training
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.run import Result
@@ -26,6 +28,12 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     found = fitted.evaluate(data.test)
     metrics = {name: found[name] for name in ("error", "error5")}
     return Result({**metrics, "parameters": parameters(fitted.network)}, fitted.history)
+
+
+def flops(config: Mapping[str, Any]) -> float | None:
+    """Operations of a run on ImageNet."""
+    epochs = config["recipe"]["epochs"]
+    return imagenet_flops(lambda: backbone(config, 1000, 3), config["data"], epochs, validations=1)
 
 
 STUDY = Study(
@@ -86,4 +94,5 @@ STUDY = Study(
         ),
     ),
     figures=training,
+    flops=flops,
 )
