@@ -1,4 +1,4 @@
-"""All measurements by name. A new one is a file with its class, and a line here."""
+"""All measurements by name. To add one, write a file with its class and add a line here."""
 
 from __future__ import annotations
 
