@@ -26,4 +26,7 @@ MEASURES: dict[str, type[Measurement]] = {
     "perturbation": Perturbation,
     "complexity": Complexity,
 }
+"""Measurements by name; add your own class to make `examine` run it."""
+
 USUAL = ("pairing", "phase_correlation", "boundary", "activity")
+"""Names of the measurements that `examine` runs by default."""
