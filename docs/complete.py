@@ -10,7 +10,7 @@ log = logging.getLogger("mkdocs.hooks.complete")  # a warning fails the strict b
 
 
 def public(package: Path) -> list[str]:
-    """Return the names in a package's ``__all__``."""
+    """The names in a package's ``__all__``."""
     statements = ast.parse((package / "__init__.py").read_text()).body
     return next(
         ast.literal_eval(each.value)
@@ -20,7 +20,7 @@ def public(package: Path) -> list[str]:
 
 
 def missing(package: Path, html: str) -> list[str]:
-    """Return the public names of a package that have no entry on its page, under its address or a module's."""
+    """The public names of a package that have no entry on its page, under its address or a module's."""
     entries = re.findall(rf'id="relucid\.{package.name}\.(?:[a-z_]+\.)?(\w+)"', html)
     return [name for name in public(package) if name not in entries]
 

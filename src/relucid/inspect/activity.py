@@ -48,7 +48,7 @@ class Activity(Measurement):
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
-        """Return a counter; None if the layer has no dimension of units."""
+        """A counter; None if the layer has no dimension of units."""
         return _ActivityGauge(layer) if len(layer.shape) > 1 else None
 
     @property
@@ -72,11 +72,11 @@ class Activity(Measurement):
         return (self.inactive > 0) & (self.inactive <= NEARLY) & (self.saturated == 0) & self.finite
 
     def interval(self) -> tuple[Tensor, Tensor]:
-        """Return the 95% confidence interval of each unit's rate of activity."""
+        """The 95% confidence interval of each unit's rate of activity."""
         return interval(self.active, self.inputs)
 
     def kinds(self) -> dict[str, Tensor]:
-        """Return masks of the notable units, by kind; empty if too few inputs were seen to tell."""
+        """Masks of the notable units, by kind; empty if too few inputs were seen to tell."""
         if not self.sample.enough:
             return {}
         if self.phases == 2:
@@ -85,20 +85,20 @@ class Activity(Measurement):
         return masks if self.outside is None else masks | {"outside the data": self.outside}
 
     def summary(self) -> str:
-        """Summarize in one sentence."""
+        """A summary in one sentence."""
         if not self.sample.enough:
             return f"too few inputs to tell which units are dead: {self.sample}, at least {NEEDED} are needed"
         counts = [f"{int(mask.sum())} {name}" for name, mask in self.kinds().items()]
         return f"of {len(self.active)} units on {self.sample}: " + ", ".join(counts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all values, including the confidence intervals of the rates."""
+        """All values, including the confidence intervals of the rates."""
         low, high = self.interval()
         more = {"inputs": self.inputs, "active_low": plain(low), "active_high": plain(high)}
         return super().to_dict() | more
 
     def row(self) -> dict[str, str]:
-        """Return the number of notable units, by kind."""
+        """The number of notable units, by kind."""
         return {name: str(int(mask.sum())) for name, mask in self.kinds().items()}
 
     def findings(self, layer: Rectified) -> Iterator[Finding]:
@@ -125,7 +125,7 @@ class Activity(Measurement):
 
 
 def _remedy(kind: str, layer: Rectified) -> tuple[str, Suggestion | None]:
-    """Return the remedy for a kind of finding: in words, and as a suggestion if the layer can be converted."""
+    """The remedy for a kind of finding: in words, and as a suggestion if the layer can be converted."""
     inside = layer.name.partition(":")[0] in layer.modules  # the layer contains its activation
     if kind == "one phase" or not layer.modules:
         return "", None
@@ -208,7 +208,7 @@ class ActivityCounter:
         )
 
     def result(self) -> Activity:
-        """Return the activity so far."""
+        """The activity so far."""
         radius, lengths = (None, None) if self.planes is None else self.planes
         shell = self.shell
         return Activity(
@@ -246,7 +246,7 @@ class _ActivityGauge(Gauge):
             self.counter.widen(*seen.shell)
 
     def result(self) -> Activity | None:
-        """Return the counts; None if nothing was seen."""
+        """The counts; None if nothing was seen."""
         return self.counter.result() if self.counter.places else None
 
 

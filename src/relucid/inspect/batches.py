@@ -52,7 +52,7 @@ def batches_of(data: Any, example: Batch) -> Iterator[DataBatch]:
 
 
 def count_of(data: Any) -> int | None:
-    """Return the number of batches; None if it is not known."""
+    """The number of batches; None if it is not known."""
     if isinstance(data, Tensor | np.ndarray):
         return -(-len(data) // SIZE)
     if isinstance(data, Mapping):
@@ -81,7 +81,7 @@ def _batches(data: Any) -> Iterable[Any]:
 
 
 def _slice(arguments: Mapping[str, Any], start: int) -> dict[str, Any]:
-    """Return one batch of rows from ``start``; arguments without that many rows are passed on whole."""
+    """One batch of rows from ``start``; arguments without that many rows are passed on whole."""
     rows = _length(arguments)
     return {
         name: value[start : start + SIZE] if _rows(value) == rows else value
@@ -90,7 +90,7 @@ def _slice(arguments: Mapping[str, Any], start: int) -> dict[str, Any]:
 
 
 def _length(arguments: Any) -> int:
-    """Return the number of rows of the first array among the arguments; 1 if there is none."""
+    """The number of rows of the first array among the arguments; 1 if there is none."""
     return next((rows for leaf in tree_leaves(arguments) if (rows := _rows(leaf)) is not None), 1)
 
 
@@ -99,7 +99,7 @@ def _rows(value: Any) -> int | None:
 
 
 def _batch(batch: Any, example: Batch) -> DataBatch:
-    """Return a batch in the form of the example; what is left over becomes the labels."""
+    """A batch in the form of the example; what is left over becomes the labels."""
     labels: Any = None
     if isinstance(batch, tuple | list):
         wanted = 1 if isinstance(example, Tensor | Mapping) else len(example)
@@ -125,7 +125,7 @@ def _is_floating(leaf: Any) -> bool:
 
 
 def _tensor(leaf: Any, like: Tensor | None) -> Any:
-    """Return an array as a tensor on the example's device, with the example's dtype if it is floating-point."""
+    """An array as a tensor on the example's device, with the example's dtype if it is floating-point."""
     value = torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
     if like is None or not isinstance(value, Tensor):
         return value

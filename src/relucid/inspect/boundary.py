@@ -34,7 +34,7 @@ class Boundary(Measurement):
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Boundary | None:
-        """Return the boundaries of a layer's units with norms folded in; None if they are not fixed."""
+        """The boundaries of a layer's units with norms folded in; None if they are not fixed."""
         if layer.scale is None:
             return None
         weight = layer.sources[0].weight.flatten(1)
@@ -67,11 +67,11 @@ class Boundary(Measurement):
         return ~self.radius.isnan()
 
     def distance(self, x: Tensor) -> Tensor:
-        """Return the signed distance from points (points, n) to each boundary, (points, N); positive where active."""
+        """The signed distance from points (points, n) to each boundary, (points, N); positive where active."""
         return x @ self.direction.T + self.radius
 
     def summary(self) -> str:
-        """Summarize in one sentence."""
+        """A summary in one sentence."""
         size = self.radius[self.defined].abs()
         if not len(size):
             return "no unit has a boundary"
@@ -79,7 +79,7 @@ class Boundary(Measurement):
         return f"{len(size)} boundaries, {median:.3g} from the origin (median), at most {most:.3g}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the radii."""
+        """The radii."""
         return {"radius": plain(self.radius)}
 
     def figures(self) -> dict[str, Figure]:
@@ -94,7 +94,7 @@ class Boundary(Measurement):
 
 
 def hyperplanes(weight: Tensor, bias: Tensor | None) -> Boundary:
-    """Return the boundaries of weight . x + bias: u = w / |w|, lambda = b / |w| (gmp Eq. 9).
+    """The boundaries of weight . x + bias: u = w / |w|, lambda = b / |w| (gmp Eq. 9).
 
     Args:
         weight: (N, ...).
@@ -114,7 +114,7 @@ def hyperplanes(weight: Tensor, bias: Tensor | None) -> Boundary:
 
 
 def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
-    """Return the boundaries of a layer's units: direction u, radius lambda, location phi.
+    """The boundaries of a layer's units: direction u, radius lambda, location phi.
 
     Args:
         layer: A linear or convolution layer: standard, weight-normalised or geometric. The input of a
@@ -143,13 +143,13 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
 
 
 def _squares(rows: Tensor) -> Tensor:
-    """Return the squared norms of rows, in float64."""
+    """The squared norms of rows, in float64."""
     rows = rows if rows.dtype == torch.float64 else rows.float()
     return rows.square().sum(1).cpu().double()  # not every device has float64
 
 
 def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
-    """Return (lambda, |w|) of every unit of a layer with norms folded in, in float64: (units,) each."""
+    """(lambda, |w|) of every unit of a layer with norms folded in, in float64: (units,) each."""
     if layer.scale is None or layer.shift is None:
         raise ValueError(f"{layer.name} does not rectify a single affine map: {layer.obstacle}")
     source = layer.sources[0]

@@ -19,7 +19,7 @@ PREFIX = "relucid/"
 def lightning_callback(
     example: Batch, data: Any = None, *, every: int = 1, measures: Collection[str] = USUAL
 ) -> Any:
-    """Return a Lightning callback that examines the module every few epochs and logs with ``log_dict``.
+    """A Lightning callback that examines the module every few epochs and logs with ``log_dict``.
 
     TensorBoard, W&B or any other logger of the trainer then shows the shares of units that are dead, always on and
     so on over training. The callback's ``examination`` is the latest one.
@@ -49,7 +49,7 @@ def lightning_callback(
 def hugging_face_callback(
     trainer: Any, example: Batch, data: Any = None, *, every: int = 1, measures: Collection[str] = USUAL
 ) -> Any:
-    """Return a callback for ``trainer.add_callback`` that examines every few epochs and logs with ``trainer.log``.
+    """A callback for ``trainer.add_callback`` that examines every few epochs and logs with ``trainer.log``.
 
     Args:
         trainer: A ``transformers.Trainer``.
@@ -84,7 +84,7 @@ class _Watch:
         self.examination: Any = None
 
     def is_due(self, epoch: int) -> bool:
-        """Tell whether to examine after this epoch, counted from 1."""
+        """Whether to examine after this epoch, counted from 1."""
         return epoch % self.every == 0
 
     def __call__(self, model: nn.Module) -> dict[str, float]:

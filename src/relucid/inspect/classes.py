@@ -29,7 +29,7 @@ class ClassActivity(Measurement):
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
-        """Return a counter; without labels in the data it measures nothing."""
+        """A counter; without labels in the data it measures nothing."""
         return _ClassGauge() if len(layer.shape) > 1 else None
 
     @property
@@ -45,7 +45,7 @@ class ClassActivity(Measurement):
         return (self.active > 0).sum(1) == 1
 
     def summary(self) -> str:
-        """Summarize in one sentence."""
+        """A summary in one sentence."""
         mean = float(self.selectivity.nanmean())
         count = int(self.one_class.sum())
         return f"{len(self.labels)} classes: mean selectivity {mean:.2f}, {count} units are active on one class only"
@@ -89,7 +89,7 @@ class _ClassGauge(Gauge):
             self.active[label] = self.active.get(label, 0) + own.sum(0)
 
     def result(self) -> ClassActivity | None:
-        """Return the means by class; None if there were no labels."""
+        """The means by class; None if there were no labels."""
         if not self.inputs:
             return None
         labels = tuple(sorted(self.inputs))

@@ -26,7 +26,7 @@ class LayerChange:
     moved: float | None  #: mean absolute change of a unit's share of activity
 
     def row(self) -> dict[str, str]:
-        """Return the row, with differing cells as "before -> after"."""
+        """The row, with differing cells as "before -> after"."""
         names = [name for name in self.after if name != "layer"]
         differing = {
             n: f"{self.before[n]} -> {self.after[n]}" for n in names if self.before[n] != self.after[n]
@@ -45,11 +45,11 @@ class Comparison(Tabular):
     new: tuple[str, ...]  #: layers that only the second has
 
     def rows(self) -> list[dict[str, str]]:
-        """Return the table, one row per layer."""
+        """The table, one row per layer."""
         return [change.row() for change in self.layers]
 
     def notes(self) -> list[str]:
-        """Return which units died or were revived, then the layers that only one network has."""
+        """Which units died or were revived, then the layers that only one network has."""
         lines = []
         for change in self.layers:
             if change.died or change.revived:
@@ -61,7 +61,7 @@ class Comparison(Tabular):
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Everything as plain values."""
         return {
             "layers": [
                 vars(change) | {"died": list(change.died), "revived": list(change.revived)}

@@ -41,11 +41,11 @@ class Complexity(Measurement):
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
-        """Return a gauge that only looks at the first batch; None if the layer has no dimension of units."""
+        """A gauge that only looks at the first batch; None if the layer has no dimension of units."""
         return _FirstPlaces(layer.units) if len(layer.shape) > 1 else None
 
     def summary(self) -> str:
-        """Summarize in one sentence."""
+        """A summary in one sentence."""
         return (
             f"ReLU {self.relu}, CReLU {self.crelu}; Theorem 4.1 as printed {self.printed}, "
             f"corrected {self.corrected}"
@@ -65,7 +65,7 @@ class _FirstPlaces(Gauge):
             self.found = complexity(seen.by_unit[:, :PLACES], width=self.units)
 
     def result(self) -> Complexity | None:
-        """Return the estimate."""
+        """The estimate."""
         return self.found
 
 

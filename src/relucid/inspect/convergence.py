@@ -44,7 +44,7 @@ def layers_to_reach(
 
 
 def strongly_convex(kappa: float, size: int = 100, seed: int = 0) -> tuple[Objective, Tensor]:
-    """Return the objective of a ReLU network with L = 1 and mu = 1 / kappa, and its minimizer.
+    """The objective of a ReLU network with L = 1 and mu = 1 / kappa, and its minimizer.
 
     The eigenvalues of I - W are spaced evenly on a log scale from mu to 0.99; the Hessian of f lies between
     I - W and I. The bias makes a random positive x the minimizer: all units are active there, so that mu is
@@ -70,7 +70,7 @@ class Convergence(Summarized):
     layers: dict[str, tuple[int, ...]]
 
     def summary(self) -> str:
-        """Return a table with a line per rule and a column per condition number, and the theory's predictions."""
+        """A table with a line per rule and a column per condition number, and the theory's predictions."""
         bounds = {"L / mu": list(self.kappa), "sqrt(L / mu)": [math.sqrt(kappa) for kappa in self.kappa]}
         rows = {"layers at kappa =": self.kappa, **self.layers, **bounds}
         return "\n".join(f"{name:28}" + "".join(f"{n:10.0f}" for n in row) for name, row in rows.items())

@@ -14,7 +14,7 @@ NEEDED = math.ceil(QUANTILE**2 * (1 / MARGIN - 1))  # 35 inputs: see `interval` 
 
 
 def interval(share: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the 95% Wilson interval of each rate observed as a ``share`` of ``count`` independent inputs.
+    """The 95% Wilson interval of each rate observed as a ``share`` of ``count`` independent inputs.
 
     >>> low, high = interval(torch.tensor([0.0, 0.5]), 64)
     >>> low, high
@@ -43,7 +43,7 @@ class Sample:
         return self.inputs >= NEEDED
 
     def __str__(self) -> str:
-        """Return the size of the sample, as in "64 images x 36 positions".
+        """The size of the sample, as in "64 images x 36 positions".
 
         >>> print(Sample(64, 2304, "images"), "/", Sample(64, 64), "/", Sample(3, 10, "images"))
         64 images x 36 positions / 64 inputs / 3 images, 10 positions in all

@@ -92,7 +92,7 @@ class ExaminedLayer:
         return next((found for found in self.measured.values() if isinstance(found, kind)), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything except the weights as plain values."""
+        """Everything except the weights as plain values."""
         r = self.rectified
         return {
             "name": self.name,
@@ -116,7 +116,7 @@ class Examination(Tabular):
     unattributed: tuple[tuple[str, str], ...]  #: (name, reason)
 
     def __getitem__(self, name: str) -> ExaminedLayer:
-        """Return the layer or rectification with this name."""
+        """The layer or rectification with this name."""
         for layer in self.layers:
             if name in (layer.name, layer.rectified.name):
                 return layer
@@ -125,7 +125,7 @@ class Examination(Tabular):
         )
 
     def suggestions(self) -> Sequence[Suggestion]:
-        """Return the suggestions of all findings, merged into one per conversion."""
+        """The suggestions of all findings, merged into one per conversion."""
         return merged(finding.suggestion for finding in self.findings if finding.suggestion)
 
     def against(self, other: Examination) -> Comparison:
@@ -133,7 +133,7 @@ class Examination(Tabular):
         return compare(other, self)
 
     def metrics(self) -> dict[str, float]:
-        """Return the shares of notable units and paired filters, for the network and by layer, ready for a logger.
+        """The shares of notable units and paired filters, for the network and by layer, ready for a logger.
 
         >>> from relucid.inspect import examine
         >>> net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU())
@@ -167,13 +167,13 @@ class Examination(Tabular):
         save(examination_page(self, Subject(name, in_python=True)), Path(path))
 
     def columns(self) -> dict[str, str]:
-        """Return the headings of the table with their meanings, leaving out columns that would be empty."""
+        """The headings of the table with their meanings, leaving out columns that would be empty."""
         known = {k: v for layer in self.layers for m in layer.measured.values() for k, v in m.columns.items()}
         used = {name for layer in self.layers for m in layer.measured.values() for name in m.row()}
         return COLUMNS | {name: meaning for name, meaning in known.items() if name in used}
 
     def rows(self) -> list[dict[str, str]]:
-        """Return the table, one row per layer."""
+        """The table, one row per layer."""
         columns = self.columns()
         rows = []
         for layer in self.layers:
@@ -184,13 +184,13 @@ class Examination(Tabular):
         return rows
 
     def notes(self) -> list[str]:
-        """Return the findings, then what could not be attributed."""
+        """The findings, then what could not be attributed."""
         lines = [""] * bool(self.findings) + [finding.sentence for finding in self.findings]
         lines += self.doubts()
         return lines + [""] * bool(self.unattributed) + [f"{what}: {why}" for what, why in self.unattributed]
 
     def doubts(self) -> list[str]:
-        """Return a note that too few inputs were seen to judge activity, if so."""
+        """A note that too few inputs were seen to judge activity, if so."""
         seen = [layer.activity for layer in self.layers if layer.activity is not None]
         return [next(a.summary() for a in seen if not a.sample.enough)] if _too_few(seen) else []
 
@@ -217,7 +217,7 @@ class Examination(Tabular):
             console.print(escape(f"{what}: {why}"), style="dim")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything except the weights as plain lists, numbers and strings, ready for JSON."""
+        """Everything except the weights as plain lists, numbers and strings, ready for JSON."""
         return {
             "layers": [layer.to_dict() for layer in self.layers],
             "findings": [finding.to_dict() for finding in self.findings],
@@ -226,7 +226,7 @@ class Examination(Tabular):
         }
 
     def figures(self) -> dict[str, Figure]:
-        """Return all figures by title; a title begins with the name of the layer."""
+        """All figures by title; a title begins with the name of the layer."""
         return {
             f"{layer.name}: {title}": figure
             for layer in self.layers

@@ -134,7 +134,7 @@ class _Shells:
 
 
 def _squares(node: Node, x: Tensor) -> Tensor | None:
-    """Return the squared norms of the inputs (of a convolution: patches) that a weight is multiplied with."""
+    """The squared norms of the inputs (of a convolution: patches) that a weight is multiplied with."""
     function, args, _ = node.call
     x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     if node.op != "convolution":

@@ -87,7 +87,7 @@ class Node:
         return self.op in FACTORS and bool(self.name)
 
     def same_weight(self, args: Sequence[Any]) -> bool:
-        """Tell whether a product of these arguments uses the same weight."""
+        """Whether a product of these arguments uses the same weight."""
         return self.weight is None or _storage(args[self.weight[0]]) == self.weight[1]
 
 
@@ -227,13 +227,13 @@ class _Recorder(TorchDispatchMode):
         return node
 
     def _of(self, tensor: Tensor) -> Node:
-        """Return the operation that produced a tensor's current value."""
+        """The operation that produced a tensor's current value."""
         made: Node = self.nodes.get(tensor) or Node("constant")
         written = self.written.get(_storage(tensor))
         return made if written is None or written.order <= made.order else _overwritten(made, written)
 
     def _rectification(self, node: Node) -> Kind | None:
-        """Return which kind of rectification an operation is; the second phase of a CReLU does not count."""
+        """Which kind of rectification an operation is; the second phase of a CReLU does not count."""
         kind, value = _rectification(node), node.upstream[0]
         if kind != KINDS["relu"]:
             return kind
@@ -250,7 +250,7 @@ class _Recorder(TorchDispatchMode):
         return None
 
     def _layer(self, parameters: frozenset[str]) -> str:
-        """Return the module that a weight belongs to, or the parameter's name if its module has several weights."""
+        """The module that a weight belongs to, or the parameter's name if its module has several weights."""
         owner, *others = {_owner(p) for p in parameters} or {""}
         alone = owner in self.owned and self.owned[owner] <= parameters
         return owner if owner and alone and not others else ", ".join(sorted(parameters))
@@ -269,7 +269,7 @@ def _kept(model: nn.Module) -> Iterator[tuple[Tensor, Sequence[Tensor]]]:
 
 
 def _owner(parameter: str) -> str:
-    """Return the path of the module that owns a parameter, parametrized or not."""
+    """The path of the module that owns a parameter, parametrized or not."""
     module, parametrized, _ = parameter.partition(".parametrizations.")
     return module if parametrized else parameter.rpartition(".")[0]
 
@@ -279,21 +279,21 @@ def _storage(tensor: Tensor) -> int:
 
 
 def _overwritten(before: Node | None, after: Node) -> Node:
-    """Return the node of memory that was also written through another view: it may hold either value."""
+    """The node of memory that was also written through another view: it may hold either value."""
     if before is None:
         return after
     return _made_of((before, after), "overwritten", after.order, after.module)
 
 
 def _made_of(inputs: tuple[Node, ...], op: str, order: int, module: str) -> Node:
-    """Return the node of an operation on ``inputs``."""
+    """The node of an operation on ``inputs``."""
     data = any(n.data for n in inputs)
     parameters = frozenset[str]() if data else frozenset[str]().union(*(n.parameters for n in inputs))
     return Node(op, order, module, inputs=inputs, parameters=parameters, data=data)
 
 
 def _negated(value: Node) -> tuple[Node, bool]:
-    """Return (x, True) if ``value`` is -x or minus the first channels of x, otherwise (value, False)."""
+    """The pair (x, True) if ``value`` is -x or minus the first channels of x, otherwise (value, False)."""
     if value.op != "neg":
         return value, False
     source = value.upstream[0]
@@ -301,7 +301,7 @@ def _negated(value: Node) -> tuple[Node, bool]:
 
 
 def _both_phases(value: Node) -> Node | None:
-    """Return x if ``value`` is the concatenation of x and -x."""
+    """The value x if ``value`` is the concatenation of x and -x."""
     is_pair = (
         value.op == "cat" and len(value.inputs) == 2 and _negated(value.inputs[1]) == (value.inputs[0], True)
     )
@@ -309,7 +309,7 @@ def _both_phases(value: Node) -> Node | None:
 
 
 def _rectification(node: Node) -> Kind | None:
-    """Return which activation with boundaries an operation is; None if it is none."""
+    """Which activation with boundaries an operation is; None if it is none."""
     _, args, kwargs = node.call
     low, high = (*args[1:], None, None)[:2]
     low, high = kwargs.get("min", low), kwargs.get("max", high)
@@ -341,7 +341,7 @@ def _rectification(node: Node) -> Kind | None:
 
 
 def _clamped(low: object, high: object) -> Kind | None:
-    """Return which activation a clamp is; None if it only guards against overflow or division by 0."""
+    """Which activation a clamp is; None if it only guards against overflow or division by 0."""
     if high is None:
         return KINDS["relu"] if isinstance(low, int | float) and low == 0 else None
     if not isinstance(low, int | float) or not isinstance(high, int | float) or max(-low, high) > GUARD:

@@ -19,7 +19,7 @@ class Finding:
     suggestion: Suggestion | None = None  #: the conversion that would address it, if any
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as plain values."""
+        """The finding as plain values."""
         return {
             "layer": self.layer,
             "kind": self.kind,

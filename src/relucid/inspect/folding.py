@@ -49,7 +49,7 @@ class Folded(NamedTuple):
 
 
 def fold(origin: Node, path: Path) -> Folded | str:
-    """Return the affine map from a product to the rectified value, or the reason why there is none.
+    """The affine map from a product to the rectified value, or the reason why there is none.
 
     The operations between are replayed on three constants (0, 1 and the number of the unit). The results must be
     the same affine map at every place; they also show which dimension the units have moved to.
@@ -83,7 +83,7 @@ def fold(origin: Node, path: Path) -> Folded | str:
 
 
 def _smallest(shape: tuple[int, ...], dim: int, path: Path) -> tuple[int, ...]:
-    """Return the smallest shape on which to replay a path: one place, if every operation treats all places alike."""
+    """The smallest shape on which to replay a path: one place, if every operation treats all places alike."""
     alike = BATCH_NORMS | COPIES
     if dim == 1 and all(node.op in alike for node in path):  # the channel dimension of a batch norm
         return tuple(size if d == dim else 1 for d, size in enumerate(shape))
@@ -91,7 +91,7 @@ def _smallest(shape: tuple[int, ...], dim: int, path: Path) -> tuple[int, ...]:
 
 
 def label(node: Node) -> str:
-    """Return the name of an operation: that of its module, or its own if the module contains others."""
+    """The name of an operation: that of its module, or its own if the module contains others."""
     return node.module if node.leaf else node.op
 
 

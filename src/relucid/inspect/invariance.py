@@ -43,11 +43,11 @@ class LayerInvariance(Measurement):
         return float((self.local_rate / self.firing_rate).nanmean())
 
     def summary(self) -> str:
-        """Summarize in one sentence."""
+        """A summary in one sentence."""
         return f"score {self.score:.1f}, fires again {float(self.local_rate.nanmean()):.0%}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all values, including the score."""
+        """All values, including the score."""
         return super().to_dict() | {"score": plain(self.score)}
 
 
@@ -65,7 +65,7 @@ class Invariance(Summarized):
     transforms: tuple[str, ...]
 
     def summary(self) -> str:
-        """Return one line per layer."""
+        """One line per layer."""
         return "\n".join(f"{name}: {layer.summary()}" for name, layer in self.layers.items())
 
     def figure(self) -> Figure:
@@ -132,7 +132,7 @@ def invariance(
 
 
 def _thresholds(passes: Callable[[], Iterator[dict[str, Tensor]]], rate: float) -> dict[str, Tensor]:
-    """Return, for every unit, the smallest value that at most a share ``rate`` of its responses exceed.
+    """The smallest value, for every unit, that at most a share ``rate`` of its responses exceed.
 
     Non-negative floats sort like their bits read as integers. So the response is found by its first 11 bits, then
     the next 10, then the last 10, each from a histogram of the responses that share the bits found so far.
@@ -186,7 +186,7 @@ class _Selection:
 
 
 def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> dict[str, Tensor]:
-    """Return the non-negative responses (units, places) of the chosen rectifications."""
+    """The non-negative responses (units, places) of the chosen rectifications."""
     found: dict[str, Tensor] = {}
 
     def visit(node: Node, value: Tensor) -> None:
@@ -200,7 +200,7 @@ def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> 
 
 
 def _chosen(model: nn.Module, example: Tensor, layers: Sequence[str] | None) -> dict[str, Rectified]:
-    """Return the rectifications with these names."""
+    """The rectifications with these names."""
     rectified = [
         r for r in trace(model, example).rectified if len(r.shape) > 1
     ]  # others have no dimension of units
@@ -229,7 +229,7 @@ class _Batches:
 
 
 def _standard(crop: int | None) -> dict[str, Transform]:
-    """Return the transforms of crelu Appendix D."""
+    """The transforms of crelu Appendix D."""
     origin: Transform = partial(_crop, size=crop, place="centre") if crop else lambda x: x
     places = ("top left", "top right", "bottom left", "bottom right")
     steps = {"right": (3, 0), "left": (-3, 0), "down": (0, 3), "up": (0, -3)}

@@ -23,19 +23,19 @@ class Lost(Measurement):
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Lost | None:
-        """Return the ratios on the example; None unless exactly one weight feeds the layer."""
+        """The ratios on the example; None unless exactly one weight feeds the layer."""
         if len(layer.sources) != 1:
             return None
         ratio = network.once(_ratios).get(layer.sources[0].name)
         return None if ratio is None else cls(ratio)
 
     def summary(self) -> str:
-        """Summarize in one sentence."""
+        """A summary in one sentence."""
         return f"{float(self.ratio.mean()):.1%} of the input is lost"
 
 
 def _ratios(network: Network) -> dict[str, Tensor]:
-    """Return the reconstruction ratios of every layer with a weight, by name."""
+    """The reconstruction ratios of every layer with a weight, by name."""
     inputs: list[tuple[Node, Tensor]] = []
 
     def visit(node: Node, value: Tensor) -> None:
@@ -48,7 +48,7 @@ def _ratios(network: Network) -> dict[str, Tensor]:
 
 
 def _ratio(node: Node, x: Tensor) -> Tensor:
-    """Return the reconstruction ratio of a layer's input from its responses."""
+    """The reconstruction ratio of a layer's input from its responses."""
     function, args, kwargs = node.call
 
     def layer(value: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ class Network:
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def once(self, make: Callable[[Network], T]) -> T:
-        """Return ``make(self)``, computed once however many layers ask for it."""
+        """The value of ``make(self)``, computed once however many layers ask for it."""
         if make not in self._made:
             self._made[make] = make(self)
         made: T = self._made[make]
@@ -81,7 +81,7 @@ class Gauge(ABC):
 
     @abstractmethod
     def result(self) -> Measurement | None:
-        """Return the measurement; None if nothing was seen."""
+        """The measurement; None if nothing was seen."""
 
 
 class Measurement(Summarized, ABC):
@@ -92,23 +92,23 @@ class Measurement(Summarized, ABC):
     @classmethod
     @abstractmethod
     def measure(cls, layer: Rectified, network: Network) -> Self | Gauge | None:
-        """Return the measurement of a layer, a gauge that will provide it, or None if it does not apply."""
+        """The measurement of a layer, a gauge that will provide it, or None if it does not apply."""
 
     @abstractmethod
     def summary(self) -> str:
-        """Summarize in one sentence."""
+        """A summary in one sentence."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists, numbers and strings, ready for JSON."""
+        """Plain lists, numbers and strings, ready for JSON."""
         found: dict[str, Any] = plain(self)
         return found
 
     def row(self) -> dict[str, str]:
-        """Return its cells of the table, by heading."""
+        """Its cells of the table, by heading."""
         return {}
 
     def figures(self) -> dict[str, Figure]:
-        """Return its figures, by title; import Plotly here and nowhere else."""
+        """Its figures, by title; import Plotly here and nowhere else."""
         return {}
 
     def findings(self, layer: Rectified) -> Iterator[Finding]:
@@ -136,6 +136,6 @@ def plain(value: Any) -> Any:
 
 
 def indices(mask: Tensor) -> list[int]:
-    """Return the indices at which a mask is True."""
+    """The indices at which a mask is True."""
     found: list[int] = mask.nonzero().flatten().tolist()
     return found

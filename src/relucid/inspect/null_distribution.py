@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def cosine_cdf(cosine: Tensor, dimension: int) -> Tensor:
-    r"""Return P(c <= ``cosine``) for the cosine c of two random directions in R^n, accurate in the far tail.
+    r"""The probability P(c <= ``cosine``) for the cosine c of two random directions in R^n, accurate in the far tail.
 
     (1 + c)/2 follows Beta(a, a) with a = (n - 1)/2. For c <= 0 its distribution function is the series
     x^a (1 - x)^a / (a B(a, a)) * sum_k x^k (2a)_k / (a + 1)_k at x = (1 + c)/2, whose terms are all positive:
@@ -32,7 +32,7 @@ def cosine_cdf(cosine: Tensor, dimension: int) -> Tensor:
 
 
 def extreme_p_value(cosine: Tensor, dimension: int, others: int) -> Tensor:
-    """Return P(min_j <phi_i, phi_j> <= ``cosine``) for a random filter among ``others`` other random filters.
+    """The probability that min_j <phi_i, phi_j> <= ``cosine`` for a random filter among ``others`` other random ones.
 
     That is 1 - (1 - F)^others with F from `cosine_cdf`: given phi_i, its cosines with the others are independent.
 
@@ -43,7 +43,7 @@ def extreme_p_value(cosine: Tensor, dimension: int, others: int) -> Tensor:
 
 
 def discoveries(p_values: Tensor, level: float) -> Tensor:
-    """Return the mask of hypotheses rejected at a false discovery rate of ``level`` (Benjamini-Hochberg).
+    """The mask of hypotheses rejected at a false discovery rate of ``level`` (Benjamini-Hochberg).
 
     >>> discoveries(torch.tensor([0.001, 0.2, 0.011, 0.9]), level=0.05)
     tensor([ True, False,  True, False])
@@ -61,7 +61,7 @@ def _log_beta(a: float) -> float:
 
 
 def _series(a: float, x: Tensor) -> Tensor:
-    """Return sum_k x^k (2a)_k / (a + 1)_k for 0 <= x <= 1/2."""
+    """The sum over k of x^k (2a)_k / (a + 1)_k for 0 <= x <= 1/2."""
     total = term = torch.ones_like(x)
     k = 0
     while bool((term > 1e-17 * total).any()):

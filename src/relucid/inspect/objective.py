@@ -88,11 +88,11 @@ class Objective:
         return self.activation.phi(x @ self.weight + self.bias)
 
     def to_z(self, x: Tensor) -> Tensor:
-        """Return z = U x, (..., n)."""
+        """The variable z = U x, (..., n)."""
         return x @ self.root
 
     def to_x(self, z: Tensor) -> Tensor:
-        """Return x = U^-1 z, (..., n)."""
+        """The variable x = U^-1 z, (..., n)."""
         x: Tensor = torch.linalg.solve(self.root, z[..., None])[..., 0]
         return x
 
@@ -101,7 +101,7 @@ class Objective:
         return (z**2).sum(-1) / 2 - self.activation.psi(z @ self.root + self.bias).sum(-1)
 
     def f_gradient(self, z: Tensor) -> Tensor:
-        """Return the gradient of f, z - U Phi(U z + b) (structure Eq. 9), (..., n)."""
+        """The gradient of f, z - U Phi(U z + b) (structure Eq. 9), (..., n)."""
         return z - self.activation.phi(z @ self.root + self.bias) @ self.root
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -109,12 +109,12 @@ class Objective:
         return self.f(self.to_z(x))
 
     def gradient(self, x: Tensor) -> Tensor:
-        """Return the gradient of F, U grad f(U x) = W (x - Phi(W x + b)), (..., n)."""
+        """The gradient of F, U grad f(U x) = W (x - Phi(W x + b)), (..., n)."""
         return (x - self.layer(x)) @ self.weight
 
 
 def _square_root(weight: Tensor) -> Tensor:
-    """Return the symmetric positive definite square root of a matrix; refuse a matrix without one."""
+    """The symmetric positive definite square root of a matrix; refuse a matrix without one."""
     if weight.dim() != 2 or weight.shape[0] != weight.shape[1] or not torch.allclose(weight, weight.T):
         raise ValueError(f"W must be a symmetric matrix; this one, of shape {tuple(weight.shape)}, is not")
     values, vectors = torch.linalg.eigh(weight)
@@ -125,7 +125,7 @@ def _square_root(weight: Tensor) -> Tensor:
 
 
 def minimize(rule: str | Rule, objective: Objective, z: Tensor, steps: int) -> Tensor:
-    """Return the iterates z_0 = z, ..., z_steps of a rule's algorithm, run on f: (steps + 1, ..., n).
+    """The iterates z_0 = z, ..., z_steps of a rule's algorithm, run on f: (steps + 1, ..., n).
 
     Plain is gradient descent (structure Eq. 1), heavy_ball Eq. 2, nesterov the z and nesterov2 the y of Eq. 3,
     admm the y of Eq. 6, all in the algorithms' own variables. The states of a stage made of the objective's layers

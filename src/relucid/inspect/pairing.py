@@ -59,7 +59,7 @@ class Pairing(Summarized):
         ]
 
     def summary(self) -> str:
-        """Summarize in one sentence."""
+        """A summary in one sentence."""
         if self.others < 1:
             return "there is only one filter, so there are no pairs"
         return (
@@ -102,18 +102,18 @@ class Pairings(Measurement):
         return cls({s.name: pairing(s.weight, s.groups, sign=sign) for s in sources})
 
     def summary(self) -> str:
-        """Return one line per weight."""
+        """One line per weight."""
         return "\n".join(f"{name}: {found.summary()}" for name, found in self.by_source.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all values, by weight."""
+        """All values, by weight."""
         return {
             name: plain(p) | {"share": p.share, "random_share": p.random_share}
             for name, p in self.by_source.items()
         }
 
     def row(self) -> dict[str, str]:
-        """Return the shares of paired filters."""
+        """The shares of paired filters."""
         return {"paired": ", ".join(f"{p.share:.0%}" for p in self.by_source.values() if p.others)}
 
     def figures(self) -> dict[str, Figure]:
@@ -212,7 +212,7 @@ def _is_finite(weight: Tensor) -> bool:
 
 
 def _extremes(filters: Tensor, sign: Tensor, offset: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return (smallest cosine, its index, largest cosine, its index) of each filter with the others.
+    """(smallest cosine, its index, largest cosine, its index) of each filter with the others.
 
     Cosines are computed block by block and never kept; a block above the diagonal serves both rows and columns.
     """
@@ -254,7 +254,7 @@ class _Extreme:
         known[0][better], known[1][better] = value[better], index[better] + columns
 
     def scattered(self, alive: Tensor, filters: int, offset: int) -> tuple[Tensor, Tensor]:
-        """Return the cosines and indices of all filters; nan and -1 where there is no partner."""
+        """The cosines and indices of all filters; nan and -1 where there is no partner."""
         value = self.value.new_full((filters,), torch.nan)
         index = torch.full((filters,), -1, device=value.device)
         if len(alive) > 1:

@@ -44,7 +44,7 @@ class Perturbation(Measurement):
         return perturbation(*layer.folded(), SIZES) if bool(radius.isfinite().all()) else None
 
     def summary(self) -> str:
-        """Return one line per parameterization."""
+        """One line per parameterization."""
         largest = {
             name: float(turned[-1].nan_to_num(0).max().rad2deg()) for name, turned in self.turned.items()
         }
@@ -54,7 +54,7 @@ class Perturbation(Measurement):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the largest angles by parameterization."""
+        """The largest angles by parameterization."""
         turned = plain({name: angles.amax(1) for name, angles in self.turned.items()})
         return {"epsilon": list(self.epsilon), "turned": turned}
 

@@ -28,7 +28,7 @@ class PhaseCorrelation(Summarized):
     cosines: Tensor  #: (units, units), signed: positive phase of unit i with negative phase of unit j
 
     def summary(self) -> str:
-        """Summarize in one sentence, like a row of Table 6."""
+        """A summary in one sentence, like a row of Table 6."""
         return "pair {:.3f} ± {:.3f}, non-pair {:.3f} ± {:.3f}".format(*self.pair, *self.non_pair)
 
 
@@ -48,11 +48,11 @@ class PhaseCorrelations(Measurement):
         return cls({s.name: phase_correlation(s.weight, channels) for s in readers})
 
     def summary(self) -> str:
-        """Return one line per reader."""
+        """One line per reader."""
         return "\n".join(f"{name}: {found.summary()}" for name, found in self.by_reader.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return means and standard deviations, by reader."""
+        """Means and standard deviations, by reader."""
         return {
             name: {"pair": plain(p.pair), "non_pair": plain(p.non_pair)} for name, p in self.by_reader.items()
         }

@@ -31,7 +31,7 @@ class Reconstruction(Summarized):
     residual: float  #: largest |A^T (A x' - z)| / |A^T z| over the batch: how well the equations are solved
 
     def summary(self) -> str:
-        """Summarize in one sentence."""
+        """A summary in one sentence."""
         shape = "x".join(map(str, self.input.shape))
         return f"{shape} reconstructed in {self.iterations} iterations, residual {self.residual:.1e}"
 
@@ -45,7 +45,7 @@ def reconstruct(
     tolerance: float = 1e-6,
     iterations: int = 1000,
 ) -> Reconstruction:
-    r"""Return the minimum-norm least-squares input x' of a layer with these features (crelu Algorithms 1 and 2).
+    r"""The minimum-norm least-squares input x' of a layer with these features (crelu Algorithms 1 and 2).
 
     The features of x -> W^T x + b determine only the part of x in range(W): x' = (W^T)^+ (z - b), where z is the
     positive minus the negative phase of the features. Conjugate gradients on the layer and its transpose find it
@@ -84,7 +84,7 @@ def reconstruct(
 
 
 def reconstruction_ratio(original: Tensor, reconstructed: Tensor) -> Tensor:
-    """Return |x - x'| / |x| for every input of a batch, (batch,).
+    """The ratio |x - x'| / |x| for every input of a batch, (batch,).
 
     >>> reconstruction_ratio(torch.tensor([[3.0, 4.0]]), torch.tensor([[3.0, 0.0]]))
     tensor([0.8000])
@@ -94,7 +94,7 @@ def reconstruction_ratio(original: Tensor, reconstructed: Tensor) -> Tensor:
 
 
 def ratio_of_layer(layer: Function, inputs: Tensor, pool: nn.MaxPool2d | None = None) -> Tensor:
-    """Return the reconstruction ratio of every input from its features after CReLU and ``pool`` (crelu Table S1).
+    """The reconstruction ratio of every input from its features after CReLU and ``pool`` (crelu Table S1).
 
     >>> ratio_of_layer(nn.Linear(4, 8), torch.randn(5, 4)).max() < 1e-4
     tensor(True)
@@ -111,7 +111,7 @@ def ratio_of_layer(layer: Function, inputs: Tensor, pool: nn.MaxPool2d | None = 
 
 
 def random_layer(layer: nn.Module) -> nn.Module:
-    """Return a copy of a layer with standard normal filters and no bias: the baseline of crelu Table S1.
+    """A copy of a layer with standard normal filters and no bias: the baseline of crelu Table S1.
 
     Its `ratio_of_layer` is the simulated baseline. `random_ratio` does not apply, since max-pooling selects.
     """
@@ -126,7 +126,7 @@ def random_layer(layer: nn.Module) -> nn.Module:
 
 
 def random_ratio(dimension: int, subspace: int) -> float:
-    """Return sqrt(1 - K/D), the reconstruction ratio after projection onto a random K-dimensional subspace of R^D.
+    """The reconstruction ratio sqrt(1 - K/D) after projection onto a random K-dimensional subspace of R^D.
 
     crelu Theorem C.1 states it for the mean. It holds for the root mean square; the mean is smaller.
 
@@ -139,7 +139,7 @@ def random_ratio(dimension: int, subspace: int) -> float:
 
 
 def frame_bounds(layer: nn.Module, input_shape: Sequence[int]) -> tuple[float, float]:
-    """Return the smallest non-zero and the largest singular value of a layer's linear part (crelu Lemma A.4).
+    """The smallest non-zero and the largest singular value of a layer's linear part (crelu Lemma A.4).
 
     For x in range(W): smallest * |x| <= |W^T x| <= largest * |x|. Forms the dense operator, so the input must be
     small.
@@ -174,7 +174,7 @@ class PoolingBound:
 
 
 def pooling_bound(filters: Tensor, coefficients: Tensor, stride: int = 1) -> PoolingBound:
-    r"""Return the ratio and both bounds of crelu Theorem A.5 for x = sum_ij c_i^j w_i^j over one pooling region.
+    r"""The ratio and both bounds of crelu Theorem A.5 for x = sum_ij c_i^j w_i^j over one pooling region.
 
     W_x holds the shifts with c != 0; for each of them, W~_x holds the shift that pooling selects in the phase of
     its *response* <w, x>. (crelu goes by the sign of c, which breaks the proof's inequality.) Both bounds follow
@@ -257,7 +257,7 @@ class _Affine:
 def _least_squares(
     operator: _Affine, target: Tensor, start: Tensor, tolerance: float, iterations: int
 ) -> tuple[Tensor, int, float]:
-    """Return (x, iterations, residual) of conjugate gradients on the normal equations, one system per input.
+    """(x, iterations, residual) of conjugate gradients on the normal equations, one system per input.
 
     Started from 0, x stays in the range of the transpose: it is the shortest least-squares solution.
     """
@@ -280,7 +280,7 @@ def _least_squares(
 
 
 def _squares(x: Tensor) -> Tensor:
-    """Return the squared norm of every entry of a batch."""
+    """The squared norm of every entry of a batch."""
     squares: Tensor = x.flatten(1).square().sum(1)
     return squares
 
@@ -290,7 +290,7 @@ def _like(scalars: Tensor, x: Tensor) -> Tensor:
 
 
 def _responses(features: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the linear responses behind these features, checked against the layer's output shape."""
+    """The linear responses behind these features, checked against the layer's output shape."""
     responses = crelu_inverse(features) if features.shape[1] == 2 * shape[1] else features
     if responses.shape != shape:
         raise ValueError(
@@ -301,7 +301,7 @@ def _responses(features: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _pooled(responses: Tensor, indices: Tensor) -> Tensor:
-    """Return both phases of the responses at the places that pooling selected."""
+    """Both phases of the responses at the places that pooling selected."""
     both = torch.cat([responses, -responses], 1).flatten(2)
     return both.gather(2, indices.flatten(2)).view(indices.shape)
 
@@ -327,7 +327,7 @@ def _stacked(
 
 
 def _squared_singular_values(rows: Tensor) -> Tensor:
-    """Return the squares of the non-zero singular values, largest first."""
+    """The squares of the non-zero singular values, largest first."""
     values: Tensor = torch.linalg.svdvals(rows)
     nonzero: Tensor = values[values > values[0] * max(rows.shape) * torch.finfo(rows.dtype).eps]
     return nonzero.square()

@@ -36,7 +36,7 @@ class Suggestion:
         return f"{self.conversion}(model, example, layers={list(self.layers)!r}{mode})"
 
     def command(self, factory: str, *options: str, output: str | None = None) -> str:
-        """Return the command that converts, into ``converted-<name>`` unless ``output`` names a directory.
+        """The command that converts, into ``converted-<name>`` unless ``output`` names a directory.
 
         Args:
             factory: The function that builds the network, as MODULE:FACTORY.
@@ -51,7 +51,7 @@ class Suggestion:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the suggestion as plain values."""
+        """The suggestion as plain values."""
         return {
             "conversion": self.conversion,
             "layers": list(self.layers),

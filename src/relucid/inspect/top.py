@@ -29,11 +29,11 @@ class TopInputs(Measurement):
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
-        """Return a gauge that keeps the indices of inputs, not the inputs themselves."""
+        """A gauge that keeps the indices of inputs, not the inputs themselves."""
         return _TopGauge() if len(layer.shape) > 1 else None
 
     def summary(self) -> str:
-        """Summarize in one sentence."""
+        """A summary in one sentence."""
         best = int(self.value[:, 0].argmax())
         value, index = float(self.value[best, 0]), int(self.index[best, 0])
         return f"unit {best} has the largest pre-activation, {value:.3g} on input {index}"
@@ -55,7 +55,7 @@ class TopInputs(Measurement):
 
 
 def _image(images: Any, number: int) -> Tensor:
-    """Return one image as (3, height + 1, width + 1), scaled to [0, 1], with a margin."""
+    """One image as (3, height + 1, width + 1), scaled to [0, 1], with a margin."""
     item = images[number]
     image = torch.as_tensor(item[0] if isinstance(item, tuple | list) else item).detach().float().cpu()
     if image.dim() != 3 or image.shape[0] not in (1, 3):
@@ -92,7 +92,7 @@ class _TopGauge(Gauge):
         self.where = where.gather(1, order.unsqueeze(2).expand(-1, -1, 2))
 
     def result(self) -> TopInputs | None:
-        """Return the top k; None if inputs could not be told apart."""
+        """The top k; None if inputs could not be told apart."""
         if self.value is None:
             return None
         return TopInputs(self.value.cpu(), *self.where.cpu().unbind(2))

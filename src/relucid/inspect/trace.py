@@ -97,11 +97,11 @@ class Rectified:
         return units if first == 0 else units - first
 
     def by_unit(self, value: Tensor) -> Tensor:
-        """Return the `oriented` value as (units, places)."""
+        """The `oriented` value as (units, places)."""
         return self.oriented(value).movedim(self.channel_dim, 0).flatten(1)
 
     def folded(self) -> tuple[Tensor, Tensor]:
-        """Return (weight, bias) with norms folded in: units switch exactly where weight . x + bias = 0."""
+        """(weight, bias) with norms folded in: units switch exactly where weight . x + bias = 0."""
         if self.scale is None or self.shift is None:
             raise ValueError(f"{self.name} does not rectify a single affine map: {self.obstacle}")
         source = self.sources[0]
@@ -119,7 +119,7 @@ class Trace(Summarized):
     unattributed: tuple[tuple[str, str], ...]  #: (weight, activation or rectification; reason)
 
     def summary(self) -> str:
-        """Return one line per rectification, then one per name that could not be attributed."""
+        """One line per rectification, then one per name that could not be attributed."""
         lines = []
         for r in self.rectified:
             fed = ", ".join(" -> ".join((s.name, *s.through)) for s in r.sources) or "no weight"
@@ -173,7 +173,7 @@ def _with_modules(rectified: tuple[Rectified, ...], model: nn.Module) -> tuple[R
 
 
 def _is_closed(module: nn.Module) -> bool:
-    """Tell whether conversions treat a module as a whole, so that its layers cannot be named."""
+    """Whether conversions treat a module as a whole, so that its layers cannot be named."""
     return isinstance(module, Pairwise) or (isinstance(module, Propagation) and module.reversible)
 
 
@@ -184,7 +184,7 @@ def _distinct(rectified: list[Rectified]) -> tuple[Rectified, ...]:
 
 
 def _readers(nodes: list[Node]) -> dict[Node, list[Source]]:
-    """Return, for every rectification, the weights that its value is multiplied with next."""
+    """The weights that the value of every rectification is multiplied with next."""
     readers: dict[Node, list[Source]] = defaultdict(list)
     for node in (node for node in nodes if node.has_weight):
         for end in _walk(node.upstream[0])[1]:
@@ -193,7 +193,7 @@ def _readers(nodes: list[Node]) -> dict[Node, list[Source]]:
 
 
 def _attribute(node: Node, kind: Kind, readers: list[Source]) -> Rectified:
-    """Return a rectification with the weights that feed it."""
+    """A rectification with the weights that feed it."""
     paths, ends = _walk(node.rectified)
     sources = tuple(_source(origin, path) for origin, path in paths)
     adds = tuple(end.name or f"{end.op} in {end.module or 'the network'}" for end in ends)
@@ -250,13 +250,13 @@ def _walk(start: Node) -> tuple[list[tuple[Node, Path]], list[Node]]:
 
 
 def _passes(node: Node) -> bool:
-    """Tell whether an operation passes its inputs on, linearly apart from norms and pooling."""
+    """Whether an operation passes its inputs on, linearly apart from norms and pooling."""
     product = node.op in {"mul", "div"} and len(node.upstream) > 1
     return node.op in PASSED and not node.kind and not product
 
 
 def _source(node: Node, path: Path) -> Source:
-    """Return the weight of a product, with filters in the first dimension."""
+    """The weight of a product, with filters in the first dimension."""
     _, args, _ = node.call
     between = (n for n in path if n.op not in VIEWS and not (n.leaf and n.module == node.module))
     through = tuple(dict.fromkeys(label(n) for n in between))
@@ -278,7 +278,7 @@ def _source(node: Node, path: Path) -> Source:
 
 
 def _unrectified(nodes: list[Node], found: set[str]) -> list[tuple[str, str]]:
-    """Return the weights that feed no rectification, with what they feed instead."""
+    """The weights that feed no rectification, with what they feed instead."""
     consumers: dict[Node, list[Node]] = defaultdict(list)
     for node in nodes:
         for n in node.inputs:
@@ -288,7 +288,7 @@ def _unrectified(nodes: list[Node], found: set[str]) -> list[tuple[str, str]]:
 
 
 def _feeds(node: Node, consumers: dict[Node, list[Node]]) -> list[str]:
-    """Return the names of the operations that a value reaches, passing through norms and sums."""
+    """The names of the operations that a value reaches, passing through norms and sums."""
     reached: dict[str, None] = {}  # an ordered set
     stack, seen = [node], {node}
     while stack:
@@ -306,7 +306,7 @@ def _feeds(node: Node, consumers: dict[Node, list[Node]]) -> list[str]:
 
 
 def _activations(nodes: list[Node]) -> list[tuple[str, str]]:
-    """Return the activations that are not rectifications."""
+    """The activations that are not rectifications."""
     reason = "is not among the activations whose boundaries are examined"
     return [
         (node.module or "the network", f"{node.op} {reason}")
@@ -316,7 +316,7 @@ def _activations(nodes: list[Node]) -> list[tuple[str, str]]:
 
 
 def _elsewhere(nodes: list[Node], weights: list[str]) -> list[tuple[str, str]]:
-    """Return the weights that are not a factor of any recorded product, with the operation that uses them."""
+    """The weights that are not a factor of any recorded product, with the operation that uses them."""
     products: set[str] = set()
     users: dict[str, str] = {}
     for node in (node for node in nodes if node.data):

@@ -33,7 +33,7 @@ class Evolution(Summarized):
     skipped: dict[str, str]  #: layers that are not tracked, and why
 
     def summary(self) -> str:
-        """Return one line per layer."""
+        """One line per layer."""
         return "\n".join(
             f"{name}: moves by at most {float(moved.max()):.3g} per step, "
             f"turns by at most {float(self.turned[name].max().rad2deg()):.3g}°"
@@ -129,7 +129,7 @@ class BoundaryTracker:
             self.before = self._look()
 
     def result(self) -> Evolution:
-        """Return the record so far."""
+        """The record so far."""
         moved = {
             name: torch.stack(values) if values else torch.empty(0) for name, values in self.moved.items()
         }
@@ -151,7 +151,7 @@ class BoundaryTracker:
 
 
 def change(before: Boundary, after: Boundary) -> tuple[Tensor, Tensor]:
-    """Return (|phi' - phi|, angle between u and u') per unit; nan if there is no boundary before or after.
+    """(|phi' - phi|, angle between u and u') per unit; nan if there is no boundary before or after.
 
     With d = |u' - u|, the angle is 2 asin(d/2), and |phi' - phi|^2 = (lambda' - lambda)^2 + lambda lambda' d^2.
     Both stay accurate for small changes.
@@ -168,7 +168,7 @@ def _all_layers(model: nn.Module) -> tuple[dict[str, Tracked], dict[str, str]]:
 
 
 def _rectified_layers(model: nn.Module, example: Batch) -> tuple[dict[str, Tracked], dict[str, str]]:
-    """Return ({name: (layer, norm after it)}, {name: why it cannot be tracked})."""
+    """({name: (layer, norm after it)}, {name: why it cannot be tracked})."""
     modules = dict(model.named_modules())
     layers: dict[str, Tracked] = {}
     skipped: dict[str, str] = {}
