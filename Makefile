@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 TORCH  := torch==2.13.0
 # Two workers with one thread each: parallel tests that share the cores must not fight for them.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
+# Python compiles what it imports; to compile every installed file would take most of the time of an installation.
+INSTALL := install --quiet --no-compile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all lint types test-source test-wheel site browser bench docs pages clean
@@ -18,14 +20,16 @@ setup: $(VENV)/.ready  ## install the project and its tools in .venv
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -c constraints.txt $(TORCH) -e '.[dev]'
+	$(BIN)/pip $(INSTALL) -c constraints.txt $(TORCH) -e '.[dev]'
 	touch $@
 
 quickstart: setup  ## measure four findings on small networks, and write a page about them
 	$(BIN)/relucid run quickstart
 	$(BIN)/relucid report quickstart -o quickstart.html --force
 
-test: lint types site test-source test-wheel  ## everything a change must pass
+test: setup  ## everything a change must pass
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target types lint site test-wheel  # a core each
+	$(MAKE) --no-print-directory test-source
 
 lint: setup
 	$(BIN)/ruff check .
@@ -49,13 +53,12 @@ WHEEL_TESTS := tests/test_import.py $(addprefix tests/, \
 test-wheel: setup build/wheel-venv/.ready
 	rm -rf build/wheel
 	$(BIN)/python -m build --wheel --outdir build/wheel . > /dev/null
-	build/wheel-venv/bin/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
-	OMP_NUM_THREADS=1 build/wheel-venv/bin/pytest -q -n 2 -m 'not slow' $(WHEEL_TESTS)
+	$(BIN)/pip --python build/wheel-venv/bin/python $(INSTALL) --no-deps --force-reinstall build/wheel/*.whl
+	OMP_NUM_THREADS=1 build/wheel-venv/bin/pytest -q -m 'not slow' $(WHEEL_TESTS)
 
-build/wheel-venv/.ready: constraints.txt
-	$(PYTHON) -m venv build/wheel-venv
-	build/wheel-venv/bin/pip install --quiet --upgrade pip
-	build/wheel-venv/bin/pip install --quiet -c constraints.txt $(TORCH) numpy pytest pytest-xdist hypothesis
+build/wheel-venv/.ready: constraints.txt | setup
+	$(PYTHON) -m venv --without-pip build/wheel-venv
+	$(BIN)/pip --python build/wheel-venv/bin/python $(INSTALL) -c constraints.txt $(TORCH) numpy pytest hypothesis
 	touch $@
 
 # The tests of pages in a browser are skipped without it, and say so.
@@ -79,8 +82,9 @@ docs: pages  ## write the generated pages and build the site in site/
 	$(BIN)/python docs/picture.py --check
 	$(MAKE) --no-print-directory site
 
-site: setup  # a broken link or a page that is missing fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+# A broken link, a missing page or a public name without an entry fails. Not --quiet: it hides warnings from --strict.
+site: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pages: setup  ## write again what is generated from results/ and the claims
 	$(BIN)/python docs/pages.py

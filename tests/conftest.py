@@ -1,4 +1,5 @@
 import os
+import select
 import subprocess
 import sys
 import textwrap
@@ -12,16 +13,19 @@ settings.register_profile("relucid", deadline=None)  # a busy machine is no reas
 settings.load_profile("relucid")
 
 RESULTS = Path(__file__).parents[1] / "results"
-PRELUDE = """
-import os, torch
+RANK = """
+import os, sys, torch
 import torch.distributed as dist
 torch.set_num_threads(1)
-torch.manual_seed(0)
-rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+rank, world = int(os.environ["RANK"]), 2
 dist.init_process_group("gloo", init_method=os.environ["RENDEZVOUS"], rank=rank, world_size=world)
-"""
-EPILOGUE = """
-torch.save(result, os.environ["RESULT"])
+for place in map(str.strip, sys.stdin):
+    torch.manual_seed(0)
+    names = {"torch": torch, "rank": rank, "world": world}
+    with open(f"{place}/script.py") as script:
+        exec(script.read(), names)
+    torch.save(names["result"], f"{place}/{rank}.pt")
+    print("done", flush=True)
 dist.destroy_process_group()
 """
 
@@ -75,22 +79,35 @@ def relucid(monkeypatch, capsys):
     return type_in
 
 
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory):
+    """Two gloo processes that wait for scripts; starting them takes longer than running one."""
+    rendezvous = {"RENDEZVOUS": f"file://{tmp_path_factory.mktemp('ranks')}/rendezvous"}
+    command, pipe = [sys.executable, "-c", RANK], subprocess.PIPE
+    started = [
+        subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, env=os.environ | rendezvous | {"RANK": rank}
+        )
+        for rank in "01"
+    ]
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
 @pytest.fixture
-def on_two_processes(tmp_path):
+def on_two_processes(ranks, tmp_path):
     """Runs a script in two gloo processes, which see `rank` and `world` and set `result`; both results."""
 
     def run(script: str) -> list:
-        code = PRELUDE + textwrap.dedent(script) + EPILOGUE
-        ranks = []
-        for rank in range(2):
-            environment = os.environ | {
-                "RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "RENDEZVOUS": f"file://{tmp_path}/rendezvous",
-                "RESULT": str(tmp_path / f"{rank}.pt"),
-            }
-            ranks.append(subprocess.Popen([sys.executable, "-c", code], env=environment))
-        assert [process.wait(timeout=120) for process in ranks] == [0, 0]
+        (tmp_path / "script.py").write_text(textwrap.dedent(script))
+        for process in ranks:
+            print(tmp_path, file=process.stdin, flush=True)
+        for process in ranks:
+            ready, _, _ = select.select([process.stdout], [], [], 120)
+            assert ready, "a process hangs"
+            assert process.stdout.readline() == "done\n"
         return [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
     return run

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from relucid.inspect import examine
-from relucid.inspect.batches import SIZE, parts_of
+from relucid.inspect.batches import SIZE, batches_of
 
 INPUTS = torch.randn(150, 4)
 LABELS = torch.arange(150) % 3
@@ -79,7 +79,7 @@ def test_arguments_may_come_in_any_mapping():
 
 
 def test_no_argument_is_dropped_but_labels_that_the_network_does_not_take():
-    (part,) = parts_of([{"x": INPUTS, "gain": INPUTS[:, :1], "labels": LABELS}], {"x": INPUTS[:1]})
+    (part,) = batches_of([{"x": INPUTS, "gain": INPUTS[:, :1], "labels": LABELS}], {"x": INPUTS[:1]})
     assert part.arguments.keys() == {"x", "gain"}
     assert torch.equal(part.labels, LABELS)
 
@@ -92,9 +92,9 @@ def test_several_arguments_may_be_given_in_order_with_labels_after_them():
 
 
 def test_large_arrays_are_split_and_labels_kept():
-    parts = list(parts_of(INPUTS, INPUTS[:1]))
+    parts = list(batches_of(INPUTS, INPUTS[:1]))
     assert [part.inputs for part in parts] == [SIZE, SIZE, 150 - 2 * SIZE]
-    (part,) = parts_of([(INPUTS, LABELS)], INPUTS[:1])
+    (part,) = batches_of([(INPUTS, LABELS)], INPUTS[:1])
     assert torch.equal(part.labels, LABELS)
 
 
@@ -117,13 +117,13 @@ def test_no_data_at_all_is_refused(data):
 
 def test_data_of_another_rank_than_the_example_is_refused():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
-    with pytest.raises(ValueError, match="3 dimensions on the data, 2 on the example"):
+    with pytest.raises(ValueError, match="3 dimensions on the data, but 2 on the example"):
         examine(net, INPUTS[:1], INPUTS.view(50, 3, 4))
 
 
 def test_what_is_no_data_is_refused():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
-    with pytest.raises(TypeError, match="not a str"):
+    with pytest.raises(TypeError, match="not str"):
         examine(net, INPUTS[:1], "images.npy")
-    with pytest.raises(TypeError, match="give the example by name, too"):
+    with pytest.raises(TypeError, match="give the example as a mapping, too"):
         examine(net, INPUTS[:1], [{"x": INPUTS}])

@@ -219,7 +219,7 @@ def test_boundaries_in_two_dimensions_are_lines_through_their_locations():
 
 
 def test_more_dimensions_are_not_drawn():
-    with pytest.raises(ValueError, match="3 inputs"):
+    with pytest.raises(ValueError, match="one or two inputs; these have 3"):
         Boundary(torch.eye(3), torch.zeros(3)).figure()
 
 

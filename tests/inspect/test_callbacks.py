@@ -97,5 +97,5 @@ def test_hugging_face_logs_by_the_trainer(tmp_path):
 
 @pytest.mark.needs("lightning")
 def test_epochs_are_counted_from_one_on():
-    with pytest.raises(ValueError, match="at least 1; got 0"):
+    with pytest.raises(ValueError, match="at least 1 epoch; got 0"):
         lightning_callback(INPUTS[:1], every=0)

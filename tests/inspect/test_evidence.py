@@ -46,7 +46,7 @@ def test_no_unit_is_called_dead_or_always_on_on_a_handful_of_inputs(inputs):
     assert not found.findings
     assert "dead" not in found.rows()[0]
     seen = f"{inputs} image{'s' * (inputs > 1)} x 36 positions"
-    told = f"too few inputs were seen to tell which units are dead: {seen}; {NEEDED} would do"
+    told = f"too few inputs to tell which units are dead: {seen}, at least {NEEDED} are needed"
     assert told in found.summary().splitlines()
 
 
@@ -65,4 +65,4 @@ def test_nan_inside_the_network_is_said_and_no_unit_is_called_dead_for_it():
     net = nn.Sequential(nn.Linear(3, 16), nn.ReLU())
     net[0].bias.data[:] = torch.nan
     (finding,) = examine(net, torch.randn(64, 3), measures=["activity"]).findings
-    assert finding.sentence == "0: 16 of 16 units are given nan or infinity on 64 inputs"
+    assert finding.sentence == "0: 16 of 16 units receive nan or infinity on 64 inputs"

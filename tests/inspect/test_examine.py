@@ -224,7 +224,7 @@ def test_wrong_measures_are_refused():
 def test_layers_are_looked_up_by_either_name():
     found = examine(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3))
     assert found["0"] is found["1"]
-    with pytest.raises(KeyError, match="no layer is named 'conv'; there are 0"):
+    with pytest.raises(KeyError, match="there is no layer 'conv'; the layers are 0"):
         found["conv"]
 
 
@@ -326,7 +326,7 @@ def test_weights_that_are_nan_are_said_to_be():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
     net[0].weight.data[0, 0] = torch.nan
     found = examine(net, torch.randn(40, 4), measures=["pairing", "boundary", "activity", "perturbation"])
-    assert found.findings[0].sentence == "0: 1 of 6 units are given nan or infinity on 40 inputs"
+    assert found.findings[0].sentence == "0: 1 of 6 units receive nan or infinity on 40 inputs"
     assert found["0"].pairing == {}
     json.dumps(found.to_dict(), allow_nan=False)
 
@@ -348,7 +348,7 @@ def test_the_size_of_a_complex_number_is_no_rectification():
 
 
 def test_weights_without_values_are_refused():
-    with pytest.raises(ValueError, match="on the device meta: load them first"):
+    with pytest.raises(ValueError, match="on the meta device: load them first"):
         examine(nn.Linear(4, 2, device="meta"), torch.randn(1, 4))
 
 

@@ -99,12 +99,12 @@ def test_layers_can_be_chosen_by_name_of_weight_or_rectification():
     images = torch.randn(4, 1, 8, 8)
     assert list(invariance(net, images, ["2"]).layers) == ["2"]
     assert list(invariance(net, images, ["1"]).layers) == ["0"]
-    with pytest.raises(ValueError, match=r"no rectified layer is named nine; there are 0, 1, 2, 3"):
+    with pytest.raises(ValueError, match=r"there is no rectified layer nine; the layers are 0, 1, 2, 3"):
         invariance(net, images, ["nine"])
 
 
 def test_an_iterator_is_refused_since_the_data_are_needed_more_than_once():
-    with pytest.raises(ValueError, match="no iterator"):
+    with pytest.raises(ValueError, match="instead of an iterator"):
         invariance(nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU()), iter([torch.randn(1, 1, 4, 4)]))
 
 

@@ -122,7 +122,7 @@ def test_algorithms_end_where_the_gradient_is_zero(rule):
 )
 def test_a_structure_that_is_no_algorithm_is_refused(rule):
     objective, x = problem("relu")
-    with pytest.raises(ValueError, match="is a way to join layers but no algorithm that minimizes f"):
+    with pytest.raises(ValueError, match="joins layers but is not an algorithm that minimizes f"):
         minimize(rule, objective, x, steps=3)
 
 

@@ -212,8 +212,8 @@ def test_an_input_of_one_filter_is_reconstructed_from_its_pooled_response():
 @pytest.mark.parametrize(
     "filters, coefficients, message",
     [
-        (torch.ones(1, 2), torch.ones(1, 2), "at most one shift"),
-        (torch.ones(1, 2), torch.zeros(1, 2), "some filter does"),
+        (torch.ones(1, 2), torch.ones(1, 2), "at most one non-zero coefficient"),
+        (torch.ones(1, 2), torch.zeros(1, 2), "some filter must have one"),
         (torch.ones(2, 2), torch.ones(1, 2), r"\(K, length\)"),
     ],
 )
@@ -241,7 +241,7 @@ def test_random_filters_replace_those_of_the_layer_only_in_a_copy():
     assert torch.equal(layer.weight, before)
     assert not torch.equal(copied.weight, before)
     assert not copied.bias.any()
-    with pytest.raises(TypeError, match="not of ReLU"):
+    with pytest.raises(TypeError, match="not ReLU"):
         random_layer(nn.ReLU())
 
 
@@ -271,7 +271,7 @@ def test_a_layer_that_is_not_affine_is_refused(layer):
 
 
 def test_features_that_are_not_the_layers_are_refused():
-    with pytest.raises(ValueError, match=r"makes \(2, 5\).*features are \(2, 7\)"):
+    with pytest.raises(ValueError, match=r"must be \(2, 5\).*they are \(2, 7\)"):
         reconstruct(nn.Linear(3, 5), torch.randn(2, 7), (3,))
     with pytest.raises(ValueError, match="indices"):
         reconstruct(

@@ -255,9 +255,9 @@ def test_what_is_rectified_is_the_folded_map_of_what_the_layer_receives(name):
             lambda: nn.Sequential(conv(), nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU()),
             "1 has no running statistics",
         ),
-        (lambda: nn.Sequential(conv(), nn.GroupNorm(2, 4), nn.ReLU()), "1 stands between"),
+        (lambda: nn.Sequential(conv(), nn.GroupNorm(2, 4), nn.ReLU()), "1 comes between"),
         (lambda: nn.Sequential(conv(), nn.InstanceNorm2d(4), nn.ReLU()), "1 has no running statistics"),
-        (lambda: nn.Sequential(conv(), nn.AvgPool2d(2), nn.ReLU()), "1 stands between"),
+        (lambda: nn.Sequential(conv(), nn.AvgPool2d(2), nn.ReLU()), "1 comes between"),
         (
             lambda: Net(
                 lambda s, x: F.relu(s.conv(x) + s.place), conv=conv(), place=nn.Parameter(torch.randn(6, 6))
@@ -279,7 +279,7 @@ def test_where_units_have_no_fixed_boundary_the_reason_is_given(build, obstacle)
     (found,) = trace(build(), IMAGE).rectified
     assert obstacle in found.obstacle
     assert found.sources[0].name in ("conv", "0")
-    with pytest.raises(ValueError, match="rectifies no single affine map"):
+    with pytest.raises(ValueError, match="does not rectify a single affine map"):
         found.folded()
 
 
@@ -400,7 +400,7 @@ def test_memory_that_is_overwritten_in_part_leads_back_to_both_writers():
     found = trace(net, IMAGE)
     assert kinds(net) == {"relu": ("relu", [("conv", "slice")]), "relu#2": ("relu", [("next",)])}
     assert [s.name for s in found.rectified[0].readers] == ["next"]
-    assert "slice stands between" in found.rectified[0].obstacle
+    assert "slice comes between" in found.rectified[0].obstacle
 
 
 def test_transformers_are_taken_apart():

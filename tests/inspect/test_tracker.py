@@ -123,7 +123,7 @@ def test_layers_that_cannot_be_tracked_are_listed_with_the_reason():
     found = BoundaryTracker(Residual(), torch.zeros(1, 3)).result()
     assert not found.moved
     assert found.skipped == {
-        "fc": "not one module and at most one norm: fc -> mul",
+        "fc": "only a layer with at most one norm can be tracked: fc -> mul",
         "fc#2": "a sum of 2 branches",
     }
 
@@ -154,7 +154,7 @@ def test_before_the_first_look_nothing_is_known():
 
 
 def test_looking_at_every_zeroth_step_is_refused():
-    with pytest.raises(ValueError, match="at least 1; got 0"):
+    with pytest.raises(ValueError, match="at least 1 step; got 0"):
         BoundaryTracker(mlp(), every=0)
 
 

@@ -38,7 +38,7 @@ def _required(options: list[Any]) -> Iterator[str]:
     """The options without which a command is not understood, then room for the others."""
     for option in options:
         if option.required:
-            yield f"{option.opts[0]} {option.metavar}"
+            yield f"{option.opts[0]} {_value(option)}"
     yield "[OPTIONS]"
 
 
@@ -47,12 +47,17 @@ def _metavar(argument: Any) -> str:
     return name if argument.required else f"[{name}]"
 
 
+def _value(option: Any) -> str:
+    """What stands for the value of an option: its own word for it, or else its name in capitals."""
+    return str(option.metavar or option.opts[0].lstrip("-").upper())
+
+
 def _row(parameter: Any) -> str:
     """One line of the table: how it is written, and what it is."""
     if parameter.param_type_name == "argument":
         written = f"`{_metavar(parameter)}`"
     else:
-        value = f" {parameter.metavar}" if parameter.metavar else ""
+        value = "" if parameter.is_flag else f" {_value(parameter)}"
         written = ", ".join(f"`{name}{value}`" for name in parameter.opts)
     default = parameter.default
     said = "" if default in (None, False) or parameter.required else f" Default: `{default}`."

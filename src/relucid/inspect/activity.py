@@ -1,4 +1,4 @@
-"""On which side of their boundaries the inputs of a data set lie: which units are dead, or never off."""
+"""On which side of each unit's boundary the inputs lie: which units are dead, and which are never off."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ from relucid.inspect.suggestion import Suggestion
 if TYPE_CHECKING:
     from relucid.inspect.trace import Rectified
 
-NEARLY = 0.01  # a unit that is inactive on at most this share of the inputs is nearly linear
-BLOCK = 1 << 18  # numbers that are counted at a time: they stay in the cache
-SHORT = 32  # places in a row
+NEARLY = 0.01  # a unit that is off on at most this share of the inputs is nearly linear
+BLOCK = 1 << 18  # values counted at a time: few enough to stay in the cache
+SHORT = 32  # inner dimensions shorter than this are slow to reduce
 
 
 @dataclass(frozen=True)
 class Activity(Measurement):
-    """On which side of their boundaries the inputs lie. Vectors have one entry per unit."""
+    """How often each unit is on either side of its boundary. Vectors have one entry per unit."""
 
     columns: ClassVar[dict[str, str]] = {
         "dead": "units that are constant on all inputs",
         "always on": "units that are linear on all inputs",
         "nearly linear": f"units that are off on at most {NEARLY:.0%} of the inputs",
         "outside the data": "units whose boundary is farther from the origin than any input",
-        "one phase": "units that let both phases through, but are on one side of their boundary on all inputs",
+        "one phase": "units that pass both phases on, but lie on one side of their boundary on all inputs",
     }
 
-    active: Tensor  #: the share of places where the unit is above its boundary
-    inactive: Tensor  #: the share where it is below
-    saturated: Tensor  #: the share where it is above its second boundary, beyond which it is constant again
-    distance: Tensor | None  #: the mean distance of the inputs to the boundary
-    nearest: Tensor | None  #: the least
+    active: Tensor  #: share of places where the unit is above its boundary
+    inactive: Tensor  #: share of places where it is below
+    saturated: Tensor  #: share of places where it is above its second boundary, beyond which it is constant
+    distance: Tensor | None  #: mean distance from the inputs to the boundary
+    nearest: Tensor | None  #: smallest such distance
     outside: Tensor | None  #: True where the boundary is farther from the origin than any input
-    shell: tuple[float, float] | None  #: the least and the largest length of an input
-    finite: Tensor  #: False where the unit was given nan or infinity
-    sample: Sample  #: what was seen
-    phases: int = 1  #: 2 if units let both sides of their boundary through
+    shell: tuple[float, float] | None  #: smallest and largest norm of an input
+    finite: Tensor  #: False where the unit received nan or infinity
+    sample: Sample  #: how many inputs were seen
+    phases: int = 1  #: 2 if units pass on both sides of their boundary
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
-        """Return a counter; None where no units can be told."""
+        """A counter; None if the layer has no dimension of units."""
         return _ActivityGauge(layer) if len(layer.shape) > 1 else None
 
     @property
     def inputs(self) -> int:
-        """How many inputs were seen."""
+        """Number of inputs seen."""
         return self.sample.inputs
 
     @property
@@ -63,7 +63,7 @@ class Activity(Measurement):
 
     @property
     def always_on(self) -> Tensor:
-        """Units that were never off, nor always 0: linear on this data."""
+        """Units that were linear on this data: never off, and not always 0."""
         return (self.inactive == 0) & (self.saturated == 0) & ~self.dead & self.finite
 
     @property
@@ -72,11 +72,11 @@ class Activity(Measurement):
         return (self.inactive > 0) & (self.inactive <= NEARLY) & (self.saturated == 0) & self.finite
 
     def interval(self) -> tuple[Tensor, Tensor]:
-        """Return the 95% interval of the rate at which each unit is active on inputs like these."""
+        """The 95% confidence interval of each unit's rate of activity."""
         return interval(self.active, self.inputs)
 
     def kinds(self) -> dict[str, Tensor]:
-        """Return the masks of units that are conspicuous, by name; none where too few inputs were seen to tell."""
+        """Masks of the notable units, by kind; empty if too few inputs were seen to tell."""
         if not self.sample.enough:
             return {}
         if self.phases == 2:
@@ -85,26 +85,26 @@ class Activity(Measurement):
         return masks if self.outside is None else masks | {"outside the data": self.outside}
 
     def summary(self) -> str:
-        """One sentence."""
+        """A summary in one sentence."""
         if not self.sample.enough:
-            return f"too few inputs were seen to tell which units are dead: {self.sample}; {NEEDED} would do"
+            return f"too few inputs to tell which units are dead: {self.sample}, at least {NEEDED} are needed"
         counts = [f"{int(mask.sum())} {name}" for name, mask in self.kinds().items()]
         return f"of {len(self.active)} units on {self.sample}: " + ", ".join(counts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, with the intervals of the rates."""
+        """All values, including the confidence intervals of the rates."""
         low, high = self.interval()
         more = {"inputs": self.inputs, "active_low": plain(low), "active_high": plain(high)}
         return super().to_dict() | more
 
     def row(self) -> dict[str, str]:
-        """Return how many units are conspicuous, by kind."""
+        """The number of notable units, by kind."""
         return {name: str(int(mask.sum())) for name, mask in self.kinds().items()}
 
     def findings(self, layer: Rectified) -> Iterator[Finding]:
-        """Yield what is conspicuous, and what would address it."""
+        """Yield the notable kinds of units, each with a remedy if there is one."""
         if broken := indices(~self.finite):
-            trouble = f"{len(broken)} of {len(self.finite)} units are given nan or infinity on {self.sample}"
+            trouble = f"{len(broken)} of {len(self.finite)} units receive nan or infinity on {self.sample}"
             yield Finding(layer.layer, "not finite", f"{layer.layer}: {trouble}", {"units": broken})
         limit = f"{float(interval(torch.zeros(()), self.inputs)[1]):.1%}"
         longest = self.shell[1] if self.shell else 0.0
@@ -125,8 +125,8 @@ class Activity(Measurement):
 
 
 def _remedy(kind: str, layer: Rectified) -> tuple[str, Suggestion | None]:
-    """Return what would address a kind of finding: in words, and as a suggestion where the layer can be converted."""
-    inside = layer.name.partition(":")[0] in layer.modules  # its activation is part of the layer
+    """The remedy for a kind of finding: in words, and as a suggestion if the layer can be converted."""
+    inside = layer.name.partition(":")[0] in layer.modules  # the layer contains its activation
     if kind == "one phase" or not layer.modules:
         return "", None
     if kind != "dead":
@@ -139,12 +139,12 @@ def _remedy(kind: str, layer: Rectified) -> tuple[str, Suggestion | None]:
 
 
 class ActivityCounter:
-    """Gathers an `Activity` batch by batch, in memory that does not grow.
+    """Counter that accumulates an `Activity` batch by batch in constant memory.
 
     Args:
-        units: How many.
-        weight: Of the units, norms folded, for distances; without it only sides are counted.
-        bias: Of the units.
+        units: Number of units.
+        weight: Weights of the units with norms folded in; without them, distances are not measured.
+        bias: Biases of the units.
 
     >>> counter = ActivityCounter(2)
     >>> counter.update(torch.tensor([[1.0, -1.0], [-2.0, -3.0]]))
@@ -160,17 +160,17 @@ class ActivityCounter:
             lengths = weight.flatten(1).double().norm(dim=1).cpu()
             self.planes = hyperplanes(weight, bias).radius.double().cpu(), lengths
         self.shell: tuple[float, float] | None = None
-        self.ceiling: float | None = None  # the second boundary, seen from the first
+        self.ceiling: float | None = None  # the second boundary, relative to the first
         self.phases = 1
         self.inputs = self.places = 0
         self.noun = "inputs"
 
     def update(self, values: Tensor, inputs: int | None = None) -> None:
-        """Add what is rectified, (units, places), of so many inputs: as many as places by default."""
+        """Add pre-activations (units, places) of ``inputs`` inputs; by default every place is an input of its own."""
         self.count(values, 0, values.shape[1] if inputs is None else inputs)
 
     def count(self, values: Tensor, dim: int, inputs: int) -> None:
-        """Add what is rectified, with the units in dimension ``dim``."""
+        """Add pre-activations whose units are in dimension ``dim``."""
         places = values.numel() // max(values.shape[dim], 1)
         self.places += places
         self.inputs += min(inputs, places)
@@ -178,7 +178,7 @@ class ActivityCounter:
             self._count(block)
 
     def _count(self, block: Tensor) -> None:
-        """Add (outer, units, inner) in one buffer: a new one for every comparison would take longer than it all."""
+        """Add a block (outer, units, inner) with one buffer: allocating one per comparison would dominate the time."""
         block = block if block.dtype == torch.float64 else block.float()
         buffer = torch.empty_like(block)
 
@@ -198,17 +198,17 @@ class ActivityCounter:
             torch.minimum(self.least, _by_unit(buffer, torch.amin), out=self.least)
 
     def update_shell(self, lengths: Tensor) -> None:
-        """Add the lengths of inputs."""
+        """Add the norms of some inputs."""
         self.widen(float(lengths.min()), float(lengths.max()))
 
     def widen(self, low: float, high: float) -> None:
-        """Add the least and the largest length of some inputs."""
+        """Add the smallest and the largest norm of some inputs."""
         self.shell = (
             (low, high) if self.shell is None else (min(low, self.shell[0]), max(high, self.shell[1]))
         )
 
     def result(self) -> Activity:
-        """Return what was gathered."""
+        """The activity so far."""
         radius, lengths = (None, None) if self.planes is None else self.planes
         shell = self.shell
         return Activity(
@@ -226,7 +226,7 @@ class ActivityCounter:
 
 
 class _ActivityGauge(Gauge):
-    """An `ActivityCounter` for a rectified layer."""
+    """`ActivityCounter` for a rectified layer."""
 
     def __init__(self, layer: Rectified) -> None:
         self.counter = ActivityCounter(layer.units)
@@ -240,26 +240,26 @@ class _ActivityGauge(Gauge):
         self.counter.noun = "images" if len(layer.shape) == 4 and layer.channel_dim == 1 else "inputs"
 
     def see(self, seen: Seen) -> None:
-        """Count."""
+        """Count a batch."""
         self.counter.count(seen.value, seen.dim, seen.inputs)
         if seen.shell is not None:
             self.counter.widen(*seen.shell)
 
     def result(self) -> Activity | None:
-        """Return what was counted."""
+        """The counts; None if nothing was seen."""
         return self.counter.result() if self.counter.places else None
 
 
 def _by_unit(block: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
-    """Return (outer, units, inner) reduced to (units,), in float64; few inner places last: they are slow to reduce."""
+    """Reduce (outer, units, inner) to (units,) in float64; a short inner dimension is slow, so it comes last."""
     found = reduce(reduce(block, 0), 1) if block.shape[2] < SHORT else reduce(block, (0, 2))
     return found.cpu().double()
 
 
 def _blocks(values: Tensor, dim: int) -> Iterator[Tensor]:
-    """Yield values as (outer, units, inner), in pieces that stay in the cache, and copied only where they must be."""
+    """Yield values as (outer, units, inner) blocks that fit in the cache, copying only where necessary."""
     units = values.shape[dim]
-    if values.stride(dim) == 1 or dim == values.dim() - 1:  # the units of a place lie side by side
+    if values.stride(dim) == 1 or dim == values.dim() - 1:  # the units of a place are contiguous
         rows = values.movedim(dim, -1).reshape(-1, units)
         yield from (block.unsqueeze(2) for block in rows.split(max(1, BLOCK // max(units, 1))))
         return

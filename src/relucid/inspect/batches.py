@@ -1,4 +1,4 @@
-"""Data in any form that people have it, as batches that a network takes."""
+"""Turn data in any common form into batches that a network accepts."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from torch.utils.data import DataLoader, Dataset
 
 from relucid.inspect.execution import Batch
 
-SIZE = 64  # inputs of an array go through the network so many at a time
+SIZE = 64  # rows per batch when an array is split
 
 
 @dataclass(frozen=True)
-class Split:
-    """One batch: what the network is called with, how many inputs that is, and their labels if there are any."""
+class DataBatch:
+    """One batch: the arguments of the network, the number of inputs, and their labels if there are any."""
 
     arguments: Batch
     inputs: int
     labels: Tensor | None
 
 
-def parts_of(data: Any, example: Batch) -> Iterator[Split]:
+def batches_of(data: Any, example: Batch) -> Iterator[DataBatch]:
     """Yield the batches of ``data`` in the form of the example.
 
     Args:
-        data: A tensor or array of inputs, a mapping of arguments, a data set, or batches: a loader, or anything
-            else that can be iterated over. Labels may follow the inputs.
-        example: What the network takes: a tensor, a tuple of positional or a mapping of keyword arguments.
+        data: A tensor or array of inputs, a mapping of arguments, a dataset, or an iterable of batches such as a
+            loader. Labels may follow the inputs.
+        example: An input of the network: a tensor, a tuple of positional arguments or a mapping of keyword
+            arguments.
 
-    >>> parts = parts_of(np.zeros((100, 3)), torch.zeros(1, 3))
-    >>> [(part.arguments.shape, part.arguments.dtype, part.inputs) for part in parts]
+    >>> batches = batches_of(np.zeros((100, 3)), torch.zeros(1, 3))
+    >>> [(batch.arguments.shape, batch.arguments.dtype, batch.inputs) for batch in batches]
     [(torch.Size([64, 3]), torch.float32, 64), (torch.Size([36, 3]), torch.float32, 36)]
     """
     example = dict(example) if isinstance(example, Mapping) else example
     empty = True
-    for number, batch in enumerate(_batches(data)):
-        part = _part(batch, example)
-        _check(part, number)
-        if part.inputs:
+    for number, given in enumerate(_batches(data)):
+        batch = _batch(given, example)
+        _check(batch, number)
+        if batch.inputs:
             empty = False
-            yield part
+            yield batch
     if empty:
         raise ValueError("the data is empty: give at least one batch of inputs")
 
 
 def count_of(data: Any) -> int | None:
-    """Return how many batches there are, where that can be told."""
+    """The number of batches; None if it is not known."""
     if isinstance(data, Tensor | np.ndarray):
         return -(-len(data) // SIZE)
     if isinstance(data, Mapping):
@@ -74,12 +75,13 @@ def _batches(data: Any) -> Iterable[Any]:
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return data
     raise TypeError(
-        f"data is a tensor, an array, a mapping of arguments, a data set or batches, not a {type(data).__name__}"
+        f"data must be a tensor, an array, a mapping of arguments, a dataset or an iterable of batches, "
+        f"not {type(data).__name__}"
     )
 
 
 def _slice(arguments: Mapping[str, Any], start: int) -> dict[str, Any]:
-    """Return the inputs from ``start`` on; what is no array of as many rows goes along whole."""
+    """One batch of rows from ``start``; arguments without that many rows are passed on whole."""
     rows = _length(arguments)
     return {
         name: value[start : start + SIZE] if _rows(value) == rows else value
@@ -88,7 +90,7 @@ def _slice(arguments: Mapping[str, Any], start: int) -> dict[str, Any]:
 
 
 def _length(arguments: Any) -> int:
-    """Return the number of rows of the first array among the arguments; 1 if there is none."""
+    """The number of rows of the first array among the arguments; 1 if there is none."""
     return next((rows for leaf in tree_leaves(arguments) if (rows := _rows(leaf)) is not None), 1)
 
 
@@ -96,8 +98,8 @@ def _rows(value: Any) -> int | None:
     return len(value) if isinstance(value, Tensor | np.ndarray) and value.ndim else None
 
 
-def _part(batch: Any, example: Batch) -> Split:
-    """Return a batch in the form of the example, what is left over as labels."""
+def _batch(batch: Any, example: Batch) -> DataBatch:
+    """A batch in the form of the example; what is left over becomes the labels."""
     labels: Any = None
     if isinstance(batch, tuple | list):
         wanted = 1 if isinstance(example, Tensor | Mapping) else len(example)
@@ -109,13 +111,13 @@ def _part(batch: Any, example: Batch) -> Split:
     elif isinstance(batch, Mapping) and isinstance(example, Tensor):
         raise TypeError(
             f"the example is one tensor, but a batch of the data names its arguments ({', '.join(batch)}): "
-            "give the example by name, too"
+            "give the example as a mapping, too"
         )
     like = next((leaf for leaf in tree_leaves(example) if _is_floating(leaf)), None)
     arguments: Batch = tree_map(lambda leaf: _tensor(leaf, like), batch)
     inputs = _length(arguments)
     labels = torch.as_tensor(labels) if isinstance(labels, Tensor | np.ndarray | list) else None
-    return Split(arguments, inputs, labels if labels is not None and labels.shape == (inputs,) else None)
+    return DataBatch(arguments, inputs, labels if labels is not None and labels.shape == (inputs,) else None)
 
 
 def _is_floating(leaf: Any) -> bool:
@@ -123,20 +125,20 @@ def _is_floating(leaf: Any) -> bool:
 
 
 def _tensor(leaf: Any, like: Tensor | None) -> Any:
-    """Return an array as a tensor, on the device of the example and, where it holds fractions, in its precision."""
+    """An array as a tensor on the example's device, with the example's dtype if it is floating-point."""
     value = torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
     if like is None or not isinstance(value, Tensor):
         return value
     return value.to(like.device, like.dtype if value.is_floating_point() else value.dtype)
 
 
-def _check(part: Split, number: int) -> None:
-    """Refuse what is no number: every unit would seem dead on it."""
-    for leaf in tree_leaves(part.arguments):
-        # A sum is quick, and finite unless something in it is not; or is huge, which the second look tells.
+def _check(batch: DataBatch, number: int) -> None:
+    """Refuse nan and infinity: every unit would look dead on them."""
+    for leaf in tree_leaves(batch.arguments):
+        # Summing is fast. The sum of finite values may still overflow, so a suspect is checked value by value.
         if _is_floating(leaf) and not bool(leaf.sum().isfinite()) and not bool(leaf.isfinite().all()):
             bad = int((~leaf.isfinite()).sum())
             raise ValueError(
                 f"batch {number} of the data holds nan or infinity ({bad:,} of {leaf.numel():,} values): "
-                "leave such inputs out, or replace them"
+                "remove or replace those inputs"
             )

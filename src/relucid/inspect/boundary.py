@@ -19,21 +19,22 @@ if TYPE_CHECKING:
     from relucid.inspect.trace import Rectified
 
 Geometric = GeometricLinear | GeometricConv1d | GeometricConv2d | GeometricConv3d
-BLOCK = 1 << 22  # numbers; as many are made at a time, however large a weight is
+BLOCK = 1 << 22  # values computed at a time, however large the weight
 
 
 @dataclass(frozen=True)
 class Boundary(Measurement):
-    """The hyperplanes u . x + lambda = 0 of N units in R^n (gmp Eq. 9, 11)."""
+    """Hyperplanes u . x + lambda = 0 of N units in R^n (gmp Eq. 9, 11)."""
 
-    vector: Tensor  #: u, (N, n), or what u is by ``factor``: a large weight is not copied for its boundaries
+    #: (N, n): u, or the weight that ``factor`` scales to u, so that a large weight is not copied
+    vector: Tensor
     radius: Tensor  #: lambda, (N,); nan for a unit without a boundary
     factor: Tensor | None = None  #: (N,): u = factor * vector
-    version: int | None = None  #: of a weight that is not copied, when it was looked at
+    version: int | None = None  #: version counter of a weight that is not copied, when it was read
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Boundary | None:
-        """Return the boundaries of a layer's units, norms folded; None where they have no fixed ones."""
+        """The boundaries of a layer's units with norms folded in; None if they are not fixed."""
         if layer.scale is None:
             return None
         weight = layer.sources[0].weight.flatten(1)
@@ -45,32 +46,32 @@ class Boundary(Measurement):
 
     @property
     def direction(self) -> Tensor:
-        """u, (N, n), of length 1; zeros for a unit without a boundary."""
+        """Unit vectors u, (N, n); zeros for a unit without a boundary."""
         if self.version not in (None, self.vector._version):
-            raise RuntimeError("the weights have changed since their boundaries were found: find them again")
+            raise RuntimeError("the weights have changed since the boundaries were measured: measure again")
         return self.vector if self.factor is None else self.vector * self.factor.unsqueeze(1)
 
     @property
     def location(self) -> Tensor:
-        """The point of each boundary that is nearest to the origin, phi = -lambda u (gmp Definition 2): (N, n)."""
+        """Point of each boundary nearest to the origin, phi = -lambda u (gmp Definition 2): (N, n)."""
         return -self.radius.unsqueeze(1) * self.direction
 
     @property
     def angles(self) -> Tensor:
-        """The angles theta of gmp Eq. 10, (N, n - 1)."""
+        """Angles theta of gmp Eq. 10, (N, n - 1)."""
         return angles_of(self.direction)
 
     @property
     def defined(self) -> Tensor:
-        """False for a unit whose weights are all zero: it is constant and has no boundary."""
+        """Mask that is False for a unit whose weights are all zero: it is constant and has no boundary."""
         return ~self.radius.isnan()
 
     def distance(self, x: Tensor) -> Tensor:
-        """Return the signed distance of points (points, n) to each boundary, (points, N); active where positive."""
+        """The signed distance from points (points, n) to each boundary, (points, N); positive where active."""
         return x @ self.direction.T + self.radius
 
     def summary(self) -> str:
-        """One sentence."""
+        """A summary in one sentence."""
         size = self.radius[self.defined].abs()
         if not len(size):
             return "no unit has a boundary"
@@ -78,26 +79,26 @@ class Boundary(Measurement):
         return f"{len(size)} boundaries, {median:.3g} from the origin (median), at most {most:.3g}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the radii."""
+        """The radii."""
         return {"radius": plain(self.radius)}
 
     def figures(self) -> dict[str, Figure]:
-        """The boundaries themselves, where they can be drawn."""
+        """Draw the boundaries, if the units have one or two inputs."""
         return {"boundaries": self.figure()} if self.vector.shape[1] <= 2 else {}
 
     def figure(self, data: Tensor | None = None) -> Figure:
-        """The boundaries of units with one or two inputs, with ``data`` (points, n) (gmp Fig. 1a, 5, 6)."""
+        """Draw the boundaries of units with one or two inputs, over ``data`` (points, n) (gmp Fig. 1a, 5, 6)."""
         from relucid.inspect.drawing import draw
 
         return draw(self, data)
 
 
 def hyperplanes(weight: Tensor, bias: Tensor | None) -> Boundary:
-    """Return the boundaries of weight . x + bias: u = w / |w|, lambda = b / |w| (gmp Eq. 9).
+    """The boundaries of weight . x + bias: u = w / |w|, lambda = b / |w| (gmp Eq. 9).
 
     Args:
         weight: (N, ...).
-        bias: (N,); none is 0.
+        bias: (N,); None means 0.
 
     >>> found = hyperplanes(torch.tensor([[3.0, 4.0]]), torch.tensor([10.0]))
     >>> found.radius, found.location
@@ -113,19 +114,20 @@ def hyperplanes(weight: Tensor, bias: Tensor | None) -> Boundary:
 
 
 def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
-    """Return the boundaries of a layer's units: direction u, radius lambda, location phi.
+    """The boundaries of a layer's units: direction u, radius lambda, location phi.
 
     Args:
-        layer: Linear or convolution, standard, weight-normalised or geometric; of a convolution the input is
-            the patch that a filter sees, flattened.
-        norm: A batch norm or mean norm between the layer and its activation; folded with its running statistics.
+        layer: A linear or convolution layer: standard, weight-normalised or geometric. The input of a
+            convolution is the flattened patch that a filter sees.
+        norm: A batch norm or mean norm between the layer and its activation; it is folded in with its running
+            statistics.
 
     >>> layer, norm = nn.Linear(1, 1), nn.BatchNorm1d(1, eps=0.0)
     >>> _ = layer.weight.data.fill_(2.0), layer.bias.data.fill_(1.0), norm.running_mean.fill_(5.0)
     >>> boundary(layer).radius, boundary(layer, norm).radius
     (tensor([0.5000]), tensor([-2.]))
     """
-    if norm is None and isinstance(layer, Geometric):  # u and lambda as they are: nothing to divide by
+    if norm is None and isinstance(layer, Geometric):  # u and lambda are its parameters: nothing to divide by
         u = layer.direction.detach()
         return Boundary(
             u, u.new_zeros(len(u)) if layer.offset is None else layer.offset.detach().to(u, copy=True)
@@ -141,15 +143,15 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
 
 
 def _squares(rows: Tensor) -> Tensor:
-    """Return the squared lengths of rows, in float64."""
+    """The squared norms of rows, in float64."""
     rows = rows if rows.dtype == torch.float64 else rows.float()
     return rows.square().sum(1).cpu().double()  # not every device has float64
 
 
 def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
-    """Return (lambda, |w|) of every unit of a layer, norms folded, in float64: (units,) each."""
+    """(lambda, |w|) of every unit of a layer with norms folded in, in float64: (units,) each."""
     if layer.scale is None or layer.shift is None:
-        raise ValueError(f"{layer.name} rectifies no single affine map: {layer.obstacle}")
+        raise ValueError(f"{layer.name} does not rectify a single affine map: {layer.obstacle}")
     source = layer.sources[0]
     rows = source.weight.flatten(1)
     count = max(1, BLOCK // max(rows.shape[1], 1))

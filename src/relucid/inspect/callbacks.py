@@ -1,4 +1,4 @@
-"""Examinations during training, logged wherever the trainer logs: Lightning's, and Hugging Face's."""
+"""Callbacks that examine a network during training and log to the trainer's logger: Lightning and Hugging Face."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ PREFIX = "relucid/"
 def lightning_callback(
     example: Batch, data: Any = None, *, every: int = 1, measures: Collection[str] = USUAL
 ) -> Any:
-    """Return a Lightning callback that examines the module every so many epochs and logs by ``log_dict``.
+    """A Lightning callback that examines the module every few epochs and logs with ``log_dict``.
 
-    TensorBoard, W&B or whatever logger the trainer has then shows the shares of units that are dead, always on, ...
-    over training. The last examination is its ``examination``.
+    TensorBoard, W&B or any other logger of the trainer then shows the shares of units that are dead, always on and
+    so on over training. The callback's ``examination`` is the latest one.
 
     Args:
         example: An input of the network.
-        data: What units are watched on, in any form that `examine` takes and that can be gone over again.
-        every: Epochs from one examination to the next.
+        data: Data to watch the units on, in any form that `examine` takes and that can be iterated more than once.
+        every: Examine after every so many epochs.
         measures: As for `examine`.
     """
     from lightning.pytorch import Callback
@@ -35,7 +35,7 @@ def lightning_callback(
     watch = _Watch(example, data, every, measures)
 
     class Examine(Callback):
-        """Examines after every so many epochs of training."""
+        """Callback that examines after every so many epochs."""
 
         examination = property(lambda self: watch.examination)
 
@@ -49,13 +49,13 @@ def lightning_callback(
 def hugging_face_callback(
     trainer: Any, example: Batch, data: Any = None, *, every: int = 1, measures: Collection[str] = USUAL
 ) -> Any:
-    """Return a callback for ``trainer.add_callback`` that examines every so many epochs and logs by ``trainer.log``.
+    """A callback for ``trainer.add_callback`` that examines every few epochs and logs with ``trainer.log``.
 
     Args:
         trainer: A ``transformers.Trainer``.
-        example: An input of the network: a mapping of arguments, as a rule.
-        data: What units are watched on, in any form that `examine` takes and that can be gone over again.
-        every: Epochs from one examination to the next.
+        example: An input of the network, usually a mapping of arguments.
+        data: Data to watch the units on, in any form that `examine` takes and that can be iterated more than once.
+        every: Examine after every so many epochs.
         measures: As for `examine`.
     """
     from transformers import TrainerCallback
@@ -63,7 +63,7 @@ def hugging_face_callback(
     watch = _Watch(example, data, every, measures)
 
     class Examine(TrainerCallback):
-        """Examines after every so many epochs of training."""
+        """Callback that examines after every so many epochs."""
 
         examination = property(lambda self: watch.examination)
 
@@ -75,16 +75,16 @@ def hugging_face_callback(
 
 
 class _Watch:
-    """Examines a network, and remembers what was found last."""
+    """Examiner that remembers its latest examination."""
 
     def __init__(self, example: Batch, data: Any, every: int, measures: Collection[str]) -> None:
         if every < 1:
-            raise ValueError(f"every is a number of epochs, at least 1; got {every}")
+            raise ValueError(f"every must be at least 1 epoch; got {every}")
         self.example, self.data, self.every, self.measures = example, data, every, measures
         self.examination: Any = None
 
     def is_due(self, epoch: int) -> bool:
-        """Whether the network is examined after this epoch, the first being 1."""
+        """Whether to examine after this epoch, counted from 1."""
         return epoch % self.every == 0
 
     def __call__(self, model: nn.Module) -> dict[str, float]:

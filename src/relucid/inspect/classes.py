@@ -1,4 +1,4 @@
-"""On which classes of inputs a unit is active."""
+"""Which classes each unit is active on."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ class ClassActivity(Measurement):
     """How often each unit is active on the inputs of each class."""
 
     labels: tuple[int, ...]
-    inputs: Tensor  #: (classes,): how many were seen
-    active: Tensor  #: (units, classes): the share of places where the unit is above its boundary
+    inputs: Tensor  #: (classes,): number of inputs seen
+    active: Tensor  #: (units, classes): share of places where the unit is above its boundary
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
-        """Return a counter; it has nothing to say where the data has no labels."""
+        """A counter; without labels in the data it measures nothing."""
         return _ClassGauge() if len(layer.shape) > 1 else None
 
     @property
     def selectivity(self) -> Tensor:
-        """(a - b) / (a + b) of each unit: a on its most exciting class, b the mean of the others; nan if it is dead."""
+        """(a - b) / (a + b) per unit: its rate a on its most active class, mean rate b on the others; nan if dead."""
         most = self.active.amax(1)
         others = (self.active.sum(1) - most) / max(len(self.labels) - 1, 1)
         return (most - others) / (most + others)
 
     @property
     def one_class(self) -> Tensor:
-        """Units that are active on one class only."""
+        """Mask of the units that are active on one class only."""
         return (self.active > 0).sum(1) == 1
 
     def summary(self) -> str:
-        """One sentence."""
+        """A summary in one sentence."""
         mean = float(self.selectivity.nanmean())
         count = int(self.one_class.sum())
         return f"{len(self.labels)} classes: mean selectivity {mean:.2f}, {count} units are active on one class only"
 
     def figures(self) -> dict[str, Figure]:
-        """Units by class."""
+        """Draw the activity of units by class."""
         import plotly.graph_objects as go
 
         heat = go.Heatmap(
@@ -60,7 +60,7 @@ class ClassActivity(Measurement):
         return {"activity by class": go.Figure(heat, {"xaxis_title": "class", "yaxis_title": "unit"})}
 
     def findings(self, layer: Rectified) -> Iterator[Finding]:
-        """Yield units of one class, where enough inputs of every class were seen."""
+        """Yield the units that are active on one class only, if enough inputs of every class were seen."""
         least = int(self.inputs.min())
         if len(self.labels) < 2 or not Sample(least, least).enough:
             return
@@ -71,14 +71,14 @@ class ClassActivity(Measurement):
 
 
 class _ClassGauge(Gauge):
-    """Counts by label, in memory that grows with the classes only."""
+    """Counter by label, whose memory grows only with the number of classes."""
 
     def __init__(self) -> None:
         self.inputs: dict[int, int] = {}
         self.active: dict[int, Tensor] = {}
 
     def see(self, seen: Seen) -> None:
-        """Add the shares of each input to its class."""
+        """Add each input's share of active places to its class."""
         values = seen.by_input
         if values is None or seen.labels is None:
             return
@@ -89,7 +89,7 @@ class _ClassGauge(Gauge):
             self.active[label] = self.active.get(label, 0) + own.sum(0)
 
     def result(self) -> ClassActivity | None:
-        """Return the means."""
+        """The means by class; None if there were no labels."""
         if not self.inputs:
             return None
         labels = tuple(sorted(self.inputs))

@@ -1,4 +1,4 @@
-"""Two examinations side by side: before and after training, or a conversion."""
+"""Compare two examinations, such as before and after training or a conversion."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from relucid.inspect.measurement import indices
 from relucid.printing import Tabular
 
 if TYPE_CHECKING:
-    from relucid.inspect.examination import Examination, Layer
+    from relucid.inspect.examination import Examination, ExaminedLayer
 
 
 @dataclass(frozen=True)
 class LayerChange:
-    """What became of one layer."""
+    """How one layer changed."""
 
     layer: str
-    before: dict[str, str]  #: its row of the table
-    after: dict[str, str]
-    died: tuple[int, ...]  #: units that are dead now and were not, where both examinations can tell
-    revived: tuple[int, ...]  #: units that were dead and are not
-    moved: float | None  #: the mean change of a unit's share of activity, in absolute value
+    before: dict[str, str]  #: its row of the table before
+    after: dict[str, str]  #: and after
+    died: tuple[int, ...]  #: units that are dead now and were not before, if both examinations can tell
+    revived: tuple[int, ...]  #: units that were dead and no longer are
+    moved: float | None  #: mean absolute change of a unit's share of activity
 
     def row(self) -> dict[str, str]:
-        """Return what differs, as "before -> after"."""
+        """The row, with differing cells as "before -> after"."""
         names = [name for name in self.after if name != "layer"]
         differing = {
             n: f"{self.before[n]} -> {self.after[n]}" for n in names if self.before[n] != self.after[n]
@@ -38,18 +38,18 @@ class LayerChange:
 
 @dataclass(frozen=True)
 class Comparison(Tabular):
-    """What changed from one examination to another, layer by layer."""
+    """Differences between two examinations, layer by layer."""
 
-    layers: tuple[LayerChange, ...]  #: those that both have
+    layers: tuple[LayerChange, ...]  #: layers that both have
     gone: tuple[str, ...]  #: layers that only the first has
     new: tuple[str, ...]  #: layers that only the second has
 
     def rows(self) -> list[dict[str, str]]:
-        """Return the table, one row per layer."""
+        """The table, one row per layer."""
         return [change.row() for change in self.layers]
 
     def notes(self) -> list[str]:
-        """Return what died and was revived, then the layers that only one network has."""
+        """Which units died or were revived, then the layers that only one network has."""
         lines = []
         for change in self.layers:
             if change.died or change.revived:
@@ -61,7 +61,7 @@ class Comparison(Tabular):
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Everything as plain values."""
         return {
             "layers": [
                 vars(change) | {"died": list(change.died), "revived": list(change.revived)}
@@ -73,7 +73,7 @@ class Comparison(Tabular):
 
 
 def compare(before: Examination, after: Examination) -> Comparison:
-    """Return what changed; layers are the same if they have the same name."""
+    """Compare two examinations; layers are matched by name."""
     first, second = ({layer.name: layer for layer in found.layers} for found in (before, after))
     columns = before.columns() | after.columns()
     first_rows, second_rows = (
@@ -91,7 +91,7 @@ def compare(before: Examination, after: Examination) -> Comparison:
 
 
 def _change(
-    name: str, before: dict[str, str], after: dict[str, str], first: Layer, second: Layer
+    name: str, before: dict[str, str], after: dict[str, str], first: ExaminedLayer, second: ExaminedLayer
 ) -> LayerChange:
     one, other = first.activity, second.activity
     if one is None or other is None or len(one.active) != len(other.active):

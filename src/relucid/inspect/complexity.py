@@ -14,7 +14,7 @@ from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
 if TYPE_CHECKING:
     from relucid.inspect.trace import Rectified
 
-PLACES = 256  # of the first batch, on which an examination estimates complexities
+PLACES = 256  # an examination estimates complexities on this many places of the first batch
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,22 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Complexity(Measurement):
-    """Complexities of one class of units, from the same random signs, and the bounds on them."""
+    """Complexities of one class of units and the bounds on them, all from the same random signs."""
 
     units: Estimate  #: R(F)
     absolute: Estimate  #: R(|F|)
     relu: Estimate  #: R(H o ReLU o G): d units, ReLU, then a linear map of norm at most B
     crelu: Estimate  #: R(H o CReLU o G)
-    printed: Estimate  #: sqrt(d) B R(F), crelu Theorem 4.1 as printed: no bound on ``crelu``
-    corrected: Estimate  #: sqrt(d) B (R(F) + R(|F|)) / sqrt(2), which is one
+    printed: Estimate  #: sqrt(d) B R(F), crelu Theorem 4.1 as printed, which does not bound ``crelu``
+    corrected: Estimate  #: sqrt(d) B (R(F) + R(|F|)) / sqrt(2), which does
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
-        """Return a gauge that looks at the first batch only."""
+        """A gauge that only looks at the first batch; None if the layer has no dimension of units."""
         return _FirstPlaces(layer.units) if len(layer.shape) > 1 else None
 
     def summary(self) -> str:
-        """One sentence."""
+        """A summary in one sentence."""
         return (
             f"ReLU {self.relu}, CReLU {self.crelu}; Theorem 4.1 as printed {self.printed}, "
             f"corrected {self.corrected}"
@@ -53,19 +53,19 @@ class Complexity(Measurement):
 
 
 class _FirstPlaces(Gauge):
-    """Estimates complexities on the first places that it sees."""
+    """Estimator of complexities on the first places that it sees."""
 
     def __init__(self, units: int) -> None:
         self.units = units
         self.found: Complexity | None = None
 
     def see(self, seen: Seen) -> None:
-        """Estimate, the first time."""
+        """Estimate on the first batch; ignore the others."""
         if self.found is None:
             self.found = complexity(seen.by_unit[:, :PLACES], width=self.units)
 
     def result(self) -> Complexity | None:
-        """Return the estimate."""
+        """The estimate."""
         return self.found
 
 
@@ -77,21 +77,21 @@ def complexity(
     draws: int = 1000,
     generator: torch.Generator | None = None,
 ) -> Complexity:
-    r"""Return the empirical Rademacher complexities of a class of units with these values on L inputs.
+    r"""Estimate the empirical Rademacher complexities of a class of units with these values on L inputs.
 
-    R(F) = E sup_f |2/L sum_i s_i f(x_i)| over random signs s (crelu Definition B.1, whose sum over f stands for
-    a supremum). With ``width`` = d units of the class, any of them, and weights of norm at most ``bound`` = B
-    after them, the supremum over the weights is a norm: B sqrt(d) E sup_f |2/L sum_i s_i rho(f(x_i))|.
-    For CReLU that is (a^2 + b^2)^(1/2) with a, b the two phases' sums. Theorem 4.1 equates it with |a - b|,
-    which is false: for x = (1, -1) and f = +-x the left side is sqrt(2), the right side 1. Since
+    R(F) = E sup_f |2/L sum_i s_i f(x_i)| over random signs s (crelu Definition B.1, which prints a sum over f
+    for the supremum). With ``width`` = d arbitrary units of the class, followed by weights of norm at most
+    ``bound`` = B, the supremum over the weights is a norm: B sqrt(d) E sup_f |2/L sum_i s_i rho(f(x_i))|. For CReLU
+    that is (a^2 + b^2)^(1/2) with a, b the two phases' sums. Theorem 4.1 equates it with |a - b|, which is false:
+    for x = (1, -1) and f = +-x the left side is sqrt(2), the right side 1. Since
     a^2 + b^2 = ((a - b)^2 + (a + b)^2) / 2, what holds is sqrt(d) B (R(F) + R(|F|)) / sqrt(2).
 
     Args:
         values: (units, L): f(x_i) of every unit of a finite class.
-        width: d, the units of the layer.
-        bound: B.
-        draws: Random sign vectors.
-        generator: For the signs.
+        width: d, the number of units of the layer.
+        bound: B, the norm of the weights that follow.
+        draws: Number of random sign vectors.
+        generator: Random generator for the signs.
 
     >>> found = complexity(torch.tensor([[1.0, -1.0], [-1.0, 1.0]]), draws=10_000)   # the counterexample
     >>> found.crelu.value > found.printed.value and found.crelu.value <= found.corrected.value

@@ -24,7 +24,7 @@ def layers_to_reach(
     tolerance: float = 1e-6,
     limit: int = 100_000,
 ) -> int:
-    """How many layers bring x to ``tolerance`` times its first distance from the target; -1: ``limit`` or more.
+    """Count the layers until x is within ``tolerance`` of the target, relative to its start; -1 beyond ``limit``.
 
     >>> objective = Objective(torch.eye(1) / 2, "relu")
     >>> layers_to_reach("plain", objective, torch.ones(1), torch.zeros(1), tolerance=0.01)
@@ -44,11 +44,11 @@ def layers_to_reach(
 
 
 def strongly_convex(kappa: float, size: int = 100, seed: int = 0) -> tuple[Objective, Tensor]:
-    """A ReLU network's objective with L = 1 and mu = 1 / kappa, and its minimizer.
+    """The objective of a ReLU network with L = 1 and mu = 1 / kappa, and its minimizer.
 
-    The eigenvalues of I - W are spread evenly in their logarithm from mu to 0.99; the Hessian of f lies between
+    The eigenvalues of I - W are spaced evenly on a log scale from mu to 0.99; the Hessian of f lies between
     I - W and I. The bias makes a random positive x the minimizer: all units are active there, so that mu is
-    attained. (Where some are not, gradient descent does better than kappa says.)
+    attained. (If some were inactive, gradient descent would do better than kappa predicts.)
 
     >>> objective, minimizer = strongly_convex(kappa=100)
     >>> torch.allclose(objective.gradient(minimizer), torch.zeros(100, dtype=torch.float64))
@@ -64,19 +64,19 @@ def strongly_convex(kappa: float, size: int = 100, seed: int = 0) -> tuple[Objec
 
 @dataclass(frozen=True)
 class Convergence(Summarized):
-    """Layers to reach the minimizer, for each rule and condition number kappa = L / mu; -1: 100,000 or more."""
+    """Layers needed to reach the minimizer, by rule and condition number kappa = L / mu; -1 means over 100,000."""
 
     kappa: tuple[float, ...]
     layers: dict[str, tuple[int, ...]]
 
     def summary(self) -> str:
-        """A table: one line per rule, one column per condition number, and what theory predicts."""
+        """A table with a line per rule and a column per condition number, and the theory's predictions."""
         bounds = {"L / mu": list(self.kappa), "sqrt(L / mu)": [math.sqrt(kappa) for kappa in self.kappa]}
         rows = {"layers at kappa =": self.kappa, **self.layers, **bounds}
         return "\n".join(f"{name:28}" + "".join(f"{n:10.0f}" for n in row) for name, row in rows.items())
 
     def figure(self) -> "Figure":
-        """Layers over kappa, both logarithmic: slope 1 for gradient descent, 1/2 for the accelerated rules."""
+        """Plot layers against kappa, log-log: slope 1 for gradient descent, 1/2 for the accelerated rules."""
         from plotly.graph_objects import Figure, Scatter
 
         lines = [Scatter(x=self.kappa, y=layers, name=name) for name, layers in self.layers.items()]
@@ -86,10 +86,10 @@ class Convergence(Summarized):
 
 
 def convergence(kappas: Sequence[float] = (10, 100, 1000), size: int = 100, seed: int = 0) -> Convergence:
-    """How many layers each rule needs to come within 1e-6 of the minimizer, relative to where it began.
+    """Count the layers each rule needs to come within 1e-6 of the minimizer, relative to its start.
 
-    Heavy ball has the best beta for steps of 1 / L, (1 - sqrt(mu / L))^2; Nesterov's method is run with its own
-    theta_k and with the constant of structure footnote 4. The counts depend on these, and on the instance
+    Heavy ball uses the best beta for steps of 1 / L, (1 - sqrt(mu / L))^2; Nesterov's method runs with its own
+    theta_k and with the constant of structure footnote 4. The counts depend on these choices and on the instance
     (:func:`strongly_convex`).
 
     >>> print(convergence(kappas=(10, 100)).summary())

@@ -14,12 +14,10 @@ if TYPE_CHECKING:
 
 
 def draw(found: Boundary, data: Tensor | None = None) -> Figure:
-    """Return the boundaries of units with one or two inputs, with ``data`` (points, n) if given."""
+    """Draw the boundaries of units with one or two inputs, over ``data`` (points, n) if given."""
     dimension = found.direction.shape[1]
     if dimension > 2:
-        raise ValueError(
-            f"boundaries are drawn in one or two dimensions; these units have {dimension} inputs"
-        )
+        raise ValueError(f"boundaries can be drawn for units with one or two inputs; these have {dimension}")
     shown = [found.location.nan_to_num(0).flatten(), torch.ones(1)] + (
         [] if data is None else [data.flatten()]
     )
@@ -28,7 +26,7 @@ def draw(found: Boundary, data: Tensor | None = None) -> Figure:
 
 
 def _points(found: Boundary, data: Tensor | None, reach: float) -> Figure:
-    """Return each unit's ReLU(u x + lambda), and the points where they switch."""
+    """Draw each unit's ReLU(u x + lambda), and the points where they switch."""
     import plotly.graph_objects as go
 
     x = torch.linspace(-reach, reach, 201).unsqueeze(1).to(found.direction)
@@ -46,7 +44,7 @@ def _points(found: Boundary, data: Tensor | None, reach: float) -> Figure:
 
 
 def _lines(found: Boundary, data: Tensor | None, reach: float) -> Figure:
-    """Return each boundary as a line, with its location phi and an arrow to its active side."""
+    """Draw each boundary as a line, with its location phi and an arrow to its active side."""
     import plotly.graph_objects as go
 
     figure = go.Figure(layout={"xaxis_title": "x1", "yaxis_title": "x2", "yaxis_scaleanchor": "x"})

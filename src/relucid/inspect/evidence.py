@@ -1,4 +1,4 @@
-"""How much a sample says: what was seen, and the interval in which a rate lies."""
+"""How much a sample tells: its size, and confidence intervals of rates."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-QUANTILE = 1.959963984540054  # of the normal distribution, for intervals of 95%
-MARGIN = 0.1  # "never" is said where the interval of a rate of 0 ends below this
+QUANTILE = 1.959963984540054  # of the normal distribution, for 95% intervals
+MARGIN = 0.1  # we only say "never" if the interval of a rate of 0 ends below this
 NEEDED = math.ceil(QUANTILE**2 * (1 / MARGIN - 1))  # 35 inputs: see `interval` at a share of 0
 
 
 def interval(share: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the 95% interval of each rate that was seen as a ``share`` of ``count`` independent inputs (Wilson).
+    """The 95% Wilson interval of each rate observed as a ``share`` of ``count`` independent inputs.
 
     >>> low, high = interval(torch.tensor([0.0, 0.5]), 64)
     >>> low, high
@@ -28,22 +28,22 @@ def interval(share: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a rate was counted on.
+    """The sample that a rate was measured on.
 
-    The positions of an image say less than as many images would, since neighbours are alike: intervals go by inputs.
+    Neighbouring positions of an image are alike and tell less than as many images, so intervals count inputs.
     """
 
     inputs: int  #: images, rows, sequences
-    places: int  #: of all inputs together: as many as inputs where each has one
+    places: int  #: positions of all inputs together; equal to ``inputs`` if each has one
     noun: str = "inputs"
 
     @property
     def enough(self) -> bool:
-        """Whether "never" may be said of what was not seen: the interval of its rate ends below 10%."""
+        """Whether what was not seen may be called "never": the interval of its rate ends below 10%."""
         return self.inputs >= NEEDED
 
     def __str__(self) -> str:
-        """What was seen, as in "64 images x 36 positions".
+        """The size of the sample, as in "64 images x 36 positions".
 
         >>> print(Sample(64, 2304, "images"), "/", Sample(64, 64), "/", Sample(3, 10, "images"))
         64 images x 36 positions / 64 inputs / 3 images, 10 positions in all
@@ -56,7 +56,7 @@ class Sample:
 
 
 def rate(share: float, count: int) -> str:
-    """Return a rate with its interval, as in "0.0% (95%: 0.0 to 5.7%)".
+    """Format a rate with its interval, as in "0.0% (95%: 0.0 to 5.7%)".
 
     >>> rate(0.0, 64)
     '0.0% (95%: 0.0 to 5.7%)'

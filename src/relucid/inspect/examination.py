@@ -1,4 +1,4 @@
-"""What an examination found: a table, findings, figures, JSON."""
+"""The result of an examination: as a table, findings, figures and JSON."""
 
 from __future__ import annotations
 
@@ -30,52 +30,52 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Measurement)
 COLUMNS = {
-    "layer": "the weights that feed a rectification, or the rectification where they are many",
-    "kind": "what the units are rectified by",
-    "units": "how many there are",
+    "layer": "the weights that feed a rectification, or the rectification itself if many weights feed it",
+    "kind": "the activation that rectifies the units",
+    "units": "the number of units",
 }
 
 
 @dataclass(frozen=True)
-class Layer:
-    """What was measured of one rectification and the weights that feed it."""
+class ExaminedLayer:
+    """Measurements of one rectification and the weights that feed it."""
 
     rectified: Rectified
-    measured: Mapping[str, Measurement]  #: by name in `MEASURES`, those that apply
+    measured: Mapping[str, Measurement]  #: by name in `MEASURES`; only those that apply
 
     @property
     def name(self) -> str:
-        """The layer's name."""
+        """Name of the layer."""
         return self.rectified.layer
 
     @property
     def pairing(self) -> dict[str, Pairing]:
-        """The pairs, by source."""
+        """Pairs of filters, by the weight that feeds the layer."""
         return found.by_source if (found := self._find(Pairings)) else {}
 
     @property
     def phase_correlation(self) -> dict[str, PhaseCorrelation]:
-        """How phases are treated, by the layer that reads them."""
+        """Correlation of the two phases' outgoing weights, by the layer that reads them."""
         return found.by_reader if (found := self._find(PhaseCorrelations)) else {}
 
     @property
     def boundary(self) -> Boundary | None:
-        """Where units switch."""
+        """Boundaries at which the units switch."""
         return self._find(Boundary)
 
     @property
     def activity(self) -> Activity | None:
-        """On which side of their boundaries the data lie."""
+        """How often each unit is on either side of its boundary."""
         return self._find(Activity)
 
     @property
     def perturbation(self) -> Perturbation | None:
-        """How far boundaries turn if parameters are changed."""
+        """How far the boundaries turn when parameters change."""
         return self._find(Perturbation)
 
     @property
     def reconstruction(self) -> Tensor | None:
-        """How much of each of the example's inputs is lost."""
+        """Share of each of the example's inputs that is lost."""
         return found.ratio if (found := self._find(Lost)) else None
 
     @property
@@ -85,14 +85,14 @@ class Layer:
 
     @property
     def invariance(self) -> LayerInvariance | None:
-        """How often units fire again on changed images."""
+        """How often units fire again on transformed images."""
         return self._find(LayerInvariance)
 
     def _find(self, kind: type[M]) -> M | None:
         return next((found for found in self.measured.values() if isinstance(found, kind)), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but weights as plain values."""
+        """Everything except the weights as plain values."""
         r = self.rectified
         return {
             "name": self.name,
@@ -109,31 +109,31 @@ class Layer:
 
 @dataclass(frozen=True)
 class Examination(Tabular):
-    """The layers of a network, what is conspicuous in them, and what could not be attributed."""
+    """Layers of a network, findings about them, and what could not be attributed to any layer."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[ExaminedLayer, ...]
     findings: tuple[Finding, ...]
-    unattributed: tuple[tuple[str, str], ...]  #: (what, why)
+    unattributed: tuple[tuple[str, str], ...]  #: (name, reason)
 
-    def __getitem__(self, name: str) -> Layer:
-        """Return the layer or rectification with this name."""
+    def __getitem__(self, name: str) -> ExaminedLayer:
+        """The layer or rectification with this name."""
         for layer in self.layers:
             if name in (layer.name, layer.rectified.name):
                 return layer
         raise KeyError(
-            f"no layer is named {name!r}; there are {', '.join(layer.name for layer in self.layers)}"
+            f"there is no layer {name!r}; the layers are {', '.join(layer.name for layer in self.layers)}"
         )
 
     def suggestions(self) -> Sequence[Suggestion]:
-        """Return what the findings suggest: one suggestion per conversion, for all layers together."""
+        """The suggestions of all findings, merged into one per conversion."""
         return merged(finding.suggestion for finding in self.findings if finding.suggestion)
 
     def against(self, other: Examination) -> Comparison:
-        """Return what changed from another examination to this one: by training, or by a conversion."""
+        """Compare with an earlier examination, such as one from before training or a conversion."""
         return compare(other, self)
 
     def metrics(self) -> dict[str, float]:
-        """Return the shares of conspicuous units and of paired filters, of the network and by layer: for a logger.
+        """The shares of notable units and paired filters, for the network and by layer, ready for a logger.
 
         >>> from relucid.inspect import examine
         >>> net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU())
@@ -153,12 +153,12 @@ class Examination(Tabular):
         return whole | each
 
     def save(self, path: str | Path, *, name: str = "this network", overwrite: bool = False) -> None:
-        """Write the page of the examination: one HTML file; needs relucid[studies].
+        """Write the examination as one HTML page; requires relucid[studies].
 
         Args:
-            path: Where to.
-            name: What the page calls the network.
-            overwrite: Whether a file that is there may be replaced.
+            path: File to write.
+            name: Name of the network on the page.
+            overwrite: Whether to replace an existing file.
         """
         from relucid.report.examination import Subject, examination_page
         from relucid.report.page import check, save
@@ -167,13 +167,13 @@ class Examination(Tabular):
         save(examination_page(self, Subject(name, in_python=True)), Path(path))
 
     def columns(self) -> dict[str, str]:
-        """Return the headings of the table, and what stands below each; those under which anything does."""
+        """The headings of the table with their meanings, leaving out columns that would be empty."""
         known = {k: v for layer in self.layers for m in layer.measured.values() for k, v in m.columns.items()}
         used = {name for layer in self.layers for m in layer.measured.values() for name in m.row()}
         return COLUMNS | {name: meaning for name, meaning in known.items() if name in used}
 
     def rows(self) -> list[dict[str, str]]:
-        """Return the table, one row per layer."""
+        """The table, one row per layer."""
         columns = self.columns()
         rows = []
         for layer in self.layers:
@@ -184,18 +184,18 @@ class Examination(Tabular):
         return rows
 
     def notes(self) -> list[str]:
-        """Return the findings, and what is not attributed."""
+        """The findings, then what could not be attributed."""
         lines = [""] * bool(self.findings) + [finding.sentence for finding in self.findings]
         lines += self.doubts()
         return lines + [""] * bool(self.unattributed) + [f"{what}: {why}" for what, why in self.unattributed]
 
     def doubts(self) -> list[str]:
-        """Return why nothing is said of activity, where too few inputs were seen."""
+        """A note that too few inputs were seen to judge activity, if so."""
         seen = [layer.activity for layer in self.layers if layer.activity is not None]
         return [next(a.summary() for a in seen if not a.sample.enough)] if _too_few(seen) else []
 
     def show(self) -> None:
-        """Print the summary: a coloured table on a terminal if rich is installed, else plain text."""
+        """Print the summary: a coloured table on a terminal if rich is installed, otherwise plain text."""
         try:
             from rich.console import Console
             from rich.markup import escape
@@ -217,7 +217,7 @@ class Examination(Tabular):
             console.print(escape(f"{what}: {why}"), style="dim")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but weights as plain lists, numbers and strings, ready for JSON."""
+        """Everything except the weights as plain lists, numbers and strings, ready for JSON."""
         return {
             "layers": [layer.to_dict() for layer in self.layers],
             "findings": [finding.to_dict() for finding in self.findings],
@@ -226,7 +226,7 @@ class Examination(Tabular):
         }
 
     def figures(self) -> dict[str, Figure]:
-        """Return the figures that apply, by title; those of a layer under its name."""
+        """All figures by title; a title begins with the name of the layer."""
         return {
             f"{layer.name}: {title}": figure
             for layer in self.layers

@@ -1,4 +1,4 @@
-"""Everything that can be said of the rectified layers of a network, in one call."""
+"""Examine all rectified layers of a network in one call."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relucid.inspect.batches import count_of, parts_of
-from relucid.inspect.examination import Examination, Layer
+from relucid.inspect.batches import DataBatch, batches_of, count_of
+from relucid.inspect.examination import Examination, ExaminedLayer
 from relucid.inspect.execution import DATA, Batch, Node
 from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
 from relucid.inspect.measures import MEASURES, USUAL
@@ -26,19 +26,19 @@ def examine(
     measures: Collection[str] = USUAL,
     progress: Progress | bool = False,
 ) -> Examination:
-    """Return what each rectified layer of a network has learned, with findings in plain language.
+    """Examine what each rectified layer of a network has learned, with findings in plain language.
 
-    The network runs in eval mode, once over the data for all measurements, and is left as it was. Memory does not
-    grow with the data.
+    The network runs in eval mode, in one pass over the data for all measurements, and is left unchanged. Memory does
+    not grow with the data.
 
     Args:
         model: Any network.
-        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
-        data: What units are watched on; the example if there is none. A tensor or array of inputs, a mapping of
-            arguments, a data set, a loader or any other iterable of batches, with labels after the inputs or without.
+        example: An input: a tensor, a tuple of positional arguments or a mapping of keyword arguments.
+        data: Data to watch the units on; the example by default. A tensor or array of inputs, a mapping of
+            arguments, a dataset, a loader or any other iterable of batches, with or without labels after the inputs.
         measures: Names in `MEASURES`; by default "pairing", "phase_correlation", "boundary" and "activity".
-        progress: True for a bar on the terminal (by rich), or what is to be called as ``progress("layers", 3, 49)``
-            and ``progress("batches", 7, 20)``; the last number is None where it is not known.
+        progress: True for a progress bar on the terminal (requires rich), or a function that is called as
+            ``progress("layers", 3, 49)`` and ``progress("batches", 7, 20)``; the total is None if it is unknown.
 
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     >>> _ = net[0].bias.data.fill_(-100.0)
@@ -55,7 +55,7 @@ def examine(
         started = _start(network, traced, measures, tell)
         _watch(network, traced, started, tell)
     layers = tuple(
-        Layer(r, {name: m for name, found in begun.items() if (m := _result(found)) is not None})
+        ExaminedLayer(r, {name: m for name, found in begun.items() if (m := _result(found)) is not None})
         for r, begun in zip(traced.rectified, started, strict=True)
     )
     findings = tuple(
@@ -70,7 +70,7 @@ def examine(
 def _start(
     network: Network, traced: Trace, measures: Collection[str], tell: Progress
 ) -> list[dict[str, Measurement | Gauge]]:
-    """Return, for every layer, what its weights tell and the gauges that will watch it."""
+    """Measure the weights of every layer, and create the gauges that will watch it."""
     started: list[dict[str, Measurement | Gauge]] = []
     for number, layer in enumerate(traced.rectified, 1):
         wanted = [name for name in MEASURES if name in measures] if 0 not in layer.shape else []
@@ -87,7 +87,7 @@ def _result(found: Measurement | Gauge) -> Measurement | None:
 def _watch(
     network: Network, traced: Trace, started: list[dict[str, Measurement | Gauge]], tell: Progress
 ) -> None:
-    """Show all gauges the data, in one pass."""
+    """Pass the data through the network once, for all gauges."""
     watched: dict[str, tuple[Rectified, list[Gauge]]] = {}
     for r, begun in zip(traced.rectified, started, strict=True):
         if gauges := [found for found in begun.values() if isinstance(found, Gauge)]:
@@ -98,25 +98,25 @@ def _watch(
     shells = _Shells(watched)
     seen = 0
     with following(network.model) as run:
-        for number, part in enumerate(parts_of(data, network.example), 1):
+        for number, batch in enumerate(batches_of(data, network.example), 1):
 
-            def visit(node: Node, value: Tensor, part: Any = part, first: int = seen) -> None:
+            def visit(node: Node, value: Tensor, batch: DataBatch = batch, first: int = seen) -> None:
                 if node.kind and node.name in watched:
                     r, gauges = watched[node.name]
                     shell = shells.found.get(r.sources[0].name) if r.scale is not None else None
-                    given = Seen(r.oriented(value), r.channel_dim, part.inputs, first, part.labels, shell)
+                    given = Seen(r.oriented(value), r.channel_dim, batch.inputs, first, batch.labels, shell)
                     for gauge in gauges:
                         gauge.see(given)
                 elif node.has_weight:
                     shells.see(node, value)
 
-            run(part.arguments, visit)
-            seen += part.inputs
+            run(batch.arguments, visit)
+            seen += batch.inputs
             tell("batches", number, count_of(data))
 
 
 class _Shells:
-    """How long the inputs of each weight are, batch by batch, where a gauge wants to know."""
+    """Smallest and largest input norms of each weight in a batch, for the gauges that need them."""
 
     def __init__(self, watched: dict[str, tuple[Rectified, list[Gauge]]]) -> None:
         self.wanted = {
@@ -127,20 +127,20 @@ class _Shells:
         self.found: dict[str, tuple[float, float]] = {}
 
     def see(self, node: Node, x: Tensor) -> None:
-        """Note the least and the largest length of what a weight is multiplied with."""
+        """Record the smallest and largest norm of the inputs that a weight is multiplied with."""
         if node.name in self.wanted and (squares := _squares(node, x)) is not None and squares.numel():
             low, high = squares.aminmax()
             self.found[node.name] = float(low.relu().sqrt()), float(high.relu().sqrt())
 
 
 def _squares(node: Node, x: Tensor) -> Tensor | None:
-    """Return the squared lengths of the inputs (patches, of a convolution) that a weight is multiplied with."""
+    """The squared norms of the inputs (of a convolution: patches) that a weight is multiplied with."""
     function, args, _ = node.call
     x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     if node.op != "convolution":
         sums: Tensor = x.square().sum(-2 if args[-1] is DATA else -1)
         return sums
-    if args[6]:  # each output of a transposed convolution has an input of its own shape
+    if args[6]:  # the outputs of a transposed convolution have inputs of different shapes
         return None
     groups = args[8]
     energy = x.square().unflatten(1, (groups, -1)).sum(2)

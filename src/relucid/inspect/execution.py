@@ -1,4 +1,4 @@
-"""What a network executes: its operations in order, and which depends on which.
+"""Record the operations that a network executes, in order, and how they depend on each other.
 
 A dispatch mode sits below modules, functional calls, in-place calls, custom autograd functions and TorchScript:
 every operation passes through it, however the network is written.
@@ -24,7 +24,7 @@ from relucid.nn.kinds import KINDS, Kind
 
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
-# The two factors of a product among its arguments, by ATen's name.
+# Positions of a product's two factors among its arguments, by ATen name.
 FACTORS = {
     "convolution": (0, 1),
     "mm": (0, 1),
@@ -34,45 +34,47 @@ FACTORS = {
     "baddbmm": (1, 2),
 }
 
-GUARD = 1e3  # a clamp beyond these values keeps numbers finite
-DATA = object()  # stands for the value that depends on the network's input in the arguments of a `Node`
+GUARD = 1e3  # a clamp at larger values only keeps numbers finite
+DATA = object()  # placeholder in a `Node`'s arguments for the value that depends on the network's input
 
 
 @dataclass(eq=False)
 class Node:
-    """One executed operation, or a parameter or an input of the network."""
+    """An executed operation, or a parameter or an input of the network."""
 
-    op: str  #: ATen's name, without the underscore of the in-place form
+    op: str  #: ATen name, without the underscore of the in-place form
     order: int = -1
-    module: str = ""  #: the path of the innermost module that was running
-    leaf: bool = False  #: has that module no modules inside?
+    module: str = ""  #: path of the innermost running module
+    leaf: bool = False  #: whether that module has no submodules
     inputs: tuple[Node, ...] = ()
-    parameters: frozenset[str] = frozenset()  #: those that the value is made of, if the input is not
-    data: bool = False  #: does the value depend on the network's input?
-    name: str = ""  #: of a parameter, of a layer (an operation with a weight), of a rectification
-    kind: Kind | None = None  #: of a rectification
-    phases: tuple[int, ...] = ()  #: of a CReLU: the shape of the negative phases
-    twin: Node | None = None  #: of the negative phases of a CReLU: the positive ones, which stand for both
-    call: tuple[Any, ...] = ()  #: (function, arguments, keyword arguments), `DATA` in place of the data
-    shape: tuple[int, ...] = ()  #: of the value
-    function: Any = None  #: ATen's overload
-    argument: int = 0  #: of a rectification or a product: where its data is among the arguments
-    weight: tuple[int, int] | None = None  #: of a product: where its weight is among them, and that in memory
+    parameters: frozenset[str] = (
+        frozenset()
+    )  #: what a value that does not depend on the input is computed from
+    data: bool = False  #: whether the value depends on the network's input
+    name: str = ""  #: name of a parameter, a layer (an operation with a weight) or a rectification
+    kind: Kind | None = None  #: kind of a rectification
+    phases: tuple[int, ...] = ()  #: shape of the negative phases of a CReLU
+    twin: Node | None = None  #: for the negative phases of a CReLU: the positive ones, which represent both
+    call: tuple[Any, ...] = ()  #: (function, arguments, keyword arguments), with `DATA` in place of the data
+    shape: tuple[int, ...] = ()  #: shape of the value
+    function: Any = None  #: ATen overload
+    argument: int = 0  #: for a rectification or a product: position of the data among its arguments
+    weight: tuple[int, int] | None = None  #: for a product: position and storage of its weight
 
     @property
     def upstream(self) -> list[Node]:
-        """The inputs that depend on the network's input."""
+        """Inputs that depend on the network's input."""
         return [n for n in self.inputs if n.data]
 
     @property
     def rectified(self) -> Node:
-        """What a rectification rectifies; of a CReLU that is what comes before it is negated."""
+        """The value that a rectification is applied to; for a CReLU, the value before negation."""
         value = self.upstream[0]
         return _both_phases(value) or value
 
     @property
     def sign(self) -> Tensor | None:
-        """Of a rectification with a bound for each unit: -1 where it keeps negative values, else 1."""
+        """Sign per unit of a rectification with per-unit bounds: -1 where it keeps negative values, otherwise 1."""
         _, args, kwargs = self.call
         high = kwargs.get("max", args[2] if len(args) > 2 else None)
         if not isinstance(high, Tensor):
@@ -81,11 +83,11 @@ class Node:
 
     @property
     def has_weight(self) -> bool:
-        """Is it the product of a value and a weight?"""
+        """Whether it is the product of a value and a weight."""
         return self.op in FACTORS and bool(self.name)
 
     def same_weight(self, args: Sequence[Any]) -> bool:
-        """Whether a product of these arguments is one with the same weight."""
+        """Whether a product of these arguments uses the same weight."""
         return self.weight is None or _storage(args[self.weight[0]]) == self.weight[1]
 
 
@@ -93,11 +95,11 @@ Visit = Callable[[Node, Tensor], None]
 
 
 def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[Node]:
-    """Return the operations that ``model`` executes on ``batch``, in order.
+    """Run ``model`` on ``batch`` and return the executed operations in order.
 
-    The network runs in eval mode, without gradients; its modes, buffers, hooks and the random state are as
-    before when this returns. ``visit(node, value)`` is called for every rectification with what it rectifies, and
-    for every product with a weight with its input, before the operation runs: before it overwrites anything.
+    The network runs in eval mode without gradients; its modes, buffers and hooks and the random state are restored
+    afterwards. ``visit(node, value)`` is called with the input of every rectification and of every product with a
+    weight, before the operation runs and can overwrite anything.
 
     >>> nodes = execute(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.zeros(1, 2))
     >>> [(n.op, n.name) for n in nodes]
@@ -109,7 +111,7 @@ def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[
 
 @contextmanager
 def running(model: nn.Module) -> Iterator[tuple[Callable[[Batch, Visit | None], list[Node]], list[str]]]:
-    """Give what `execute` does for a model that is prepared once, and the path of modules that is running."""
+    """Prepare a model once; yield a function that does what `execute` does, and the path of running modules."""
     path = [""]
 
     def run(batch: Batch, visit: Visit | None) -> list[Node]:
@@ -128,14 +130,14 @@ def running(model: nn.Module) -> Iterator[tuple[Callable[[Batch, Visit | None], 
 
 
 def copied(batch: Batch) -> Batch:
-    """Return a copy: a network may overwrite its input. Mappings of any kind, a tokenizer's say, are looked into."""
+    """Copy a batch, since a network may overwrite its input; any mapping, such as a tokenizer's, becomes a dict."""
     batch = dict(batch) if isinstance(batch, Mapping) else batch
     found: Batch = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
     return found
 
 
 def called(model: nn.Module, batch: Batch) -> None:
-    """Call a model with a tensor, with positional or with keyword arguments."""
+    """Call a model with a tensor, positional arguments or keyword arguments."""
     if isinstance(batch, Mapping):
         model(**batch)
     else:
@@ -143,23 +145,23 @@ def called(model: nn.Module, batch: Batch) -> None:
 
 
 class _Recorder(TorchDispatchMode):
-    """Notes every operation; values are looked at as they pass and not kept."""
+    """Recorder of every operation; it shows values as they pass and keeps none."""
 
     def __init__(self, model: nn.Module, batch: Batch, visit: Visit | None, path: list[str]) -> None:
         super().__init__()
         self.visit = visit
         self.executed: list[Node] = []
-        self.path = path  # of the modules that are running, the innermost last
+        self.path = path  # of the running modules, innermost last
         self.leaves = {name for name, m in model.named_modules() if name and not list(m.children())}
-        self.used: Counter[str] = Counter()  # names
+        self.used: Counter[str] = Counter()  # how often each name was given
         self.nodes = WeakTensorKeyDictionary()
-        self.written: dict[int, Node] = {}  # storage -> the operations that wrote into it
-        self.first: dict[tuple[Node, bool], Node] = {}  # (value, is it negated?) -> its rectification
+        self.written: dict[int, Node] = {}  # storage -> the operations that wrote to it
+        self.first: dict[tuple[Node, bool], Node] = {}  # (value, whether negated) -> its rectification
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
         names = {id(tensor): name for name, tensor in tensors.items()}
-        for weight, sources in _kept(model):  # a geometric layer may not build its weight again
+        for weight, sources in _kept(model):  # a geometric layer may reuse its cached weight
             made_of = frozenset(names[id(source)] for source in sources if id(source) in names)
             self.nodes[weight] = Node("kept", parameters=made_of)
         self.fixed = {_storage(tensor) for tensor in tensors.values()}
@@ -171,9 +173,8 @@ class _Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return (
-            False  # the wrapper that does so imports the compiler, which takes seconds; nothing compiles here
-        )
+        # Skipping would import the compiler, which takes seconds; nothing is compiled here.
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         node = self._node(func, args, kwargs or {})
@@ -190,12 +191,12 @@ class _Recorder(TorchDispatchMode):
             if func._schema.is_mutable:
                 self.written[_storage(tensor)] = _overwritten(self.written.get(_storage(tensor)), node)
             elif _storage(tensor) not in known:
-                self.written.pop(_storage(tensor), None)  # new memory, perhaps at an old address
+                self.written.pop(_storage(tensor), None)  # new memory, possibly at an old address
         self.executed.append(node)
         return out
 
     def _locate(self, node: Node, args: Any) -> None:
-        """Note where the data of a rectification or a product is among its arguments, and its weight."""
+        """Record the positions of the data and the weight among the arguments of a rectification or a product."""
         places = range(len(args)) if node.kind else FACTORS[node.op]
         node.argument = next(i for i in places if isinstance(args[i], Tensor) and self._of(args[i]).data)
         if not node.kind:
@@ -208,7 +209,7 @@ class _Recorder(TorchDispatchMode):
         read = [args, {k: v for k, v in kwargs.items() if k not in outputs}]
         inputs = tuple(self._of(t) for t in _tensors(read))
         op = func._schema.name.partition("::")[2].rstrip("_")
-        if op.endswith("_like") or op.startswith("new_"):  # takes over the shape of a tensor, not its value
+        if op.endswith("_like") or op.startswith("new_"):  # uses the shape of a tensor, not its value
             inputs = ()
         node = _made_of(inputs, op, len(self.executed), self.path[-1])
         node.leaf = node.module in self.leaves
@@ -226,13 +227,13 @@ class _Recorder(TorchDispatchMode):
         return node
 
     def _of(self, tensor: Tensor) -> Node:
-        """Return the operation that made a tensor's present value."""
+        """The operation that produced a tensor's current value."""
         made: Node = self.nodes.get(tensor) or Node("constant")
         written = self.written.get(_storage(tensor))
         return made if written is None or written.order <= made.order else _overwritten(made, written)
 
     def _rectification(self, node: Node) -> Kind | None:
-        """Return the kind of rectification that an operation is; the second phase of a CReLU is none."""
+        """Which kind of rectification an operation is; the second phase of a CReLU does not count."""
         kind, value = _rectification(node), node.upstream[0]
         if kind != KINDS["relu"]:
             return kind
@@ -249,7 +250,7 @@ class _Recorder(TorchDispatchMode):
         return None
 
     def _layer(self, parameters: frozenset[str]) -> str:
-        """Return the module that a weight belongs to, or the parameter if its module has several weights."""
+        """The module that a weight belongs to, or the parameter's name if its module has several weights."""
         owner, *others = {_owner(p) for p in parameters} or {""}
         alone = owner in self.owned and self.owned[owner] <= parameters
         return owner if owner and alone and not others else ", ".join(sorted(parameters))
@@ -260,7 +261,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def _kept(model: nn.Module) -> Iterator[tuple[Tensor, Sequence[Tensor]]]:
-    """Yield the weights that layers keep, with the parameters that they were built from."""
+    """Yield the weights that layers cache, with the parameters they were computed from."""
     for module in model.modules():
         kept = getattr(module, "_kept", None)
         if isinstance(kept, Kept) and kept.made is not None:
@@ -268,7 +269,7 @@ def _kept(model: nn.Module) -> Iterator[tuple[Tensor, Sequence[Tensor]]]:
 
 
 def _owner(parameter: str) -> str:
-    """Return the path of the module that a parameter belongs to, parametrized or not."""
+    """The path of the module that owns a parameter, parametrized or not."""
     module, parametrized, _ = parameter.partition(".parametrizations.")
     return module if parametrized else parameter.rpartition(".")[0]
 
@@ -278,21 +279,21 @@ def _storage(tensor: Tensor) -> int:
 
 
 def _overwritten(before: Node | None, after: Node) -> Node:
-    """Return the value of memory that was written through another view of it: both, as far as we know."""
+    """The node of memory that was also written through another view: it may hold either value."""
     if before is None:
         return after
     return _made_of((before, after), "overwritten", after.order, after.module)
 
 
 def _made_of(inputs: tuple[Node, ...], op: str, order: int, module: str) -> Node:
-    """Return an operation on ``inputs``."""
+    """The node of an operation on ``inputs``."""
     data = any(n.data for n in inputs)
     parameters = frozenset[str]() if data else frozenset[str]().union(*(n.parameters for n in inputs))
     return Node(op, order, module, inputs=inputs, parameters=parameters, data=data)
 
 
 def _negated(value: Node) -> tuple[Node, bool]:
-    """Return (x, True) if ``value`` is -x or minus the first channels of x, else (value, False)."""
+    """The pair (x, True) if ``value`` is -x or minus the first channels of x, otherwise (value, False)."""
     if value.op != "neg":
         return value, False
     source = value.upstream[0]
@@ -300,7 +301,7 @@ def _negated(value: Node) -> tuple[Node, bool]:
 
 
 def _both_phases(value: Node) -> Node | None:
-    """Return x if ``value`` is the concatenation of x and -x."""
+    """The value x if ``value`` is the concatenation of x and -x."""
     is_pair = (
         value.op == "cat" and len(value.inputs) == 2 and _negated(value.inputs[1]) == (value.inputs[0], True)
     )
@@ -308,7 +309,7 @@ def _both_phases(value: Node) -> Node | None:
 
 
 def _rectification(node: Node) -> Kind | None:
-    """Return what an operation is among the activations with boundaries."""
+    """Which activation with boundaries an operation is; None if it is none."""
     _, args, kwargs = node.call
     low, high = (*args[1:], None, None)[:2]
     low, high = kwargs.get("min", low), kwargs.get("max", high)
@@ -321,12 +322,12 @@ def _rectification(node: Node) -> Kind | None:
             return KINDS["leaky"].with_slope(0.01 if low is None else low)
         case "_prelu_kernel":
             return KINDS["leaky"].with_slope(None)
-        case "rrelu_with_noise" if len(args) < 5 or not args[4]:  # in evaluation
+        case "rrelu_with_noise" if len(args) < 5 or not args[4]:  # in eval mode
             lower, upper = (*args[2:], 1 / 8, 1 / 3)[:2]
             return KINDS["leaky"].with_slope((lower + upper) / 2)
         case "hardtanh":
             return KINDS["clipped"].between(-1 if low is None else low, 1 if high is None else high)
-        case "clamp" if isinstance(low, Tensor) and isinstance(high, Tensor):  # a sign for each unit
+        case "clamp" if isinstance(low, Tensor) and isinstance(high, Tensor):  # a sign per unit
             positive, negative = (low == 0) & (high == torch.inf), (low == -torch.inf) & (high == 0)
             return KINDS["relu"] if bool((positive | negative).all()) else None
         case "clamp" | "clamp_min":
@@ -340,7 +341,7 @@ def _rectification(node: Node) -> Kind | None:
 
 
 def _clamped(low: object, high: object) -> Kind | None:
-    """Return what a clamp is; one that only guards the ends of the number range, or against 0, rectifies nothing."""
+    """Which activation a clamp is; None if it only guards against overflow or division by 0."""
     if high is None:
         return KINDS["relu"] if isinstance(low, int | float) and low == 0 else None
     if not isinstance(low, int | float) or not isinstance(high, int | float) or max(-low, high) > GUARD:
@@ -354,16 +355,16 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 @contextmanager
 def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Put ``model`` into eval mode for a run that leaves no trace in it or in the random state."""
+    """Put ``model`` into eval mode; afterwards restore its modes and buffers and the random state."""
     modes = {module: module.training for module in model.modules()}
     buffers = {buffer: buffer.clone() for buffer in model.buffers()}
     devices = {p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"}
     fast_path = torch.backends.mha.get_fastpath_enabled()
     try:
         model.eval()
-        # The fast path of transformer layers is one opaque operation, a compiled network another.
+        # The fast path of transformer layers is one opaque operation, and so is a compiled network.
         torch.backends.mha.set_fastpath_enabled(False)
-        compiled = "torch._dynamo" in sys.modules  # else nothing is, and asking would import the compiler
+        compiled = "torch._dynamo" in sys.modules  # do not import the compiler if nothing is compiled
         eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
         with torch.random.fork_rng(devices), torch.no_grad(), eager:
             yield

@@ -1,4 +1,4 @@
-"""What is conspicuous in a layer, in plain language, with the evidence and the conversion that would address it."""
+"""A notable fact about a layer, in plain language, with its evidence and a conversion that would address it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from relucid.inspect.suggestion import Suggestion
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing worth knowing of one layer."""
+    """One notable fact about one layer."""
 
     layer: str
-    kind: str  #: "paired", "twins", a key of `Activity.kinds`, "undone split", or what a measurement of yours names
+    kind: str  #: "paired", "twins", a key of `Activity.kinds`, "undone split", or a kind of your own
     sentence: str
     evidence: dict[str, Any]
-    suggestion: Suggestion | None = None  #: what would address it, if anything would
+    suggestion: Suggestion | None = None  #: the conversion that would address it, if any
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """The finding as plain values."""
         return {
             "layer": self.layer,
             "kind": self.kind,

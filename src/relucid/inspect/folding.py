@@ -1,4 +1,4 @@
-"""The affine map between a weight and what is rectified: batch norms, gains and shifts folded into one."""
+"""The affine map between a weight and the rectified value: batch norms, gains and shifts folded into one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 from relucid.inspect.execution import DATA, Node
 from relucid.nn.affine import affine
 
-# By ATen's name.
+# Operations by their ATen names.
 VIEWS = {
     *(
         "view",
@@ -41,7 +41,7 @@ Path = tuple[Node, ...]
 
 
 class Folded(NamedTuple):
-    """What is rectified is scale * (weight . x + bias) + shift, with the units in dimension ``dim``."""
+    """The rectified value as scale * (weight . x + bias) + shift, with the units in dimension ``dim``."""
 
     scale: Tensor  #: (units,)
     shift: Tensor  #: (units,)
@@ -49,19 +49,19 @@ class Folded(NamedTuple):
 
 
 def fold(origin: Node, path: Path) -> Folded | str:
-    """Return the map from a product to what is rectified, or why there is none that is the same for all inputs.
+    """The affine map from a product to the rectified value, or the reason why there is none.
 
-    The operations between are replayed on three constants (0, 1 and the number of the unit): what comes out
-    must be the same affine map at every place, and tells where the units have gone.
+    The operations between are replayed on three constants (0, 1 and the number of the unit). The results must be
+    the same affine map at every place; they also show which dimension the units have moved to.
 
     Args:
         origin: The product with a weight.
-        path: The operations from it to what is rectified.
+        path: The operations from the product to the rectified value.
     """
     for node in path:
         if node.op not in FOLDED:
-            return f"{label(node)} stands between"
-        if node.op in BATCH_NORMS and node.call[1][5] is True:  # training, that is: statistics of the batch
+            return f"{label(node)} comes between"
+        if node.op in BATCH_NORMS and node.call[1][5] is True:  # training mode: statistics of the batch
             return f"{label(node)} has no running statistics: boundaries move with every batch"
     dim = 1 if origin.op == "convolution" else len(origin.shape) - (2 if origin.call[1][-1] is DATA else 1)
     units = origin.shape[dim]
@@ -71,7 +71,7 @@ def fold(origin: Node, path: Path) -> Folded | str:
     constants = (torch.zeros_like(numbers), torch.ones_like(numbers), numbers)
     shape = _smallest(origin.shape, dim, path)
     zero, one, number = (_replay(path, value.expand(shape)) for value in constants)
-    likely = sorted(range(zero.dim()), key=lambda d: d != dim)  # the units may have gone elsewhere
+    likely = sorted(range(zero.dim()), key=lambda d: d != dim)  # the units may have changed dimension
     for d in (d for d in likely if zero.shape[d] == units):
         shift, scale, counted = (
             x.movedim(d, 0).reshape(units, -1) for x in (zero, one - zero, number - zero)
@@ -83,15 +83,15 @@ def fold(origin: Node, path: Path) -> Folded | str:
 
 
 def _smallest(shape: tuple[int, ...], dim: int, path: Path) -> tuple[int, ...]:
-    """Return the least shape on which a path can be replayed: one place, where every operation is the same at each."""
+    """The smallest shape on which to replay a path: one place, if every operation treats all places alike."""
     alike = BATCH_NORMS | COPIES
-    if dim == 1 and all(node.op in alike for node in path):  # where a batch norm has its channels
+    if dim == 1 and all(node.op in alike for node in path):  # the channel dimension of a batch norm
         return tuple(size if d == dim else 1 for d, size in enumerate(shape))
     return shape
 
 
 def label(node: Node) -> str:
-    """Return the name of an operation: its module's, or its own if the module has others inside."""
+    """The name of an operation: that of its module, or its own if the module contains others."""
     return node.module if node.leaf else node.op
 
 
@@ -100,10 +100,10 @@ def _close(x: Tensor, y: Tensor) -> bool:
 
 
 def _replay(path: Path, value: Tensor) -> Tensor:
-    """Return what ``value`` becomes through the operations of ``path``, in float64."""
+    """Apply the operations of ``path`` to ``value``, in float64."""
     for node in path:
         function, args, kwargs = tree_map(_wide, node.call)
-        if node.op in BATCH_NORMS:  # the device's own kernel may not run here
+        if node.op in BATCH_NORMS:  # the kernel of another device may not run here
             _, weight, bias, mean, variance, *_, eps = args
             places = [1] * (value.dim() - 2)
             scale, shift = (x.view(-1, *places) for x in affine(mean, variance, weight, bias, eps))

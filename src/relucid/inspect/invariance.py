@@ -1,4 +1,4 @@
-"""How often a unit that fires on an image also fires, at the same place, on a changed image (crelu Appendix D)."""
+"""How often a unit that fires on an image fires at the same place on a transformed image (crelu Appendix D)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relucid.inspect.batches import parts_of
+from relucid.inspect.batches import batches_of
 from relucid.inspect.execution import Node, execute
 from relucid.inspect.measurement import Measurement, Network, plain
 from relucid.inspect.trace import Rectified, trace
@@ -26,34 +26,34 @@ Transform = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class LayerInvariance(Measurement):
-    """Firing of the units of one layer. Vectors have one entry per unit."""
+    """Firing rates of the units of one layer. Vectors have one entry per unit."""
 
     threshold: Tensor  #: a unit fires above it
-    firing_rate: Tensor  #: G, how often it fires: the chosen rate, or less where fewer responses are positive
-    local_rate: Tensor  #: L, how often it still fires when the image is changed; nan if it never fires
+    firing_rate: Tensor  #: G, how often it fires: the chosen rate, or less if fewer responses are positive
+    local_rate: Tensor  #: L, how often it still fires when the image is transformed; nan if it never fires
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> LayerInvariance | None:
-        """Return it from passes of its own over the data, which must be images."""
+        """Measure in separate passes over the data, which must be images."""
         return network.once(_invariances).get(layer.layer)
 
     @property
     def score(self) -> float:
-        """The mean of L / G over the units that fire (Goodfellow et al. 2009)."""
+        """Mean of L / G over the units that fire (Goodfellow et al. 2009)."""
         return float((self.local_rate / self.firing_rate).nanmean())
 
     def summary(self) -> str:
-        """One sentence."""
+        """A summary in one sentence."""
         return f"score {self.score:.1f}, fires again {float(self.local_rate.nanmean()):.0%}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, with the score."""
+        """All values, including the score."""
         return super().to_dict() | {"score": plain(self.score)}
 
 
 def _invariances(network: Network) -> Mapping[str, LayerInvariance]:
     if network.data is None:
-        raise ValueError("invariance is measured on data: give images")
+        raise ValueError("invariance needs data: give images")
     return invariance(network.model, network.data).layers
 
 
@@ -69,7 +69,7 @@ class Invariance(Summarized):
         return "\n".join(f"{name}: {layer.summary()}" for name, layer in self.layers.items())
 
     def figure(self) -> Figure:
-        """The score against the layer (crelu Fig. 4)."""
+        """Plot the score by layer (crelu Fig. 4)."""
         import plotly.graph_objects as go
 
         line = go.Scatter(x=list(self.layers), y=[layer.score for layer in self.layers.values()])
@@ -85,25 +85,25 @@ def invariance(
     crop: int | None = None,
     transforms: Mapping[str, Transform] | None = None,
 ) -> Invariance:
-    """Return how invariant each layer's units are to flips, rotation and translation.
+    """Measure how invariant each layer's units are to flips, rotation and translation.
 
-    Each unit gets the threshold above which a share ``rate`` of its responses lie: exactly, by selection on
-    their bits in three passes over the data, so memory does not grow with it. ReLU units respond with their
-    positive part, CReLU and AVR units with the absolute value. A unit must fire at the same place.
+    Each unit gets the threshold that a share ``rate`` of its responses exceeds. It is exact: a radix selection in
+    three passes over the data, whose memory does not grow with the data. The response of a ReLU unit is its
+    positive part, that of a CReLU or AVR unit the absolute value. A unit must fire again at the same place.
 
     Args:
         model: A network that takes images.
-        images: (n, channels, height, width), or batches of it that can be iterated over more than once, alone
-            or with labels.
+        images: (n, channels, height, width), or an iterable of such batches, with or without labels, that can be
+            iterated more than once.
         layers: Names of layers or rectifications (see `trace`); all by default.
         rate: The global firing rate.
-        crop: If given, images are cropped to this size from the centre, and translation means from the four
-            corners (ImageNet); else shifts by 3 pixels in four directions (CIFAR).
-        transforms: Other changes, by name, in place of the standard ones.
+        crop: If given, images are cropped to this size at the centre, and translated images at the four corners
+            (ImageNet); otherwise, translation shifts by 3 pixels in four directions (CIFAR).
+        transforms: Transforms by name, replacing the standard ones.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU())
     >>> found = invariance(net, torch.randn(8, 1, 8, 8), transforms={"none": lambda x: x})
-    >>> found.layers["0"].local_rate        # what does not change fires again
+    >>> found.layers["0"].local_rate        # an unchanged image fires every unit again
     tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
     batches = _Batches(images)
@@ -132,10 +132,10 @@ def invariance(
 
 
 def _thresholds(passes: Callable[[], Iterator[dict[str, Tensor]]], rate: float) -> dict[str, Tensor]:
-    """Return for every unit the least value that at most a share ``rate`` of its responses exceed.
+    """The smallest value, for every unit, that at most a share ``rate`` of its responses exceed.
 
-    Non-negative floats are ordered as their bits read as integers: the wanted response is found by its first
-    11 bits, then the next 10, then the last 10, from a histogram of those that begin like it.
+    Non-negative floats sort like their bits read as integers. So the response is found by its first 11 bits, then
+    the next 10, then the last 10, each from a histogram of the responses that share the bits found so far.
     """
     found: dict[str, _Selection] = {}
     for width in (11, 10, 10):
@@ -143,20 +143,20 @@ def _thresholds(passes: Callable[[], Iterator[dict[str, Tensor]]], rate: float) 
             for name, response in responses.items():
                 found.setdefault(name, _Selection(len(response))).count(response, width)
         if not found:
-            raise ValueError("there are no images, or no layer, to measure")
+            raise ValueError("there are no images or no layers to measure")
         for selection in found.values():
             selection.narrow(rate, width)
     return {name: selection.bits.int().view(torch.float32) for name, selection in found.items()}
 
 
 class _Selection:
-    """The leading bits of one response per unit: the first that at most a share of the responses exceed."""
+    """Radix selection, per unit, of the smallest response that at most a given share of the responses exceed."""
 
     def __init__(self, units: int) -> None:
         self.bits = torch.zeros(units, dtype=torch.int64)
-        self.known = 0  # how many bits of 31
+        self.known = 0  # bits found so far, of 31
         self.total = 0
-        # The rank of the wanted response from the top, among those that begin with `bits`.
+        # Rank of the wanted response from the top, among those that begin with `bits`.
         self.rank: Tensor | None = None
         self.histogram = torch.zeros(0, dtype=torch.int64)
 
@@ -172,11 +172,11 @@ class _Selection:
         self.histogram += torch.bincount((rows << width) + buckets, minlength=len(self.histogram))
 
     def narrow(self, rate: float, width: int) -> None:
-        """Fix the next bits."""
+        """Find the next bits from the histogram."""
         if self.rank is None:
             self.rank = torch.full_like(self.bits, math.floor(rate * self.total) + 1)
         from_top = self.histogram.view(-1, 1 << width).flip(1).cumsum(1)
-        bucket = (from_top < self.rank.unsqueeze(1)).sum(1)  # as many as there are: the wanted response is 0
+        bucket = (from_top < self.rank.unsqueeze(1)).sum(1)  # past the last bucket: the wanted response is 0
         is_zero = bucket == 1 << width
         exceeding = from_top.gather(1, (bucket - 1).clamp_min(0).unsqueeze(1)).squeeze(1)
         self.rank = self.rank - torch.where((bucket > 0) & ~is_zero, exceeding, 0)
@@ -186,7 +186,7 @@ class _Selection:
 
 
 def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> dict[str, Tensor]:
-    """Return the non-negative responses (units, places) of the chosen rectifications."""
+    """The non-negative responses (units, places) of the chosen rectifications."""
     found: dict[str, Tensor] = {}
 
     def visit(node: Node, value: Tensor) -> None:
@@ -200,34 +200,36 @@ def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> 
 
 
 def _chosen(model: nn.Module, example: Tensor, layers: Sequence[str] | None) -> dict[str, Rectified]:
-    """Return the rectifications with these names."""
-    rectified = [r for r in trace(model, example).rectified if len(r.shape) > 1]  # else no units can be told
+    """The rectifications with these names."""
+    rectified = [
+        r for r in trace(model, example).rectified if len(r.shape) > 1
+    ]  # others have no dimension of units
     known = {name for r in rectified for name in (r.name, r.layer)}
     if layers is not None and (unknown := set(layers) - known):
         raise ValueError(
-            f"no rectified layer is named {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}"
+            f"there is no rectified layer {', '.join(sorted(unknown))}; the layers are {', '.join(sorted(known))}"
         )
     return {r.name: r for r in rectified if layers is None or r.name in layers or r.layer in layers}
 
 
 class _Batches:
-    """Batches of images, over which one can go more than once."""
+    """Batches of images that can be iterated more than once."""
 
     def __init__(self, images: Tensor | Iterable[Any]) -> None:
         if isinstance(images, Iterator):
             raise ValueError(
-                "images are gone over several times: give a tensor, a list or a loader, no iterator"
+                "images are iterated several times: give a tensor, a list or a loader instead of an iterator"
             )
         self.images = images
 
     def __iter__(self) -> Iterator[Tensor]:
-        for part in parts_of(self.images, torch.zeros(0)):
-            assert isinstance(part.arguments, Tensor)
-            yield part.arguments
+        for batch in batches_of(self.images, torch.zeros(0)):
+            assert isinstance(batch.arguments, Tensor)
+            yield batch.arguments
 
 
 def _standard(crop: int | None) -> dict[str, Transform]:
-    """Return the changes of crelu Appendix D."""
+    """The transforms of crelu Appendix D."""
     origin: Transform = partial(_crop, size=crop, place="centre") if crop else lambda x: x
     places = ("top left", "top right", "bottom left", "bottom right")
     steps = {"right": (3, 0), "left": (-3, 0), "down": (0, 3), "up": (0, -3)}
@@ -242,7 +244,7 @@ def _standard(crop: int | None) -> dict[str, Transform]:
 
 
 def _rotate(x: Tensor, degrees: float) -> Tensor:
-    """Return images turned about their centre, zeros where nothing is known."""
+    """Rotate images about their centre, filling with zeros."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     height, width = x.shape[-2:]
     matrix = x.new_tensor([[cos, -sin * height / width, 0], [sin * width / height, cos, 0]])
@@ -251,12 +253,12 @@ def _rotate(x: Tensor, degrees: float) -> Tensor:
 
 
 def _shift(x: Tensor, right: int, down: int) -> Tensor:
-    """Return images moved by whole pixels, zeros where they came from."""
+    """Shift images by whole pixels, filling with zeros."""
     return F.pad(x, (right, -right, down, -down))
 
 
 def _crop(x: Tensor, size: int, place: str) -> Tensor:
-    """Return the square of a size at a place: "centre", "top left", ..."""
+    """Crop a square of the given size at a place: "centre", "top left" and so on."""
     height, width = x.shape[-2:]
     if min(height, width) < size:
         raise ValueError(f"images of {height} x {width} cannot be cropped to {size}")

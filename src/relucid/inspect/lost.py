@@ -1,4 +1,4 @@
-"""How much of its input each layer of a network loses: reconstruction, by examination."""
+"""How much of its input each layer of a network loses, as a measurement of an examination."""
 
 from __future__ import annotations
 
@@ -17,39 +17,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lost(Measurement):
-    """The reconstruction ratio |x - x'| / |x| of the example's inputs to a layer, from what it makes of them."""
+    """Reconstruction ratios |x - x'| / |x| of a layer's inputs on the example, reconstructed from its responses."""
 
     ratio: Tensor  #: (inputs,)
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Lost | None:
-        """Return it on the example, where one weight feeds the layer."""
+        """The ratios on the example; None unless exactly one weight feeds the layer."""
         if len(layer.sources) != 1:
             return None
         ratio = network.once(_ratios).get(layer.sources[0].name)
         return None if ratio is None else cls(ratio)
 
     def summary(self) -> str:
-        """One sentence."""
+        """A summary in one sentence."""
         return f"{float(self.ratio.mean()):.1%} of the input is lost"
 
 
 def _ratios(network: Network) -> dict[str, Tensor]:
-    """Return how much of its input each weighted layer loses, by layer."""
+    """The reconstruction ratios of every layer with a weight, by name."""
     inputs: list[tuple[Node, Tensor]] = []
 
     def visit(node: Node, value: Tensor) -> None:
         if node.has_weight:
             inputs.append((node, value.clone()))
 
-    execute(
-        network.model, network.example, visit
-    )  # gradients, which this needs, exist only outside of a visit
+    execute(network.model, network.example, visit)
+    # Reconstruction needs gradients, which are off during a visit.
     return {node.name: _ratio(node, value) for node, value in inputs}
 
 
 def _ratio(node: Node, x: Tensor) -> Tensor:
-    """Return the reconstruction ratio of a layer's input from its responses."""
+    """The reconstruction ratio of a layer's input from its responses."""
     function, args, kwargs = node.call
 
     def layer(value: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""What all measurements have in common.
+"""The interface of all measurements.
 
-A measurement is a frozen dataclass that holds what was found of one rectified layer. Its class knows how to measure:
-from the weights at once, or by a `Gauge` that watches the layer while data passes. A network runs once for all gauges.
+A measurement is a frozen dataclass that holds the results for one rectified layer. Its class knows how to measure:
+directly from the weights, or with a `Gauge` that watches the layer while data passes. The network runs over the data
+once for all gauges.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Network:
-    """What is examined, for measurements that need more than one layer and one pass."""
+    """The network under examination, for measurements that need more than one layer and one pass."""
 
     model: nn.Module
     example: Batch
@@ -36,7 +37,7 @@ class Network:
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def once(self, make: Callable[[Network], T]) -> T:
-        """Return what ``make`` makes of the network; it is made once, however many layers ask for it."""
+        """The value of ``make(self)``, computed once however many layers ask for it."""
         if make not in self._made:
             self._made[make] = make(self)
         made: T = self._made[make]
@@ -45,23 +46,23 @@ class Network:
 
 @dataclass(frozen=True)
 class Seen:
-    """What one batch gives to a rectified layer. Nothing of it may be kept: memory must not grow with the data."""
+    """What a rectified layer receives from one batch. Do not keep references: memory must not grow with the data."""
 
-    value: Tensor  #: of the layer's shape; its units switch at 0 and are active above
+    value: Tensor  #: pre-activations in the layer's shape; units switch at 0 and are active above it
     dim: int  #: the dimension of ``value`` that holds the units
-    inputs: int  #: how many inputs the batch has
-    first: int  #: the number of the first of them, in all of the data
+    inputs: int  #: number of inputs in the batch
+    first: int  #: index of the first of them in the whole data
     labels: Tensor | None  #: (inputs,)
-    shell: tuple[float, float] | None  #: the least and the largest length of what the layer's weight is given
+    shell: tuple[float, float] | None  #: smallest and largest norm of the inputs of the layer's weight
 
     @property
     def by_unit(self) -> Tensor:
-        """(units, places), all inputs' positions one after the other."""
+        """``value`` as (units, places), the positions of all inputs in a row."""
         return self.value.movedim(self.dim, 0).flatten(1)
 
     @property
     def by_input(self) -> Tensor | None:
-        """(inputs, units, positions); None where inputs are not told apart."""
+        """``value`` as (inputs, units, positions); None if inputs cannot be told apart."""
         value = self.value.movedim(self.dim, -1)
         elsewhere = value.dim() > 2 and len(value) != self.inputs == value.shape[1]
         if value.dim() < 2 or len(value) % self.inputs or elsewhere:
@@ -70,53 +71,53 @@ class Seen:
 
 
 class Gauge(ABC):
-    """Watches one layer while data passes."""
+    """Watcher of one layer while data passes."""
 
-    wants_shell: bool = False  #: whether `Seen.shell` should be worked out
+    wants_shell: bool = False  #: whether to compute `Seen.shell`
 
     @abstractmethod
     def see(self, seen: Seen) -> None:
-        """Take in a batch."""
+        """Add a batch."""
 
     @abstractmethod
     def result(self) -> Measurement | None:
-        """Return what was found; None if nothing was seen."""
+        """The measurement; None if nothing was seen."""
 
 
 class Measurement(Summarized, ABC):
-    """What was found of one rectified layer."""
+    """Base class of the results for one rectified layer."""
 
-    columns: ClassVar[Mapping[str, str]] = {}  #: of the table: the heading, and what stands below it
+    columns: ClassVar[Mapping[str, str]] = {}  #: headings of its columns in the table, with their meanings
 
     @classmethod
     @abstractmethod
     def measure(cls, layer: Rectified, network: Network) -> Self | Gauge | None:
-        """Return the measurement of a layer, a gauge that will have it, or None where it does not apply."""
+        """The measurement of a layer, a gauge that will provide it, or None if it does not apply."""
 
     @abstractmethod
     def summary(self) -> str:
-        """Return it in a sentence."""
+        """A summary in one sentence."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain lists, numbers and strings, ready for JSON."""
+        """Plain lists, numbers and strings, ready for JSON."""
         found: dict[str, Any] = plain(self)
         return found
 
     def row(self) -> dict[str, str]:
-        """Return what stands in the table, by heading."""
+        """Its cells of the table, by heading."""
         return {}
 
     def figures(self) -> dict[str, Figure]:
-        """Return its figures, by title; Plotly is imported here and nowhere else."""
+        """Its figures, by title; import Plotly here and nowhere else."""
         return {}
 
     def findings(self, layer: Rectified) -> Iterator[Finding]:
-        """Yield what is conspicuous."""
+        """Yield the notable facts."""
         return iter(())
 
 
 def plain(value: Any) -> Any:
-    """Return tensors as lists, dataclasses as dictionaries, and nan or infinity, which JSON lacks, as None.
+    """Convert tensors to lists, dataclasses to dictionaries, and nan and infinity, which JSON lacks, to None.
 
     >>> plain({"x": (1.0, float("nan"))})
     {'x': [1.0, None]}
@@ -135,6 +136,6 @@ def plain(value: Any) -> Any:
 
 
 def indices(mask: Tensor) -> list[int]:
-    """Return where a mask is True."""
+    """The indices at which a mask is True."""
     found: list[int] = mask.nonzero().flatten().tolist()
     return found

@@ -1,4 +1,4 @@
-"""All measurements by name. A new one is a file with its class, and a line here."""
+"""All measurements by name. To add one, write a file with its class and add a line here."""
 
 from __future__ import annotations
 
@@ -26,4 +26,7 @@ MEASURES: dict[str, type[Measurement]] = {
     "perturbation": Perturbation,
     "complexity": Complexity,
 }
+"""Measurements by name; add your own class to make `examine` run it."""
+
 USUAL = ("pairing", "phase_correlation", "boundary", "activity")
+"""Names of the measurements that `examine` runs by default."""

@@ -1,4 +1,4 @@
-"""How the cosines of random filters are distributed: what a measured pair is held against."""
+"""Null distribution of pairs: the cosines between random filters."""
 
 import math
 
@@ -7,23 +7,23 @@ from torch import Tensor
 
 
 def cosine_cdf(cosine: Tensor, dimension: int) -> Tensor:
-    r"""Return P(c <= ``cosine``) for the cosine c of two random directions in R^n, accurate in the far tail.
+    r"""The probability P(c <= ``cosine``) for the cosine c of two random directions in R^n, accurate in the far tail.
 
     (1 + c)/2 follows Beta(a, a) with a = (n - 1)/2. For c <= 0 its distribution function is the series
     x^a (1 - x)^a / (a B(a, a)) * sum_k x^k (2a)_k / (a + 1)_k at x = (1 + c)/2, whose terms are all positive:
-    nothing cancels, however small the result. For c > 0 it follows by symmetry.
+    nothing cancels, however small the result. For c > 0, use symmetry.
 
     Args:
         cosine: Values in [-1, 1], of any shape.
-        dimension: n >= 1, the number of weights of a filter.
+        dimension: n >= 1, the number of weights per filter.
 
-    >>> cosine_cdf(torch.tensor([-1.0, -0.5, 0.0, 1.0]), 3)     # in R^3 a cosine is uniform
+    >>> cosine_cdf(torch.tensor([-1.0, -0.5, 0.0, 1.0]), 3)     # in R^3 the cosine is uniform
     tensor([0.0000, 0.2500, 0.5000, 1.0000], dtype=torch.float64)
     """
     if dimension < 1:
-        raise ValueError(f"dimension is the number of weights of a filter, at least 1; got {dimension}")
+        raise ValueError(f"dimension, the number of weights per filter, must be at least 1; got {dimension}")
     c = cosine.double().clamp(-1, 1)
-    if dimension == 1:  # two directions only: c is -1 or 1 with equal chance
+    if dimension == 1:  # only two directions: c is -1 or 1 with equal probability
         return torch.where(c < 1, 0.5, 1.0).double()
     a = (dimension - 1) / 2
     log_front = a * torch.log1p(-c.square()) - a * math.log(4) - _log_beta(a) - math.log(a)
@@ -32,9 +32,9 @@ def cosine_cdf(cosine: Tensor, dimension: int) -> Tensor:
 
 
 def extreme_p_value(cosine: Tensor, dimension: int, others: int) -> Tensor:
-    """Return P(min_j <phi_i, phi_j> <= ``cosine``) for a random filter among ``others`` other random filters.
+    """The probability that min_j <phi_i, phi_j> <= ``cosine`` for a random filter among ``others`` other random ones.
 
-    1 - (1 - F)^others with F of `cosine_cdf`: conditional on phi_i its cosines with the others are independent.
+    That is 1 - (1 - F)^others with F from `cosine_cdf`: given phi_i, its cosines with the others are independent.
 
     >>> extreme_p_value(torch.tensor([-0.5]), dimension=3, others=2)    # 1 - 0.75^2
     tensor([0.4375], dtype=torch.float64)
@@ -43,7 +43,7 @@ def extreme_p_value(cosine: Tensor, dimension: int, others: int) -> Tensor:
 
 
 def discoveries(p_values: Tensor, level: float) -> Tensor:
-    """Return which hypotheses are rejected at a false discovery rate of ``level`` (Benjamini and Hochberg).
+    """The mask of hypotheses rejected at a false discovery rate of ``level`` (Benjamini-Hochberg).
 
     >>> discoveries(torch.tensor([0.001, 0.2, 0.011, 0.9]), level=0.05)
     tensor([ True, False,  True, False])
@@ -61,7 +61,7 @@ def _log_beta(a: float) -> float:
 
 
 def _series(a: float, x: Tensor) -> Tensor:
-    """Return sum_k x^k (2a)_k / (a + 1)_k for 0 <= x <= 1/2."""
+    """The sum over k of x^k (2a)_k / (a + 1)_k for 0 <= x <= 1/2."""
     total = term = torch.ones_like(x)
     k = 0
     while bool((term > 1e-17 * total).any()):

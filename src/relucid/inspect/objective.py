@@ -14,12 +14,12 @@ Function = Callable[[Tensor], Tensor]
 
 
 def softplus(t: Tensor) -> Tensor:
-    """log(e^t + 1), elementwise; F.softplus returns t from 20 on, off by 2e-9."""
+    """Compute log(e^t + 1) elementwise; F.softplus returns t for t > 20, which is off by 2e-9."""
     return torch.logaddexp(t, torch.zeros_like(t))
 
 
 def softplus_integral(t: Tensor) -> Tensor:
-    """-polylog(2, -e^t), elementwise: an antiderivative of softplus.
+    """Compute -polylog(2, -e^t) elementwise: an antiderivative of softplus.
 
     With w = e^t / (1 + e^t) it is polylog(2, w) + log(1 + e^t)^2 / 2 (Landen's identity). For t <= 0, w <= 1/2
     and 50 terms of the series sum_n w^n / n^2 reach float64's precision; for t > 0 it is t^2 / 2 + pi^2 / 6 minus
@@ -37,13 +37,13 @@ def softplus_integral(t: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Activation:
-    """An elementwise function Phi and an antiderivative of it, Psi."""
+    """Elementwise function Phi and its antiderivative Psi."""
 
     phi: Function
     psi: Function
 
 
-# structure Table 1, with the printed Softsign and ELU corrected for negative t and constants left out.
+# structure Table 1; its Softsign and ELU are corrected for negative t, and constants are left out.
 ACTIVATIONS: dict[str, Activation] = {
     "sigmoid": Activation(torch.sigmoid, softplus),
     "tanh": Activation(torch.tanh, lambda t: t + softplus(-2 * t)),
@@ -57,7 +57,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 class Objective:
-    """The function F(x) = f(U x), U = sqrt(W), that layers x -> Phi(W x + b) minimize by gradient descent.
+    """Function F(x) = f(U x), U = sqrt(W), that layers x -> Phi(W x + b) minimize by gradient descent.
 
     f(z) = |z|^2 / 2 - sum_i Psi(U_i^T z + b_i) with Psi' = Phi (structure Eq. 8; the paper has b = 0), so that
     z - grad f(z) = U Phi(U z + b): in the variable z = U x, a gradient step on f is a layer (Lemma 1).
@@ -70,8 +70,8 @@ class Objective:
 
     Args:
         weight: W, symmetric and positive definite, (n, n).
-        activation: a name in ``ACTIVATIONS``, or an :class:`Activation`.
-        bias: b, (n,); 0 by default. Without one, 0 minimizes F for any Phi with Phi(0) = 0, such as ReLU.
+        activation: A name in ``ACTIVATIONS``, or an :class:`Activation`.
+        bias: b, (n,); 0 by default. With b = 0, x = 0 minimizes F for any Phi with Phi(0) = 0, such as ReLU.
     """
 
     def __init__(self, weight: Tensor, activation: str | Activation, bias: Tensor | None = None) -> None:
@@ -84,7 +84,7 @@ class Objective:
         self.root = _square_root(weight)
 
     def layer(self, x: Tensor) -> Tensor:
-        """One layer, Phi(W x + b), (..., n)."""
+        """Apply one layer, Phi(W x + b), (..., n)."""
         return self.activation.phi(x @ self.weight + self.bias)
 
     def to_z(self, x: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class Objective:
         return x
 
     def f(self, z: Tensor) -> Tensor:
-        """The objective in z, (..., n) -> (...)."""
+        """Evaluate the objective in z, (..., n) -> (...)."""
         return (z**2).sum(-1) / 2 - self.activation.psi(z @ self.root + self.bias).sum(-1)
 
     def f_gradient(self, z: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class Objective:
         return z - self.activation.phi(z @ self.root + self.bias) @ self.root
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The objective in x, F(x) = f(U x), (..., n) -> (...)."""
+        """Evaluate the objective in x, F(x) = f(U x), (..., n) -> (...)."""
         return self.f(self.to_z(x))
 
     def gradient(self, x: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class Objective:
 
 
 def _square_root(weight: Tensor) -> Tensor:
-    """The symmetric positive definite square root of a matrix that has one."""
+    """The symmetric positive definite square root of a matrix; refuse a matrix without one."""
     if weight.dim() != 2 or weight.shape[0] != weight.shape[1] or not torch.allclose(weight, weight.T):
         raise ValueError(f"W must be a symmetric matrix; this one, of shape {tuple(weight.shape)}, is not")
     values, vectors = torch.linalg.eigh(weight)
@@ -125,11 +125,11 @@ def _square_root(weight: Tensor) -> Tensor:
 
 
 def minimize(rule: str | Rule, objective: Objective, z: Tensor, steps: int) -> Tensor:
-    """The iterates z_0 = z, ..., z_steps of the algorithm behind a rule, run on f: (steps + 1, ..., n).
+    """The iterates z_0 = z, ..., z_steps of a rule's algorithm, run on f: (steps + 1, ..., n).
 
     Plain is gradient descent (structure Eq. 1), heavy_ball Eq. 2, nesterov the z and nesterov2 the y of Eq. 3,
-    admm the y of Eq. 6, all in the algorithms' own variables. A stage of the objective's layers has the states
-    ``objective.to_x(iterates)``.
+    admm the y of Eq. 6, all in the algorithms' own variables. The states of a stage made of the objective's layers
+    are ``objective.to_x(iterates)``.
 
     >>> objective = Objective(torch.eye(2) / 2, "relu")
     >>> minimize("plain", objective, torch.tensor([1.0, -1.0]), steps=2)
@@ -152,12 +152,12 @@ def minimize(rule: str | Rule, objective: Objective, z: Tensor, steps: int) -> T
         case ADMM():
             iterates = _admm(gradient, z, steps)
         case _:
-            raise ValueError(f"{rule} is a way to join layers but no algorithm that minimizes f")
+            raise ValueError(f"{rule} joins layers but is not an algorithm that minimizes f")
     return torch.stack(list(iterates))
 
 
 def _heavy_ball(gradient: Function, z: Tensor, betas: Sequence[float]) -> Iterable[Tensor]:
-    """Eq. 2; Eq. 1 with beta = 0."""
+    """Yield the iterates of Eq. 2, or of Eq. 1 with beta = 0."""
     before = z
     yield z
     for beta in betas:
@@ -166,7 +166,7 @@ def _heavy_ball(gradient: Function, z: Tensor, betas: Sequence[float]) -> Iterab
 
 
 def _accelerated(gradient: Function, z: Tensor, betas: Sequence[float]) -> Iterable[tuple[Tensor, Tensor]]:
-    """The pairs (y_k, z_{k+1}) of Eq. 3."""
+    """Yield the pairs (y_k, z_{k+1}) of Eq. 3."""
     before = z
     for beta in betas:
         y = z + beta * (z - before)
@@ -175,7 +175,7 @@ def _accelerated(gradient: Function, z: Tensor, betas: Sequence[float]) -> Itera
 
 
 def _admm(gradient: Function, z: Tensor, steps: int) -> Iterable[Tensor]:
-    """The y of Eq. 6: each argmin is where the derivative of its quadratic is 0."""
+    """Yield the y of Eq. 6: each argmin is where the derivative of its quadratic is 0."""
     y, multiplier = z, torch.zeros_like(z)
     yield y
     for _ in range(steps):

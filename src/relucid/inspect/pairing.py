@@ -20,37 +20,37 @@ if TYPE_CHECKING:
 
     from relucid.inspect.trace import Rectified, Source
 
-TWINS = 0.99  # filters with at least this cosine do the same
-BLOCK = 2048  # filters; a block of cosines is 16 MB in float32 whatever the size of the layer
+TWINS = 0.99  # filters with at least this cosine do the same thing
+BLOCK = 2048  # filters; a block of cosines takes 16 MB in float32, however large the layer
 
 
 @dataclass(frozen=True)
 class Pairing(Summarized):
-    """Each filter's most opposite and most aligned partner. Vectors have one entry a filter."""
+    """Most opposite and most aligned partner of each filter. Vectors have one entry per filter."""
 
-    opposite: Tensor  #: mu_i, the cosine with the most opposite filter; nan where a filter has no partner
-    opposite_index: Tensor  #: that filter, or -1
-    aligned: Tensor  #: the cosine with the most aligned filter; nan where a filter has no partner
-    aligned_index: Tensor  #: that filter, or -1
-    p_value: Tensor  #: how likely a random filter has a partner as opposite as this one
+    opposite: Tensor  #: mu_i, the cosine with the most opposite filter; nan if the filter has no partner
+    opposite_index: Tensor  #: index of that filter, or -1
+    aligned: Tensor  #: cosine with the most aligned filter; nan if the filter has no partner
+    aligned_index: Tensor  #: index of that filter, or -1
+    p_value: Tensor  #: probability that a random filter has a partner at least this opposite
     paired: Tensor  #: True where the filter has an opposite partner that chance does not explain
-    twins: Tensor  #: True where it has a nearly identical one that chance does not explain
-    dimension: int  #: the number of weights of a filter
-    others: int  #: how many filters each one is compared with
+    twins: Tensor  #: True where it has a nearly identical partner that chance does not explain
+    dimension: int  #: number of weights per filter
+    others: int  #: number of filters that each one is compared with
 
     @property
     def share(self) -> float:
-        """The share of filters that have an opposite partner."""
+        """Share of filters that have an opposite partner."""
         return float(self.paired.double().mean())
 
     @property
     def random_share(self) -> float:
-        """The share that would have a partner as opposite as the least opposite found pair, were all random."""
+        """Share of random filters that would have a partner at least as opposite as the weakest pair found."""
         return float(self.p_value[self.paired].max()) if bool(self.paired.any()) else 0.0
 
     @property
     def mutual(self) -> list[tuple[int, int]]:
-        """Pairs (i, j), i < j, of filters that are each other's most opposite one, both `paired`."""
+        """Pairs (i, j), i < j, of `paired` filters that are each other's most opposite filter."""
         partner = self.opposite_index.tolist()
         return [
             (i, j)
@@ -59,23 +59,23 @@ class Pairing(Summarized):
         ]
 
     def summary(self) -> str:
-        """One sentence."""
+        """A summary in one sentence."""
         if self.others < 1:
-            return "no filter has another one to be paired with"
+            return "there is only one filter, so there are no pairs"
         return (
             f"{self.share:.0%} of {len(self.paired)} filters have an opposite partner "
             f"(random: {self.random_share:.2g}); mean mu {float(self.opposite.nanmean()):.2f}"
         )
 
     def figure(self, title: str = "") -> Figure:
-        """A histogram of mu against its density for random filters (crelu Fig. 2, 3)."""
+        """Draw the histogram of mu with its density for random filters (crelu Fig. 2, 3)."""
         import plotly.graph_objects as go
 
         edges = torch.linspace(-1, 1, 201, dtype=torch.float64)
         below = extreme_p_value(edges, self.dimension, self.others)
         density = below.diff() / edges.diff()
         centres = (edges[1:] + edges[:-1]) / 2
-        # Of arrays Plotly writes four bytes a number, of lists all digits.
+        # Plotly writes an array with four bytes per number, but a list with all its digits.
         mu = self.opposite[~self.opposite.isnan()].float().numpy()
         bars = go.Histogram(x=mu, xbins={"size": 0.02}, histnorm="probability density", name="filters")
         x, y = centres.float().numpy(), density.float().numpy()
@@ -86,7 +86,7 @@ class Pairing(Summarized):
 
 @dataclass(frozen=True)
 class Pairings(Measurement):
-    """The pairs in each weight that feeds a layer."""
+    """Pairs in each weight that feeds a layer."""
 
     columns: ClassVar[dict[str, str]] = {
         "paired": "filters with an opposite partner that chance does not explain, by weight that feeds the layer"
@@ -96,7 +96,7 @@ class Pairings(Measurement):
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Pairings:
-        """Return the pairs in finite weights; a norm with a negative scale turns a filter round."""
+        """Find the pairs in finite weights; a norm with a negative scale reverses a filter."""
         sign = None if layer.scale is None else layer.scale.sign()
         sources = [s for s in layer.sources if s.weight.numel() and _is_finite(s.weight)]
         return cls({s.name: pairing(s.weight, s.groups, sign=sign) for s in sources})
@@ -106,18 +106,18 @@ class Pairings(Measurement):
         return "\n".join(f"{name}: {found.summary()}" for name, found in self.by_source.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, by weight."""
+        """All values, by weight."""
         return {
             name: plain(p) | {"share": p.share, "random_share": p.random_share}
             for name, p in self.by_source.items()
         }
 
     def row(self) -> dict[str, str]:
-        """Return the shares."""
+        """The shares of paired filters."""
         return {"paired": ", ".join(f"{p.share:.0%}" for p in self.by_source.values() if p.others)}
 
     def figures(self) -> dict[str, Figure]:
-        """The histogram of each weight."""
+        """Draw a histogram for each weight."""
         several = len(self.by_source) > 1
         return {
             f"pairs of {name}" if several else "pairs": p.figure(name)
@@ -129,7 +129,7 @@ class Pairings(Measurement):
         """Yield pairs that could be merged, and twins."""
         for source in (s for s in layer.sources if s.name in self.by_source):
             found = self.by_source[source.name]
-            # In a sum of branches none can be merged.
+            # Pairs cannot be merged in a sum of branches.
             if found.mutual and layer.kind == "relu" and layer.scale is not None:
                 yield _mergeable(layer, source, found)
             if twins := indices(found.twins):
@@ -147,7 +147,7 @@ def _mergeable(layer: Rectified, source: Source, found: Pairing) -> Finding:
         "random_share": found.random_share,
         "saved": saved,
     }
-    if not source.module or layer.name.partition(":")[0] == source.module:  # its activation is part of it
+    if not source.module or layer.name.partition(":")[0] == source.module:  # it contains its activation
         return Finding(layer.layer, "paired", sentence, evidence)
     sentence += f": to_crelu(mode='merge') would save {saved:,} weights"
     return Finding(
@@ -163,19 +163,19 @@ def pairing(
     threshold: float = -0.5,
     sign: Tensor | None = None,
 ) -> Pairing:
-    r"""Return the cosine of every filter with its most opposite and most aligned one, against random filters.
+    r"""Find each filter's most opposite and most aligned partner, and test them against random filters.
 
-    mu_i = min_j <phi_i, phi_j> over unit-length filters (crelu Section 2.1). Were the N filters random,
-    P(mu_i <= t) = 1 - (1 - F(t))^(N - 1) with F of `relucid.inspect.null_distribution.cosine_cdf`. A filter counts as
-    paired if that chance is ruled out at a false discovery rate of ``level``, mu_i <= ``threshold``, and it
-    has no partner more aligned than the opposite one (filters that only share an axis have both).
+    mu_i = min_j <phi_i, phi_j> over unit-length filters (crelu Section 2.1). If the N filters were random,
+    P(mu_i <= t) = 1 - (1 - F(t))^(N - 1) with F from `relucid.inspect.null_distribution.cosine_cdf`. A filter counts
+    as paired if chance is ruled out at a false discovery rate of ``level``, mu_i <= ``threshold``, and no filter is
+    more aligned with it than its partner is opposed (filters that only share an axis have both).
 
     Args:
         weight: (filters, ...), of a linear or convolution layer.
-        groups: Of the convolution; filters of different groups see different inputs and make no pairs.
-        level: The share of false pairs that is tolerated among those found.
-        threshold: The largest cosine of a pair.
-        sign: (filters,): -1 where a filter is turned round by what follows it, 0 where it is undone.
+        groups: Groups of the convolution; filters of different groups see different inputs and cannot pair.
+        level: Tolerated share of false pairs among those found.
+        threshold: Largest cosine of a pair.
+        sign: (filters,): -1 where the next operation reverses a filter, 0 where it cancels it.
 
     >>> found = pairing(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-2.0, 0.0, 0.0]]))
     >>> found.opposite.tolist(), found.opposite_index.tolist(), found.mutual
@@ -183,12 +183,12 @@ def pairing(
     """
     if weight.dim() < 2 or not len(weight) or len(weight) % groups:
         raise ValueError(
-            f"pairing takes weights of shape (filters, ...) with filters a multiple of groups={groups}; "
+            f"pairing needs weights of shape (filters, ...) with filters a multiple of groups={groups}; "
             f"got {tuple(weight.shape)}"
         )
     filters = weight.detach().flatten(1)
     if not filters.is_floating_point() or not _is_finite(filters):
-        raise ValueError("pairing takes finite floating-point weights; these hold integers, nan or inf")
+        raise ValueError("pairing needs finite floating-point weights; these contain integers, nan or inf")
     size = len(filters) // groups
     signs = filters.new_ones(len(filters)) if sign is None else sign.to(filters)
     parts = zip(filters.split(size), signs.split(size), strict=True)
@@ -198,7 +198,7 @@ def pairing(
     )
     dimension = filters.shape[1]
     p_value = extreme_p_value(opposite.nan_to_num(1.0), dimension, size - 1)
-    mostly_opposite = (opposite <= threshold) & (aligned <= 1e-6 - opposite)  # equal up to rounding counts
+    mostly_opposite = (opposite <= threshold) & (aligned <= 1e-6 - opposite)  # a tie counts, up to rounding
     paired = mostly_opposite & discoveries(p_value, level)
     aligned_p_value = extreme_p_value(-aligned.nan_to_num(-1.0), dimension, size - 1)  # by symmetry
     twins = (aligned >= TWINS) & discoveries(aligned_p_value, level)
@@ -212,9 +212,9 @@ def _is_finite(weight: Tensor) -> bool:
 
 
 def _extremes(filters: Tensor, sign: Tensor, offset: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return (least cosine, its index, largest cosine, its index) of each filter with the others.
+    """(smallest cosine, its index, largest cosine, its index) of each filter with the others.
 
-    Cosines are made block by block and never kept; each block above the diagonal serves its rows and columns.
+    Cosines are computed block by block and never kept; a block above the diagonal serves both rows and columns.
     """
     dtype = torch.float64 if filters.dtype == torch.float64 else torch.float32
     norms = torch.cat([block.to(dtype).norm(dim=1) for block in filters.split(BLOCK)])
@@ -240,7 +240,7 @@ def _extremes(filters: Tensor, sign: Tensor, offset: int) -> tuple[Tensor, Tenso
 
 
 class _Extreme:
-    """The running least (or largest) cosine of each filter and where it is."""
+    """Running smallest (or largest) cosine of each filter, and its index."""
 
     def __init__(self, unit: Tensor, pick: Callable[..., tuple[Tensor, Tensor]]) -> None:
         self.pick = pick
@@ -254,7 +254,7 @@ class _Extreme:
         known[0][better], known[1][better] = value[better], index[better] + columns
 
     def scattered(self, alive: Tensor, filters: int, offset: int) -> tuple[Tensor, Tensor]:
-        """Return the cosines and indices of all filters, nan and -1 where there is no partner."""
+        """The cosines and indices of all filters; nan and -1 where there is no partner."""
         value = self.value.new_full((filters,), torch.nan)
         index = torch.full((filters,), -1, device=value.device)
         if len(alive) > 1:
@@ -264,16 +264,15 @@ class _Extreme:
 
 
 def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8, most: int | None = None) -> Figure:
-    """Return the filters of a layer, each beside its most opposite one, the most opposite first (crelu Fig. 1).
+    """Draw each filter of a layer beside its most opposite filter, strongest pairs first (crelu Fig. 1).
 
-    Filters of one or three input channels with two spatial dimensions are drawn as images; of others the mean
-    over the input channels is.
+    Filters with one or three input channels are drawn as images; for others, the mean over the input channels is.
 
     Args:
         weight: (filters, channels, height, width).
         found: Their `pairing`.
-        columns: Pairs in a row.
-        most: How many are drawn; all of them by default.
+        columns: Pairs per row.
+        most: Largest number of pairs to draw; all by default.
     """
     import plotly.graph_objects as go
 
@@ -290,6 +289,6 @@ def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8, most: int 
     grid = pairs.unflatten(0, (-1, columns)).permute(0, 3, 1, 4, 2)  # rows, height, columns, width, colours
     grid = grid.flatten(2, 3).flatten(0, 1)
     picture = go.Image(z=(grid * 255).round().to(torch.uint8).numpy())
-    height = 32 + 68 * (len(pairs) // columns)  # each filter is large enough to be looked at
+    height = 32 + 68 * (len(pairs) // columns)  # large enough to see each filter
     bare = {"xaxis_visible": False, "yaxis_visible": False, "margin": {"l": 0, "r": 0, "t": 32, "b": 0}}
     return go.Figure(picture, {**bare, "height": height})

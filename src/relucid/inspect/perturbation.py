@@ -20,26 +20,24 @@ if TYPE_CHECKING:
 
     from relucid.inspect.trace import Rectified
 
-SIZES = (1e-3, 1e-2, 1e-1)  # of perturbations that an examination tries
+SIZES = (1e-3, 1e-2, 1e-1)  # perturbations that an examination tries
 
 
 @dataclass(frozen=True)
 class Perturbation(Measurement):
-    """Boundaries before and after every parameter is changed by epsilon, for three ways to describe a unit."""
+    """Boundaries before and after every parameter changes by epsilon, for three parameterizations of a unit."""
 
     epsilon: tuple[float, ...]
     before: Boundary
-    after: dict[str, tuple[Boundary, ...]]  #: by parameterization, one for each epsilon
-    turned: dict[str, Tensor]  #: by parameterization: the angle between u and u', (epsilons, N)
+    after: dict[str, tuple[Boundary, ...]]  #: by parameterization, one per epsilon
+    turned: dict[str, Tensor]  #: by parameterization: angles between u and u', (epsilons, N)
     moved: dict[str, Tensor]  #: by parameterization: |phi' - phi|, (epsilons, N)
-    first_order: (
-        Tensor  #: (epsilons, N): |epsilon|_M of gmp Theorem 3, what "geometric" turns by as epsilon -> 0
-    )
+    first_order: Tensor  #: (epsilons, N): |epsilon|_M of gmp Theorem 3, the limit of "geometric"
     bound: Tensor  #: (epsilons,): |epsilon|_2, which "geometric" never exceeds
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Perturbation | None:
-        """Return it for a layer all of whose units have a boundary."""
+        """Perturb a layer; None unless all of its units have a boundary."""
         if layer.scale is None:
             return None
         radius, _ = planes_of(layer)
@@ -56,16 +54,16 @@ class Perturbation(Measurement):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the largest angles."""
+        """The largest angles by parameterization."""
         turned = plain({name: angles.amax(1) for name, angles in self.turned.items()})
         return {"epsilon": list(self.epsilon), "turned": turned}
 
     def figures(self) -> dict[str, Figure]:
-        """The largest angles."""
+        """Draw the largest angles."""
         return {"perturbation": self.figure()}
 
     def figure(self) -> Figure:
-        """The largest angle against epsilon, with Theorem 3's bound (gmp Fig. 1b-e in any dimension)."""
+        """Plot the largest angle against epsilon, with the bound of Theorem 3 (gmp Fig. 1b-e in any dimension)."""
         import plotly.graph_objects as go
 
         lines = {name: turned.nan_to_num(0).amax(1) for name, turned in self.turned.items()} | {
@@ -77,17 +75,17 @@ class Perturbation(Measurement):
 
 
 def perturbation(weight: Tensor, bias: Tensor | None, epsilon: Sequence[float]) -> Perturbation:
-    r"""Return how far units turn and move when each of their parameters grows by epsilon.
+    r"""Measure how far units turn and move when each of their parameters grows by epsilon.
 
     - "standard": w and b (gmp Eq. 12);
-    - "weightnorm": v = w, l = |w| and b (Eq. 14): it turns as far as "standard";
-    - "geometric": the angles and lambda. Theorem 3: the angle is at most |epsilon|_2, and equals |epsilon|_M to
-      first order (the theorem prints an equality).
+    - "weightnorm": v = w, l = |w| and b (Eq. 14), which turns as far as "standard";
+    - "geometric": the angles and lambda. By Theorem 3 it turns by at most |epsilon|_2, and by |epsilon|_M to first
+      order (the paper prints an equality).
 
     Args:
         weight: (N, ...), as for a standard layer.
-        bias: (N,), or none.
-        epsilon: Sizes of the perturbation of every parameter.
+        bias: (N,); None means 0.
+        epsilon: Sizes of the perturbation; each is added to every parameter.
 
     >>> found = perturbation(torch.tensor([[1e-3, 0.0]]), torch.tensor([1e-3]), [1e-3, 1e-2])
     >>> found.turned["standard"].rad2deg()[:, 0], found.turned["geometric"].rad2deg()[:, 0]
@@ -101,7 +99,7 @@ def perturbation(weight: Tensor, bias: Tensor | None, epsilon: Sequence[float]) 
     if not bool(before.defined.all()):
         raise ValueError("a unit whose weights are all zero has no boundary to perturb")
     angles = angles_of(w)
-    sign = w.sign() if w.shape[1] == 1 else 1  # in one dimension there is no angle, only a sign
+    sign = w.sign() if w.shape[1] == 1 else 1  # in one dimension there is only a sign, no angle
     norms = w.norm(dim=1)
     after: dict[str, list[Boundary]] = {"standard": [], "weightnorm": [], "geometric": []}
     for e in epsilon:

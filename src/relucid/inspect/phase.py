@@ -16,19 +16,19 @@ from relucid.printing import Summarized
 if TYPE_CHECKING:
     from relucid.inspect.trace import Rectified
 
-ALIKE = 0.99  # mean |cosine| of the phases' outgoing weights from which a layer treats both alike
+ALIKE = 0.99  # from this mean |cosine| of the outgoing weights on, a layer treats both phases alike
 
 
 @dataclass(frozen=True)
 class PhaseCorrelation(Summarized):
-    """Absolute cosines between outgoing weights of positive and negative phases (crelu Table 6)."""
+    """Cosines between the outgoing weights of positive and negative phases (crelu Table 6)."""
 
-    pair: tuple[float, float]  #: mean and standard deviation over the units' own two phases
-    non_pair: tuple[float, float]  #: the same over phases of different units; nan with one unit only
-    cosines: Tensor  #: (units, units), signed: positive phase of unit i, negative phase of unit j
+    pair: tuple[float, float]  #: mean and standard deviation of |cosine| over the two phases of the same unit
+    non_pair: tuple[float, float]  #: the same over phases of different units; nan if there is only one unit
+    cosines: Tensor  #: (units, units), signed: positive phase of unit i with negative phase of unit j
 
     def summary(self) -> str:
-        """One sentence, as a row of Table 6."""
+        """A summary in one sentence, like a row of Table 6."""
         return "pair {:.3f} ± {:.3f}, non-pair {:.3f} ± {:.3f}".format(*self.pair, *self.non_pair)
 
 
@@ -40,7 +40,7 @@ class PhaseCorrelations(Measurement):
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> PhaseCorrelations | None:
-        """Return it for every layer that reads both phases of all units; None where there is none."""
+        """Measure every layer that reads both phases of all units; None if there is none."""
         channels = 2 * layer.units
         readers = [s for s in layer.readers if s.groups == 1 and s.weight.shape[1] % channels == 0]
         if layer.doubled != layer.units or not readers:
@@ -52,7 +52,7 @@ class PhaseCorrelations(Measurement):
         return "\n".join(f"{name}: {found.summary()}" for name, found in self.by_reader.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return means and deviations, by reader."""
+        """Means and standard deviations, by reader."""
         return {
             name: {"pair": plain(p.pair), "non_pair": plain(p.non_pair)} for name, p in self.by_reader.items()
         }
@@ -67,14 +67,14 @@ class PhaseCorrelations(Measurement):
 
 
 def phase_correlation(weight: Tensor, channels: int | None = None) -> PhaseCorrelation:
-    """Return how alike the weights are that leave the positive and the negative phase of the same unit.
+    """Measure how similar the outgoing weights of a unit's positive and negative phase are.
 
-    1 means that the next layer undoes the split: it sees only x or only |x| of each unit. Absolute values are
-    averaged: crelu Table 6 does so, since a signed mean could not equal its own deviation.
+    1 means that the next layer undoes the split: it sees only x or only |x| of each unit. We average absolute
+    values. So must crelu Table 6: there, a mean equals its own deviation, which a signed mean could not.
 
     Args:
-        weight: (out, 2 x units, ...), of the layer after CReLU: positive phases first.
-        channels: 2 x units, where the layer is linear and follows a flattened map: (out, channels x places).
+        weight: (out, 2 x units, ...), the weight of the layer after CReLU, positive phases first.
+        channels: 2 x units, needed if the layer is linear and follows a flattened map: (out, channels x places).
 
     >>> import torch
     >>> weight = torch.tensor([[1.0, 0.0, -1.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
@@ -85,7 +85,7 @@ def phase_correlation(weight: Tensor, channels: int | None = None) -> PhaseCorre
     channels = inputs if channels is None else channels
     if not inputs or channels % 2 or inputs % channels:
         raise ValueError(
-            f"phase_correlation takes weights (out, 2 x units, ...) of a layer after CReLU; "
+            f"phase_correlation needs weights (out, 2 x units, ...) of a layer after CReLU; "
             f"got {tuple(weight.shape)} with channels={channels}"
         )
     outgoing = weight.detach().float().unflatten(1, (channels, -1)).transpose(0, 1).flatten(1)
@@ -93,7 +93,7 @@ def phase_correlation(weight: Tensor, channels: int | None = None) -> PhaseCorre
     cosines = positive @ negative.T
     size = cosines.abs()
     own = size.diagonal()
-    others = size.flatten()[:-1].view(len(size) - 1, len(size) + 1)[:, 1:].flatten()  # all off the diagonal
+    others = size.flatten()[:-1].view(len(size) - 1, len(size) + 1)[:, 1:].flatten()  # off the diagonal
     return PhaseCorrelation(_mean_and_deviation(own), _mean_and_deviation(others), cosines)
 
 

@@ -1,4 +1,4 @@
-"""How far an examination is: on a terminal, if rich is installed."""
+"""Progress of an examination, shown on the terminal if rich is installed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 Progress = Callable[
     [str, int, int | None], None
-]  #: what is done, how many of them, of how many (None: unknown)
+]  #: called with (what, done, total); total is None if unknown
 
 
 @contextmanager
 def telling(progress: Progress | bool) -> Iterator[Progress]:
-    """Give the function that is told of progress: the user's own, one that draws bars for True, or a silent one.
+    """Yield the function to report progress to: the user's own, one that draws bars for True, or a silent one.
 
     >>> with telling(lambda *said: print(said)) as tell:
     ...     tell("batches", 1, 20)
@@ -29,7 +29,7 @@ def telling(progress: Progress | bool) -> Iterator[Progress]:
 
 @contextmanager
 def _bars() -> Iterator[Progress]:
-    """Give a function that draws a bar for each thing that is done, on the error stream."""
+    """Yield a function that draws a bar for each kind of step, on stderr."""
     from rich.console import Console
     from rich.progress import Progress as Bars
     from rich.progress import TaskID

@@ -1,4 +1,4 @@
-"""How much of a layer's input its features still hold: reconstruction by least squares (crelu Section 2.2)."""
+"""Reconstruct a layer's input from its features by least squares (crelu Section 2.2)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from relucid.printing import Summarized
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-
-Layer = Callable[[Tensor], Tensor]
+Function = Callable[[Tensor], Tensor]
+DENSE = 2**25  # entries of the largest operator that is formed densely
 
 
 @dataclass(frozen=True)
 class Reconstruction(Summarized):
-    """The part of an input that a layer's features determine."""
+    """Part of an input that a layer's features determine."""
 
-    input: Tensor  #: x', of the input's shape
+    input: Tensor  #: x', in the input's shape
     iterations: int
     residual: float  #: largest |A^T (A x' - z)| / |A^T z| over the batch: how well the equations are solved
 
     def summary(self) -> str:
-        """One sentence."""
+        """A summary in one sentence."""
         shape = "x".join(map(str, self.input.shape))
         return f"{shape} reconstructed in {self.iterations} iterations, residual {self.residual:.1e}"
 
 
 def reconstruct(
-    layer: Layer | Sequence[Layer],
+    layer: Function | Sequence[Function],
     features: Tensor,
     input_shape: Sequence[int],
     *,
@@ -45,28 +45,29 @@ def reconstruct(
     tolerance: float = 1e-6,
     iterations: int = 1000,
 ) -> Reconstruction:
-    r"""Return the minimum-norm least-squares input x' of a layer with these features (crelu Algorithms 1 and 2).
+    r"""The minimum-norm least-squares input x' of a layer with these features (crelu Algorithms 1 and 2).
 
-    Of x -> W^T x + b only the part of x in range(W) is determined: x' = (W^T)^+ (z - b), where z = the positive
-    minus the negative phase of the features. It is found by conjugate gradients on the layer and its transpose;
-    the operator is never formed. After max-pooling each positive feature is one equation for each phase, at
+    The features of x -> W^T x + b determine only the part of x in range(W): x' = (W^T)^+ (z - b), where z is the
+    positive minus the negative phase of the features. Conjugate gradients on the layer and its transpose find it
+    without forming the operator. After max-pooling, each positive feature gives one equation, for its phase and
     the place that ``indices`` names.
 
     Args:
-        layer: Affine: a linear or convolution layer of any stride, padding, dilation and groups, with a batch
-            norm in eval mode or without. Several layers with CReLU between them are inverted one by one.
+        layer: An affine function: a linear or convolution layer of any stride, padding, dilation and groups, with
+            or without a batch norm in eval mode. A sequence of layers with CReLU between them is inverted layer
+            by layer.
         features: (batch, 2 x filters, ...) after CReLU, or (batch, filters, ...) before it.
-        input_shape: Of one input, without the batch.
-        indices: Of max-pooling (``return_indices=True``); then ``features`` are those after pooling.
-        tolerance: Stop when the residual is below.
-        iterations: Stop after so many.
+        input_shape: Shape of one input, without the batch dimension.
+        indices: Indices from max-pooling (``return_indices=True``), if ``features`` are taken after it.
+        tolerance: Stop when the residual falls below this.
+        iterations: Stop after this many iterations.
 
     >>> layer = nn.Linear(3, 8)
     >>> x = torch.tensor([[1.0, -2.0, 3.0]])
     >>> reconstruct(layer, crelu(layer(x)), (3,)).input.round(decimals=3)
     tensor([[ 1., -2.,  3.]])
     """
-    if isinstance(layer, Sequence):  # not nn.Sequential, which is a layer
+    if isinstance(layer, Sequence):  # an nn.Sequential is not one: it is a layer
         return _stacked(layer, features, input_shape, tolerance, iterations)
     start = features.new_zeros(len(features), *input_shape)
     if indices is None:
@@ -75,7 +76,7 @@ def reconstruct(
     else:
         if indices.shape != features.shape:
             raise ValueError(
-                f"indices {tuple(indices.shape)} are not those of features {tuple(features.shape)}"
+                f"indices {tuple(indices.shape)} must have the shape of features {tuple(features.shape)}"
             )
         operator = _Affine(lambda x: _pooled(layer(x), indices) * (features > 0), start)
         target = features.clamp_min(0)
@@ -83,7 +84,7 @@ def reconstruct(
 
 
 def reconstruction_ratio(original: Tensor, reconstructed: Tensor) -> Tensor:
-    """Return |x - x'| / |x| of every input of a batch, shape (batch,).
+    """The ratio |x - x'| / |x| for every input of a batch, (batch,).
 
     >>> reconstruction_ratio(torch.tensor([[3.0, 4.0]]), torch.tensor([[3.0, 0.0]]))
     tensor([0.8000])
@@ -92,8 +93,8 @@ def reconstruction_ratio(original: Tensor, reconstructed: Tensor) -> Tensor:
     return ratio
 
 
-def ratio_of_layer(layer: Layer, inputs: Tensor, pool: nn.MaxPool2d | None = None) -> Tensor:
-    """Return the reconstruction ratio of every input from its features after CReLU and ``pool`` (crelu Table S1).
+def ratio_of_layer(layer: Function, inputs: Tensor, pool: nn.MaxPool2d | None = None) -> Tensor:
+    """The reconstruction ratio of every input from its features after CReLU and ``pool`` (crelu Table S1).
 
     >>> ratio_of_layer(nn.Linear(4, 8), torch.randn(5, 4)).max() < 1e-4
     tensor(True)
@@ -110,14 +111,12 @@ def ratio_of_layer(layer: Layer, inputs: Tensor, pool: nn.MaxPool2d | None = Non
 
 
 def random_layer(layer: nn.Module) -> nn.Module:
-    """Return a copy of a layer with standard normal filters and no bias: the baseline of crelu Table S1.
+    """A copy of a layer with standard normal filters and no bias: the baseline of crelu Table S1.
 
-    `ratio_of_layer` of it is the simulated baseline. `random_ratio` is not: max-pooling selects.
+    Its `ratio_of_layer` is the simulated baseline. `random_ratio` does not apply, since max-pooling selects.
     """
     if not isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        raise TypeError(
-            f"random filters replace those of a linear or convolution layer, not of {type(layer).__name__}"
-        )
+        raise TypeError(f"random_layer takes a linear or convolution layer, not {type(layer).__name__}")
     layer = copy.deepcopy(layer)
     with torch.no_grad():
         layer.weight.normal_()
@@ -127,9 +126,9 @@ def random_layer(layer: nn.Module) -> nn.Module:
 
 
 def random_ratio(dimension: int, subspace: int) -> float:
-    """Return sqrt(1 - K/D), the reconstruction ratio after projection on a random K-dimensional subspace of R^D.
+    """The reconstruction ratio sqrt(1 - K/D) after projection onto a random K-dimensional subspace of R^D.
 
-    crelu Theorem C.1 states it for the mean; it holds for the root of the mean square, the mean is smaller.
+    crelu Theorem C.1 states it for the mean. It holds for the root mean square; the mean is smaller.
 
     >>> random_ratio(dimension=100, subspace=36)
     0.8
@@ -140,9 +139,10 @@ def random_ratio(dimension: int, subspace: int) -> float:
 
 
 def frame_bounds(layer: nn.Module, input_shape: Sequence[int]) -> tuple[float, float]:
-    """Return the least non-zero and the largest singular value of a layer's linear part (crelu Lemma A.4).
+    """The smallest non-zero and the largest singular value of a layer's linear part (crelu Lemma A.4).
 
-    For x in range(W): least * |x| <= |W^T x| <= largest * |x|. Needs the dense operator, so a small input.
+    For x in range(W): smallest * |x| <= |W^T x| <= largest * |x|. Forms the dense operator, so the input must be
+    small.
 
     >>> layer = nn.Linear(2, 2)
     >>> _ = layer.weight.data.copy_(torch.tensor([[3.0, 0.0], [0.0, 2.0]]))
@@ -156,7 +156,7 @@ def frame_bounds(layer: nn.Module, input_shape: Sequence[int]) -> tuple[float, f
     if inputs * responses > DENSE:
         raise ValueError(
             f"frame bounds need the dense operator, here {inputs} x {responses}; "
-            f"take a smaller input_shape: filters are local"
+            f"give a smaller input_shape, which is enough since filters are local"
         )
     basis = torch.eye(inputs, dtype=weight.dtype, device=weight.device).view(-1, *input_shape)
     dense = _Affine(layer, torch.zeros_like(basis))(basis).flatten(1)
@@ -166,30 +166,32 @@ def frame_bounds(layer: nn.Module, input_shape: Sequence[int]) -> tuple[float, f
 
 @dataclass(frozen=True)
 class PoolingBound:
-    """crelu Theorem A.5 for one input: the reconstruction ratio and what bounds it."""
+    """Reconstruction ratio of one input and its bounds (crelu Theorem A.5)."""
 
     ratio: float
-    printed: float  #: sqrt((l~max - lmin) / lmin), often above 1 and then empty
+    printed: float  #: sqrt((l~max - lmin) / lmin), which says nothing if it is above 1, as it often is
     tightened: float  #: sqrt(1 - lmin / l~max), never above 1
 
 
 def pooling_bound(filters: Tensor, coefficients: Tensor, stride: int = 1) -> PoolingBound:
-    r"""Return the ratio and both bounds of crelu Theorem A.5 for x = sum_ij c_i^j w_i^j over one pooling region.
+    r"""The ratio and both bounds of crelu Theorem A.5 for x = sum_ij c_i^j w_i^j over one pooling region.
 
-    W_x holds the shifts with c != 0; W~_x for each of them the shift that pooling selects, in the phase of
-    *its response* <w, x>. (crelu chooses by the sign of c, which breaks the proof's inequality.) From
-    lmin |x|^2 <= |W_x^T x|^2 <= |W~_x^T x|^2 <= l~max |x~|^2 follows the tightened bound, and the printed one.
+    W_x holds the shifts with c != 0; for each of them, W~_x holds the shift that pooling selects in the phase of
+    its *response* <w, x>. (crelu goes by the sign of c, which breaks the proof's inequality.) Both bounds follow
+    from lmin |x|^2 <= |W_x^T x|^2 <= |W~_x^T x|^2 <= l~max |x~|^2.
 
     Args:
         filters: (K, length), one-dimensional.
-        coefficients: (K, shifts), at most one non-zero a filter (crelu S1; it prints c > 0 for c != 0).
-        stride: Between shifts.
+        coefficients: (K, shifts), at most one non-zero per filter (crelu S1, which prints c > 0 for c != 0).
+        stride: Stride between shifts.
     """
     chosen = coefficients != 0
     if filters.dim() != 2 or coefficients.dim() != 2 or len(filters) != len(coefficients):
-        raise ValueError("pooling_bound takes filters (K, length) and coefficients (K, shifts)")
+        raise ValueError("pooling_bound needs filters (K, length) and coefficients (K, shifts)")
     if bool((chosen.sum(1) > 1).any()) or not bool(chosen.any()):
-        raise ValueError("crelu S1: each filter takes part with at most one shift, and some filter does")
+        raise ValueError(
+            "each filter may have at most one non-zero coefficient, and some filter must have one (crelu S1)"
+        )
     shifts, length = coefficients.shape[1], filters.shape[1]
     shifted = filters.new_zeros(len(filters), shifts, (shifts - 1) * stride + length)
     for j in range(shifts):
@@ -214,7 +216,7 @@ def pooling_bound(filters: Tensor, coefficients: Tensor, stride: int = 1) -> Poo
 
 
 def figure_of_images(images: Sequence[Tensor], titles: Sequence[str]) -> Figure:
-    """Return images (3, height, width) beside each other: an original and its reconstructions (crelu Fig. 5)."""
+    """Draw images (3, height, width) side by side: an original and its reconstructions (crelu Fig. 5)."""
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
@@ -226,17 +228,14 @@ def figure_of_images(images: Sequence[Tensor], titles: Sequence[str]) -> Figure:
     return figure.update_xaxes(visible=False).update_yaxes(visible=False)
 
 
-DENSE = 2**25  # entries of an operator that is still formed
-
-
 class _Affine:
-    """The linear part A of an affine function, and its transpose; ``offset`` is what the function adds."""
+    """Linear part A of an affine function, with its transpose; ``offset`` is the constant part."""
 
-    def __init__(self, function: Layer, start: Tensor) -> None:
+    def __init__(self, function: Function, start: Tensor) -> None:
         self.x = start.detach().requires_grad_()
         with torch.enable_grad():
             self.y = function(self.x)
-            # A^T v as a function of v: its own transpose is A, free of the rounding of f(x) - f(0).
+            # The transpose of v -> A^T v is A, without the rounding errors of f(x) - f(0).
             self.v = torch.zeros_like(self.y).requires_grad_()
             (self.transposed,) = torch.autograd.grad(self.y, self.x, self.v, create_graph=True)
         self.offset = self.y.detach()
@@ -245,7 +244,7 @@ class _Affine:
             expected, once = function(-2 * probe) - self.offset, self(probe)
         if not torch.allclose(-2 * once, expected, rtol=1e-2, atol=1e-3 * float(once.abs().max())):
             raise ValueError(
-                "reconstruction takes an affine layer; this one is not: take its activation off, call .eval()"
+                "reconstruction needs an affine layer, which this is not: remove its activation and call .eval()"
             )
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -258,9 +257,9 @@ class _Affine:
 def _least_squares(
     operator: _Affine, target: Tensor, start: Tensor, tolerance: float, iterations: int
 ) -> tuple[Tensor, int, float]:
-    """Return (x, iterations, residual): conjugate gradients on the normal equations, each input on its own.
+    """(x, iterations, residual) of conjugate gradients on the normal equations, one system per input.
 
-    Started from 0, x stays in the range of the transpose: of all least-squares solutions it is the shortest.
+    Started from 0, x stays in the range of the transpose: it is the shortest least-squares solution.
     """
     x, residual = start.clone(), target.clone()
     gradient = operator.transpose(residual)
@@ -269,7 +268,7 @@ def _least_squares(
     step = 0
     while step < iterations and bool((open_ := size > tolerance**2 * first).any()):
         image = operator(direction)
-        # What is solved stays as it is: its next steps would be made of rounding errors.
+        # Leave solved systems alone: further steps would consist of rounding errors.
         length = torch.where(open_, size / _squares(image), 0)
         x += _like(length, x) * direction
         residual -= _like(length, image) * image
@@ -281,7 +280,7 @@ def _least_squares(
 
 
 def _squares(x: Tensor) -> Tensor:
-    """Return the squared length of every entry of a batch."""
+    """The squared norm of every entry of a batch."""
     squares: Tensor = x.flatten(1).square().sum(1)
     return squares
 
@@ -291,26 +290,30 @@ def _like(scalars: Tensor, x: Tensor) -> Tensor:
 
 
 def _responses(features: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the linear responses with these features, checked against what the layer makes of its input."""
+    """The linear responses behind these features, checked against the layer's output shape."""
     responses = crelu_inverse(features) if features.shape[1] == 2 * shape[1] else features
     if responses.shape != shape:
         raise ValueError(
-            f"the layer makes {tuple(shape)} of this input_shape, twice as many channels after CReLU; "
-            f"the features are {tuple(features.shape)}"
+            f"for this input_shape the features must be {tuple(shape)}, or have twice the channels after CReLU; "
+            f"they are {tuple(features.shape)}"
         )
     return responses
 
 
 def _pooled(responses: Tensor, indices: Tensor) -> Tensor:
-    """Return both phases of the responses at the places that pooling selected."""
+    """Both phases of the responses at the places that pooling selected."""
     both = torch.cat([responses, -responses], 1).flatten(2)
     return both.gather(2, indices.flatten(2)).view(indices.shape)
 
 
 def _stacked(
-    layers: Sequence[Layer], features: Tensor, input_shape: Sequence[int], tolerance: float, iterations: int
+    layers: Sequence[Function],
+    features: Tensor,
+    input_shape: Sequence[int],
+    tolerance: float,
+    iterations: int,
 ) -> Reconstruction:
-    """Return the input of the first of several layers, each reconstructed from the next (crelu Fig. 5)."""
+    """Reconstruct the input of the first of several layers, going back layer by layer (crelu Fig. 5)."""
     shapes, x = [tuple(input_shape)], features.new_zeros(1, *input_shape)
     with torch.no_grad():
         for layer in layers[:-1]:
@@ -324,7 +327,7 @@ def _stacked(
 
 
 def _squared_singular_values(rows: Tensor) -> Tensor:
-    """Return the squares of the non-zero singular values, largest first."""
+    """The squares of the non-zero singular values, largest first."""
     values: Tensor = torch.linalg.svdvals(rows)
     nonzero: Tensor = values[values > values[0] * max(rows.shape) * torch.finfo(rows.dtype).eps]
     return nonzero.square()

@@ -1,8 +1,9 @@
-"""A network on many batches: recorded once, then only followed, as long as it does the same.
+"""Run a network on many batches: record the first, then follow the recording as long as the network repeats it.
 
-To record is to take every operation apart, which may cost as much as a small network itself. On the batches after the
-first, operations are compared with the recording instead, and values looked at where it says. A network that takes
-another way (a decision on its values, another size) is recorded anew, and no layer is seen twice on one batch.
+Recording analyses every operation, which may cost as much as a small network itself. From the second batch on,
+operations are only compared with the recording, which says which values to look at. If the network takes another path
+(because it branches on values, or the batch has another size), it is recorded again; a layer is still seen only once
+per batch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from relucid.inspect.execution import Batch, Node, Visit, called, copied, runnin
 
 @contextmanager
 def following(model: nn.Module) -> Iterator[Callable[[Batch, Visit], None]]:
-    """Give a function that runs ``model`` on a batch and calls ``visit(node, value)`` as `execute` does.
+    """Yield a function that runs ``model`` on a batch and calls ``visit(node, value)`` as `execute` does.
 
     >>> import torch
     >>> net, seen = nn.Sequential(nn.Linear(2, 3), nn.ReLU()), []
@@ -54,7 +55,7 @@ def following(model: nn.Module) -> Iterator[Callable[[Batch, Visit], None]]:
 
 
 class _Follower(TorchDispatchMode):
-    """Compares what is executed with a recording; from the first difference on it looks at nothing."""
+    """Follower of a recording; after the first difference it stops looking."""
 
     def __init__(self, recording: list[Node], path: list[str], visit: Visit) -> None:
         super().__init__()
@@ -64,11 +65,11 @@ class _Follower(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # as in the recorder
+        return False  # as in `_Recorder`
 
     @property
     def finished(self) -> bool:
-        """Whether all that was recorded was executed, and nothing else."""
+        """Whether exactly the recorded operations were executed."""
         return self.same and self.position == len(self.recording)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""What would address a finding: a conversion of some layers, as a call and as a command."""
+"""A conversion that would address a finding, as a call and as a command."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# All filters that count as paired, cosines of -0.5 and less, are within 1; outputs may differ by a hundredth.
+# A tolerance of 1 covers all filters that count as paired (cosine at most -0.5); outputs may differ by 1%.
 MERGE = ("--tolerance", "1", "--budget", "0.01")
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A conversion of layers by names that `relucid.convert` takes.
+    """Conversion of some layers, by the names that `relucid.convert` takes.
 
     >>> merge = Suggestion("to_crelu", ("conv1", "conv2"), "merge")
     >>> print(merge)
@@ -22,13 +22,13 @@ class Suggestion:
     'relucid convert net.py:build --example 1,4 --to geometric --layers fc -o converted-geometric'
     """
 
-    conversion: str  #: a function of `relucid.convert`: "to_crelu" or "to_geometric"
+    conversion: str  #: function of `relucid.convert`: "to_crelu" or "to_geometric"
     layers: tuple[str, ...]
-    mode: str | None = None  #: of `to_crelu`: "expand" or "merge"
+    mode: str | None = None  #: mode of `to_crelu`: "expand" or "merge"
 
     @property
     def name(self) -> str:
-        """The conversion as the command line has it: "crelu", "merge" or "geometric"."""
+        """Name of the conversion on the command line: "crelu", "merge" or "geometric"."""
         return self.mode if self.mode == "merge" else self.conversion.removeprefix("to_")
 
     def __str__(self) -> str:
@@ -36,12 +36,12 @@ class Suggestion:
         return f"{self.conversion}(model, example, layers={list(self.layers)!r}{mode})"
 
     def command(self, factory: str, *options: str, output: str | None = None) -> str:
-        """Return the command line that does it, into a directory of its own unless ``output`` names one.
+        """The command that converts, into ``converted-<name>`` unless ``output`` names a directory.
 
         Args:
-            factory: What builds the network, as MODULE:FACTORY.
-            options: The rest of what names the network: "--checkpoint", "w.pt", "--example", "1,3,32,32".
-            output: A directory.
+            factory: The function that builds the network, as MODULE:FACTORY.
+            options: Further options for the network, such as "--checkpoint", "w.pt", "--example", "1,3,32,32".
+            output: Directory to write to.
         """
         layers = [word for layer in self.layers for word in ("--layers", layer)]
         limits = MERGE if self.mode == "merge" else ()
@@ -51,7 +51,7 @@ class Suggestion:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """The suggestion as plain values."""
         return {
             "conversion": self.conversion,
             "layers": list(self.layers),
@@ -61,7 +61,7 @@ class Suggestion:
 
 
 def merged(suggestions: Iterable[Suggestion]) -> Sequence[Suggestion]:
-    """Return one suggestion per conversion, with the layers of all of its kind.
+    """Merge suggestions into one per conversion, with the layers of all of them.
 
     >>> [str(s) for s in merged([Suggestion("to_geometric", ("a",)), Suggestion("to_geometric", ("b", "a"))])]
     ["to_geometric(model, example, layers=['a', 'b'])"]

@@ -1,4 +1,4 @@
-"""The inputs that excite a unit most."""
+"""The inputs that excite each unit most."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 
     from relucid.inspect.trace import Rectified
 
-COUNT = 9  # inputs that are kept for each unit
+COUNT = 9  # inputs kept per unit
 
 
 @dataclass(frozen=True)
 class TopInputs(Measurement):
-    """The inputs on which each unit was given its largest values, the largest first."""
+    """Inputs on which each unit has its largest pre-activations, largest first."""
 
     value: Tensor  #: (units, k)
-    index: Tensor  #: (units, k): the number of the input, in the order of the data
-    position: Tensor  #: (units, k): where in the input, counted along the layer's places
+    index: Tensor  #: (units, k): index of the input in the data
+    position: Tensor  #: (units, k): flat position in the layer's map
 
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
-        """Return a gauge that keeps the numbers of inputs, not the inputs."""
+        """A gauge that keeps the indices of inputs, not the inputs themselves."""
         return _TopGauge() if len(layer.shape) > 1 else None
 
     def summary(self) -> str:
-        """One sentence."""
+        """A summary in one sentence."""
         best = int(self.value[:, 0].argmax())
         value, index = float(self.value[best, 0]), int(self.index[best, 0])
-        return f"unit {best} is given the largest value, {value:.3g} on input {index}"
+        return f"unit {best} has the largest pre-activation, {value:.3g} on input {index}"
 
     def figure(self, images: Any, units: int = 16) -> Figure:
-        """Return the images that excite the first units most, one row per unit.
+        """Draw the images that excite the first units most, one row per unit.
 
         Args:
-            images: The data that was examined: (inputs, channels, height, width), or a data set of such images, alone
-                or with labels.
-            units: How many.
+            images: The examined data: (inputs, channels, height, width), or a dataset of such images, with or without
+                labels.
+            units: Number of units to draw.
         """
         import plotly.graph_objects as go
 
@@ -55,12 +55,12 @@ class TopInputs(Measurement):
 
 
 def _image(images: Any, number: int) -> Tensor:
-    """Return one image as (3, height + 1, width + 1), its values between 0 and 1, with a margin."""
+    """One image as (3, height + 1, width + 1), scaled to [0, 1], with a margin."""
     item = images[number]
     image = torch.as_tensor(item[0] if isinstance(item, tuple | list) else item).detach().float().cpu()
     if image.dim() != 3 or image.shape[0] not in (1, 3):
         raise ValueError(
-            f"images have the shape (1 or 3 channels, height, width); this one has {tuple(image.shape)}"
+            f"an image must have the shape (1 or 3 channels, height, width); this one has {tuple(image.shape)}"
         )
     low, high = image.aminmax()
     image = (image - low) / (high - low).clamp_min(1e-30)
@@ -68,14 +68,14 @@ def _image(images: Any, number: int) -> Tensor:
 
 
 class _TopGauge(Gauge):
-    """Keeps the k largest values of each unit, and where they were."""
+    """Running top k of each unit's pre-activations, with their places."""
 
     def __init__(self) -> None:
         self.value: Tensor | None = None
         self.where = torch.zeros(0)
 
     def see(self, seen: Seen) -> None:
-        """Let the inputs of a batch compete with those kept."""
+        """Merge the inputs of a batch into the top k."""
         values = seen.by_input
         if values is None:
             return
@@ -92,7 +92,7 @@ class _TopGauge(Gauge):
         self.where = where.gather(1, order.unsqueeze(2).expand(-1, -1, 2))
 
     def result(self) -> TopInputs | None:
-        """Return the best."""
+        """The top k; None if inputs could not be told apart."""
         if self.value is None:
             return None
         return TopInputs(self.value.cpu(), *self.where.cpu().unbind(2))

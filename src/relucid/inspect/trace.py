@@ -1,4 +1,4 @@
-"""Which weights feed which rectification, through which norms: found by running a network once."""
+"""Find which weights feed which rectification, and through which norms, by running a network once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relucid.nn.pairwise import Pairwise
 from relucid.nn.propagation import Propagation
 from relucid.printing import Summarized
 
-# Operations that a walk from a rectification back to its weights passes through, by ATen's name.
+# Operations, by ATen name, that a walk from a rectification back to its weights passes through.
 PASSED = FOLDED | {
     *("native_layer_norm", "native_group_norm", "_native_batch_norm_legit"),
     *("slice", "select", "split", "split_with_sizes", "unbind", "narrow", "index", "cat", "stack", "repeat"),
@@ -25,7 +25,7 @@ PASSED = FOLDED | {
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("as_strided", "overwritten"),
 }
-# Activations that are none of `KINDS`, unless an operation of the same name is: their units have no boundary.
+# Activations outside `KINDS`, whose units have no boundary. Some names, such as clamp, may also be a kind.
 OTHER_ACTIVATIONS = {
     *("gelu", "silu", "mish", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus", "softshrink"),
     *("elu", "celu", "rrelu_with_noise", "threshold"),
@@ -35,75 +35,75 @@ OTHER_ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Source:
-    """A weight that feeds a rectification, as it was when the network ran."""
+    """Weight that feeds a rectification, as it was when the network ran."""
 
-    name: str  #: the layer, or the parameter where a function uses it directly
-    parameters: tuple[str, ...]  #: what the weight is made of: its own name, or those of a parametrization
-    weight: Tensor  #: (filters, inputs of a filter, ...)
+    name: str  #: the layer, or the parameter if a function uses it directly
+    parameters: tuple[str, ...]  #: the weight's own name, or those of the parameters that it is computed from
+    weight: Tensor  #: (filters, inputs per filter, ...)
     bias: Tensor | None  #: (filters,)
     groups: int
     is_convolution: bool
-    through: tuple[str, ...]  #: what stands between, in order of execution: norms, "add", pooling
-    module: str = ""  #: the linear or convolution layer that `convert` knows the weight by, or ""
+    through: tuple[str, ...]  #: operations between, in order of execution: norms, "add", pooling
+    module: str = ""  #: the linear or convolution layer to name to `relucid.convert`, or ""
 
 
 @dataclass(frozen=True)
 class Rectified:
-    """A rectification and what feeds it."""
+    """Rectification with the weights that feed it."""
 
     name: str
-    layer: str  #: the name to speak of: that of the weights, or of the rectification if they are many or none
-    activation: Kind  #: what it is, and where its units switch
-    shape: tuple[int, ...]  #: of the rectified value, on the example
+    layer: str  #: display name: that of the weights, or of the rectification if it has many or none
+    activation: Kind  #: the activation, which tells where its units switch
+    shape: tuple[int, ...]  #: shape of the rectified value on the example
     channel_dim: int  #: the dimension of ``shape`` that holds the units
-    doubled: int  #: the first so many units keep both phases (CReLU)
+    doubled: int  #: number of leading units that keep both phases (CReLU)
     sources: tuple[Source, ...]
-    adds: tuple[str, ...]  #: what else is in the rectified sum: earlier rectifications, the input
-    readers: tuple[Source, ...]  #: the weights that take the rectified value
-    #: (units,): -1 for units that keep negative values (r max(s, 0) with r < 0); None: none do
+    adds: tuple[str, ...]  #: other terms of the rectified sum: earlier rectifications, the input
+    readers: tuple[Source, ...]  #: weights that the rectified value is multiplied with next
+    #: (units,): -1 for units that keep negative values (r max(s, 0) with r < 0); None if no unit does
     sign: Tensor | None
-    #: (units,): of the one source: sign * value - the first boundary = scale * (weight . x + bias) + shift
+    #: (units,), if there is one source: sign * value - first boundary = scale * (weight . x + bias) + shift
     scale: Tensor | None
     shift: Tensor | None  #: (units,)
     obstacle: str  #: why ``scale`` and ``shift`` are None, or ""
 
     @property
     def kind(self) -> str:
-        """The name of the activation in `relucid.nn.kinds.KINDS`."""
+        """Name of the activation in `relucid.nn.kinds.KINDS`."""
         return self.activation.name
 
     @property
     def units(self) -> int:
-        """How many units are rectified."""
+        """Number of rectified units."""
         return self.shape[self.channel_dim] if self.shape else 1
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The layers that feed it, by the names that `relucid.convert` takes; none where one has no such name."""
+        """Layers that feed it, by the names that `relucid.convert` takes; empty if any of them has no such name."""
         names = tuple(dict.fromkeys(source.module for source in self.sources))
         return names if all(names) else ()
 
     def oriented(self, value: Tensor) -> Tensor:
-        """Return what is rectified from the ``value`` that `execute` shows: units switch at 0 and are active above."""
+        """Normalize a ``value`` from `execute`, so that its units switch at 0 and are active above it."""
         if value.dim() != len(self.shape):
             raise ValueError(
-                f"{self.name} is given {value.dim()} dimensions on the data, {len(self.shape)} on the example: "
-                "give an example of the data's shape"
+                f"{self.name} receives {value.dim()} dimensions on the data, but {len(self.shape)} on the example: "
+                "give an example with the data's shape"
             )
-        units = value.narrow(self.channel_dim, 0, self.units)  # CReLU may be shown x and -x
+        units = value.narrow(self.channel_dim, 0, self.units)  # a CReLU may show both x and -x
         if self.sign is not None:
             units = units * self.sign.to(units).view(-1, *[1] * (units.dim() - self.channel_dim - 1))
         first = self.activation.boundaries[0]
         return units if first == 0 else units - first
 
     def by_unit(self, value: Tensor) -> Tensor:
-        """Return the same as (units, places)."""
+        """The `oriented` value as (units, places)."""
         return self.oriented(value).movedim(self.channel_dim, 0).flatten(1)
 
     def folded(self) -> tuple[Tensor, Tensor]:
-        """Return (weight, bias), norms folded: units switch exactly where weight . x + bias = 0."""
+        """(weight, bias) with norms folded in: units switch exactly where weight . x + bias = 0."""
         if self.scale is None or self.shift is None:
-            raise ValueError(f"{self.name} rectifies no single affine map: {self.obstacle}")
+            raise ValueError(f"{self.name} does not rectify a single affine map: {self.obstacle}")
         source = self.sources[0]
         scale, shift = self.scale.to(source.weight.device), self.shift.to(source.weight.device)
         weight = source.weight.double() * scale.view(-1, *[1] * (source.weight.dim() - 1))
@@ -113,13 +113,13 @@ class Rectified:
 
 @dataclass(frozen=True)
 class Trace(Summarized):
-    """Every rectification of a network in order of execution, and all that none could be attributed to."""
+    """Rectifications of a network in order of execution, and what could not be attributed to any of them."""
 
     rectified: tuple[Rectified, ...]
-    unattributed: tuple[tuple[str, str], ...]  #: (a weight, an activation or a rectification, the reason)
+    unattributed: tuple[tuple[str, str], ...]  #: (weight, activation or rectification; reason)
 
     def summary(self) -> str:
-        """One line per rectification, then one per thing that is not attributed."""
+        """One line per rectification, then one per name that could not be attributed."""
         lines = []
         for r in self.rectified:
             fed = ", ".join(" -> ".join((s.name, *s.through)) for s in r.sources) or "no weight"
@@ -128,13 +128,13 @@ class Trace(Summarized):
 
 
 def trace(model: nn.Module, example: Batch) -> Trace:
-    """Return every rectification that ``model`` executes on ``example``, with the weights that feed it.
+    """Find every rectification that ``model`` executes on ``example``, with the weights that feed it.
 
-    The network runs once, in eval mode, and is left as it was.
+    The network runs once in eval mode and is left unchanged.
 
     Args:
         model: Any network.
-        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
+        example: An input: a tensor, a tuple of positional arguments or a mapping of keyword arguments.
 
     >>> import torch
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 2))
@@ -143,7 +143,7 @@ def trace(model: nn.Module, example: Batch) -> Trace:
     4: feeds the output
     """
     if any(parameter.is_meta for parameter in model.parameters()):
-        raise ValueError("the network has weights without values, on the device meta: load them first")
+        raise ValueError("the network has weights without values, on the meta device: load them first")
     nodes = execute(model, example)
     readers = _readers(nodes)
     rectified = _distinct([_attribute(node, node.kind, readers[node]) for node in nodes if node.kind])
@@ -157,13 +157,13 @@ def trace(model: nn.Module, example: Batch) -> Trace:
 
 
 def _with_modules(rectified: tuple[Rectified, ...], model: nn.Module) -> tuple[Rectified, ...]:
-    """Return the same with the modules named that conversions know weights by."""
+    """Fill in `Source.module`, the names by which conversions know weights."""
     modules = dict(model.named_modules())
     closed = tuple(f"{name}." if name else "" for name, m in modules.items() if _is_closed(m))
     plain = {n for n, m in modules.items() if isinstance(m, nn.Linear | _ConvNd) and not n.startswith(closed)}
 
     def named(source: Source) -> Source:
-        name = source.name.partition("#")[0]  # a layer that is used again
+        name = source.name.partition("#")[0]  # the suffix of a layer that is used again
         return replace(source, module=name) if name in plain else source
 
     return tuple(
@@ -173,18 +173,18 @@ def _with_modules(rectified: tuple[Rectified, ...], model: nn.Module) -> tuple[R
 
 
 def _is_closed(module: nn.Module) -> bool:
-    """Whether conversions take a module as a whole, so that nothing in it can be named."""
+    """Whether conversions treat a module as a whole, so that its layers cannot be named."""
     return isinstance(module, Pairwise) or (isinstance(module, Propagation) and module.reversible)
 
 
 def _distinct(rectified: list[Rectified]) -> tuple[Rectified, ...]:
-    """Return the same with the name of the rectification added where one layer is rectified more than once."""
+    """Make display names unique: if a layer is rectified more than once, add the name of the rectification."""
     times = Counter(r.layer for r in rectified)
     return tuple(replace(r, layer=f"{r.layer} ({r.name})") if times[r.layer] > 1 else r for r in rectified)
 
 
 def _readers(nodes: list[Node]) -> dict[Node, list[Source]]:
-    """Return for every rectification the weights that take its value."""
+    """The weights that the value of every rectification is multiplied with next."""
     readers: dict[Node, list[Source]] = defaultdict(list)
     for node in (node for node in nodes if node.has_weight):
         for end in _walk(node.upstream[0])[1]:
@@ -193,7 +193,7 @@ def _readers(nodes: list[Node]) -> dict[Node, list[Source]]:
 
 
 def _attribute(node: Node, kind: Kind, readers: list[Source]) -> Rectified:
-    """Return a rectification with the weights that feed it."""
+    """A rectification with the weights that feed it."""
     paths, ends = _walk(node.rectified)
     sources = tuple(_source(origin, path) for origin, path in paths)
     adds = tuple(end.name or f"{end.op} in {end.module or 'the network'}" for end in ends)
@@ -224,13 +224,13 @@ def _attribute(node: Node, kind: Kind, readers: list[Source]) -> Rectified:
 
 
 def _likely_dim(shape: tuple[int, ...], sources: tuple[Source, ...]) -> int:
-    """Return where the units are: in dimension 1 of a map, else in the last."""
+    """Guess the dimension of the units: 1 for a map, otherwise the last."""
     is_map = sources[0].is_convolution if sources else len(shape) > 2
     return 1 if is_map and len(shape) > 1 else len(shape) - 1
 
 
 def _walk(start: Node) -> tuple[list[tuple[Node, Path]], list[Node]]:
-    """Return ([(a product with a weight, the operations from it to ``start``)], [what else it comes from])."""
+    """Walk back from ``start``; return ([(product with a weight, operations after it)], [other origins])."""
     paths: list[tuple[Node, Path]] = []
     ends: list[Node] = []
     stack: list[tuple[Node, Path]] = [(start, ())]
@@ -250,13 +250,13 @@ def _walk(start: Node) -> tuple[list[tuple[Node, Path]], list[Node]]:
 
 
 def _passes(node: Node) -> bool:
-    """Is it an operation that carries its inputs on, linearly but for norms and pooling?"""
+    """Whether an operation passes its inputs on, linearly apart from norms and pooling."""
     product = node.op in {"mul", "div"} and len(node.upstream) > 1
     return node.op in PASSED and not node.kind and not product
 
 
 def _source(node: Node, path: Path) -> Source:
-    """Return the weight of a product, filters first."""
+    """The weight of a product, with filters in the first dimension."""
     _, args, _ = node.call
     between = (n for n in path if n.op not in VIEWS and not (n.leaf and n.module == node.module))
     through = tuple(dict.fromkeys(label(n) for n in between))
@@ -278,7 +278,7 @@ def _source(node: Node, path: Path) -> Source:
 
 
 def _unrectified(nodes: list[Node], found: set[str]) -> list[tuple[str, str]]:
-    """Return the weights that feed no rectification, with what they feed."""
+    """The weights that feed no rectification, with what they feed instead."""
     consumers: dict[Node, list[Node]] = defaultdict(list)
     for node in nodes:
         for n in node.inputs:
@@ -288,8 +288,8 @@ def _unrectified(nodes: list[Node], found: set[str]) -> list[tuple[str, str]]:
 
 
 def _feeds(node: Node, consumers: dict[Node, list[Node]]) -> list[str]:
-    """Return the names of what an operation's value reaches before it is changed by more than norms and sums."""
-    reached: dict[str, None] = {}  # a set that keeps its order
+    """The names of the operations that a value reaches, passing through norms and sums."""
+    reached: dict[str, None] = {}  # an ordered set
     stack, seen = [node], {node}
     while stack:
         following = consumers[stack.pop()]
@@ -306,7 +306,7 @@ def _feeds(node: Node, consumers: dict[Node, list[Node]]) -> list[str]:
 
 
 def _activations(nodes: list[Node]) -> list[tuple[str, str]]:
-    """Return the activations that are no rectifications."""
+    """The activations that are not rectifications."""
     reason = "is not among the activations whose boundaries are examined"
     return [
         (node.module or "the network", f"{node.op} {reason}")
@@ -316,7 +316,7 @@ def _activations(nodes: list[Node]) -> list[tuple[str, str]]:
 
 
 def _elsewhere(nodes: list[Node], weights: list[str]) -> list[tuple[str, str]]:
-    """Return the weights that are no factor of a product seen here, with where they went."""
+    """The weights that are not a factor of any recorded product, with the operation that uses them."""
     products: set[str] = set()
     users: dict[str, str] = {}
     for node in (node for node in nodes if node.data):

@@ -1,4 +1,4 @@
-"""How far boundaries move and turn at each step of training (gmp Fig. 2c, 3)."""
+"""Track how far boundaries move and turn at each step of training (gmp Fig. 2c, 3)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from relucid.printing import Summarized
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-Layer = tuple[nn.Module, nn.Module | None]
-POOLS = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d  # a boundary is the same before and after
+Tracked = tuple[nn.Module, nn.Module | None]  # a layer and the norm after it
+POOLS = nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d  # they leave boundaries where they are
 
 
 @dataclass(frozen=True)
 class Evolution(Summarized):
-    """What a `BoundaryTracker` saw. One entry per sampled step."""
+    """Record of a `BoundaryTracker`. One entry per sampled step."""
 
     steps: tuple[int, ...]
     moved: dict[str, Tensor]  #: by layer: max_i |phi_i(t) - phi_i(t - 1)|
-    turned: dict[str, Tensor]  #: by layer: the largest angle between u_i(t) and u_i(t - 1), 0 to pi
-    locations: dict[str, Tensor]  #: by layer of one or two inputs: phi, (steps, N, n)
+    turned: dict[str, Tensor]  #: by layer: largest angle between u_i(t) and u_i(t - 1), from 0 to pi
+    locations: dict[str, Tensor]  #: by layer, for layers with one or two inputs: phi, (steps, N, n)
     skipped: dict[str, str]  #: layers that are not tracked, and why
 
     def summary(self) -> str:
@@ -42,7 +42,7 @@ class Evolution(Summarized):
         )
 
     def figure(self) -> Figure:
-        """Largest movement per step (gmp Fig. 2c)."""
+        """Plot the largest movement per step (gmp Fig. 2c)."""
         import plotly.graph_objects as go
 
         lines = [go.Scatter(x=self.steps, y=moved.tolist(), name=name) for name, moved in self.moved.items()]
@@ -50,12 +50,12 @@ class Evolution(Summarized):
         return go.Figure(lines, axes)
 
     def figure_of_paths(self, layer: str) -> Figure:
-        """The paths of the boundaries' locations through training (gmp Fig. 2d-g, 3a-h)."""
+        """Draw the paths of a layer's boundary locations through training (gmp Fig. 2d-g, 3a-h)."""
         import plotly.graph_objects as go
 
         if layer not in self.locations:
             raise ValueError(
-                f"paths are kept for layers of one or two inputs: {', '.join(self.locations) or 'none'}"
+                f"paths are only kept for layers with one or two inputs: {', '.join(self.locations) or 'none'}"
             )
         paths = self.locations[layer].transpose(0, 1).tolist()
         plane = self.locations[layer].shape[2] == 2
@@ -70,16 +70,16 @@ class Evolution(Summarized):
 
 
 class BoundaryTracker:
-    """Watches the boundaries of a network in any training loop.
+    """Tracker of a network's boundaries in any training loop.
 
-    Call `step` after every optimizer step, or `attach` it to the optimizer. Changes are those of single steps,
-    also when only every tenth is looked at.
+    Call `step` after every optimizer step, or `attach` the tracker to the optimizer. Changes are always those of a
+    single step, even if only every tenth step is sampled.
 
     Args:
         model: The network.
-        example: An input. With it, rectified layers are tracked, through the norm that follows them; without
-            it all linear and convolution layers are, as they stand.
-        every: Look at every so many steps.
+        example: An input. With it, the tracker follows the rectified layers, including the norms after them;
+            without it, all linear and convolution layers on their own.
+        every: Sample every so many steps.
 
     >>> net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
     >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -94,7 +94,7 @@ class BoundaryTracker:
 
     def __init__(self, model: nn.Module, example: Batch | None = None, *, every: int = 1) -> None:
         if every < 1:
-            raise ValueError(f"every is a number of steps, at least 1; got {every}")
+            raise ValueError(f"every must be at least 1 step; got {every}")
         self.every = every
         self.layers, self.skipped = (
             _all_layers(model) if example is None else _rectified_layers(model, example)
@@ -107,7 +107,7 @@ class BoundaryTracker:
         self.before = self._look() if every == 1 else {}
 
     def attach(self, optimizer: Optimizer) -> BoundaryTracker:
-        """Have the optimizer call `step` after each of its own; `detach` ends it."""
+        """Make the optimizer call `step` after each of its own steps, until `detach`."""
         self.handle: RemovableHandle = optimizer.register_step_post_hook(lambda *_: self.step())
         return self
 
@@ -117,7 +117,7 @@ class BoundaryTracker:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Note what the optimizer's step changed, if it is one to be looked at."""
+        """Record what the optimizer's step changed, if this step is to be sampled."""
         self.time += 1
         if self.time % self.every == 0:
             after = self._look()
@@ -129,7 +129,7 @@ class BoundaryTracker:
             self.before = self._look()
 
     def result(self) -> Evolution:
-        """Return what was seen so far."""
+        """The record so far."""
         moved = {
             name: torch.stack(values) if values else torch.empty(0) for name, values in self.moved.items()
         }
@@ -151,10 +151,10 @@ class BoundaryTracker:
 
 
 def change(before: Boundary, after: Boundary) -> tuple[Tensor, Tensor]:
-    """Return (|phi' - phi|, the angle between u and u') of every unit; nan where there was or is no boundary.
+    """(|phi' - phi|, angle between u and u') per unit; nan if there is no boundary before or after.
 
-    With d = |u' - u|: the angle is 2 asin(d/2), and |phi' - phi|^2 = (lambda' - lambda)^2 + lambda lambda' d^2;
-    nothing is lost for small changes.
+    With d = |u' - u|, the angle is 2 asin(d/2), and |phi' - phi|^2 = (lambda' - lambda)^2 + lambda lambda' d^2.
+    Both stay accurate for small changes.
     """
     chord = (after.direction - before.direction).norm(dim=1)
     squared = (after.radius - before.radius).square() + before.radius * after.radius * chord.square()
@@ -162,15 +162,15 @@ def change(before: Boundary, after: Boundary) -> tuple[Tensor, Tensor]:
     return squared.clamp_min(0).sqrt(), turned.masked_fill(~(before.defined & after.defined), torch.nan)
 
 
-def _all_layers(model: nn.Module) -> tuple[dict[str, Layer], dict[str, str]]:
+def _all_layers(model: nn.Module) -> tuple[dict[str, Tracked], dict[str, str]]:
     kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | Geometric
     return {name: (m, None) for name, m in model.named_modules() if isinstance(m, kinds)}, {}
 
 
-def _rectified_layers(model: nn.Module, example: Batch) -> tuple[dict[str, Layer], dict[str, str]]:
-    """Return ({name: (layer, the norm after it)}, {name: why it cannot be tracked})."""
+def _rectified_layers(model: nn.Module, example: Batch) -> tuple[dict[str, Tracked], dict[str, str]]:
+    """({name: (layer, norm after it)}, {name: why it cannot be tracked})."""
     modules = dict(model.named_modules())
-    layers: dict[str, Layer] = {}
+    layers: dict[str, Tracked] = {}
     skipped: dict[str, str] = {}
     for r in trace(model, example).rectified:
         if r.scale is None:
@@ -179,7 +179,7 @@ def _rectified_layers(model: nn.Module, example: Batch) -> tuple[dict[str, Layer
         path = [r.sources[0].name, *(t for t in r.sources[0].through if "max_pool" not in t)]
         path = [name for name in path if not isinstance(modules.get(name), POOLS)]
         if len(path) > 2 or not set(path) <= set(modules):
-            skipped[r.layer] = f"not one module and at most one norm: {' -> '.join(path)}"
+            skipped[r.layer] = f"only a layer with at most one norm can be tracked: {' -> '.join(path)}"
         else:
             layers[r.layer] = modules[path[0]], modules[path[1]] if len(path) > 1 else None
     return layers, skipped

@@ -300,6 +300,7 @@ RULES: dict[str, type[Rule]] = {
     "nesterov2": Nesterov2,
     "admm": ADMM,
 }
+"""Propagation rules by name."""
 
 
 def rule_of(rule: str | Rule) -> Rule:

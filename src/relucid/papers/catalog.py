@@ -16,6 +16,7 @@ PAPERS = {
     "structure": "Li, Yang, Chen, Lin: *Optimization Algorithm Inspired DNN Structure Design* (2018)",
     "ours": "What no paper has asked",
 }
+"""Titles of the papers, by the name of their room."""
 
 
 def studies() -> dict[str, tuple[Study, ...]]:

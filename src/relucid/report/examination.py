@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from torch import Tensor
 
 from relucid.inspect import Activity, Boundary, Examination, Finding, Suggestion, figure_of_pairs
-from relucid.inspect.examination import Layer
+from relucid.inspect.examination import ExaminedLayer
 from relucid.report.figure import PALETTE, Figure
 from relucid.report.page import Cell, Grid, render
 
@@ -131,7 +131,7 @@ def words(found: Examination) -> str:
     )
 
 
-def _counts(layers: Sequence[Layer]) -> Counter[str]:
+def _counts(layers: Sequence[ExaminedLayer]) -> Counter[str]:
     """How many units are conspicuous, by kind; kinds that cannot be judged are left out."""
     counts: Counter[str] = Counter()
     for layer in layers:
@@ -230,7 +230,7 @@ def _number(text: str) -> float | None:
     return float(match[0].replace(",", "").rstrip(".")) if match else None
 
 
-def section(number: int, layer: Layer) -> Section:
+def section(number: int, layer: ExaminedLayer) -> Section:
     """What is said of a layer: a sentence, what was measured, its conspicuous units, its figures."""
     r, activity = layer.rectified, layer.activity
     fed = ", ".join(" → ".join((s.name, *s.through)) for s in r.sources) or "no weight"
@@ -253,7 +253,7 @@ def _units(mask: Tensor, most: int = 40) -> str:
     return "units " + ", ".join(map(str, units[:most])) + more
 
 
-def figures(layer: Layer) -> Iterator[Figure]:
+def figures(layer: ExaminedLayer) -> Iterator[Figure]:
     """The figures of a layer: filters beside their partners, pairs against random, sides, boundaries, any others."""
     r = layer.rectified
     for source in r.sources:

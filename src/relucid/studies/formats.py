@@ -141,6 +141,7 @@ FORMATS: dict[str, Callable[[Table], str]] = {
     "latex": to_latex,
     "markdown": to_markdown,
 }
+"""Functions that write a table as text, by the name of the format."""
 
 
 def rows(table: Table) -> list[dict[str, str]]:

@@ -13,7 +13,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from relucid.convert import Conversion, to_crelu, to_geometric, to_heavy_ball
 from relucid.inspect import Examination, examine
-from relucid.inspect.examination import Layer
+from relucid.inspect.examination import ExaminedLayer
 
 # All filters that count as paired, cosines of -0.5 and less, are within 1; outputs may differ by a hundredth.
 CONVERSIONS: dict[str, Callable[..., Conversion]] = {
@@ -118,7 +118,7 @@ def redraw_dead(network: nn.Module, found: Examination) -> None:
                     value[dead] = getattr(fresh, name)[dead]
 
 
-def _redrawn(layer: Layer, modules: Mapping[str, nn.Module]) -> Iterator[tuple[Any, Any]]:
+def _redrawn(layer: ExaminedLayer, modules: Mapping[str, nn.Module]) -> Iterator[tuple[Any, Any]]:
     """The weights and batch norms that feed a layer's units, each beside a copy drawn anew."""
     names = [name for source in layer.rectified.sources for name in (source.module, *source.through)]
     for name in names:
@@ -137,7 +137,7 @@ def _entries(module: nn.Module, units: int) -> Iterator[tuple[str, Tensor]]:
             yield name, value
 
 
-def _dead(layer: Layer) -> Tensor:
+def _dead(layer: ExaminedLayer) -> Tensor:
     """Which units are dead, (units,); none where too few inputs were seen to tell."""
     kinds = {} if layer.activity is None else layer.activity.kinds()
     return kinds.get("dead", torch.zeros(layer.rectified.units, dtype=torch.bool))

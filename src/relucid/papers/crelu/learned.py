@@ -2,7 +2,7 @@
 
 import torch
 
-from relucid.inspect import figure_of_images
+from relucid.inspect.reconstruction import figure_of_images
 from relucid.papers.crelu.table4 import BASELINE, MEASURED, ROWS, SAME
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Higher, Lower

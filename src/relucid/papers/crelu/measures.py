@@ -8,15 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relucid.inspect import (
-    invariance,
-    pairing,
-    phase_correlation,
-    random_layer,
-    ratio_of_layer,
-    reconstruct,
-)
+from relucid.inspect import invariance, pairing, phase_correlation, reconstruct
 from relucid.inspect.null_distribution import extreme_p_value
+from relucid.inspect.reconstruction import random_layer, ratio_of_layer
 from relucid.nn import CReLU
 
 LAYERS = tuple(f"conv{number}" for number in range(1, 8))

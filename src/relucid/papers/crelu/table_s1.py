@@ -2,7 +2,7 @@
 
 import torch
 
-from relucid.inspect import figure_of_images
+from relucid.inspect.reconstruction import figure_of_images
 from relucid.papers.crelu.measures import POOLED, STAGES
 from relucid.papers.crelu.protocols import SINGLE
 from relucid.papers.crelu.table1 import HALF, ROWS, SAME_RUNS, SCALES, SCALES100, study

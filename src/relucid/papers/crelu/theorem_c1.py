@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from relucid.inspect import random_layer, random_ratio, ratio_of_layer
+from relucid.inspect.reconstruction import random_layer, random_ratio, ratio_of_layer
 from relucid.papers.crelu.measures import KERNEL, REGION
 from relucid.studies.expect import Claim, Near
 from relucid.studies.runner import Runner
