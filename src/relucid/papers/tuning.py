@@ -3,10 +3,14 @@
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
+from relucid.studies.expect import Claim
 from relucid.studies.study import Column, Config, Scale, Study
 from relucid.studies.table import Table
 
 CPU = "cpu"
+CHECK = (
+    "test_each_row_has_the_rate_of_the_lowest_held_out_error_and_better_rates_were_looked_for_on_both_sides"
+)
 
 
 def rates_of(
@@ -41,6 +45,15 @@ def rates_of(
         },
         config=study.config,
         source=study.source,
+        claims=(
+            Claim(
+                f"rates of {study.name}",
+                "Every network is trained at a rate that has worse ones on either side, by held-out images.",
+                note="Ours: shown, and asserted by a test.",
+                code=("relucid.papers.tuning.chosen",),
+                tests=("papers/test_tuning.py::" + CHECK,),
+            ),
+        ),
         protocol=(
             f"One run per row and rate, at the size and length of {study.name} at scale cpu, on nine tenths of the "
             f"training images; the error on the last tenth decides which rate {study.name} takes for the row. The test "

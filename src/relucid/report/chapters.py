@@ -30,7 +30,7 @@ POWER = ("baseline", "repeated", "effect %", "detectable %", "published %", "hou
 
 @dataclass(frozen=True)
 class Section:
-    """A study that was run, and what became of its claims."""
+    """A study as it was run, and what became of its claims."""
 
     study: Study
     table: Table
@@ -77,7 +77,9 @@ def chapters(entries: Sequence[Entry], papers: Mapping[str, str]) -> list[Chapte
     for paper, title in papers.items():
         mine = [entry for entry in entries if entry.paper == paper]
         sections = [
-            Section(study, table, of_study) for study, table, of_study in _by_study(mine) if table is not None
+            Section(table.study, table, of_study)
+            for _, table, of_study in _by_study(mine)
+            if table is not None
         ]
         if sections:
             tried = [entry for section in sections for entry in section.entries]

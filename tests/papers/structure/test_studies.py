@@ -43,7 +43,7 @@ def test_the_smoke_scale_runs(name, row, tmp_path):
 @pytest.mark.parametrize("name", NAMED)
 def test_a_study_says_what_is_claimed_and_how_it_is_checked(name):
     study = NAMED[name]
-    assert study.claims or name.endswith("-rates")
+    assert study.claims
     assert study.protocol
     assert study.source.startswith("structure ")
     assert {"full", "smoke"} <= study.scales.keys() or {"cpu", "smoke"} == study.scales.keys()
