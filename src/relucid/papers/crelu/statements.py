@@ -69,14 +69,14 @@ STATEMENTS = (
         "Eq. S1, Fig. S1",
         "An input is a combination of shifted filters, of each at most one shift.",
         erratum="S1 must say c != 0, not c > 0.",
-        code=("relucid.inspect.pooling_bound",),
+        code=("relucid.inspect.reconstruction.pooling_bound",),
         tests=("inspect/test_reconstruction.py::test_inputs_that_break_s1_are_refused",),
     ),
     Claim(
         "Definitions A.1, A.2, Proposition A.2, Theorem A.3, Lemma A.4",
         "In the range of W, |W^T x| lies between the extreme singular values of W times |x|.",
         note="The least singular value is the least that is not zero.",
-        code=("relucid.inspect.frame_bounds",),
+        code=("relucid.inspect.reconstruction.frame_bounds",),
         tests=(
             "inspect/test_reconstruction.py::test_frame_bounds_hold_in_the_range_of_the_filters",
             "inspect/test_reconstruction.py::test_frame_bounds_are_the_extreme_singular_values_of_the_whole_map",
@@ -90,7 +90,7 @@ STATEMENTS = (
             "5% of random trials. The printed bound is mostly above 1, and so empty; sqrt(1 - lmin / l~max) holds "
             "as well."
         ),
-        code=("relucid.inspect.pooling_bound",),
+        code=("relucid.inspect.reconstruction.pooling_bound",),
         tests=(
             "inspect/test_reconstruction.py::test_the_bound_of_theorem_a5_holds_for_inputs_that_satisfy_s1",
             "inspect/test_reconstruction.py::test_the_printed_bound_of_theorem_a5_is_mostly_empty",
