@@ -98,21 +98,21 @@ def largest_difference(one, other):
     "kind, batch_size", [*((kind, None) for kind in DESIGNS), ("batch norm", 16), ("geometric", 16)]
 )
 def test_an_ensemble_is_a_loop_over_its_networks(kind, batch_size):
-    rates, plateau = [0.001, 0.01, 0.03, 0.1], Plateau(patience=10, stop=25)
+    rates, plateau = [0.001, 0.01, 0.03, 0.1], Plateau(patience=5, stop=12)
     networks, train, monitor = problem(kind, rates)
     alone = deepcopy(networks)
     result = ensemble(
-        networks, train, monitor, rates=rates, epochs=100, loss=F.l1_loss, measure=F.mse_loss, plateau=plateau,
+        networks, train, monitor, rates=rates, epochs=50, loss=F.l1_loss, measure=F.mse_loss, plateau=plateau,
         batch_size=batch_size, seeds=[7, 8, 9, 10],
     )  # fmt: skip
     for i, network in enumerate(alone):
-        best, epochs = loop(network, train[i], monitor[i], rates[i], 100, plateau, batch_size, seed=7 + i)
+        best, epochs = loop(network, train[i], monitor[i], rates[i], 50, plateau, batch_size, seed=7 + i)
         assert result.epochs[i] == epochs
         assert result.best[i].item() == pytest.approx(best, rel=1e-9)
         assert result.values[:epochs, i].min() == result.best[i]
         assert result.values[epochs:, i].isnan().all()
         assert largest_difference(networks[i], network) < 1e-7
-    assert result.epochs.min() < 90, "no network stopped early: the test does not see what it should"
+    assert result.epochs.min() < 45, "no network stopped early: the test does not see what it should"
     assert not result.diverged.any()
 
 
