@@ -59,7 +59,13 @@ def run(
     rerun: Annotated[
         bool, typer.Option("--rerun", help="Repeat runs made before the code of your study changed.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Only tell what there is to do, how long it takes, and by a pilot how many seeds you need.",
+        ),
+    ] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard logs into the store.")
     ] = False,
@@ -79,7 +85,8 @@ def run(
     found, where = find(study), store or engine.default_store()
     planned = engine.plan(found, scale, only=only, seeds=seeds)
     if dry_run:
-        tell_plan(found, scale, planned, where, jobs)
+        chosen = scale or found.default_scale
+        tell_plan(found, chosen, planned, where, jobs=jobs, seeds=seeds, name=study)
         return
     if devices * nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         _start_torchrun(devices, nodes)
