@@ -1,16 +1,21 @@
 """What `run --dry-run` says: what there is to do, how long it takes, what it costs and what it would detect."""
 
+import shlex
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from textwrap import indent
 
 import typer
 
-from relucid.studies import Run, Store, Study, table
+from relucid.studies import Run, Store, Study
 from relucid.studies.changes import outdated, said
+from relucid.studies.compare import number
 from relucid.studies.estimate import Estimate, estimate, makespan
 from relucid.studies.executors import cores
-from relucid.studies.power import power
+from relucid.studies.power import MOST, Planned, pilot, power
+
+MORE = (4, 8, 16, 32)  # seeds, for those who ask how many they need
 
 
 @dataclass(frozen=True)
@@ -52,16 +57,25 @@ class Fleet:
         return self.price * devices * seconds / 3600
 
 
-def tell_plan(study: Study, scale: str | None, planned: list[Run], store: Path, fleet: Fleet) -> None:
-    """Tell what there is to do, about how long it takes and what it costs."""
+def tell_plan(
+    study: Study,
+    scale: str,
+    planned: list[Run],
+    store: Path,
+    fleet: Fleet,
+    *,
+    seeds: int | None,
+    name: str,
+) -> None:
+    """Tell what there is to do, what it takes and costs, and what it could tell; `name` is what the user calls it."""
     results = Store(store, create=False)
     if found := outdated(planned, results):
         typer.echo(f"{said(found)}: say --keep to count them, or --rerun", err=True)
-    expected = estimate(study, scale or study.default_scale, planned, results, fleet.tflops)
-    for run in expected.missing:
-        typer.echo(f"{run.key[:8]}  {run.canonical}")
-    typer.echo(f"{len(planned)} runs, {len(expected.missing)} of them to do: {forecast(expected, fleet)}")
-    _tell_power(study, scale, store)
+    expected = estimate(study, scale, planned, results, fleet.tflops)
+    results.close()
+    typer.echo(f"{len(planned)} runs, {len(expected.missing)} of them to do: {forecast(expected, fleet)}.")
+    typer.echo(f"`{shlex.join(['relucid', 'logs', name, '--scale', scale])}` lists them.")
+    _tell_power(study, scale, store, seeds, name)
 
 
 def forecast(expected: Estimate, fleet: Fleet) -> str:
@@ -79,14 +93,45 @@ def forecast(expected: Estimate, fleet: Fleet) -> str:
     return f"about {timedelta(seconds=round(seconds))} with {workers}{shared}{price}; from {expected.basis}"
 
 
-def _tell_power(study: Study, scale: str | None, store: Path) -> None:
-    """Tell what the claims' comparisons would detect, by the noise of what has been run."""
-    if not study.claims:
+def _tell_power(study: Study, scale: str, store: Path, seeds: int | None, name: str) -> None:
+    """Tell what the comparisons would detect, by the noise of what has been run."""
+    if scale == "smoke":
+        typer.echo(
+            "What can be detected is told at other scales: a smoke test is not to be compared with anything."
+        )
         return
-    cells = table(study, scale, store=store)
-    repetitions = max(cell.runs for cell in cells.cells.values())
-    found = list(power(cells, repetitions))
-    if not found:
-        typer.echo("No pilot yet: after `--seeds 2` this tells what the planned seeds would detect.")
-    for each in found:
-        typer.echo(f"with {repetitions} repetitions, {each}")
+    found = pilot(study, scale, store, seeds=seeds)
+    if found is None:
+        command = shlex.join(["relucid", "run", name, "--scale", scale, "--seeds", "2"])
+        typer.echo(f"How many seeds do you need? After a pilot, `{command}`, this command tells.")
+        return
+    lines = list(power(found))
+    if not lines:
+        typer.echo("Nothing that this study compares varies from run to run: more seeds would tell no more.")
+        return
+    done = f"the {found.seeds} seeds" if found.seeds else "all"
+    typer.echo(
+        f"By the noise of {done} that have been run, the smallest difference found at 5% with 80% power:"
+    )
+    where = ""
+    for each in lines:
+        if each.where != where:
+            typer.echo(each.where)
+        where = each.where
+        typer.echo(indent(_said(each, "seeds" if found.seeds else "repetitions"), "  "))
+    if found.seeds == 2:
+        typer.echo("Two seeds tell little of the noise: it may be half as large, or several times.")
+
+
+def _said(each: Planned, unit: str) -> str:
+    """A comparison, what the planned seeds would find, and how many would find what is wanted."""
+    lines = [
+        each.expected.label,
+        f"  {each.seeds} {unit}: {number(each.detectable)}, with a standard error of {number(each.error)}",
+    ]
+    if each.wanted is not None:
+        needed = f"{each.needed} {unit}" if each.needed else f"more than {MOST} {unit}"
+        kind = "margin of the claim" if each.expected.margin else "published effect, at the level here"
+        lines.append(f"  {number(each.wanted)}, the {kind}, takes {needed}")
+    more = ", ".join(f"{seeds}: {number(each.with_seeds(seeds))}" for seeds in MORE if seeds != each.seeds)
+    return "\n".join([*lines, f"  other numbers of {unit}: {more}"])

@@ -65,7 +65,13 @@ def run(
     rerun: Annotated[
         bool, typer.Option("--rerun", help="Repeat runs made before the code of your study changed.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Only tell what there is to do, how long it takes, and by a pilot how many seeds you need.",
+        ),
+    ] = False,
     tflops: Annotated[
         float | None,
         typer.Option(
@@ -104,7 +110,8 @@ def run(
     planned = engine.plan(found, scale, only=only, seeds=seeds)
     if dry_run:
         fleet = Fleet(jobs, gpus_per_run, devices * nodes, tflops, price_per_hour)
-        tell_plan(found, scale, planned, where, fleet)
+        chosen = scale or found.default_scale
+        tell_plan(found, chosen, planned, where, fleet, seeds=seeds, name=study)
         return
     if devices * nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         _start_torchrun(devices, nodes)
