@@ -65,7 +65,10 @@ def _study(name: str, data: str, scales: dict[str, Scale]) -> Study:
                     "Max-pooling selects, which Theorem C.1 does not allow for: with random filters one region loses "
                     "0.95 of its input, not 0.99. The printed D takes the number of filters for that of channels."
                 ),
-                code=("relucid.inspect.ratio_of_layer", "relucid.inspect.random_layer"),
+                code=(
+                    "relucid.inspect.reconstruction.ratio_of_layer",
+                    "relucid.inspect.reconstruction.random_layer",
+                ),
                 tests=(
                     "inspect/test_reconstruction.py::test_max_selection_recovers_more_than_a_random_subspace_would",
                 ),
@@ -74,13 +77,13 @@ def _study(name: str, data: str, scales: dict[str, Scale]) -> Study:
                 f"Table S1, {data}, a whole map",
                 "The same of a whole map, whose pooling regions overlap: it loses less, and is not in the table.",
                 _claimed("whole map"),
-                code=("relucid.inspect.ratio_of_layer",),
+                code=("relucid.inspect.reconstruction.ratio_of_layer",),
             ),
             Claim(
                 f"Fig. 5, Appendix G, {data}",
                 "Images are recognisable when they are reconstructed from the features of conv1 to conv4.",
                 note="Drawn from conv1, conv2 and pool1 of a ConvPool network; nothing is compared.",
-                code=("relucid.inspect.reconstruct", "relucid.inspect.figure_of_images"),
+                code=("relucid.inspect.reconstruct", "relucid.inspect.reconstruction.figure_of_images"),
                 tests=(
                     "inspect/test_reconstruction.py::test_a_photograph_is_reconstructed_through_a_large_strided_convolution",
                 ),

@@ -86,7 +86,7 @@ STUDIES = (
                 ),
                 remark=remark,
                 erratum="It holds for the root of the mean square; the mean is smaller (Jensen), here hardly so.",
-                code=("relucid.inspect.random_ratio",),
+                code=("relucid.inspect.reconstruction.random_ratio",),
                 tests=(
                     "inspect/test_reconstruction.py::test_a_random_subspace_keeps_its_share_of_the_square",
                 ),

@@ -74,7 +74,7 @@ STUDY = Study(
             "and Eq. 11 to 14 are the other algorithms on the same objective.",
             (Lower(tuple(ACTIVATIONS), than=ROUNDING, columns=tuple(COLUMNS)),),
             note="Differences count in 1e-15 of the largest state. ReLU without a bias has the trivial minimizer 0.",
-            code=("relucid.inspect.Objective", "relucid.inspect.minimize"),
+            code=("relucid.inspect.Objective", "relucid.inspect.objective.minimize"),
             tests=(
                 "inspect/test_objective.py::test_the_layers_of_a_network_are_the_iterates_of_the_algorithm",
                 "nn/test_rules.py::test_plain_is_gradient_descent",

@@ -145,7 +145,7 @@ STUDY = Study(
                 "with the constant of footnote 4 as the root; heavy ball with beta = 1 does not converge."
             ),
             note="A power is counted as 1/2 below 3/4, as 1 above it.",
-            code=("relucid.inspect.convergence",),
+            code=("relucid.inspect.convergence.convergence",),
             tests=(
                 "inspect/test_convergence.py::"
                 "test_accelerated_rules_need_layers_as_the_root_of_kappa_and_gradient_descent_as_kappa",

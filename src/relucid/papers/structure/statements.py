@@ -10,7 +10,7 @@ STATEMENTS = (
             "Softsign for negative t is -t - log(1 - t), the printed log(t - 1) is not real; ELU's is a (e^t - t "
             "- 1), without a jump at 0; tanh's holds up to log 2."
         ),
-        code=("relucid.inspect.ACTIVATIONS",),
+        code=("relucid.inspect.objective.ACTIVATIONS",),
         tests=(
             "inspect/test_objective.py::test_table_1_has_eight_activations",
             "inspect/test_objective.py::test_psi_is_an_antiderivative_of_phi",
