@@ -114,6 +114,18 @@ def on_two_processes(ranks, tmp_path):
 
 
 @pytest.fixture(scope="session")
+def quickstart_store(tmp_path_factory):
+    """A store with the smoke test of the quickstart; processes of pytest-xdist share it, and so the work."""
+    from relucid.papers import find
+    from relucid.studies import run
+
+    own = tmp_path_factory.getbasetemp()
+    store = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "quickstart"
+    run(find("quickstart"), "smoke", store=store, jobs=1)
+    return store
+
+
+@pytest.fixture(scope="session")
 def recorded_tables():
     """The tables of everything recorded in results/."""
     from relucid.papers import recorded

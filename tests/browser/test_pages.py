@@ -97,13 +97,12 @@ def improvement(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def quickstart(tmp_path_factory):
+def quickstart(tmp_path_factory, quickstart_store):
     """The address of the page of the quickstart."""
-    place, found = tmp_path_factory.mktemp("quickstart"), papers.find("quickstart")
-    run(found, "smoke", store=place, jobs=1)
-    page = quickstart_page(table(found, "smoke", store=place), Store(place), "quickstart")
-    save(page, place / "page.html")
-    return (place / "page.html").as_uri()
+    path = tmp_path_factory.mktemp("quickstart") / "page.html"
+    found = table(papers.find("quickstart"), "smoke", store=quickstart_store)
+    save(quickstart_page(found, Store(quickstart_store), "quickstart"), path)
+    return path.as_uri()
 
 
 @pytest.fixture(scope="module")

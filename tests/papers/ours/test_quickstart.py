@@ -22,20 +22,14 @@ from relucid.papers.ours.findings import (
 )
 from relucid.papers.ours.quickstart_page import parts
 from relucid.report.study import study_page
-from relucid.studies import Store, run, table
+from relucid.studies import Store, table
 
 STUDY = find("quickstart")
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tmp_path_factory.mktemp("quickstart")
-
-
-@pytest.fixture(scope="module")
-def found(store):
-    run(STUDY, "smoke", store=store, jobs=1)
-    return table(STUDY, "smoke", store=store)
+def found(quickstart_store):
+    return table(STUDY, "smoke", store=quickstart_store)
 
 
 def test_every_row_is_run_and_conversion_moves_no_output(found):
@@ -103,8 +97,8 @@ def test_findings_are_judged_and_told_in_words(found, filled, standing):
     assert standing(made, DEPTH).remark.startswith("From 10 layers to 200 layers")
 
 
-def test_the_page_has_four_parts_each_with_its_figure_and_table(found, store):
-    results = Store(store)
+def test_the_page_has_four_parts_each_with_its_figure_and_table(found, quickstart_store):
+    results = Store(quickstart_store)
     four = parts(found, results)
     assert [len(part.figures) for part in four] == [0, 1, 1, 2]  # one seed has no intervals
     assert all(part.grid.rows for part in four)

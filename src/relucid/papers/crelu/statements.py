@@ -35,7 +35,7 @@ STATEMENTS = (
             "Inputs (1, -1) and units wx with |w| <= 1 give sqrt(2) on the left and 1 on the right: the step from "
             "S4 to S5 equates a^2 + b^2 with (a - b)^2. What holds is sqrt(d) B (R(F) + R(|F|)) / sqrt(2)."
         ),
-        code=("relucid.inspect.complexity",),
+        code=("relucid.inspect.complexity.complexity",),
         tests=(
             "inspect/test_complexity.py::test_theorem_41_is_false_as_printed",
             "inspect/test_complexity.py::test_theorem_41_holds_as_corrected",
@@ -100,7 +100,7 @@ STATEMENTS = (
         "Definition B.1",
         "The empirical Rademacher complexity of a class of functions.",
         erratum="A sum over the class is printed where a supremum is meant.",
-        code=("relucid.inspect.complexity",),
+        code=("relucid.inspect.complexity.complexity",),
         tests=("inspect/test_complexity.py::test_estimates_agree_with_all_sign_vectors",),
     ),
     Claim(
@@ -112,7 +112,7 @@ STATEMENTS = (
             "1 and R(ReLU o F) = 7/6. Lemma B.1 prints an equality where there is an inequality."
         ),
         note="Cited from Wan et al.",
-        code=("relucid.inspect.complexity",),
+        code=("relucid.inspect.complexity.complexity",),
         tests=("inspect/test_complexity.py::test_corollary_b3_is_false_with_an_absolute_value",),
     ),
     Claim(

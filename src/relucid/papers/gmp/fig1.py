@@ -100,7 +100,7 @@ STUDY = Study(
             "Perturbations of 0.001 move the boundaries of small weights far under SP and WN, little under GmP.",
             (Lower("GmP", than=("SP", "WN"), columns="size 0.001"),),
             remark=remark,
-            code=("relucid.inspect.perturbation",),
+            code=("relucid.inspect.perturbation.perturbation",),
         ),
     ),
     figures=figures,

@@ -61,7 +61,7 @@ STATEMENTS = (
     Claim(
         "Eq. 12, 14",
         "Under SP and WN a small perturbation of small weights can turn a boundary by any angle.",
-        code=("relucid.inspect.perturbation",),
+        code=("relucid.inspect.perturbation.perturbation",),
         tests=(
             "inspect/test_perturbation.py::test_small_standard_weights_turn_by_any_angle_where_geometric_ones_do_not",
             "inspect/test_perturbation.py::test_weight_normalisation_turns_as_far_as_the_standard_layer",
@@ -74,7 +74,7 @@ STATEMENTS = (
             "length."
         ),
         erratum="The equality is of first order; the inequality always holds.",
-        code=("relucid.inspect.perturbation",),
+        code=("relucid.inspect.perturbation.perturbation",),
         tests=(
             "inspect/test_perturbation.py::test_a_geometric_unit_never_turns_by_more_than_its_angles_change",
             "inspect/test_perturbation.py::test_to_first_order_it_turns_by_the_length_in_the_metric",
@@ -132,7 +132,7 @@ STATEMENTS = (
             "Euclidean."
         ),
         erratum="Eq. 19 and 20 print sums of sin^2; the diagonal is the product, as in Eq. 13.",
-        code=("relucid.inspect.perturbation",),
+        code=("relucid.inspect.perturbation.perturbation",),
         tests=("nn/test_sphere.py::test_metric_is_the_product_of_squared_sines",),
     ),
 )
