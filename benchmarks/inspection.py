@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import torch
 import torch.nn.functional as F
 from measure import Row, interleaved, report
+from networks import resnet
 from torch import Tensor, nn
 
 from relucid.inspect import BoundaryTracker, examine, pairing, reconstruct, reconstruction_ratio
@@ -73,43 +74,6 @@ def tracker() -> list[Row]:
         steps.append(trained - begin)
     step, call = statistics.median(steps), statistics.mean(map(statistics.median, calls))
     return [Row("training 3 x 512 with a BoundaryTracker / without", "time", step + call, step, 1.05)]
-
-
-class Bottleneck(nn.Module):
-    """A block of ResNet-50, as it is usually written."""
-
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
-        super().__init__()
-        outputs = 4 * width
-        self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv3, self.bn3 = nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
-        self.relu = nn.ReLU(inplace=True)
-        projection = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-        self.skip = projection if stride != 1 or inputs != outputs else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) -> (N, 4 x width, H', W')."""
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.relu(self.bn2(self.conv2(y)))
-        y = self.bn3(self.conv3(y))
-        y += self.skip(x)
-        return self.relu(y)
-
-
-def resnet50() -> nn.Module:
-    blocks, inputs = [], 64
-    for width, count, first in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
-        for i in range(count):
-            blocks.append(Bottleneck(inputs, width, first if i == 0 else 1))
-            inputs = 4 * width
-    stem = (
-        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(3, 2, 1),
-    )
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
 
 
 def feed_forward(blocks: int, width: int = 4096, hidden: int = 16_384) -> nn.Module:
@@ -180,11 +144,11 @@ def at_scale(name: str, net: nn.Module, batches: Sequence[Tensor], repeats: int)
 
 def scale() -> list[Row]:
     images = torch.randn(64, 3, 160, 160).split(16)
-    rows = at_scale("ResNet-50, 25M", resnet50(), images, 3)
+    rows = at_scale("ResNet-50, 25M", resnet(3, 4, 6, 3), images, 3)
     for blocks in (1, 5):
         net = feed_forward(blocks)
         weights = sum(p.numel() for p in net.parameters())
-        rows += at_scale(f"feed-forward, {weights / 1e6:.0f}M", net, torch.randn(512, 4096).split(128), 1)
+        rows += at_scale(f"feed-forward, {weights / 1e6:.0f}M", net, torch.randn(256, 4096).split(64), 1)
     return rows
 
 
@@ -197,7 +161,7 @@ def wide_pairs() -> list[Row]:
 
 
 def examination() -> list[Row]:
-    net, images = resnet50(), torch.randn(8, 3, 224, 224)
+    net, images = resnet(3, 4, 6, 3), torch.randn(8, 3, 224, 224)
     seconds = interleaved({"ours": lambda: examine(net, images)}, 1)["ours"]
     case, layers = "examine ResNet-50 on 8 images", len(examine(net, images).layers)
     return [Row(case, "seconds", seconds, 60, 1), Row(case, "layers", 49, layers, 1)]
