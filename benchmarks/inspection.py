@@ -1,12 +1,15 @@
 """Inspection at full size: pairing, reconstruction, tracking and examination against the time or memory they may take.
 
-Where there is no other side to compare with, "theirs" is the limit itself and the bar is 1.
+Where there is no other side to compare with, "theirs" is the limit itself and the bar is 1. captum and torchlens are
+compared where they are installed.
 """
 
 import resource
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -84,37 +87,66 @@ def feed_forward(blocks: int, width: int = 4096, hidden: int = 16_384) -> nn.Mod
     return nn.Sequential(*layers)
 
 
-class Hooks:
-    """What users of captum, torchlens or plain PyTorch would write: statistics of every ReLU, by hooks.
+class Statistics:
+    """How many values of each unit are positive, how many negative, their sizes, and the least of those."""
 
-    A ReLU module that is called more than once mixes its calls up; they are told apart here by the number of units.
-    """
+    def __init__(self) -> None:
+        self.found: dict[Hashable, list[Tensor]] = {}
 
-    def __init__(self, net: nn.Module) -> None:
-        self.net = net
-        self.found: dict[tuple[nn.Module, int], list[Tensor]] = {}
-
-    def __call__(self, batches: Iterable[Tensor]) -> None:
-        """Run the network on all batches."""
-        relus = [module for module in self.net.modules() if isinstance(module, nn.ReLU)]
-        handles = [module.register_forward_pre_hook(self.look) for module in relus]
-        plain(self.net, batches)
-        for handle in handles:
-            handle.remove()
-
-    def look(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        """Add a batch: how many values are positive, how many negative, their sizes, the least of them."""
-        x = args[0]
+    def add(self, name: Hashable, x: Tensor) -> None:
+        """Add a batch of what enters a ReLU."""
         places = [d for d in range(x.dim()) if d != 1]
         size = x.abs()
         new = [(x > 0).sum(places), (x < 0).sum(places), size.sum(places), size.amin(places)]
-        old = self.found.get((module, x.shape[1]))
-        added = (
-            new
-            if old is None
-            else [*(a + b for a, b in zip(old[:3], new[:3], strict=True)), old[3].minimum(new[3])]
-        )
-        self.found[module, x.shape[1]] = added
+        old = self.found.get(name)
+        if old is not None:
+            new = [*(a + b for a, b in zip(old[:3], new[:3], strict=True)), old[3].minimum(new[3])]
+        self.found[name] = new
+
+
+def relus(net: nn.Module) -> list[nn.Module]:
+    return [module for module in net.modules() if isinstance(module, nn.ReLU)]
+
+
+def by_hooks(net: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Statistics of every ReLU as one would write it in plain PyTorch.
+
+    A ReLU module that is called more than once mixes its calls up; they are told apart here by the number of units.
+    """
+    statistics = Statistics()
+
+    def look(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        statistics.add((module, args[0].shape[1]), args[0])
+
+    handles = [module.register_forward_pre_hook(look) for module in relus(net)]
+    plain(net, batches)
+    for handle in handles:
+        handle.remove()
+
+
+def by_captum(net: nn.Module, batches: Iterable[Tensor]) -> None:
+    """The same statistics of what captum's LayerActivation returns: the last call of each ReLU module."""
+    from captum.attr import LayerActivation
+
+    statistics, layers = Statistics(), relus(net)
+    activations = LayerActivation(net, layers)
+    with torch.no_grad():
+        for batch in batches:
+            found = activations.attribute(batch, attribute_to_layer_input=True)
+            for layer, x in zip(layers, found, strict=True):
+                statistics.add(layer, x)
+
+
+def by_torchlens(net: nn.Module, batches: Iterable[Tensor]) -> None:
+    """A trace of every operation, as torchlens takes it; no statistics of it yet."""
+    import torchlens
+
+    with torch.no_grad():
+        for batch in batches:
+            torchlens.trace(net, batch)
+
+
+OTHERS = {"hooks": by_hooks, "captum": by_captum, "torchlens": by_torchlens}
 
 
 def plain(net: nn.Module, batches: Iterable[Tensor]) -> None:
@@ -124,21 +156,24 @@ def plain(net: nn.Module, batches: Iterable[Tensor]) -> None:
 
 
 def at_scale(name: str, net: nn.Module, batches: Sequence[Tensor], repeats: int) -> list[Row]:
-    """Activity, boundaries and dead units against a plain pass, against hooks; memory with four times the data."""
+    """Activity, boundaries and dead units against a plain pass and against others; memory with four times the data."""
     net.eval()
 
     def ours(times: int = 1) -> None:
         examine(net, batches[0][:1], list(batches) * times, measures=("activity", "boundary"))
 
-    times = interleaved(
-        {"ours": ours, "plain": lambda: plain(net, batches), "hooks": lambda: Hooks(net)(batches)}, repeats
-    )
+    others = {n: partial(f, net, batches) for n, f in OTHERS.items() if n == "hooks" or find_spec(n)}
+    times = interleaved({"ours": ours, "a plain pass": partial(plain, net, batches), **others}, repeats)
     before = peak_megabytes()
     ours(4)
+    grown = Row(f"examine, memory for 4 x the data: {name}", "MB", peak_megabytes() - before, 64, 1)
     return [
-        Row(f"examine {name} / a plain pass over the data", "time", times["ours"], times["plain"], 1.5),
-        Row(f"examine {name} / hooks that collect statistics", "time", times["ours"], times["hooks"], 1.5),
-        Row(f"examine {name}: more memory for 4 x the data", "MB", peak_megabytes() - before, 64, 1),
+        *(
+            Row(f"examine against {other}: {name}", "time", times["ours"], seconds, 1.5)
+            for other, seconds in times.items()
+            if other != "ours"
+        ),
+        grown,
     ]
 
 

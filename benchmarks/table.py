@@ -26,6 +26,7 @@ class Claim(NamedTuple):
 
 
 PUBLISHED = "sin, cos, cumprod, concatenation"
+EXAMINED = "examination of 25M, 134M and 671M weights"
 PASSES = "one forward and backward pass"
 PAIR = "one convolution a pair of layers"
 LINEAR, REUSED = "nn.Linear with ReLU", ", memory reused"
@@ -100,7 +101,18 @@ CLAIMS = [
     Claim("inspection", "reconstruct", "lost", "what the reconstruction loses", "its limit"),
     Claim("inspection", "pairing 100,000", "MB", "memory to pair 100,000 filters", "its limit"),
     Claim("inspection", "pairing 16,384", "time", "pairing of 16,384 filters", "the matrix product alone"),
+    Claim("inspection", "pairing 16,384", "MB", "memory to pair 16,384 filters of 4,096", "its limit"),
     Claim("inspection", "training", "time", "training with a BoundaryTracker", "without"),
+    *(
+        Claim("inspection", f"examine against {other}", "time", EXAMINED, against)
+        for other, against in (
+            ("a plain pass", "a plain pass over the data"),
+            ("hooks", "hooks that collect statistics"),
+            ("captum", "captum's LayerActivation"),
+            ("torchlens", "a trace by torchlens"),
+        )
+    ),
+    Claim("inspection", "examine, memory", "MB", "memory of it for 4 x the data", "its limit"),
     Claim("inspection", "examine", "seconds", "examination of ResNet-50", "its limit, seconds"),
     Claim("inspection", "examine", "layers", "rectified layers that it finds", "those there are"),
     *(
