@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from relucid.models import Design, Layer, create, names
+from relucid.models import Design, LayerOptions, create, names
 from relucid.nn.rules import HeavyBall
 
 
@@ -62,7 +62,7 @@ def test_names_are_unique():
         ("vgg6", {"init": "he"}, "init is None, 'glorot' or 'glorot_uniform', not 'he'"),
         (
             "vgg6",
-            {"layers": {"conv7": Layer()}},
+            {"layers": {"conv7": LayerOptions()}},
             "no layer 'conv7' to change: give names from 'conv1' to 'conv6'",
         ),
     ],
@@ -92,7 +92,7 @@ def test_a_choice_holds_in_layers_that_a_variant_changes():
 
 
 def test_layers_can_be_changed_one_by_one():
-    layers = {"conv2": Layer(Design("crelu", "geometric"), filters=0.5, dropout=0.1)}
+    layers = {"conv2": LayerOptions(Design("crelu", "geometric"), filters=0.5, dropout=0.1)}
     net = create("vgg6", layers=layers, num_classes=10, width=0.25)
     assert net.conv2.weight_shape == (16, 32, 3, 3)
     assert net.dropout2.p == 0.1

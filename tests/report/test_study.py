@@ -53,7 +53,7 @@ def test_published_figures_stand_beside_ours_and_both_can_be_sorted(squares, don
     ours, theirs = found.rows[0][1:3]
     assert (ours.text, ours.sort) == ("1.15 ± 0.06", pytest.approx(1.15))
     assert (theirs.text, theirs.sort) == ("1.20 ± 0.10", 1.2)
-    assert [row[1].mood for row in found.rows] == ["", "bad"]
+    assert [row[1].style for row in found.rows] == ["", "bad"]
 
 
 def test_what_a_user_wrote_is_escaped(squares, done, without_library):

@@ -8,6 +8,7 @@ from torch import nn
 from relucid.data import Split, holdout, moments, ten_crops
 from relucid.train import DivergedError, Machine, Recipe, fit, single
 from relucid.train.batches import Batches
+from relucid.train.module import TrainingSchedule
 from relucid.train.plateau import PlateauState
 
 from .problems import PLAIN, PLATEAU, small_images, small_network
@@ -114,6 +115,10 @@ def test_a_training_that_was_finished_is_not_trained_again(tmp_path, recipe):
     assert first.history == again.history
 
 
+def test_checkpoints_of_earlier_versions_name_the_schedule_as_this_one_does():
+    assert TrainingSchedule(PLAIN, None).state_key == "Course"
+
+
 def test_a_plateau_lowers_the_rate_stops_and_restores_the_best_weights():
     train, held = small_images(), small_images(30, seed=2)
     fitted = fit(small_network(), train, PLATEAU, held)
@@ -205,7 +210,7 @@ def test_networks_in_double_precision_stay_so():
     assert network[0].weight.dtype == torch.float64
 
 
-def test_tensorboard_gets_the_figures_of_every_epoch(tmp_path):
+def test_tensorboard_gets_the_measures_of_every_epoch(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     fitted = fit(small_network(), small_images(), PLAIN, machine=Machine(tensorboard=tmp_path))

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 
 from relucid.cli.names import names
-from relucid.place import directory
+from relucid.paths import directory
 
 
 def list_(

@@ -10,7 +10,7 @@ from rich.table import Table as Grid
 
 from relucid.inspect import Comparison, Examination
 from relucid.studies import Table
-from relucid.studies.formats import banner, figure, legend, published
+from relucid.studies.formats import banner, cell_text, legend, published
 from relucid.studies.ledger import Entry, entry
 
 Row = tuple[Sequence[str], str]  # cells, and a style
@@ -21,7 +21,7 @@ def print_grid(console: Console, head: Sequence[str], rows: Sequence[Row]) -> No
 
     Nothing is cut off: a first column that is too wide by itself is folded.
     """
-    for columns in folded(console.width, head, rows):
+    for columns in wrapped(console.width, head, rows):
         grid = Grid()
         for number in columns:
             grid.add_column(escape(head[number]), overflow="fold")
@@ -30,10 +30,10 @@ def print_grid(console: Console, head: Sequence[str], rows: Sequence[Row]) -> No
         console.print(grid)
 
 
-def folded(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[list[int]]:
+def wrapped(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[list[int]]:
     """The numbers of the columns that go side by side, the first one in each table.
 
-    >>> list(folded(20, ["row", "error", "time", "memory"], [(["a", "1.00", "2 s", "3 MB"], "")]))
+    >>> list(wrapped(20, ["row", "error", "time", "memory"], [(["a", "1.00", "2 s", "3 MB"], "")]))
     [[0, 1], [0, 2], [0, 3]]
     """
     widths = [
@@ -50,7 +50,7 @@ def folded(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[lis
 
 
 def print_table(table: Table, name: str, store: Path | None) -> None:
-    """Print the table of a study, the published figures beneath ours, and how to find out why runs failed."""
+    """Print the table of a study, the published values beneath ours, and how to find out why runs failed."""
     console, study = Console(highlight=False), table.study
     console.print(f"[bold]{escape(study.name)}[/bold] ({table.scale}): {escape(study.title)}")
     if banner(table):
@@ -58,7 +58,7 @@ def print_table(table: Table, name: str, store: Path | None) -> None:
     rows: list[Row] = []
     for row in dict.fromkeys(row for row, _ in table.cells):
         cells = [(table.cells[row, label], column) for label, column in study.columns.items()]
-        rows.append(([row, *(figure(*cell) for cell in cells)], ""))
+        rows.append(([row, *(cell_text(*cell) for cell in cells)], ""))
         theirs = [published(*cell) for cell in cells]
         if any(theirs):
             rows.append(([f"  {study.source}", *theirs], "dim"))

@@ -123,11 +123,11 @@ def holdout(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
     return split.take(rest), split.take(held)
 
 
-def fold(split: Split, index: int, folds: int, seed: int = 0) -> tuple[Split, Split]:
+def k_fold(split: Split, index: int, folds: int, seed: int = 0) -> tuple[Split, Split]:
     """The split without its fold number `index` of `folds`, and that fold; classes keep their proportions.
 
     >>> split = Split(torch.arange(6.0).view(6, 1), torch.tensor([0, 0, 0, 1, 1, 1]))
-    >>> sorted(int(x) for i in range(3) for x in fold(split, i, 3)[1].inputs)
+    >>> sorted(int(x) for i in range(3) for x in k_fold(split, i, 3)[1].inputs)
     [0, 1, 2, 3, 4, 5]
     """
     from sklearn.model_selection import KFold, StratifiedKFold

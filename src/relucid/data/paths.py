@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from relucid.place import directory as directory
+from relucid.paths import directory as directory
 
 
 class MissingDataError(FileNotFoundError):

@@ -10,7 +10,7 @@ from relucid.models.design import Design
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerOptions:
     """How one layer differs from the rest: its design, its share of the filters, the dropout after it."""
 
     design: Design = field(default_factory=Design)
@@ -71,7 +71,7 @@ VGG16 = (
 VGG6 = (*(Conv(128), Conv(128), _HALVE), *(Conv(256), Conv(256), _HALVE), *(Conv(512), Conv(512), _HALVE))
 
 
-def alexnet(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+def alexnet(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
     """AlexNet, with the names of torchvision's: "features.0.weight" to "classifier.6.bias"."""
     features = builder.branch()
     _features(features, ALEXNET, layers)
@@ -86,21 +86,23 @@ def alexnet(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] |
     builder.add("classifier", nn.Sequential(*classifier.layers.values()))
 
 
-def convpool(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+def convpool(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
     """ConvPool-CNN-C."""
     _features(builder, CONVPOOL, layers)
     builder.output_conv(8, num_classes)
     builder.pool_and_flatten()
 
 
-def all_cnn_b(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+def all_cnn_b(
+    builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None
+) -> None:
     """All-CNN-B: only convolutions, so it takes images of any size."""
     _features(builder, ALL_CNN_B, layers)
     builder.output_conv(12, num_classes)
     builder.pool_and_flatten()
 
 
-def vgg16(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+def vgg16(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
     """VGG-16 for CIFAR, with batch norm and dropout."""
     _features(builder, VGG16, layers)
     builder.pool_and_flatten()
@@ -110,14 +112,16 @@ def vgg16(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | N
     builder.output("fc15", num_classes)
 
 
-def vgg6(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
+def vgg6(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
     """VGG-6."""
     _features(builder, VGG6, layers)
     builder.pool_and_flatten()
     builder.output("fc7", num_classes)
 
 
-def _features(builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[str, Layer] | None) -> None:
+def _features(
+    builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[str, LayerOptions] | None
+) -> None:
     """Append the rows as "conv1", "conv2", ... and "pool1", ...; ``layers`` overrides the choices of single ones."""
     design, convs, pools, own = builder.design, 0, 0, dict(layers or {})
     for row in rows:
@@ -126,7 +130,7 @@ def _features(builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[
             builder.add(f"pool{pools}", nn.MaxPool2d(row.kernel_size, 2, ceil_mode=row.ceil_mode))
             continue
         convs += 1
-        layer = own.pop(f"conv{convs}", Layer())
+        layer = own.pop(f"conv{convs}", LayerOptions())
         builder.design = layer.design.with_defaults(design)
         filters = max(1, round(row.filters * layer.filters * builder.width))
         builder.conv(convs, filters, row.kernel_size, row.stride, row.padding)

@@ -16,7 +16,7 @@ from relucid.report.figure import PALETTE, Figure
 from relucid.report.page import Cell, Grid, render
 
 NUMBER = re.compile(r"[\d,.]+")
-SHORT = 16  # layers that a reader takes in at once; more are folded by stage
+SHORT = 16  # layers that a reader takes in at once; more are grouped by stage
 SHOWN = 32  # filters that are drawn
 DRAWN = (
     "pairing",
@@ -93,7 +93,7 @@ class Section:
 class Stage:
     """Layers that are shown together."""
 
-    name: str  #: "" for a network that is not folded
+    name: str  #: "" for a network that is not grouped
     grid: Grid
     sections: Sequence[Section]
 
@@ -164,7 +164,7 @@ def _kinds(findings: Sequence[Finding]) -> str:
 
 
 def stages_of(found: Examination) -> list[Stage]:
-    """The layers, folded by stage where they are many."""
+    """The layers, grouped by stage where they are many."""
     numbered = list(enumerate(found.layers))
     names = _stage_names([layer.name for layer in found.layers])
     rows = found.rows()

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from relucid.report.figure import PALETTE, Figure, literal
-from relucid.report.page import Cell, Grid, Mood, render
+from relucid.report.page import Cell, CellStyle, Grid, render
 from relucid.studies.compare import HOLDS, REVERSED
 from relucid.studies.expect import Judged, Place
 from relucid.studies.ledger import Entry
 
-WORDS: dict[str, Mood] = {"reproduced": "good", "reproduced in part": "good", "contradicted": "bad"}
+WORDS: dict[str, CellStyle] = {"reproduced": "good", "reproduced in part": "good", "contradicted": "bad"}
 WIDEST = 60  # per cent; what is larger is cut off
 NOT_TOLD = "not told"
 COLOURS: dict[str, str] = {HOLDS: PALETTE[2], REVERSED: PALETTE[1], NOT_TOLD: PALETTE[4]}
@@ -112,7 +112,7 @@ def _grid(entries: Sequence[Entry]) -> Grid:
             [
                 Cell(f"{entry.paper} {entry.claim.where}"),
                 Cell(entry.claim.says),
-                Cell(entry.stands, mood=WORDS.get(entry.state, "" if entry.table else "dim")),
+                Cell(entry.stands, style=WORDS.get(entry.state, "" if entry.table else "dim")),
                 Cell(str(line.judged) if line else ""),
             ]
         )

@@ -15,7 +15,7 @@ from relucid import __version__
 from relucid.report.figure import DARK, LIGHT, Figure
 from relucid.report.figure import template as look
 
-Mood = Literal["", "good", "bad", "dim"]
+CellStyle = Literal["", "good", "bad", "dim"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Cell:
 
     text: str
     sort: float | str | None = None
-    mood: Mood = ""
+    style: CellStyle = ""
     link: str = ""
 
 

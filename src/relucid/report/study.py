@@ -11,9 +11,9 @@ from textwrap import wrap
 from typing import Any
 
 from relucid.report.figure import PALETTE, Figure, literal
-from relucid.report.page import Cell, Grid, Mood, render
+from relucid.report.page import Cell, CellStyle, Grid, render
 from relucid.studies import Store, Table, cells, plan
-from relucid.studies.formats import banner, figure, legend, published
+from relucid.studies.formats import banner, cell_text, legend, published
 from relucid.studies.ledger import entry
 
 
@@ -59,7 +59,7 @@ def words(table: Table) -> list[str]:
         if column.best is None or len(known) < 2:
             continue
         best = (min if column.best == "lowest" else max)(known, key=lambda row: known[row].mean or 0.0)
-        sentence = f"{label}: {column.best} for {best}, {figure(known[best], column)}."
+        sentence = f"{label}: {column.best} for {best}, {cell_text(known[best], column)}."
         for word, sign in ("Better", True), ("Worse", False):
             if rows := [row for row, cell in known.items() if cell.better is sign]:
                 sentence += (
@@ -70,7 +70,7 @@ def words(table: Table) -> list[str]:
 
 
 def grid(table: Table) -> Grid:
-    """The table of a study, the published figures beside ours."""
+    """The table of a study, the published values beside ours."""
     columns = table.study.columns
     theirs = {of for (_, of), cell in table.cells.items() if cell.published[0] is not None}
     head = [("", "")]
@@ -81,8 +81,8 @@ def grid(table: Table) -> Grid:
         line = [Cell(row)]
         for label, column in columns.items():
             cell = table.cells[row, label]
-            mood: Mood = "" if cell.better is None else "good" if cell.better else "bad"
-            line.append(Cell(figure(cell, column), cell.mean, mood))
+            style: CellStyle = "" if cell.better is None else "good" if cell.better else "bad"
+            line.append(Cell(cell_text(cell, column), cell.mean, style))
             if label in theirs:
                 line.append(Cell(published(cell, column), cell.published[0], "dim"))
         rows.append(line)
@@ -183,8 +183,8 @@ def grid_of_runs(table: Table) -> Grid:
     rows = []
     for run, config in zip(table.runs, configs, strict=True):
         line = [Cell(run["key"][:8]), *(Cell(config.get(name, "")) for name in varied)]
-        mood: Mood = "" if run["state"] == "finished" else "bad"
-        line += [Cell(run["state"], mood=mood), Cell(f"{run['seconds']:.1f}", run["seconds"])]
+        style: CellStyle = "" if run["state"] == "finished" else "bad"
+        line += [Cell(run["state"], style=style), Cell(f"{run['seconds']:.1f}", run["seconds"])]
         rows.append(line + [_measured(run["metrics"].get(name)) for name in metrics])
     head = [(name, "") for name in ("run", *varied, "state", "seconds", *metrics)]
     return Grid(f"{len(rows)} runs", head, rows)

@@ -14,13 +14,13 @@ if TYPE_CHECKING:  # a table prints as text by what is here
     from relucid.studies.table import Cell, Table
 
 
-def figure(cell: Cell, column: Column) -> str:
+def cell_text(cell: Cell, column: Column) -> str:
     """Mean, standard error, marks and how much is missing.
 
     "+" and "-": better and worse than the baseline; "!": not what was published. All of them at 5%.
 
     >>> from relucid.studies.table import Cell
-    >>> figure(Cell({"a": 1.0, "b": 2.0}, runs=3, states={"finished": 2}, better=True), Column("loss", digits=1))
+    >>> cell_text(Cell({"a": 1.0, "b": 2.0}, runs=3, states={"finished": 2}, better=True), Column("loss", digits=1))
     '1.5 ± 0.5 + (2 of 3 runs)'
     """
     if cell.mean is None:
@@ -36,7 +36,7 @@ def figure(cell: Cell, column: Column) -> str:
 
 
 def published(cell: Cell, column: Column) -> str:
-    """The paper's figure, with its standard error if it gives one."""
+    """The published value, with its standard error if it gives one."""
     value, error = cell.published
     if value is None:
         return ""
@@ -44,10 +44,10 @@ def published(cell: Cell, column: Column) -> str:
 
 
 def banner(table: Table) -> str:
-    """The warning above the figures of a smoke test; empty for any other scale."""
+    """The warning above the results of a smoke test; empty for any other scale."""
     if table.scale != "smoke":
         return ""
-    return "Smoke test: seconds of training, to see that everything runs. The figures mean nothing."
+    return "Smoke test: seconds of training, to see that everything runs. The numbers mean nothing."
 
 
 def legend(table: Table) -> str:
@@ -80,8 +80,8 @@ def to_csv(table: Table) -> str:
     """One line per cell."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    figures = ("mean", "error", "values", "published", "published_error", "runs", "finished")
-    writer.writerow(["row", "column", *figures])
+    names = ("mean", "error", "values", "published", "published_error", "runs", "finished")
+    writer.writerow(["row", "column", *names])
     for (row, column), cell in table.cells.items():
         finished = cell.states.get("finished", 0)
         numbers = [cell.mean, cell.error, len(cell.values), *cell.published, cell.runs, finished]
@@ -95,7 +95,7 @@ def to_json(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """A Markdown table, the paper's figures in brackets."""
+    """A Markdown table, the published values in brackets."""
     lines = _lines(table)
     lines.insert(1, ["---"] * len(lines[0]))
     rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
@@ -104,7 +104,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A LaTeX tabular, the paper's figures in brackets."""
+    """A LaTeX tabular, the published values in brackets."""
     rows = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in _lines(table)]
     columns = "l" + "c" * len(table.study.columns)
     body = [
@@ -129,14 +129,14 @@ FORMATS: dict[str, Callable[[Table], str]] = {
 
 
 def rows(table: Table) -> list[dict[str, str]]:
-    """The table as text by heading, the paper's figures in brackets; the rows' own labels have no heading."""
+    """The table as text by heading, the published values in brackets; the rows' own labels have no heading."""
     found = []
     for row in dict.fromkeys(row for row, _ in table.cells):
         line = {"": row}
         for label, column in table.study.columns.items():
             cell = table.cells[row, label]
             theirs = published(cell, column)
-            line[label] = figure(cell, column) + (f" [{theirs}]" if theirs else "")
+            line[label] = cell_text(cell, column) + (f" [{theirs}]" if theirs else "")
         found.append(line)
     return found
 

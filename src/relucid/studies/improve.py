@@ -102,7 +102,7 @@ class Improvement:
         base = _mean(self.table, UNCHANGED, column)
         if not self.better:
             gaps = [each.found.detectable for each in self.against_unchanged.values() if each.found]
-            able = f" A difference of {_figure(max(gaps))} would have been found." if gaps else ""
+            able = f" A difference of {_number(max(gaps))} would have been found." if gaps else ""
             tried = ", ".join(row for row in self.table.study.rows if row != UNCHANGED) or "nothing"
             return (
                 f"Nothing that was tried ({tried}) is better, beyond chance, than {name} unchanged and trained on, "
@@ -112,7 +112,7 @@ class Improvement:
         assert judged.found is not None
         wins, seeds = _wins(self.table, self.row, column)
         effect, low, high = (
-            _figure(-each) for each in (judged.found.effect, judged.found.high, judged.found.low)
+            _number(-each) for each in (judged.found.effect, judged.found.high, judged.found.low)
         )
         return (
             f"{name} with {self.row}, trained on, has {_told(column, _mean(self.table, self.row, column))}; unchanged "
@@ -314,12 +314,12 @@ def _mean(found: Table, row: str, column: str) -> float:
     return math.inf if value is None else value
 
 
-def _figure(value: float) -> str:
+def _number(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
 
 
 def _told(column: str, value: float) -> str:
     """A value of the column that decides, in words."""
     if column.endswith(" %"):
-        return f"a {column.removesuffix(' %')} of {_figure(value)}%"
-    return f"a {column} of {_figure(value)}"
+        return f"a {column.removesuffix(' %')} of {_number(value)}%"
+    return f"a {column} of {_number(value)}"

@@ -34,11 +34,11 @@ def single(
     """
     machine = machine or Machine()
     rest, held = holdout(train, share, seed)
-    course = fit(build(), rest, recipe, held, seed=seed, machine=machine.within("part")).history
-    _, target = min(zip(course["val_error"], course["train_loss"], strict=True), key=lambda pair: pair[0])
+    history = fit(build(), rest, recipe, held, seed=seed, machine=machine.within("part")).history
+    _, target = min(zip(history["val_error"], history["train_loss"], strict=True), key=lambda pair: pair[0])
     whole = replace(recipe, target_loss=target)
     fitted = fit(build(), train, whole, seed=seed, machine=machine.within("whole"))
-    held_out = {name: values for name, values in course.items() if name.startswith("val_")}
+    held_out = {name: values for name, values in history.items() if name.startswith("val_")}
     return replace(fitted, history={**fitted.history, **held_out})
 
 

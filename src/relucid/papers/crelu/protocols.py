@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from relucid.data import Data, Split, fold
+from relucid.data import Data, Split, k_fold
 from relucid.studies.run import Result
 from relucid.studies.study import Column
 from relucid.train import Fitted, Machine, Recipe, fit, single
@@ -42,7 +42,7 @@ def trained(
         return build()
 
     if config["protocol"] == "folds":
-        rest, held = fold(data.train, seed, config["folds"])
+        rest, held = k_fold(data.train, seed, config["folds"])
         return fit(seeded(), rest, recipe, held, seed=seed, machine=machine)
     return single(seeded, data.train, recipe, share=config["share"], seed=seed, machine=machine)
 

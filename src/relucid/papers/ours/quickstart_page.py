@@ -27,14 +27,14 @@ from relucid.papers.ours.findings import (
 )
 from relucid.report.figure import PALETTE, Figure, literal
 from relucid.report.improvement import differences
-from relucid.report.page import Cell, Grid, Mood, render
+from relucid.report.page import Cell, CellStyle, Grid, render
 from relucid.report.study import grid_of_environments, grid_of_runs
 from relucid.studies.expect import Claim, Lower, judge
-from relucid.studies.formats import banner, figure
+from relucid.studies.formats import banner, cell_text
 from relucid.studies.ledger import Entry, entry
 from relucid.studies.store import Store
 from relucid.studies.study import Column
-from relucid.studies.table import Cell as Figures
+from relucid.studies.table import Cell as StudyCell
 from relucid.studies.table import Table
 
 
@@ -98,10 +98,10 @@ def grid(table: Table, rows: Sequence[str], columns: Sequence[str]) -> Grid:
     return Grid("Means and their standard errors", [("", ""), *((column, "") for column in columns)], lines)
 
 
-def _shown(cell: Figures, column: Column) -> Cell:
+def _shown(cell: StudyCell, column: Column) -> Cell:
     """A figure in the colour of what it is beside those that it is compared with."""
-    mood: Mood = "" if cell.better is None else "good" if cell.better else "bad"
-    return Cell(figure(replace(cell, better=None), column), cell.mean, mood)
+    style: CellStyle = "" if cell.better is None else "good" if cell.better else "bad"
+    return Cell(cell_text(replace(cell, better=None), column), cell.mean, style)
 
 
 def mending(table: Table) -> list[Figure]:

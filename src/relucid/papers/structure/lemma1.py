@@ -24,13 +24,13 @@ def difference(config: dict[str, Any]) -> dict[str, float]:
     objective = Objective(0.9 * weight / torch.linalg.matrix_norm(weight, 2), config["activation"], b[0])
     rule = rules(kappa=1)[name]
     iterates = objective.to_x(minimize(rule, objective, objective.to_z(x), depth))
-    layer = _Layer(objective)
+    layer = _ObjectiveLayer(objective)
     layers: list[Any] = [(layer, layer) if rule.paths == 2 else layer] * depth
     states = torch.stack([Propagation(layers[:k], rule)(x) if k else x for k in range(depth + 1)])
     return {"difference": 1e15 * float((states - iterates).abs().max() / states.abs().max())}
 
 
-class _Layer(nn.Module):
+class _ObjectiveLayer(nn.Module):
     def __init__(self, objective: Objective) -> None:
         super().__init__()
         self.objective = objective
