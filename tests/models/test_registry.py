@@ -29,14 +29,14 @@ def test_names_are_unique():
         (
             "vgg6",
             {"propagation": "heavy_ball"},
-            "vgg6 are joined by 'plain', not by 'heavy_ball': a rule adds layers",
+            "vgg6 are joined by 'plain', not by 'heavy_ball': a rule adds states",
         ),
         ("vgg16", {"propagation": HeavyBall()}, "vgg16 are joined by 'plain', not by HeavyBall"),
-        ("resnet20", {"propagation": "dense"}, "not by 'dense': 'dense' joins layers of a growth rate"),
+        ("resnet20", {"propagation": "dense"}, "not by 'dense': 'dense' needs layers with a growth rate"),
         (
             "densenet121",
             {"propagation": "admm"},
-            "by 'dense' or 'nesterov2', not by 'admm': each layer adds channels",
+            "by 'dense' or 'nesterov2', not by 'admm': each layer appends",
         ),
         ("resnet50", {"weights": "weightnorm"}, "batch norm cancels the length that weightnorm learns"),
         ("resnet_cifar", {"depth": 19}, "depth of 6n \\+ 2: 8, 14, 20, ..., not 19"),

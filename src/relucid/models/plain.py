@@ -37,12 +37,12 @@ class MaxPool:
     ceil_mode: bool = False
 
 
-# crelu Table S2. Only sizes that are rounded up lead from 32x32 images to its 10x10 average pool: 32 -> 16 -> 8, and 10
-# by conv7's padding.
+# crelu Table S2. Its 10x10 average pool needs max-pooling that rounds sizes up: 32 -> 16 -> 8, then 10 by conv7's
+# padding.
 _POOL = MaxPool(3, ceil_mode=True)
 CONVPOOL = (Conv(96), Conv(96), _POOL, Conv(192), Conv(192), Conv(192), _POOL, Conv(192), Conv(192, 1))
 
-# torchvision's AlexNet: Krizhevsky's "One weird trick", whose weights are published.
+# torchvision's AlexNet, the version with published weights: Krizhevsky's "One weird trick".
 _OVERLAP = MaxPool(3)
 ALEXNET = (
     *(Conv(64, 11, 4, 2), _OVERLAP, Conv(192, 5, 1, 2), _OVERLAP),
@@ -72,7 +72,7 @@ VGG6 = (*(Conv(128), Conv(128), _HALVE), *(Conv(256), Conv(256), _HALVE), *(Conv
 
 
 def alexnet(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
-    """AlexNet, with the names of torchvision's: "features.0.weight" to "classifier.6.bias"."""
+    """Append AlexNet, with torchvision's parameter names: "features.0.weight" to "classifier.6.bias"."""
     features = builder.branch()
     _features(features, ALEXNET, layers)
     builder.add("features", nn.Sequential(*features.layers.values()))
@@ -87,7 +87,7 @@ def alexnet(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOpt
 
 
 def convpool(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
-    """ConvPool-CNN-C."""
+    """Append ConvPool-CNN-C."""
     _features(builder, CONVPOOL, layers)
     builder.output_conv(8, num_classes)
     builder.pool_and_flatten()
@@ -96,14 +96,14 @@ def convpool(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOp
 def all_cnn_b(
     builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None
 ) -> None:
-    """All-CNN-B: only convolutions, so it takes images of any size."""
+    """Append All-CNN-B: only convolutions, so it takes images of any size."""
     _features(builder, ALL_CNN_B, layers)
     builder.output_conv(12, num_classes)
     builder.pool_and_flatten()
 
 
 def vgg16(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
-    """VGG-16 for CIFAR, with batch norm and dropout."""
+    """Append VGG-16 for CIFAR, with batch norm and dropout."""
     _features(builder, VGG16, layers)
     builder.pool_and_flatten()
     builder.add("dropout13", nn.Dropout(0.5))
@@ -113,7 +113,7 @@ def vgg16(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptio
 
 
 def vgg6(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
-    """VGG-6."""
+    """Append VGG-6."""
     _features(builder, VGG6, layers)
     builder.pool_and_flatten()
     builder.output("fc7", num_classes)
@@ -122,7 +122,7 @@ def vgg6(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOption
 def _features(
     builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[str, LayerOptions] | None
 ) -> None:
-    """Append the rows as "conv1", "conv2", ... and "pool1", ...; ``layers`` overrides the choices of single ones."""
+    """Append the rows as "conv1", "conv2", ... and "pool1", ...; ``layers`` overrides individual layers."""
     design, convs, pools, own = builder.design, 0, 0, dict(layers or {})
     for row in rows:
         if isinstance(row, MaxPool):

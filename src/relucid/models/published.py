@@ -70,8 +70,8 @@ def _all_cnn(design: Design, numbers: Iterable[int], filters: float = 1.0, dropo
     return Variant("all_cnn_b", layers={**layers, "conv9": LayerOptions(last.design, last.filters, dropout)})
 
 
-# crelu Tables S8 to S13. S12, CReLU (all), is impossible as printed: conv10 hands on 1024 channels, conv11 takes 512.
-# 1024 -> 512 with ReLU is a reading that gives the published 4.7M.
+# crelu Tables S8 to S13. S12, CReLU (all), is impossible as printed: conv10 outputs 1024 channels, conv11 takes 512.
+# Reading conv11 as 1024 -> 512 with ReLU gives the published 4.7M.
 ALL_CNN_B = {
     "crelu/all_cnn_b-baseline": Variant("all_cnn_b"),
     "crelu/all_cnn_b-crelu-1-4": _all_cnn(CRELU, range(1, 5), dropout=0.0),
@@ -97,9 +97,9 @@ PARAMETERIZATIONS = {
 }
 _MLP = ("sp", "wn", "bn", "gmp")
 
-# The authors' runs where the paper is silent: Glorot's uniform weights, MBN without a learned shift, their framework's
-# batch norm (momentum 0.99, which is 0.01 in torch's terms), and IMN after every activation. Their public residual
-# network has 34 layers, and r inside the ReLU; ours has Table 1's 50, and r outside, as in Eq. 15.
+# The authors' settings where the paper is silent: Glorot's uniform weights, MBN without a learned shift, their
+# framework's batch norm (momentum 0.99, which is 0.01 in torch's terms), and IMN after every activation. Their public
+# residual network has 34 layers and r inside the ReLU; ours has Table 1's 50 layers and r outside, as in Eq. 15.
 AUTHORS = Norms(momentum=0.01, eps=1e-3, shift=False)
 
 
@@ -126,7 +126,7 @@ _RULES: dict[str, str | Rule] = {
     "hb": HeavyBall(beta=0.3),
     "agd": "nesterov",
     # Eq. 13 has one W for all layers. If each has its own, Phi(W x_j) is either kept as layer j + 1 computed it (then
-    # AGD2 is AGD with an extrapolated output, z_K + beta_K (z_K - z_{K-1})), or computed anew by the latest layer.
+    # AGD2 is AGD with an extrapolated output, z_K + beta_K (z_K - z_{K-1})), or recomputed by the latest layer.
     "agd2": "nesterov2",
     "agd2-latest": LatestNesterov2(),
     "admm": "admm",
