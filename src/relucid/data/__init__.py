@@ -26,7 +26,7 @@ FILES = {
 
 
 def present() -> dict[str, bool]:
-    """Every data set by name, and whether its files are in the data directory.
+    """Every data set by name, with whether its files are in the data directory.
 
     >>> present()["digits"]
     True

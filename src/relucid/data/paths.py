@@ -14,7 +14,7 @@ class DamagedDataError(ValueError):
 
 
 def locate(path: str, advice: str) -> Path:
-    """The file or folder `path` of the data directory; where it is missing, `advice` says how to get it."""
+    """The file or folder `path` of the data directory; if it is missing, `advice` says how to get it."""
     found = directory() / path
     if not found.exists():
         raise MissingDataError(f"{found} does not exist: {advice}; RELUCID_DATA names the data directory")

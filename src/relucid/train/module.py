@@ -22,7 +22,7 @@ Predict = Callable[[Tensor], Tensor]
 
 
 class Module(L.LightningModule):
-    """Normalize, augment, predict, compare."""
+    """A network in training for Lightning: normalizes, augments, predicts, measures."""
 
     def __init__(self, network: nn.Module, recipe: Recipe, moments: Moments, engine: Engine) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Module(L.LightningModule):
         self.totals: dict[str, tuple[Tensor, int]] = {}
 
     def on_after_batch_transfer(self, batch: LabeledBatch, _: int) -> LabeledBatch:
-        """The batch as the network takes it, on the network's device."""
+        """Prepare a batch for the network, on the network's device."""
         inputs, targets = batch
         inputs = self.moments.normalize(inputs)
         if self.trainer.training:
@@ -40,11 +40,11 @@ class Module(L.LightningModule):
         return self.engine.arrange(inputs.to(next(self.network.parameters()).dtype)), targets
 
     def training_step(self, batch: LabeledBatch, _: int) -> Tensor:
-        """The loss of a batch."""
+        """Measure a training batch, and return its loss."""
         return self._measure("train", batch)
 
     def validation_step(self, batch: LabeledBatch, _: int) -> None:
-        """The measures of a batch that is not trained on."""
+        """Measure a validation batch."""
         self._measure("val", batch)
 
     # Lightning's own log() takes longer than a step of a small network.
@@ -71,7 +71,7 @@ class Module(L.LightningModule):
 
 
 class TrainingSchedule(L.Callback):
-    """Sets the rate and decay of every epoch, keeps history and best weights, saves checkpoints, ends training."""
+    """The schedule of training: rates and decays, history, best weights, checkpoints, and when to stop."""
 
     def __init__(self, recipe: Recipe, checkpoint: Path | None) -> None:
         self.recipe, self.checkpoint = recipe, checkpoint
@@ -139,7 +139,7 @@ class TrainingSchedule(L.Callback):
 
 
 def _share_buffers(network: nn.Module) -> None:
-    """Give every process the buffers of the first: batch norms have seen different examples in each."""
+    """Give every process the buffers of the first: each process's batch norms have seen different examples."""
     if dist.is_initialized():
         for buffer in network.buffers():
             dist.broadcast(buffer, 0)

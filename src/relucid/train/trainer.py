@@ -97,7 +97,7 @@ def _quietly() -> Iterator[None]:
             warnings.simplefilter("ignore", PossibleUserWarning)
             warnings.filterwarnings(
                 "ignore", message=".*LeafSpec", category=FutureWarning
-            )  # of its own doing
+            )  # warnings that Lightning itself causes
             yield
     finally:
         log.setLevel(level)
