@@ -10,7 +10,7 @@ class Summarized:
     """A result that prints as its summary."""
 
     def summary(self) -> str:
-        """The result in words."""
+        """Summarize the result in words."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Tabular(Summarized):
 
 
 def text_lines(rows: Sequence[Row]) -> list[str]:
-    r"""A table as lines of text with aligned columns.
+    r"""Format a table as lines of text with aligned columns.
 
     >>> print("\n".join(text_lines([{"layer": "0", "units": "16"}, {"layer": "features", "units": "8"}])))
     layer     units
@@ -56,7 +56,7 @@ def text_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def html_table(rows: Sequence[Row]) -> str:
-    """A table as HTML.
+    """Format a table as HTML.
 
     >>> html_table([{"layer": "<b>", "units": "16"}])
     '<table><tr><th>layer</th><th>units</th></tr><tr><td>&lt;b&gt;</td><td>16</td></tr></table>'

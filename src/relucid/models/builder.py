@@ -12,7 +12,7 @@ from relucid.nn.rules import Rule, rule_of
 
 
 class Builder:
-    """Appends layers of one design to a network and keeps track of its number of output channels.
+    """A network under construction: layers of one design, and the number of output channels so far.
 
     Each method appends named layers. A CReLU doubles the channels, and the next unit takes all of them.
 

@@ -57,7 +57,7 @@ class Design:
             )
 
     def with_defaults(self, other: "Design") -> "Design":
-        """This design, with its open fields filled in from ``other``."""
+        """Fill in this design's open fields from ``other``."""
         return Design(**{f.name: _first(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,5 +100,5 @@ def _rule(written: Mapping[str, Any]) -> Rule:
 
 
 def _hashable(value: Any) -> Any:
-    """JSON's lists as tuples."""
+    """Turn JSON's lists into tuples."""
     return tuple(map(_hashable, value)) if isinstance(value, list) else value

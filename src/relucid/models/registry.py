@@ -97,7 +97,7 @@ def create(
     init: Init | None = None,
     **choices: Any,
 ) -> Network:
-    """A new network: a backbone or a published variant of one, with any of its design's choices changed.
+    """Create a network: a backbone or a published variant of one, with any of its design's choices changed.
 
     >>> net = create("resnet56", activation="crelu", propagation="heavy_ball", num_classes=10)
     >>> print(net.design)

@@ -89,14 +89,14 @@ BASIC, BOTTLENECK = Block(basic, 1), Block(bottleneck, 4)
 
 
 def projection(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:
-    """A shortcut that is a bare 1x1 convolution; IMN does not centre its input."""
+    """Make a shortcut that is a bare 1x1 convolution; IMN does not centre its input."""
     skip = builder.branch(centred=False)
     skip.conv(0, channels, 1, stride, end=None, shift=shift)
     return nn.Sequential(*skip.layers.values())
 
 
 def subsampling(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:
-    """A shortcut that takes every other pixel and pads the new channels with zeros: He's option A."""
+    """Make a shortcut that takes every other pixel and pads the new channels with zeros: He's option A."""
     return Subsampling(channels - builder.channels, stride)
 
 
@@ -123,7 +123,7 @@ class ResidualBlock(nn.Module):
         self.downsample, self.after = downsample, after
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) -> (N, C', H', W')."""
+        """Map (N, C, H, W) -> (N, C', H', W')."""
         y = x
         for name in self.transform:
             y = self.get_submodule(name)(y)
@@ -132,7 +132,7 @@ class ResidualBlock(nn.Module):
 
 
 class _Stages:
-    """Appends stages to a builder: "layer1", "layer2", ...."""
+    """Stages to append to a builder: "layer1", "layer2", ...."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class _Stages:
         return branch.sequential()
 
     def _first(self, planes: int, channels: int, stride: int) -> nn.Module:
-        """A residual block under any rule (structure, "Block Based Structure"); under plain it has no shortcut."""
+        """Make a residual block under any rule (structure, "Block Based Structure"), without a shortcut under plain."""
         if isinstance(self.builder.rule, Plain):
             return self._transform(planes, stride)
         downsample = self.shortcut(self.builder, channels, stride, self.rectify != "nowhere")
@@ -183,14 +183,14 @@ class _Stages:
         return ResidualBlock(self._transform(planes, stride, bare=True), downsample, after)
 
     def _after(self, count: int) -> nn.Module:
-        """What follows the sums of a stage: one shared module, or one per sum where each keeps its own mean."""
+        """Make what follows the sums of a stage: one shared module, or one per sum where each keeps its own mean."""
         channels = self.builder.channels
         if self.builder.design.norm == "activation_mean":
             return nn.ModuleList(self._rectified(channels) for _ in range(count))
         return self._rectified(channels)
 
     def _rectified(self, channels: int) -> nn.Module:
-        """An activation, and its norm if the design has one there."""
+        """Make an activation, with its norm if the design has one there."""
         activation = activation_of(self.builder.design, "one_phase", channels)[0]
         if self.builder.design.norm != "activation_mean":
             return activation

@@ -65,7 +65,7 @@ def weights_of(
     activation: nn.Module | None = None,
     init: Init | None = None,
 ) -> nn.Module:
-    """A linear layer, ``shape`` (in, out), or a convolution, (in, out, kernel_size, stride, padding).
+    """Make a linear layer, ``shape`` (in, out), or a convolution, (in, out, kernel_size, stride, padding).
 
     Args:
         design: says which ``weights``.
@@ -95,7 +95,7 @@ def weights_of(
 
 
 def output_of(design: Design, layer: nn.Linear | nn.Conv2d) -> nn.Module:
-    """An output layer: Glorot's weights (structure 7.1), normalized under "weightnorm", but never geometric.
+    """Make an output layer: Glorot's weights (structure 7.1), normalized under "weightnorm", but never geometric.
 
     gmp 4.1: the output layer learns no features and is not reparameterized. In the authors' own runs, WN's is.
     """
@@ -104,7 +104,7 @@ def output_of(design: Design, layer: nn.Linear | nn.Conv2d) -> nn.Module:
 
 
 def norm_of(design: Design, kind: Kind, channels: int, norms: Norms) -> nn.Module | None:
-    """The norm of a pre-activation, or None if the design has none there."""
+    """Make the norm of a pre-activation; None if the design has none there."""
     if design.norm == "batch":
         norm: nn.Module = _BATCH_NORM[kind](channels, eps=norms.eps, momentum=norms.momentum)
         return norm
