@@ -35,7 +35,7 @@ def test_a_section_has_claim_comparisons_table_protocol_and_how_to_run_it_again(
         f"- {comparison}",
         "| old | 1.01 ± 0.01 |",
         "Nothing is chosen.",
-        "Scale full: 6 runs, 0:06:00 of computing, torch 2 on a processor. Again: `relucid run s --scale full`.",
+        "Scale full: 6 runs, 0:06:00 of computing, torch 2 on a processor. To repeat: `relucid run s --scale full`.",
     ]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)

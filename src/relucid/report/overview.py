@@ -17,7 +17,7 @@ COLOURS: dict[str, str] = {HOLDS: PALETTE[2], REVERSED: PALETTE[1], NOT_TOLD: PA
 
 
 def overview_page(entries: Sequence[Entry], findings: Sequence[str], papers: Mapping[str, str]) -> str:
-    """The page, from the ledger, the findings and the papers' titles."""
+    """Render the page from the ledger, the findings and the papers' titles."""
     tried = [entry for entry in entries if entry.empirical and entry.judged]
     return render(
         "overview.html",
@@ -30,7 +30,7 @@ def overview_page(entries: Sequence[Entry], findings: Sequence[str], papers: Map
 
 @dataclass(frozen=True)
 class Line:
-    """The comparison that stands for a claim, in per cent of B's level: effect, its interval, the published effect."""
+    """The comparison that represents a claim, in per cent of B's level: effect, interval, published effect."""
 
     entry: Entry
     judged: Judged
@@ -41,7 +41,7 @@ class Line:
 
 
 def headline(entry: Entry) -> Line | None:
-    """The line of a claim: its first comparison of cells with a published effect, or else the first one."""
+    """The line of a claim: its first comparison of cells with a published effect, or else the first of all."""
     lines = [line for judged in entry.judged if (line := _line(entry, judged))]
     return next((line for line in lines if line.published is not None), lines[0] if lines else None)
 
@@ -59,7 +59,7 @@ def _line(entry: Entry, judged: Judged) -> Line | None:
 
 
 def forest(entries: Sequence[Entry]) -> Figure:
-    """A line per claim: the effect, in per cent of the baseline's level, with its interval, and the published one."""
+    """Draw one line per claim: the effect with its interval and the published effect, in per cent of the baseline."""
     import plotly.graph_objects as go
 
     lines = {_label(line.entry): line for entry in entries if (line := headline(entry))}
@@ -116,5 +116,5 @@ def _grid(entries: Sequence[Entry]) -> Grid:
                 Cell(str(line.judged) if line else ""),
             ]
         )
-    head = [("where", ""), ("claim", ""), ("state", ""), ("the comparison that stands for it", "")]
+    head = [("where", ""), ("claim", ""), ("state", ""), ("main comparison", "")]
     return Grid("Every claim that a study checks", head, rows)

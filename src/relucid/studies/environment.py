@@ -10,7 +10,7 @@ import torch
 
 
 def environment() -> dict[str, Any]:
-    """What you need to know to understand or repeat a result.
+    """The facts needed to understand or repeat a result.
 
     >>> sorted(environment())
     ['commit', 'device', 'platform', 'python', 'threads', 'versions']

@@ -10,9 +10,9 @@ from relucid.studies.study import Study
 
 
 def estimate(study: Study, scale: str, runs: list[Run], store: Store) -> tuple[list[Run], float | None]:
-    """The number of remaining runs, and the seconds they take one after another.
+    """The remaining runs, and the seconds that they will take one after another.
 
-    A run takes as long as those that differ from it only in what is repeated or chosen; where none of them has
+    A run takes as long as those that differ from it only in what is repeated or chosen; if none of them has
     been run, as long as the study's runs on average; where none has, what the scale says; else it is unknown.
     """
     repeated = set(study.choose) | set(study.repeat)

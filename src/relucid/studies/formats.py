@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a table prints as text by what is here
 
 
 def cell_text(cell: Cell, column: Column) -> str:
-    """Mean, standard error, marks and how much is missing.
+    """The mean, standard error and marks of a cell, and how many of its runs are missing.
 
     "+" and "-": better and worse than the baseline; "!": not what was published. All of them at 5%.
 
@@ -36,7 +36,7 @@ def cell_text(cell: Cell, column: Column) -> str:
 
 
 def published(cell: Cell, column: Column) -> str:
-    """The published value, with its standard error if it gives one."""
+    """The published value, with its standard error if the paper gives one."""
     value, error = cell.published
     if value is None:
         return ""
@@ -51,7 +51,7 @@ def banner(table: Table) -> str:
 
 
 def legend(table: Table) -> str:
-    """What the marks mean, as far as there are any, and what was chosen for which cell."""
+    """Explain the marks that occur, and say what was chosen for which cell."""
     found = []
     if any(cell.better is not None for cell in table.cells.values()):
         other = table.study.baseline or "what the claims compare it with"
@@ -62,7 +62,7 @@ def legend(table: Table) -> str:
 
 
 def chosen(table: Table) -> list[str]:
-    """What was chosen for the cells, each choice once: "lr 0.1 for ResNet; lr 0.05 for all others"."""
+    """Say what was chosen for the cells, each choice once: "lr 0.1 for ResNet; lr 0.05 for all others"."""
     places: dict[str, list[str]] = {}
     for (row, column), cell in table.cells.items():
         if cell.chosen and table.study.columns[column].best is not None:
@@ -77,7 +77,7 @@ def chosen(table: Table) -> list[str]:
 
 
 def to_csv(table: Table) -> str:
-    """One line per cell."""
+    """The table as CSV, one line per cell."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     names = ("mean", "error", "values", "published", "published_error", "runs", "finished")
@@ -90,12 +90,12 @@ def to_csv(table: Table) -> str:
 
 
 def to_json(table: Table) -> str:
-    """Everything, the runs too."""
+    """Everything as JSON, including the runs."""
     return json.dumps(table.to_dict(), indent=1, ensure_ascii=False) + "\n"
 
 
 def to_markdown(table: Table) -> str:
-    """A Markdown table, the published values in brackets."""
+    """A Markdown table with the published values in brackets."""
     lines = _lines(table)
     lines.insert(1, ["---"] * len(lines[0]))
     rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
@@ -104,7 +104,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A LaTeX tabular, the published values in brackets."""
+    """A LaTeX tabular with the published values in brackets."""
     rows = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in _lines(table)]
     columns = "l" + "c" * len(table.study.columns)
     body = [
@@ -129,7 +129,7 @@ FORMATS: dict[str, Callable[[Table], str]] = {
 
 
 def rows(table: Table) -> list[dict[str, str]]:
-    """The table as text by heading, the published values in brackets; the rows' own labels have no heading."""
+    """Rows of text by heading, with the published values in brackets; the row labels have no heading."""
     found = []
     for row in dict.fromkeys(row for row, _ in table.cells):
         line = {"": row}
@@ -142,12 +142,12 @@ def rows(table: Table) -> list[dict[str, str]]:
 
 
 def _lines(table: Table) -> list[list[str]]:
-    """The table as text, headings and labels included."""
+    """The lines of the table as text, with headings and labels."""
     return [["", *table.study.columns], *([*row.values()] for row in rows(table))]
 
 
 def _escaped(text: str) -> str:
-    """Text as LaTeX takes it."""
+    """Escape text for LaTeX."""
     special = {
         "\\": r"\textbackslash{}",
         "±": r"$\pm$",

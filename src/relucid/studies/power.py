@@ -12,7 +12,7 @@ MOST = 1000  # repetitions to consider
 
 @dataclass(frozen=True)
 class Planned:
-    """What a comparison would detect.
+    """A comparison and the difference that it would detect.
 
     Args:
         where: the claim it belongs to.
@@ -37,7 +37,7 @@ class Planned:
 
 
 def power(table: Table, repetitions: int) -> Iterator[Planned]:
-    """What every comparison of a study's claims would detect with so many repetitions, from two or more of a pilot."""
+    """What each comparison would detect with so many repetitions, judging by a pilot of two or more."""
     for where, judged in table.judged.items():
         for each in judged:
             if each.found is not None and each.found.error > 0:
