@@ -9,7 +9,7 @@ from scipy import stats
 
 from relucid.studies import FORMATS, Claim, Column, Lower, Outcome, Store, Study, Table, cells, table
 from relucid.studies.estimate import estimate
-from relucid.studies.formats import figure, legend
+from relucid.studies.formats import cell_text, legend
 from relucid.studies.study import Scale
 
 
@@ -59,8 +59,8 @@ def test_what_is_missing_diverged_or_failed_is_told(tmp_path):
     fill(simple(), tmp_path, outcome)
     found = table(simple(), store=tmp_path).cells
     assert dict(found["other", "error"].states) == {"finished": 1, "diverged": 1, "failed": 1}
-    assert figure(found["other", "error"], Column("error")) == "1.00 (1 diverged, 1 failed)"
-    assert figure(found["base", "error"], Column("error")) == "· (0 of 4 runs)"
+    assert cell_text(found["other", "error"], Column("error")) == "1.00 (1 diverged, 1 failed)"
+    assert cell_text(found["base", "error"], Column("error")) == "· (0 of 4 runs)"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_rate_is_chosen_on_validation_data_for_each_cell_and_told(tmp_path):
     found = table(study, store=tmp_path).cells
     assert [dict(found[row, "error"].chosen) for row in ("base", "other")] == [{"lr": 0.1}, {"lr": 0.01}]
     assert found["base", "error"].values == (7.0,) * 4
-    assert figure(found["base", "error"], Column("error")) == "7.00 ± 0.00"
+    assert cell_text(found["base", "error"], Column("error")) == "7.00 ± 0.00"
     assert legend(table(study, store=tmp_path)) == "chosen: lr 0.01 for other (error); lr 0.1 for all others"
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_chosen_before_all_was_tried_nor_what_diverges(tmp_path):
     fill(study, tmp_path, lambda config: {"val": 1.0, "error": 1.0} if config["lr"] == 0.1 else None)
     found = table(study, store=tmp_path)
     assert found.cells["base", "error"].values == ()
-    assert figure(found.cells["base", "error"], Column("error")) == "· (4 of 8 runs)"
+    assert cell_text(found.cells["base", "error"], Column("error")) == "· (4 of 8 runs)"
     assert not found.complete
 
     def outcome(config):

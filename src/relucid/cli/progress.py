@@ -1,4 +1,4 @@
-"""What `run` says while it does runs."""
+"""What `run` prints during the runs."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from relucid.studies import Outcome, Run, Store
 def progress(
     planned: list[Run], store: Path, *, retry: bool, quiet: bool
 ) -> Iterator[Callable[[Run, Outcome | None], None]]:
-    """A progress bar over the runs that are missing, with the time left; what goes wrong is told above it."""
+    """Show a progress bar over the missing runs, with the time left; failures are printed above it."""
     results = Store(store)
     again = (None, "failed") if retry else (None,)
     missing = {run.key for run in planned if results.state(run.key) in again}

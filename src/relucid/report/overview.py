@@ -3,22 +3,22 @@
 from collections.abc import Mapping, Sequence
 
 from relucid.report.chapters import POWER, Chapter, at_a_glance, chapters, count, made, short
-from relucid.report.page import Cell, Grid, Mood, render
+from relucid.report.page import Cell, CellStyle, Grid, render
 from relucid.report.study import grid
 from relucid.studies.formats import chosen, marked
 from relucid.studies.ledger import Entry
 
-MOODS: dict[str, Mood] = {"reproduced": "good", "reproduced in part": "good", "contradicted": "bad"}
+STYLES: dict[str, CellStyle] = {"reproduced": "good", "reproduced in part": "good", "contradicted": "bad"}
 
 
 def overview_page(entries: Sequence[Entry], findings: Sequence[str], papers: Mapping[str, str]) -> str:
-    """The page, from the ledger, the findings and the papers' titles."""
+    """Render the page from the ledger, the findings and the papers' titles."""
     return render(
         "overview.html",
         findings=findings,
         glance=at_a_glance(entries),
         chapters=[(chapter, _power(chapter)) for chapter in chapters(entries, papers)],
-        moods=MOODS,
+        styles=STYLES,
         count=count,
         made=made,
         grid=lambda table: grid(short(table)),

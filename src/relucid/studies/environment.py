@@ -13,7 +13,7 @@ from relucid.train import Computed
 
 
 def environment(trained: Sequence[Computed] = ()) -> dict[str, Any]:
-    """What you need to know to understand or repeat a result.
+    """The facts needed to understand or repeat a result.
 
     Args:
         trained: how the run's trainings were computed.

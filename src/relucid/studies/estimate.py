@@ -32,9 +32,9 @@ class Estimate:
 def estimate(
     study: Study, scale: str, runs: list[Run], store: Store, tflops: float | None = None
 ) -> Estimate:
-    """The remaining runs and how long each of them takes.
+    """The remaining runs and how long each of them will take.
 
-    A run takes as long as those that differ from it only in what is repeated or chosen; where none of them has
+    A run takes as long as those that differ from it only in what is repeated or chosen; if none of them has
     been run, as long as the study's runs on average; where none has, what the scale says; else it is unknown.
 
     Args:

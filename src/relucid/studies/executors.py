@@ -21,7 +21,7 @@ BACKENDS = ("local", "ray", "dask")
 
 @dataclass(frozen=True)
 class Pool:
-    """Executes a fixed number of functions at a time.
+    """Workers that execute a fixed number of functions at a time.
 
     Args:
         submit: executes a function.
@@ -55,7 +55,7 @@ def pool(
     threads: int = 1,
     gpus_per_run: float = 0,
 ) -> Any:
-    """A context with a `Pool`.
+    """A context manager that opens a `Pool`.
 
     Args:
         backend: "local": this process if there is one job, else processes of this machine; "ray" or "dask": a
@@ -84,14 +84,14 @@ def pool(
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     from joblib import cpu_count
 
     return int(cpu_count())
 
 
 class _Here(Executor):
-    """Executes at once, in this process."""
+    """Executor that runs functions immediately, in this process."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         future: Future[Any] = Future()
@@ -127,7 +127,7 @@ def _processes(jobs: int) -> Iterator[Pool]:
         return lonely[-1][0]
 
     with warnings.catch_warnings():
-        # loky replaces workers whose memory has grown, for example after loading images.
+        # loky replaces workers when their memory has grown, for example after loading images.
         warnings.filterwarnings(
             "ignore", message="A worker stopped while some jobs were given", category=UserWarning
         )

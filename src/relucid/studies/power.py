@@ -32,7 +32,7 @@ class Pilot:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a comparison would detect.
+    """A comparison and the difference that it would detect.
 
     Args:
         where: the claim it belongs to.

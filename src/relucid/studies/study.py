@@ -22,7 +22,7 @@ SCALES = ("full", "cpu", "small", "smoke")
 
 @dataclass(frozen=True)
 class Column:
-    """What a column shows of its runs.
+    """A column of the table: what it shows of its runs.
 
     Args:
         metric: the name a run gives to what it measured: a number, or a list of them (one per split, say).
@@ -74,7 +74,7 @@ class Study:
     Args:
         name: what `relucid run` calls it.
         title: what is compared, in one sentence.
-        run: what does a run: a function of its configuration that returns its metrics, by name (a dict) or as
+        run: executes a run: a function of its configuration that returns its metrics, by name (a dict) or as
             a `Result`, or a `Runner`, which gives such a function a name and a version. A function with a second
             parameter is given the `relucid.train.Machine` it runs on.
         rows: label -> what the row adds to the configuration.
@@ -86,16 +86,15 @@ class Study:
         choose: what is tried and chosen for each cell, by the mean of the metric `by` over its runs, the
             lowest: a grid of learning rates, chosen on validation data.
         by: see `choose`.
-        published: row -> column -> the paper's figure, or figure and standard error.
-        source: where the published figures come from: "gmp Table 3".
+        published: row -> column -> the published value, or value and standard error.
+        source: where the published values come from: "gmp Table 3".
         protocol: what a reader must know about how it was run.
         baseline: the row that the others are compared with.
         paired: whether rows share their data and seeds: differences are then taken repetition by repetition.
-        claims: what is claimed of it, and which comparisons that comes to.
-        figures: what draws its figures: a function of its table and store that returns a list of
+        claims: what is claimed about it, as comparisons.
+        figures: draws its figures: a function of its table and store that returns a list of
             `relucid.report.Figure`.
-        page: what writes its page instead of the usual one: a function of its table, its store and the name
-            the user passed.
+        page: renders a page of its own: a function of its table, its store and the name the user passed.
         flops: floating-point operations of a run, by its configuration, for estimates where none has been timed;
             None where they are not counted.
 
@@ -132,9 +131,9 @@ class Study:
     def __post_init__(self) -> None:
         _ = self.runner  # refuses a function that cannot be named
         here = f"study {self.name!r}"
-        for row, figures in self.published.items():
+        for row, values in self.published.items():
             named(row, self.rows, "published row", here)
-            for column in figures:
+            for column in values:
                 named(column, self.columns, "published column", here)
         if self.baseline is not None:
             named(self.baseline, self.rows, "baseline", here)

@@ -1,4 +1,4 @@
-"""The results of a study as a table: ours beside the published figures, and which differences are significant."""
+"""The results of a study as a table: our values beside the published ones, and which differences are significant."""
 
 import json
 import math
@@ -29,16 +29,16 @@ Vote = Callable[[list[str]], float | None]  # of the keys of the runs that take 
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure and what stands behind it.
+    """A value of the table, and the runs behind it.
 
     Args:
         samples: repetition -> value, one per run, or per split of a run.
         runs: how many are planned.
         states: how many have finished, diverged, failed.
-        published: the paper's figure and its standard error, None where it gives none.
+        published: the published value and its standard error, None where the paper gives none.
         chosen: what was chosen for this cell: the learning rate, say.
-        better: than the baseline (True), worse (False), or not significantly either (None).
-        confirms: whether the published figure is within what chance explains; None if that cannot be told.
+        better: whether it is better than the baseline (True), worse (False), or not significantly either (None).
+        confirms: whether chance explains the distance from the published value; None if that cannot be told.
     """
 
     samples: Samples
@@ -71,7 +71,7 @@ class Cell:
 
 
 def is_dirty(record: Mapping[str, Any]) -> bool:
-    """Whether a run was made from a work tree with changes that no commit has."""
+    """Whether a run was made from a work tree with uncommitted changes."""
     return str(record["environment"].get("commit")).endswith("-dirty")
 
 
@@ -90,7 +90,7 @@ class Table(Tabular):
         return formats.rows(self)
 
     def notes(self) -> list[str]:
-        """What the figures are worth, what the marks mean, and how the claims stand."""
+        """How far to trust the values, what the marks mean, and how the claims stand."""
         return [*filter(None, (formats.banner(self), formats.legend(self), self.verdict))]
 
     @property
@@ -100,9 +100,9 @@ class Table(Tabular):
 
     @cached_property
     def judged(self) -> dict[str, list[Judged]]:
-        """What came of every comparison of the study's claims, by where the claim stands in the paper.
+        """The outcomes of all comparisons of the study's claims, by the claim's place in the paper.
 
-        Nothing is judged at smoke scale, nor a claim before every cell that it needs has a value, or all its runs.
+        Nothing is judged at smoke scale, and no claim before every cell that it needs has a value, or all its runs.
         """
         if self.scale == "smoke":
             return {}
@@ -121,7 +121,7 @@ class Table(Tabular):
 
     @property
     def verdict(self) -> str | None:
-        """What came of the study's claims, in sentences; None where it makes none or nothing was judged."""
+        """How the study's claims stand, in sentences; None if there are none or nothing was judged."""
         found = [
             entry("", self.study, claim, self) for claim in self.study.claims if claim.where in self.judged
         ]
@@ -137,7 +137,7 @@ class Table(Tabular):
         ]
 
     def behind(self, row: str, column: str | None = None) -> list[dict[str, Any]]:
-        """The records of the finished runs behind a cell, with what was chosen for it; the row's first by default."""
+        """The records of the finished runs behind a cell, at its chosen settings; by default the first cell."""
         place = row, column or next(iter(self.study.columns))
         if place not in self.cells:
             return []
@@ -145,7 +145,7 @@ class Table(Tabular):
         return self.finished(**{**shown.config, **self.study.rows[row], **self.cells[place].chosen})
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it: figures, judgements, and every run with what it measured and ran on."""
+        """Plain data for JSON: values, judgements, and every run with its measurements and environment."""
         study = self.study
         return {
             "study": study.name,
@@ -209,7 +209,7 @@ def table(
     seeds: int | None = None,
     store: str | Path | None = None,
 ) -> Table:
-    """What the store has of a study; the arguments are those of `run`."""
+    """The results of a study from the store; the arguments are those of `run`."""
     scale = scale or study.default_scale
     study = study.at(scale)
     planned = cells(study, scale, only=only, seeds=seeds)
@@ -238,7 +238,7 @@ def _tabulated(
     records: list[dict[str, Any]],
     votes: Vote,
 ) -> Table:
-    """The table of what has been run, with its marks."""
+    """The table of the finished runs, with its marks."""
     # A smoke test is not to be compared with anything.
     published = {} if scale == "smoke" else study.published
     filled = {
@@ -270,7 +270,7 @@ def _cell(
     outcomes: Mapping[str, Outcome],
     votes: Vote,
 ) -> Cell:
-    """The figure of a cell."""
+    """A cell: its values, and what was published."""
     shown, (chosen, mine) = study.columns[column], _chosen(study, runs, outcomes)
     finished = _finished(mine, outcomes)
     samples: dict[str, float] = {}
@@ -289,7 +289,7 @@ def _cell(
 
 
 def _with_error(figure: Published | None) -> tuple[float | None, float | None]:
-    """A published figure with its standard error, None where there is none."""
+    """A published value and its standard error, None where there is none."""
     return figure if isinstance(figure, tuple) else (figure, None)
 
 
@@ -304,7 +304,7 @@ def _repeated(runs: Sequence[Run]) -> list[str]:
 def _chosen(
     study: Study, runs: list[Run], outcomes: Mapping[str, Outcome]
 ) -> tuple[dict[str, Any], list[Run]]:
-    """The choice with the lowest mean of the study's criterion, and its runs; none before all were tried."""
+    """The choice with the lowest mean of the study's criterion, and its runs; none until all have been tried."""
     names = [name for name in study.choose if len({json.dumps(run.config[name]) for run in runs}) > 1]
     groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in runs:
@@ -348,7 +348,7 @@ def _vote(keys: list[str], store: Store) -> float | None:
 
 
 def _record(run: Run, outcome: Outcome) -> dict[str, Any]:
-    """A run as it goes into a file of results."""
+    """A run as a result file records it."""
     return {
         "key": run.key,
         "runner": run.runner,
@@ -365,7 +365,7 @@ def _record(run: Run, outcome: Outcome) -> dict[str, Any]:
 
 
 def _outcome(record: Mapping[str, Any]) -> Outcome:
-    """What `_record` has written, as an outcome."""
+    """The outcome that `_record` wrote."""
     return Outcome(
         record["state"],
         record["metrics"],

@@ -26,7 +26,7 @@ class Fitted(Summarized):
     classes: tuple[str, ...] | None = None  # names of the classes, where the training split has them
 
     def summary(self) -> str:
-        """The measures of the last epoch."""
+        """Summarize the measures of the last epoch."""
         epochs = max(map(len, self.history.values()), default=0)
         last = (f"{name} {values[-1]:.4g}" for name, values in self.history.items() if values)
         return f"after {epochs} epochs: {', '.join(last)}"

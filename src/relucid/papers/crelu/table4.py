@@ -21,9 +21,7 @@ from relucid.studies.study import Column, Scale, Study
 from relucid.train import Machine, Recipe, fit
 
 BASELINE = "Baseline"
-MEASURED = tuple(
-    f"conv{number}" for number in range(1, 8)
-)  # the layers that Fig. 2 to 4 and Table 6 are drawn for
+MEASURED = tuple(f"conv{number}" for number in range(1, 8))  # the layers in Fig. 2 to 4 and Table 6
 LAYERS = ("1-4", "1-7", "1-9")
 # crelu Appendix E: last epoch, learning rate, weight decay.
 SCHEDULE = (
@@ -100,10 +98,11 @@ def flops(config: Mapping[str, Any]) -> float | None:
 
 @torch.no_grad()
 def reconstructed(net: nn.Module, images: Tensor) -> tuple[dict[str, float], np.ndarray]:
-    """What is lost of images when they are told from conv1 to conv4 (crelu Fig. 5, Appendix G), and what is told.
+    """Reconstruct images from conv1 to conv4, and measure how much is lost (crelu Fig. 5, Appendix G).
 
     Returns:
-        |x - x'| / |x| from each of the four layers, and (n, 5, channels, height, width): the images and the four.
+        |x - x'| / |x| from each of the four layers, and (n, 5, channels, height, width): the images and their
+        four reconstructions.
     """
     layers: list[nn.Module] = []
     metrics, stages, features = {}, [images], images
@@ -117,7 +116,7 @@ def reconstructed(net: nn.Module, images: Tensor) -> tuple[dict[str, float], np.
 
 
 def _photos(name: str) -> tuple[Examples, Examples, Examples]:
-    """What is trained on, the centres of what is tested on, and all of it, from which ten crops are taken."""
+    """Load the training images, the centres of the test images, and the whole test images, for ten crops."""
     if name == "imagenet":
         photos = imagenet(central=True)  # crelu 3.2: crops of the central 256 x 256 square
         return photos.train, photos.test, imagenet(test_size=256).test
@@ -127,7 +126,7 @@ def _photos(name: str) -> tuple[Examples, Examples, Examples]:
 
 
 def _phases(net: torch.nn.Module) -> dict[str, float]:
-    """Correlations of the weights that leave the two phases of CReLU units (crelu Table 6: conv1-7)."""
+    """Correlate the weights that read the two phases of CReLU units (crelu Table 6: conv1-7)."""
     metrics: dict[str, float] = {}
     for number in range(1, 12):
         if isinstance(net.get_submodule(f"act{number}"), CReLU):
@@ -159,7 +158,7 @@ STUDIES = (
         title="ReLU, AVR and CReLU in All-CNN-B on ImageNet",
         rows=ROWS,
         columns=COLUMNS,
-        published={row: dict(zip(COLUMNS, figures, strict=True)) for row, figures in TABLE4.items()},
+        published={row: dict(zip(COLUMNS, values, strict=True)) for row, values in TABLE4.items()},
         source="crelu Table 4",
         baseline=BASELINE,
         claims=(

@@ -28,7 +28,7 @@ BEST = "GmP+IMN"
 
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
-    """Train one network; as in the paper, the part that decides when to stop is the one that is reported."""
+    """Train one network; as in the paper, the split that decides when to stop is the one that is reported."""
     data = LOADERS[config["data"]]()
     train, test = data.train, data.test
     if config["images"] is not None:
@@ -75,20 +75,20 @@ RUNNER = Runner("gmp/images", run)
 def published(
     columns: list[str], rows: dict[str, list[tuple[float, float]]]
 ) -> dict[str, dict[str, Published]]:
-    """Figures by row and column."""
-    return {row: dict(zip(columns, figures, strict=True)) for row, figures in rows.items()}
+    """Arrange published values by row and column."""
+    return {row: dict(zip(columns, values, strict=True)) for row, values in rows.items()}
 
 
 def accuracies(table: Table, store: Store, title: str, setting: dict[str, Any]) -> Figure:
-    """Top-5 accuracies over the epochs that all seeds have reached, means over the seeds."""
+    """Draw top-5 accuracies, averaged over the seeds, for the epochs that all seeds reached."""
     from plotly.subplots import make_subplots
 
     plot = make_subplots(1, 2, subplot_titles=["training", "validation"], shared_yaxes=True)
     for colour, (row, config) in zip(PALETTE, table.study.rows.items(), strict=False):
         outcomes = [store.get(run["key"]) for run in table.finished(**config, **setting)]
         for place, name in enumerate(("train_error5", "val_error5"), start=1):
-            courses = [outcome.history[name] for outcome in outcomes if outcome and name in outcome.history]
-            means = [100 - float(np.mean(epoch)) for epoch in zip(*courses, strict=False)]
+            curves = [outcome.history[name] for outcome in outcomes if outcome and name in outcome.history]
+            means = [100 - float(np.mean(epoch)) for epoch in zip(*curves, strict=False)]
             look = {"name": row, "legendgroup": row, "showlegend": place == 1, "line_color": colour}
             plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, **look, row=1, col=place)
     plot.update_xaxes(title="epoch").update_yaxes(title="top-5 accuracy %", col=1)

@@ -1,4 +1,4 @@
-"""Ours: what no paper has asked."""
+"""Our own studies: questions that no paper has asked."""
 
 from relucid.papers.ours import merge, quickstart, together
 from relucid.studies.expect import Claim
