@@ -94,7 +94,7 @@ def test_findings_are_judged_and_told_in_words(found, filled, standing):
     assert [each.outcome for each in entry.judged] == ["holds"] * 3
     assert "3.81%" in entry.remark
     assert entry.remark.endswith("better in 3 of 3 cases.")
-    assert standing(made, DEPTH).remark.startswith("From 10 layers to 200 layers")
+    assert standing(made, DEPTH).remark.startswith("With 10 layers and 200 layers")
 
 
 def test_the_page_has_four_parts_each_with_its_figure_and_table(found, quickstart_store):
