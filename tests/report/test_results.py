@@ -87,5 +87,13 @@ def test_only_the_largest_complete_scale_of_a_study_is_shown_without_published_f
     assert "12 of 12 runs were made from a changed work tree." in text
 
 
+def test_a_run_whose_process_died_is_counted_and_has_no_environment(tmp_path):
+    store = Store(tmp_path)
+    store.put(cells(STUDY, "full")["old", "error"][0], Outcome("failed", error="its process died"))
+    store.close()
+    text = written(recorded(tmp_path, "full", "abc", missing=1))["results.md"]
+    assert "11 of 12 runs so far, 1 failed, 0:10:00 of computing, torch 2 on a processor" in text
+
+
 def test_runs_that_are_missing_are_told(tmp_path):
     assert "10 of 12 runs so far" in written(recorded(tmp_path, "full", "abc", missing=1))["results.md"]

@@ -142,7 +142,7 @@ def made(section: Section) -> str:
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
     """The versions and processors that the runs were made with, and how those that trained did."""
-    environments = [run["environment"] for run in runs]
+    environments = [run["environment"] for run in runs if run["environment"]]  # none where a process died
     names = {(each["versions"]["torch"], each["device"]) for each in environments}
     trained = {way for each in environments for way in each.get("trained", ())}
     return "; ".join([*(f"torch {torch} on {device}" for torch, device in sorted(names)), *sorted(trained)])
