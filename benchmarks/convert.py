@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import torch
 from measure import Row, interleaved, report
+from networks import densenet, resnet
 from torch import Tensor, nn
 
-from relucid.convert import Conversion, fuse, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import Conversion, ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
 from relucid.models import create
 
 CONVERSIONS: dict[str, Callable[[nn.Module, Tensor], Conversion]] = {
@@ -55,24 +56,31 @@ def processor_seconds(function: Callable[[], object]) -> float:
     return time.process_time() - begin
 
 
-def conversion_times(x: Tensor, few: int = 100, many: int = 1000) -> list[Row]:
-    """Each conversion of many layers against few, and of either against a forward and backward pass."""
-    rows, seconds = [], {}
-    for layers in (few, many):
-        model = deep(layers)
+def against_a_step(network: str, model: nn.Module, x: Tensor) -> list[Row]:
+    """Each conversion that the network has a use for, against a forward and backward pass."""
 
-        def step(model: nn.Module = model) -> None:
-            model(x).sum().backward()
+    def step() -> None:
+        model(x).sum().backward()
 
-        step()
-        one = min(processor_seconds(step) for _ in range(2))
-        for name, convert in CONVERSIONS.items():
-            taken = seconds[name, layers] = processor_seconds(lambda c=convert, m=model: c(m, x))
-            rows.append(Row(f"{name}, {layers} layers, against a training step", "time", taken, one, bar=5.0))
-    for name in CONVERSIONS:
-        pair = seconds[name, many], seconds[name, few]
-        rows.append(Row(f"{name}, {many} layers against {few}", "time", *pair, bar=12.0))
+    step()
+    one, rows = min(processor_seconds(step) for _ in range(2)), []
+    for name, convert in CONVERSIONS.items():
+        try:
+            taken = processor_seconds(lambda c=convert: c(model, x))
+        except ConversionError:  # no residual stage, for example
+            continue
+        rows.append(Row(f"{name}, {network}, against a training step", "time", taken, one, bar=5.0))
     return rows
+
+
+def over_depth(x: Tensor, few: int = 100, many: int = 1000) -> list[Row]:
+    """Each conversion against a training step, and of many layers against few."""
+    shallow, steep = (against_a_step(f"{layers} layers", deep(layers), x) for layers in (few, many))
+    grown = [
+        Row(f"{name}, {many} layers against {few}", "time", b.ours, a.ours, bar=12.0)
+        for name, a, b in zip(CONVERSIONS, shallow, steep, strict=True)
+    ]
+    return shallow + steep + grown
 
 
 def main() -> None:
@@ -85,7 +93,11 @@ def main() -> None:
         fused("vgg6, no norm, IMN", plain, x, center=True),
         fused("resnet20, batch norm", residual, x, center=False),
     ]
-    report("convert", rows + conversion_times(x[:32]))
+    rows += over_depth(torch.randn(16, 3, 16, 16))
+    photos = torch.randn(4, 3, 64, 64)
+    rows += against_a_step("ResNet-152", resnet(3, 8, 36, 3).eval(), photos)
+    rows += against_a_step("DenseNet-201", densenet(6, 12, 48, 32).eval(), photos)
+    report("convert", rows)
 
 
 if __name__ == "__main__":

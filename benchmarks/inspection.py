@@ -1,16 +1,20 @@
 """Inspection at full size: pairing, reconstruction, tracking and examination against the time or memory they may take.
 
-Where there is no other side to compare with, "theirs" is the limit itself and the bar is 1.
+Where there is no other side to compare with, "theirs" is the limit itself and the bar is 1. captum and torchlens are
+compared where they are installed.
 """
 
 import resource
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
 from measure import Row, interleaved, report
+from networks import resnet
 from torch import Tensor, nn
 
 from relucid.inspect import BoundaryTracker, examine, pairing, reconstruct, reconstruction_ratio
@@ -75,43 +79,6 @@ def tracker() -> list[Row]:
     return [Row("training 3 x 512 with a BoundaryTracker / without", "time", step + call, step, 1.05)]
 
 
-class Bottleneck(nn.Module):
-    """A block of ResNet-50, as it is usually written."""
-
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
-        super().__init__()
-        outputs = 4 * width
-        self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv3, self.bn3 = nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
-        self.relu = nn.ReLU(inplace=True)
-        projection = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-        self.skip = projection if stride != 1 or inputs != outputs else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) -> (N, 4 x width, H', W')."""
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.relu(self.bn2(self.conv2(y)))
-        y = self.bn3(self.conv3(y))
-        y += self.skip(x)
-        return self.relu(y)
-
-
-def resnet50() -> nn.Module:
-    blocks, inputs = [], 64
-    for width, count, first in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
-        for i in range(count):
-            blocks.append(Bottleneck(inputs, width, first if i == 0 else 1))
-            inputs = 4 * width
-    stem = (
-        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(3, 2, 1),
-    )
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
-
-
 def feed_forward(blocks: int, width: int = 4096, hidden: int = 16_384) -> nn.Module:
     """The ReLU feed-forward blocks of a large language model: 134M weights each."""
     layers = (
@@ -120,37 +87,66 @@ def feed_forward(blocks: int, width: int = 4096, hidden: int = 16_384) -> nn.Mod
     return nn.Sequential(*layers)
 
 
-class Hooks:
-    """What users of captum, torchlens or plain PyTorch would write: statistics of every ReLU, by hooks.
+class Statistics:
+    """How many values of each unit are positive, how many negative, their sizes, and the least of those."""
 
-    A ReLU module that is called more than once mixes its calls up; they are told apart here by the number of units.
-    """
+    def __init__(self) -> None:
+        self.found: dict[Hashable, list[Tensor]] = {}
 
-    def __init__(self, net: nn.Module) -> None:
-        self.net = net
-        self.found: dict[tuple[nn.Module, int], list[Tensor]] = {}
-
-    def __call__(self, batches: Iterable[Tensor]) -> None:
-        """Run the network on all batches."""
-        relus = [module for module in self.net.modules() if isinstance(module, nn.ReLU)]
-        handles = [module.register_forward_pre_hook(self.look) for module in relus]
-        plain(self.net, batches)
-        for handle in handles:
-            handle.remove()
-
-    def look(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        """Add a batch: how many values are positive, how many negative, their sizes, the least of them."""
-        x = args[0]
+    def add(self, name: Hashable, x: Tensor) -> None:
+        """Add a batch of what enters a ReLU."""
         places = [d for d in range(x.dim()) if d != 1]
         size = x.abs()
         new = [(x > 0).sum(places), (x < 0).sum(places), size.sum(places), size.amin(places)]
-        old = self.found.get((module, x.shape[1]))
-        added = (
-            new
-            if old is None
-            else [*(a + b for a, b in zip(old[:3], new[:3], strict=True)), old[3].minimum(new[3])]
-        )
-        self.found[module, x.shape[1]] = added
+        old = self.found.get(name)
+        if old is not None:
+            new = [*(a + b for a, b in zip(old[:3], new[:3], strict=True)), old[3].minimum(new[3])]
+        self.found[name] = new
+
+
+def relus(net: nn.Module) -> list[nn.Module]:
+    return [module for module in net.modules() if isinstance(module, nn.ReLU)]
+
+
+def by_hooks(net: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Statistics of every ReLU as one would write it in plain PyTorch.
+
+    A ReLU module that is called more than once mixes its calls up; they are told apart here by the number of units.
+    """
+    statistics = Statistics()
+
+    def look(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        statistics.add((module, args[0].shape[1]), args[0])
+
+    handles = [module.register_forward_pre_hook(look) for module in relus(net)]
+    plain(net, batches)
+    for handle in handles:
+        handle.remove()
+
+
+def by_captum(net: nn.Module, batches: Iterable[Tensor]) -> None:
+    """The same statistics of what captum's LayerActivation returns: the last call of each ReLU module."""
+    from captum.attr import LayerActivation
+
+    statistics, layers = Statistics(), relus(net)
+    activations = LayerActivation(net, layers)
+    with torch.no_grad():
+        for batch in batches:
+            found = activations.attribute(batch, attribute_to_layer_input=True)
+            for layer, x in zip(layers, found, strict=True):
+                statistics.add(layer, x)
+
+
+def by_torchlens(net: nn.Module, batches: Iterable[Tensor]) -> None:
+    """A trace of every operation, as torchlens takes it; no statistics of it yet."""
+    import torchlens
+
+    with torch.no_grad():
+        for batch in batches:
+            torchlens.trace(net, batch)
+
+
+OTHERS = {"hooks": by_hooks, "captum": by_captum, "torchlens": by_torchlens}
 
 
 def plain(net: nn.Module, batches: Iterable[Tensor]) -> None:
@@ -160,31 +156,34 @@ def plain(net: nn.Module, batches: Iterable[Tensor]) -> None:
 
 
 def at_scale(name: str, net: nn.Module, batches: Sequence[Tensor], repeats: int) -> list[Row]:
-    """Activity, boundaries and dead units against a plain pass, against hooks; memory with four times the data."""
+    """Activity, boundaries and dead units against a plain pass and against others; memory with four times the data."""
     net.eval()
 
     def ours(times: int = 1) -> None:
         examine(net, batches[0][:1], list(batches) * times, measures=("activity", "boundary"))
 
-    times = interleaved(
-        {"ours": ours, "plain": lambda: plain(net, batches), "hooks": lambda: Hooks(net)(batches)}, repeats
-    )
+    others = {n: partial(f, net, batches) for n, f in OTHERS.items() if n == "hooks" or find_spec(n)}
+    times = interleaved({"ours": ours, "a plain pass": partial(plain, net, batches), **others}, repeats)
     before = peak_megabytes()
     ours(4)
+    grown = Row(f"examine, memory for 4 x the data: {name}", "MB", peak_megabytes() - before, 64, 1)
     return [
-        Row(f"examine {name} / a plain pass over the data", "time", times["ours"], times["plain"], 1.5),
-        Row(f"examine {name} / hooks that collect statistics", "time", times["ours"], times["hooks"], 1.5),
-        Row(f"examine {name}: more memory for 4 x the data", "MB", peak_megabytes() - before, 64, 1),
+        *(
+            Row(f"examine against {other}: {name}", "time", times["ours"], seconds, 1.5)
+            for other, seconds in times.items()
+            if other != "ours"
+        ),
+        grown,
     ]
 
 
 def scale() -> list[Row]:
     images = torch.randn(64, 3, 160, 160).split(16)
-    rows = at_scale("ResNet-50, 25M", resnet50(), images, 3)
+    rows = at_scale("ResNet-50, 25M", resnet(3, 4, 6, 3), images, 3)
     for blocks in (1, 5):
         net = feed_forward(blocks)
         weights = sum(p.numel() for p in net.parameters())
-        rows += at_scale(f"feed-forward, {weights / 1e6:.0f}M", net, torch.randn(512, 4096).split(128), 1)
+        rows += at_scale(f"feed-forward, {weights / 1e6:.0f}M", net, torch.randn(256, 4096).split(64), 1)
     return rows
 
 
@@ -197,7 +196,7 @@ def wide_pairs() -> list[Row]:
 
 
 def examination() -> list[Row]:
-    net, images = resnet50(), torch.randn(8, 3, 224, 224)
+    net, images = resnet(3, 4, 6, 3), torch.randn(8, 3, 224, 224)
     seconds = interleaved({"ours": lambda: examine(net, images)}, 1)["ours"]
     case, layers = "examine ResNet-50 on 8 images", len(examine(net, images).layers)
     return [Row(case, "seconds", seconds, 60, 1), Row(case, "layers", 49, layers, 1)]

@@ -68,6 +68,25 @@ class Checkpointed(nn.Module):
         return x, before
 
 
+class Recomputed(nn.Module):
+    """Each layer forward twice and backward once, on the same input, and nothing else: a lower bound for time."""
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def step(self, x: Tensor) -> None:
+        """All layers once without a graph, then each with one of its own."""
+        for parameter in self.parameters():
+            parameter.grad = None
+        inputs, ones = x.detach().requires_grad_(), torch.ones_like(x)
+        with torch.no_grad():
+            for layer in self.layers:
+                layer(inputs)
+        for layer in self.layers:
+            torch.autograd.backward(layer(inputs), ones, inputs=[inputs, *layer.parameters()])
+
+
 SIDES: dict[str, Callable[[list[nn.Module]], nn.Module]] = {
     "reversible": partial(Propagation, reversible=True),
     "ordinary": Propagation,
@@ -106,6 +125,7 @@ def compare(case: str, depth: int, repeats: int) -> dict[str, Any]:
     layers, x = make(depth), torch.randn(shape, requires_grad=True)
     stages = {side: build(layers) for side, build in SIDES.items()}
     steps = {side: partial(step, stage, x) for side, stage in stages.items()}
+    steps["recomputation alone"] = partial(Recomputed(layers).step, x)
     return {
         "case": case,
         "depth": depth,
@@ -196,6 +216,13 @@ def rows(results: dict[str, Any]) -> list[Row]:
     shallow = at["64 channels, 16x16", 10]
     return [
         _row("8 channels, 8x8, depth 30 / ordinary", "time", small["seconds"], "ordinary", 1.5),
+        Row(
+            "recomputation alone, 8 channels, 8x8, depth 30 / ordinary",
+            "time",
+            small["seconds"]["recomputation alone"],
+            small["seconds"]["ordinary"],
+            1.5,
+        ),
         _row(
             "64 channels, depth 200 / checkpoint per layer",
             "time",

@@ -26,12 +26,19 @@ class Claim(NamedTuple):
 
 
 PUBLISHED = "sin, cos, cumprod, concatenation"
+EXAMINED = "examination of 25M, 134M and 671M weights"
+PASSES = "one forward and backward pass"
 PAIR = "one convolution a pair of layers"
 LINEAR, REUSED = "nn.Linear with ReLU", ", memory reused"
 STEP_64, STEP_256, STEP_4096 = (
     f"training step of GeometricLinear({size}, {size}), batch {batch}"
     for size, batch in ((1024, 64), (1024, 256), (4096, 64))
 )
+BOUNDS = {
+    "GeometricLinear(1024, 1024) with ReLU, batch 64": STEP_64,
+    "GeometricLinear(1024, 1024) with ReLU, batch 256": STEP_256,
+    "GeometricLinear(4096, 4096) with ReLU, batch 64": STEP_4096,
+}
 LAYERS_200, CHECKPOINT, SEGMENTS = (
     "64 channels, depth 200 / ",
     "checkpoint per layer",
@@ -62,11 +69,19 @@ CLAIMS = [
     Claim(
         "layers", "GeometricLinear(4096, 4096) with ReLU, batch 64: t", "reusing", STEP_4096 + REUSED, LINEAR
     ),
+    *(
+        Claim("layers", f"{case}: passes", measure, f"lower bound of the {what}{more}", LINEAR)
+        for case, what in BOUNDS.items()
+        for measure, more in (("time", ""), ("reusing", REUSED))
+    ),
     Claim("layers", "GeometricLinear", "time", "evaluation of GeometricLinear with ReLU", LINEAR),
     Claim("layers", "GeometricLinear", "reusing", "evaluation of GeometricLinear" + REUSED, LINEAR),
     Claim("layers", "CReLU", "time", "training step with CReLU", "ReLU, twice the filters"),
     Claim("layers", "MeanNorm", "time", "training step with MeanNorm", "batch norm"),
     Claim("reversible", "8 channels", "time", "reversible step, 30 small layers", "ordinary, float32"),
+    Claim(
+        "reversible", "recomputation", "time", "lower bound of it: recomputation alone", "ordinary, float32"
+    ),
     Claim("reversible", LAYERS_200 + "checkpoint per", "time", "reversible step, 200 layers", CHECKPOINT),
     Claim("reversible", LAYERS_200 + "checkpoint per", "bytes", "its memory", CHECKPOINT),
     Claim("reversible", LAYERS_200 + "checkpoint in", "time", "reversible step, 200 layers", SEGMENTS),
@@ -86,9 +101,31 @@ CLAIMS = [
     Claim("inspection", "reconstruct", "lost", "what the reconstruction loses", "its limit"),
     Claim("inspection", "pairing 100,000", "MB", "memory to pair 100,000 filters", "its limit"),
     Claim("inspection", "pairing 16,384", "time", "pairing of 16,384 filters", "the matrix product alone"),
+    Claim("inspection", "pairing 16,384", "MB", "memory to pair 16,384 filters of 4,096", "its limit"),
     Claim("inspection", "training", "time", "training with a BoundaryTracker", "without"),
+    *(
+        Claim("inspection", f"examine against {other}", "time", EXAMINED, against)
+        for other, against in (
+            ("a plain pass", "a plain pass over the data"),
+            ("hooks", "hooks that collect statistics"),
+            ("captum", "captum's LayerActivation"),
+            ("torchlens", "a trace by torchlens"),
+        )
+    ),
+    Claim("inspection", "examine, memory", "MB", "memory of it for 4 x the data", "its limit"),
     Claim("inspection", "examine", "seconds", "examination of ResNet-50", "its limit, seconds"),
     Claim("inspection", "examine", "layers", "rectified layers that it finds", "those there are"),
+    *(
+        Claim("convert", f"{name}, {network}", "time", f"{name} of {what}", against)
+        for name in ("to_crelu", "to_geometric", "to_heavy_ball", "fuse")
+        for network, what, against in (
+            ("1000 layers against 100", "1,000 layers", "of 100 layers"),
+            ("100 layers", "100 layers", PASSES),
+            ("1000 layers", "1,000 layers", PASSES),
+            ("ResNet-152", "ResNet-152", PASSES),
+            ("DenseNet-201", "DenseNet-201", PASSES),
+        )
+    ),
     Claim("convert", "", "time", "inference of fused networks", "the originals"),
     Claim("ensemble", "gmp/mlp1-sp: loop", "time", "60 networks as one", "a loop, two threads"),
     Claim("ensemble", "gmp/mlp1-sp: two", "time", "60 networks as one", "two processes"),

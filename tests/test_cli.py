@@ -64,9 +64,43 @@ def test_show_shows_what_there_is_and_every_format_of_it(relucid, study):
 def test_a_dry_run_tells_the_plan_and_the_time_and_does_nothing(relucid, study):
     status, shown, _ = relucid("run", study, "--dry-run", "--jobs", "2")
     assert status == 0
-    assert shown.count('"runner":"squares:run"') == 6
-    assert "6 runs, 6 of them to do: about 0:03:00 with 2 at a time" in shown
+    assert "6 runs, 6 of them to do: about 0:03:00 with 2 at a time; from what the scale says" in shown
+    assert "`relucid logs squares.py --scale small` lists them." in shown
+    assert "After a pilot, `relucid run squares.py --scale small --seeds 2`, this command tells." in shown
     assert "(0 of 3 runs)" in relucid("show", study)[1]
+
+
+def test_after_a_pilot_a_dry_run_tells_how_many_seeds_you_need(relucid, study):
+    relucid("run", study, "--jobs", "1", "--seeds", "2")
+    _, shown, _ = relucid("run", study, "--dry-run", "--seeds", "18")
+    assert "36 runs, 32 of them to do" in shown
+    assert "at a time; from " in shown
+    assert "By the noise of the 2 seeds that have been run" in shown
+    assert (
+        "against one\n  two less one, value\n    18 seeds: 0.680, with a standard error of 0.236\n" in shown
+    )
+    assert "other numbers of seeds: 4: " in shown
+
+
+def test_a_dry_run_at_smoke_scale_says_that_nothing_is_detected_there(relucid, study):
+    _, shown, _ = relucid("run", "quickstart", "--scale", "smoke", "--dry-run")
+    assert "What can be detected is told at other scales" in shown
+
+
+def test_a_dry_run_tells_the_cost_of_the_devices_for_as_long_as_the_last_run_takes(relucid, study):
+    dry = ("run", study, "--dry-run", "--price-per-hour", "3")
+    assert "about 0:02:00 with 4 at a time, at a cost of 0.40;" in relucid(*dry, "--jobs", "4")[1]
+    assert "at a cost of 0.80;" in relucid(*dry, "--jobs", "4", "--gpus-per-run", "2")[1]
+    assert "about 0:01:00 with 1 at a time on 6 devices" in relucid(*dry, "--devices", "3", "--nodes", "2")[1]
+    assert relucid("run", study, "--price-per-hour", "3")[0] == 1
+
+
+def test_a_dry_run_tells_times_from_counted_operations_where_a_study_counts_them(relucid, study, tmp_path):
+    assert "does not count its operations" in relucid("run", study, "--dry-run", "--tflops", "2")[2]
+    counting = "    flops=lambda config: config['x'] * 6e13,\n    source="
+    (tmp_path / study).write_text(STUDY.replace("    source=", counting))
+    _, shown, _ = relucid("run", study, "--dry-run", "--tflops", "2", "--jobs", "2")
+    assert "about 0:02:30 with 2 at a time; from 5.4e+14 counted operations, if a device sustains 2" in shown
 
 
 def test_an_edited_study_is_refused_and_the_old_numbers_are_not_shown(relucid, study, tmp_path):
@@ -75,7 +109,7 @@ def test_an_edited_study_is_refused_and_the_old_numbers_are_not_shown(relucid, s
     sentence = "the code of squares:run has changed since 6 runs were made"
     status, _, told = relucid("run", study, "--jobs", "1")
     assert status == 2
-    assert told.strip() == f"relucid: {sentence}: --keep to count them anyway, --rerun to run them anew"
+    assert told.strip() == f"relucid: {sentence}: --keep to count them anyway, --rerun to repeat them"
     _, shown, told = relucid("show", study)
     assert shown.count("(0 of 3 runs)") == 2
     assert f"{sentence}; they are not shown: `relucid run squares.py --keep` counts them" in told
@@ -92,16 +126,16 @@ def test_what_is_shown_as_json_can_be_imported_elsewhere(relucid, study, tmp_pat
     (tmp_path / "squares.json").write_text(relucid("show", study, "--format", "json")[1])
     status, told, _ = relucid("import", "squares.json", "runs", "--store", "other")
     assert status == 0
-    assert (
-        told == "squares.json: 6 runs added, 0 were there already\nruns: 0 runs added, 6 were there already\n"
-    )
+    assert told == "squares.json: 6 runs added, 0 already there\nruns: 0 runs added, 6 already there\n"
     assert relucid("show", study, "--store", "other")[1] == relucid("show", study)[1]
     changed = json.loads((tmp_path / "squares.json").read_text())
     changed["runs"][0]["metrics"]["value"] = 7
     (tmp_path / "squares.json").write_text(json.dumps(changed))
     status, _, told = relucid("import", "squares.json", "--store", "other")
     assert status == 1
-    assert "squares.json: refused, another outcome is there: " + changed["runs"][0]["key"][:8] in told
+    assert (
+        "squares.json: refused, the store has a different outcome: " + changed["runs"][0]["key"][:8] in told
+    )
 
 
 @pytest.mark.parametrize("command", ["show squares.py", "logs squares.py", "run squares.py --dry-run"])
@@ -114,7 +148,7 @@ def test_failures_are_told_and_logged_and_make_the_command_fail(relucid, study):
     status, shown, told = relucid("run", study, "--scale", "broken", "--jobs", "1")
     assert status == 1
     assert "(3 failed)" in shown
-    assert "`relucid logs squares.py --scale broken` tells why" in shown
+    assert "`relucid logs squares.py --scale broken` shows why" in shown
     assert "failed: RuntimeError: no [way]" in told
     _, shown, _ = relucid("logs", study, "--scale", "broken")
     assert shown.count("RuntimeError: no [way]") == 3
@@ -141,7 +175,7 @@ def test_list_shows_models_and_which_data_sets_are_present(relucid, study, monke
         ("run squares.py --backend slurm", "there is no backend 'slurm'; there are local, ray, dask"),
         ("show squares.py --format markdwn", "there is no format 'markdwn'; did you mean 'markdown'?"),
         ("run squares.py --store squares.py", "name a directory that can be written to with --store"),
-        ("run squares.py --nodes 2", "2 nodes take a start by torchrun on each of them: torchrun --nnodes 2"),
+        ("run squares.py --nodes 2", "with 2 nodes, start torchrun on each of them: torchrun --nnodes 2"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(relucid, study, command, complaint):
@@ -163,7 +197,7 @@ def test_ctrl_c_says_how_to_go_on(relucid, study):
         file.write(STUDY.replace('raise RuntimeError("no [way]")', "raise KeyboardInterrupt"))
     status, _, told = relucid("run", study, "--jobs", "1", "--scale", "broken")
     assert status == 130
-    assert "Finished runs are kept; the same command goes on from here." in told
+    assert "Finished runs are kept; the same command continues from here." in told
     assert "1.00 (1 of 3 runs)" in relucid("show", study, "--scale", "broken")[1]
 
 

@@ -9,7 +9,7 @@ __version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> object:
-    """`improve`, imported when it is asked for: training takes more than torch and numpy."""
+    """Import `improve` on first use: training needs more than torch and numpy."""
     if name == "improve":
         from importlib import import_module
 

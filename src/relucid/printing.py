@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
-Row = Mapping[str, str]  # what stands in it, by heading
+Row = Mapping[str, str]  # text by heading
 
 
 class Summarized:
     """A result that prints as its summary."""
 
     def summary(self) -> str:
-        """Return it in words."""
+        """Summarize the result in words."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -21,24 +21,24 @@ class Tabular(Summarized):
     """A result that is a table with notes below it."""
 
     def rows(self) -> Sequence[Row]:
-        """Return the rows, which have the same headings."""
+        """The rows, all with the same headings."""
         raise NotImplementedError
 
     def notes(self) -> list[str]:
-        """Return the lines below the table."""
+        """The lines below the table."""
         return []
 
     def summary(self) -> str:
-        """Return the table and its notes as plain text."""
+        """The table and its notes as plain text."""
         return "\n".join([*text_lines(self.rows()), *self.notes()])
 
     def _repr_html_(self) -> str:
-        """Return the same for a notebook."""
+        """The table and its notes as HTML, for a notebook."""
         return html_table(self.rows()) + "".join(f"<p>{escape(note)}</p>" for note in self.notes() if note)
 
 
 def text_lines(rows: Sequence[Row]) -> list[str]:
-    r"""Return a table as lines of text, its columns aligned.
+    r"""Format a table as lines of text with aligned columns.
 
     >>> print("\n".join(text_lines([{"layer": "0", "units": "16"}, {"layer": "features", "units": "8"}])))
     layer     units
@@ -56,7 +56,7 @@ def text_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def html_table(rows: Sequence[Row]) -> str:
-    """Return a table as HTML.
+    """Format a table as HTML.
 
     >>> html_table([{"layer": "<b>", "units": "16"}])
     '<table><tr><th>layer</th><th>units</th></tr><tr><td>&lt;b&gt;</td><td>16</td></tr></table>'

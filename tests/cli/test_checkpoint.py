@@ -32,7 +32,7 @@ def test_a_checkpoint_of_lightning_loads_and_its_prefix_is_said(tmp_path, capsys
     trainer.strategy.connect(Lit(trained))
     trainer.save_checkpoint(path)
     assert same(restore(network(), path), trained)
-    said = "weights are named net.*, the prefix is left out; not used: head.weight, head.bias"
+    said = "weights are named net.*, ignoring the prefix; not used: head.weight, head.bias"
     assert capsys.readouterr().err == f"{path}: {said}\n"
 
 
@@ -120,6 +120,6 @@ def test_a_damaged_safetensors_file_is_said_to_be_one(tmp_path, text):
 @pytest.mark.parametrize("state", [{"0.weight": torch.zeros(2)}, {0: torch.zeros(1)}, {}, torch.zeros(2)])
 def test_weights_of_another_network_are_refused_in_a_line(tmp_path, state):
     torch.save(state, tmp_path / "w.pt")
-    with pytest.raises(ValueError, match=r"does not fit this network|holds no weights by name") as told:
+    with pytest.raises(ValueError, match=r"does not fit this network|holds no named weights") as told:
         restore(network(), Path(tmp_path / "w.pt"))
     assert len(str(told.value).splitlines()) == 1

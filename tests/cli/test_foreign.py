@@ -57,11 +57,10 @@ def _here(tmp_path, monkeypatch):
             "divide",
             "user.py:divide fails: ZeroDivisionError: division by zero (user.py, line 7: return 1 / 0)",
         ),
-        ("leave", "user.py:leave fails: it ends the program by sys.exit(3) (user.py, line 10: sys.exit(3))"),
+        ("leave", "user.py:leave fails: it calls sys.exit(3) (user.py, line 10: sys.exit(3))"),
         (
             "leave_without_a_word",
-            "user.py:leave_without_a_word fails: it ends the program by sys.exit() "
-            "(user.py, line 13: sys.exit())",
+            "user.py:leave_without_a_word fails: it calls sys.exit() (user.py, line 13: sys.exit())",
         ),
         (
             "misspell",
@@ -76,7 +75,7 @@ def _here(tmp_path, monkeypatch):
         ),
         (
             "Leaving",
-            "the network fails on these inputs: it ends the program by sys.exit('done') "
+            "the network fails on these inputs: it calls sys.exit('done') "
             '(user.py, line 35: sys.exit("done"))',
         ),
     ],
@@ -93,7 +92,7 @@ def test_what_fails_in_the_users_file_is_said_with_its_line(relucid, factory, se
             "def build(:\n",
             "mine.py cannot be imported: SyntaxError: invalid syntax (mine.py, line 1: def build(:)",
         ),
-        ("import sys\nsys.exit()\n", "it ends the program by sys.exit() (mine.py, line 2: sys.exit())"),
+        ("import sys\nsys.exit()\n", "it calls sys.exit() (mine.py, line 2: sys.exit())"),
         (
             "import nowhere\n",
             "ModuleNotFoundError: No module named 'nowhere' (mine.py, line 1: import nowhere)",

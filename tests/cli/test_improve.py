@@ -97,7 +97,7 @@ def test_a_second_time_takes_force_and_trains_nothing(place, relucid):
     "network, data, options, words",
     [
         ("net.py:build", "nowhere", (), "there are no data nowhere"),
-        ("net.py:build", "net.py:nothing", (), "NoneType is no data"),
+        ("net.py:build", "net.py:nothing", (), "NoneType is not data"),
         ("net.py:build", "net.py:five", (), "does not take inputs of shape (5,)"),
         ("net.py:narrow", "net.py:data", (), "label 2 is out of range: the network has 2 outputs"),
         ("net.py:broken", "net.py:data", (), "last.weight of the network has values that are not finite"),

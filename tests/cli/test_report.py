@@ -123,7 +123,7 @@ def test_a_pickled_network_is_loaded_only_if_it_is_trusted(relucid, weights):
     status, _, told = relucid(*command)
     assert status == 1
     assert (
-        "net.pt holds more than weights, and loading it could run code; if you trust it: --unsafe-pickle"
+        "net.pt holds more than weights, and loading it could run code; if you trust it, pass --unsafe-pickle"
         in told
     )
     assert "2 of 4 units are dead" in relucid(*command, "--unsafe-pickle")[1]
@@ -185,20 +185,20 @@ def test_a_model_is_examined_by_its_name(relucid):
 @pytest.mark.parametrize(
     "command, complaint",
     [
-        ("examine my_net:build", "say what goes into the network: --example 1,3,32,32, or --data"),
-        ("examine my_net:build --example a,3", "--example a,3 is no shape: give whole numbers above 0"),
-        ("examine my_net --example 1,3", "my_net names no function: write MODULE:FUNCTION"),
+        ("examine my_net:build", "examine needs inputs: pass their shape (--example 1,3,32,32), or --data"),
+        ("examine my_net:build --example a,3", "--example a,3 is not a shape: give whole numbers above 0"),
+        ("examine my_net --example 1,3", "my_net is neither a function nor a model: write MODULE:FUNCTION"),
         ("examine my_nett:build --example 1,3", "my_nett cannot be imported"),
         ("examine missing.py:build --example 1,3", "missing.py cannot be imported"),
         ("examine my_net:bild --example 1,3", "my_net has no bild"),
-        ("examine my_net:nothing --example 1,3", "my_net:nothing gives a NoneType, not a torch.nn.Module"),
+        ("examine my_net:nothing --example 1,3", "my_net:nothing returns a NoneType, not a torch.nn.Module"),
         ("examine my_net:build --example 1,3 --checkpoint w.pt", "there is no file w.pt"),
         (
             "examine my_net:build --example 1,3 --checkpoint other.pt",
             "other.pt does not fit this network: Missing key",
         ),
-        ("examine my_net:build --example 1,3 --checkpoint list.pt", "list.pt holds no weights by name"),
-        ("examine my_net:build --data list.pt", "list.pt holds a list, not one tensor of inputs"),
+        ("examine my_net:build --example 1,3 --checkpoint list.pt", "list.pt holds no named weights"),
+        ("examine my_net:build --data list.pt", "list.pt holds a list, not a tensor of inputs"),
         ("examine my_net:build --data my_net:none", "--data has no inputs"),
         ("examine my_net:build --example 1,7", "the network fails on these inputs: mat1 and mat2"),
         ("examine my_net:build --example 1,3 -o there/page.html", "there is no directory"),

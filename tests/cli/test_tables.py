@@ -4,7 +4,7 @@ import re
 import pytest
 from rich.console import Console
 
-from relucid.cli.tables import folded, print_grid
+from relucid.cli.tables import print_grid, wrapped
 from relucid.papers import built_in
 
 STUDY = """
@@ -106,6 +106,6 @@ def test_the_table_of_every_study_folds_without_cutting_a_name(name):
 
 def test_each_column_is_in_one_part_and_the_first_in_all():
     head = ["row", *(f"column {number}" for number in range(9))]
-    parts = list(folded(40, head, []))
+    parts = list(wrapped(40, head, []))
     assert [part[0] for part in parts] == [0] * len(parts)
     assert [number for part in parts for number in part[1:]] == list(range(1, 10))

@@ -2,11 +2,12 @@ import pytest
 import torch
 from torch import nn
 
-from relucid.convert import ConversionError, HeavyBallSum, fuse, to_heavy_ball
+from relucid.convert import ConversionError, HeavyBallSum, fuse, to_crelu, to_heavy_ball
 from relucid.models import create
 from relucid.nn import parameter_groups
 
 from .networks import Block, Dense, PreBlock, example, residual, trained_a_little
+from .trial import faults
 
 
 def sums(net):
@@ -22,6 +23,20 @@ def test_blocks_of_one_shape_are_joined_to_the_state_before(block, with_previous
     found = sums(to_heavy_ball(model, example()).model)
     assert {name for name, m in found.items() if m.beta2 is not None} == with_previous
     assert {name for name, m in found.items() if m.beta2 is None} == without
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.LeakyReLU])
+def test_blocks_are_found_after_to_crelu_too(activation):
+    model = residual()
+    for block in (m for m in model if isinstance(m, Block)):
+        block.relu = activation()
+    model = trained_a_little(model)
+    first = to_crelu(model, example())
+    conversion = to_heavy_ball(first.model, example())
+    assert [m.beta2 is not None for m in sums(conversion.model).values()] == [False, True, False, True]
+    x = torch.randn(3, 3, 9, 9, dtype=torch.float64)
+    for training in (False, True):
+        assert faults(model, conversion.model, x, training) == []
 
 
 def test_learned_coefficients_give_the_recursion_of_the_paper():

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relucid.data import Split, fold, holdout, moments
+from relucid.data import Split, holdout, k_fold, moments
 
 
 def labelled(n: int, classes: int = 2) -> Split:
@@ -57,7 +57,7 @@ def test_folds_divide_a_part_and_keep_the_proportion_of_the_classes(n, folds, se
     part = labelled(n, classes or 1)
     if not classes:  # values instead of classes
         part = Split(part.inputs, part.targets.float().unsqueeze(1))
-    pairs = [fold(part, index, folds, seed) for index in range(folds)]
+    pairs = [k_fold(part, index, folds, seed) for index in range(folds)]
     held = torch.cat([held.inputs for _, held in pairs]).flatten()
     assert sorted(held.tolist()) == list(range(n))
     for rest, held in pairs:
@@ -69,7 +69,7 @@ def test_folds_divide_a_part_and_keep_the_proportion_of_the_classes(n, folds, se
 
 def test_a_fold_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="fold 3 of 3 does not exist; folds are numbered from 0 to 2"):
-        fold(labelled(9), 3, 3)
+        k_fold(labelled(9), 3, 3)
 
 
 def test_a_held_out_share_keeps_the_proportion_of_the_classes_and_follows_from_the_seed():

@@ -67,7 +67,7 @@ def test_a_class_with_one_example_does_not_stop_a_split():
     [
         ((INPUTS[:5], CLASSES[:5]), "5 examples"),
         (INPUTS, "pair of inputs and targets"),
-        (None, "NoneType is no data"),
+        (None, "NoneType is not data"),
         ("nowhere", "built-in set"),
         ([np.zeros(3)], "not a pair"),
     ],

@@ -1,4 +1,5 @@
 import json
+import re
 import runpy
 from pathlib import Path
 
@@ -18,9 +19,25 @@ def written():
     return runpy.run_path(str(ROOT / "docs" / "pages.py"))["pages"]()
 
 
-@pytest.mark.parametrize("name", ["claims.md", "results.md"])
-def test_the_page_says_what_the_files_and_the_claims_say(written, name):
-    assert (ROOT / "docs" / name).read_text() == written[name], "run make pages"
+def test_pages_and_figures_say_what_the_files_and_the_claims_say(written):
+    assert {"claims.md", "results.md", "images/results.svg"} < written.keys()
+    old = [name for name, text in written.items() if (ROOT / "docs" / name).read_text() != text]
+    assert old == [], "run make pages"
+
+
+def test_every_figure_of_the_results_is_on_their_page(written):
+    figures = {f"images/{path.name}" for path in (ROOT / "docs" / "images").glob("results*.svg")}
+    assert figures == set(re.findall(r"\]\((images/\S+)\)", written["results.md"]))
+
+
+@pytest.mark.slow
+def test_the_tutorial_has_what_the_studies_on_imagenet_would_take():
+    pages = runpy.run_path(str(ROOT / "docs" / "pages.py"))
+    text = (ROOT / "docs" / "tutorials" / "cluster.md").read_text()
+    assert pages["cluster"](text) == text, "run make pages"
+    gpus = pages["EIGHT_GPUS"]
+    devices = f"--jobs {gpus.jobs} --gpus-per-run {gpus.gpus_per_run:g}"
+    assert f"{devices} --tflops {gpus.tflops:g} --price-per-hour {gpus.price:g}" in text
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -33,33 +50,31 @@ def test_a_file_has_runs_of_its_study_as_it_is_now_and_no_others(path):
 
 
 def sections(page):
-    """The sections of the page of results, by study and scale."""
-    found = {}
-    for section in page.split("\n## ")[1:]:
-        name = section.partition("\n")[0].partition(",")[0]
-        scale = section.rpartition("--scale ")[2].partition("`")[0]
-        found[name, scale] = section
-    return found
+    """The sections of the page of results, by study."""
+    return {section.partition("\n")[0]: section for section in page.split("\n### ")[1:]}
 
 
 def test_page_ledger_table_and_verdict_agree_on_every_comparison(recorded_tables, ledger, written):
     pages = sections(written["results.md"])
-    assert pages.keys() == {(table.study.name, table.scale) for table in recorded_tables}
+    assert pages.keys() == {table.study.name for table in recorded_tables}
     compared = 0
     for table in recorded_tables:
-        page, cells = pages[table.study.name, table.scale], table.to_dict()["comparisons"]
+        page, cells = pages[table.study.name], table.to_dict()["comparisons"]
         for where, judged in table.judged.items():
             (entry,) = [
-                each for each in ledger.values() if each.study is table.study and each.claim.where == where
+                each
+                for each in ledger.values()
+                if each.study and each.study.name == table.study.name and each.claim.where == where
             ]
             for each in judged:
                 compared += 1
-                assert f"- {each}\n" in f"{page}\n"
                 assert str(each) in table.verdict
                 assert {"claim": where, "compared": each.expected.label, "outcome": each.outcome,
                         "in words": str(each)} in cells  # fmt: skip
             if entry.table is table:
                 assert list(entry.judged) == judged
+                assert all(f"- {each}\n" in page for each in judged)
+                assert f"Scale {table.scale}: " in page
                 assert f"**Here: {entry.stands}.**" in page
                 assert f"| **{entry.stands}** |" in written["claims.md"]
     assert compared > 200

@@ -78,6 +78,7 @@ RECTIFICATIONS = {
     "crelu": (crelu, "crelu"),
     "two ReLUs": (lambda x: torch.cat([F.relu(x), F.relu(-x)], 1), "crelu"),
     "two ReLUs, negative first": (lambda x: torch.cat([F.relu(-x), F.relu(x)], 1), "crelu"),
+    "CReLU, leaky": (CReLU(activation=nn.LeakyReLU(0.1)), "crelu"),
     "ReLU of both": (lambda x: F.relu(torch.cat([x, -x], 1)), "crelu"),
 }
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from relucid.models import Design, Layer, create, names
+from relucid.models import Design, LayerOptions, create, names
 from relucid.nn.rules import HeavyBall
 
 
@@ -29,14 +29,14 @@ def test_names_are_unique():
         (
             "vgg6",
             {"propagation": "heavy_ball"},
-            "vgg6 are joined by 'plain', not by 'heavy_ball': a rule adds layers",
+            "vgg6 are joined by 'plain', not by 'heavy_ball': a rule adds states",
         ),
         ("vgg16", {"propagation": HeavyBall()}, "vgg16 are joined by 'plain', not by HeavyBall"),
-        ("resnet20", {"propagation": "dense"}, "not by 'dense': 'dense' joins layers of a growth rate"),
+        ("resnet20", {"propagation": "dense"}, "not by 'dense': 'dense' needs layers with a growth rate"),
         (
             "densenet121",
             {"propagation": "admm"},
-            "by 'dense' or 'nesterov2', not by 'admm': each layer adds channels",
+            "by 'dense' or 'nesterov2', not by 'admm': each layer appends",
         ),
         ("resnet50", {"weights": "weightnorm"}, "batch norm cancels the length that weightnorm learns"),
         ("resnet_cifar", {"depth": 19}, "depth of 6n \\+ 2: 8, 14, 20, ..., not 19"),
@@ -62,7 +62,7 @@ def test_names_are_unique():
         ("vgg6", {"init": "he"}, "init is None, 'glorot' or 'glorot_uniform', not 'he'"),
         (
             "vgg6",
-            {"layers": {"conv7": Layer()}},
+            {"layers": {"conv7": LayerOptions()}},
             "no layer 'conv7' to change: give names from 'conv1' to 'conv6'",
         ),
     ],
@@ -92,7 +92,7 @@ def test_a_choice_holds_in_layers_that_a_variant_changes():
 
 
 def test_layers_can_be_changed_one_by_one():
-    layers = {"conv2": Layer(Design("crelu", "geometric"), filters=0.5, dropout=0.1)}
+    layers = {"conv2": LayerOptions(Design("crelu", "geometric"), filters=0.5, dropout=0.1)}
     net = create("vgg6", layers=layers, num_classes=10, width=0.25)
     assert net.conv2.weight_shape == (16, 32, 3, 3)
     assert net.dropout2.p == 0.1

@@ -34,7 +34,7 @@ def test_what_is_not_there_is_told(tmp_path):
     with pytest.raises(ValueError, match=r"there is no file nowhere.py"):
         find("nowhere.py")
     (tmp_path / "empty.py").write_text("x = 1\n")
-    with pytest.raises(ValueError, match=r"empty.py has no study: it must have a variable that is a"):
+    with pytest.raises(ValueError, match=r"empty.py has no study: assign a relucid.studies.Study"):
         find(str(tmp_path / "empty.py"))
     with pytest.raises(ValueError, match="there is no study 'gmp/uc'"):
         find("gmp/uc")
@@ -52,5 +52,5 @@ def test_dataclasses_with_annotations_as_text_can_be_defined_in_the_file(tmp_pat
 
 def test_a_file_that_exits_is_told(tmp_path):
     (tmp_path / "ends.py").write_text("import sys\nsys.exit(0)\n")
-    with pytest.raises(ValueError, match=r"ends.py ends by sys.exit\(\) when it is loaded"):
+    with pytest.raises(ValueError, match=r"ends.py calls sys.exit\(\) when it is loaded"):
         find(str(tmp_path / "ends.py"))

@@ -1,40 +1,40 @@
 """How the claims stand on the recorded results, where an earlier ledger had them wrong."""
 
 import json
+from statistics import fmean
 
 import pytest
 
 from relucid.papers import find
 from relucid.papers.crelu import theorem_c1
+from relucid.papers.ours import together
 from relucid.studies import Table
-from relucid.studies.compare import HOLDS, REVERSED, UNABLE
+from relucid.studies.compare import HOLDS, REVERSED
 
 
-def outcomes(entry):
-    return [each.outcome for each in entry.judged]
-
-
-def test_together_gains_are_not_said_to_add_up(ledger):
+def test_together_gains_are_said_to_add_up_where_the_whole_interval_is_within_the_margin(ledger):
     entry = ledger["ours gains add up"]
-    assert entry.state != "reproduced"
     (judged,) = entry.judged
-    assert judged.found.low < judged.expected.margin < judged.found.high
+    assert (entry.state == "reproduced") == (judged.found.high < judged.expected.margin)
     cells = entry.table.cells
-    none, *others = (cells[row, "test error %"].mean for row in entry.study.rows)
-    gains = [none - error for error in others]
-    assert gains[-1] / sum(gains[:-1]) == pytest.approx(0.59, abs=0.005)
+    none, *singles, joint = (
+        cells[row, together.ERROR].mean for row in (together.NONE, *together.SINGLE, together.ALL)
+    )
+    total = sum(none - error for error in singles)
     assert (
-        entry.remark
-        == f"The joint gain is {gains[-1]:.2f} points, the single ones add up to {sum(gains[:-1]):.2f}."
+        entry.remark == f"The joint gain is {none - joint:.2f} points, the single ones add up to {total:.2f}."
     )
 
 
-def test_together_tells_that_the_baseline_s_rate_was_nearly_a_tie(ledger):
-    remark = ledger["ours each choice, and all three"].remark
-    assert (
-        "none: ReLU, standard weights, batch norm, residual (0.03: 54.13 / 53.95, 0.1: 54.20 / 52.16)"
-        in remark
-    )
+def test_together_tells_the_errors_at_every_rate_that_was_tried(ledger):
+    entry = ledger["ours each choice, and all three"]
+    runs = entry.table.finished(design={}, channels=1)
+    rates = {run["config"]["lr"] for run in runs}
+    assert len(rates) > 1
+    for rate in rates:
+        found = [run["metrics"] for run in runs if run["config"]["lr"] == rate]
+        held, test = (fmean(each[name] for each in found) for name in ("val_error", "error"))
+        assert f"{rate:g}: {held:.2f} / {test:.2f}" in entry.remark
 
 
 def test_theorem_c1_is_judged_on_random_projections(ledger):
@@ -47,9 +47,9 @@ def test_theorem_c1_is_judged_on_random_projections(ledger):
 def test_table_6_compares_phases_of_the_same_unit_with_those_of_different_ones(ledger):
     entry = ledger["crelu Table 6"]
     assert len(entry.judged) == 14
-    assert sum(each.found.p < 0.05 and each.found.effect > 0 for each in entry.judged) == 3
-    assert outcomes(entry) == [UNABLE] * 14
-    assert "Nearly any weights pass this." in ledger["crelu Table 6, below 1"].claim.note
+    assert {each.expected.b for each in entry.judged} == {0.0}
+    assert all(each.outcome not in (HOLDS, REVERSED) or each.p < 0.05 for each in entry.judged)
+    assert "Almost any weights would pass." in ledger["crelu Table 6, below 1"].claim.note
 
 
 def test_table_5_is_two_claims_of_which_the_errors_were_never_run(ledger):
@@ -58,15 +58,16 @@ def test_table_5_is_two_claims_of_which_the_errors_were_never_run(ledger):
 
 
 @pytest.mark.parametrize("where", ["Tables 2, 3, CIFAR-10", "Fig. 4"])
-def test_vgg_and_invariance_cannot_be_told_at_small_scale(ledger, where):
+def test_vgg_and_invariance_hold_or_not_beyond_chance_only_and_at_a_scale_that_is_named(ledger, where):
     entry = ledger[f"crelu {where}"]
-    assert entry.stands == "cannot be told at small scale"
-    assert not {HOLDS, REVERSED} & set(outcomes(entry))
-    assert min(each.p for each in entry.judged) > 0.05
+    assert entry.stands.endswith(f"{entry.table.scale} scale")
+    told = [each.p for each in entry.judged if each.outcome in (HOLDS, REVERSED)]
+    rest = [each.p for each in entry.judged if each.outcome not in (HOLDS, REVERSED)]
+    assert max(told, default=0.0) < 0.05 <= min(rest, default=1.0)
 
 
 def test_table_3_is_said_to_be_no_experiment_of_its_own(ledger):
-    assert "no experiment of its own" in ledger["crelu Tables 2, 3, CIFAR-10"].claim.note
+    assert "it adds no experiment" in ledger["crelu Tables 2, 3, CIFAR-10"].claim.note
 
 
 def test_corollary_b3_is_contradicted_by_a_test(ledger):
@@ -101,7 +102,7 @@ def test_gmp_table_2_does_not_hide_that_batch_norm_is_ahead(ledger):
     against = [each.found.effect for each in entry.judged if each.expected.b.row == "BN"]
     assert len(against) == 3
     assert max(against) < 0
-    assert entry.stands == "cannot be told at small scale"
+    assert entry.state != "reproduced"
 
 
 def test_gmp_fig_4_is_judged_by_the_course_of_training(ledger):
@@ -130,7 +131,7 @@ def test_section_7_2_says_that_the_control_explains_it(ledger):
     entry = ledger["structure Section 7.2"]
     assert entry.state == "reproduced"
     assert "the missing ReLU after the sum explains it" in entry.stands
-    assert ledger["structure Section 7.2, control"].judged[0].found.p == 1
+    assert ledger["structure Section 7.2, control"].judged[0].outcome not in (HOLDS, REVERSED)
 
 
 def test_section_5_1_is_judged_by_slopes(ledger):
@@ -149,11 +150,8 @@ def test_structure_table_2_says_in_its_state_that_deep_networks_fit_a_constant(l
 
 def test_merging_is_compared_with_pruning_of_the_same_kind(ledger):
     entry = ledger["ours merging opposite filters"]
-    assert entry.stands == "cannot be told at small scale"
-    refitted = entry.judged[-1]
-    assert refitted.expected.label == "merge, refitted less pruning, refitted, 50% of pairs"
-    assert refitted.found.effect > 0
-    assert refitted.found.p == pytest.approx(0.023, abs=0.001)
-    assert refitted.p == pytest.approx(4 * refitted.found.p)
+    assert len(entry.judged) == 4
+    least = min(entry.judged, key=lambda each: each.found.p)
+    assert least.p == pytest.approx(min(1.0, 4 * least.found.p))  # four comparisons are four chances
     kinds = {(each.expected.a.row, each.expected.b.row) for each in entry.judged}
     assert kinds == {("merge", "pruning"), ("merge, refitted", "pruning, refitted")}

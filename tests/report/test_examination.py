@@ -227,7 +227,7 @@ def deep():
     return nn.Sequential(OrderedDict(body=nn.Sequential(named)))
 
 
-def test_long_networks_are_folded_by_stage(without_library):
+def test_long_networks_are_grouped_by_stage(without_library):
     found = examine(deep(), torch.randn(40, 4))
     stages = stages_of(found)
     assert [(stage.name, len(stage.sections)) for stage in stages] == [("low", 7), ("mid", 7), ("top", 7)]

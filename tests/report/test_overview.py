@@ -1,28 +1,29 @@
 import pytest
 
 from relucid.papers import PAPERS
-from relucid.report.overview import forest, headline, overview_page
+from relucid.report.overview import overview_page
 
 
-def test_a_line_is_an_effect_in_per_cent_of_the_baseline(ledger):
-    lines = [line for entry in ledger.values() if (line := headline(entry))]
-    assert len(lines) > 10
-    for line in lines:
-        b = line.judged.expected.b
-        level = line.entry.table.cells[b.row, b.column].mean
-        assert line.effect == pytest.approx(100 * line.judged.found.effect / level)
-        assert line.low <= line.effect <= line.high
+@pytest.fixture(scope="module")
+def page(ledger):
+    return overview_page(list(ledger.values()), ["This was <found>."], PAPERS)
 
 
-def test_every_line_is_drawn_once_with_its_published_effect(ledger):
-    figure = forest([entry for entry in ledger.values() if entry.judged])
-    *ours, published = figure.plot.data
-    drawn = [label for trace in ours for label in trace.y]
-    assert len(drawn) == len(set(drawn))
-    assert set(published.y) <= set(drawn)
+def test_findings_come_first_then_all_claims_at_a_glance_then_every_paper_with_its_figure(page):
+    parts = ["This was &lt;found&gt;.", "What was claimed and what was found"]
+    parts += [part for paper in PAPERS for part in (f'<h2 id="{paper}"', f"Every comparison that {paper}")]
+    places = [page.index(part) for part in parts]
+    assert places == sorted(places)
+    assert page.count("<svg") == 1 + len(PAPERS)
 
 
-def test_the_page_tells_the_findings_first(ledger):
-    page = overview_page(list(ledger.values()), ["This was <found>."], PAPERS)
-    assert "This was &lt;found&gt;." in page
-    assert page.index("This was") < page.index("Every claim that a study checks")
+def test_protocols_are_folded_away(page, recorded_tables):
+    folded = page.replace("<details open>", "<shown>").split("<details>")[1:]
+    inside = "".join(each.partition("</details>")[0] for each in folded)
+    assert inside.count("of computing") == len({table.study.name for table in recorded_tables})
+    assert page.count("of computing") == inside.count("of computing")
+
+
+def test_it_is_drawn_without_a_library(page):
+    assert "plotly.js" not in page
+    assert len(page) < 1_000_000

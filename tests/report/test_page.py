@@ -36,8 +36,8 @@ def test_a_page_needs_a_directory(tmp_path):
     "make, complaint",
     [
         (lambda path: path.symlink_to("mine.txt"), "is a symbolic link, which is never replaced"),
-        (lambda path: os.mkfifo(path), "is no regular file and is never replaced"),
-        (lambda path: path.mkdir(), "is no regular file and is never replaced"),
+        (lambda path: os.mkfifo(path), "is not a regular file and is never replaced"),
+        (lambda path: path.mkdir(), "is not a regular file and is never replaced"),
     ],
 )
 def test_a_page_never_takes_the_place_of_a_link_a_device_or_a_directory(tmp_path, make, complaint):

@@ -28,8 +28,8 @@ def test_a_page_says_claim_and_how_it_stands_first(squares, done, without_librar
     order = [page.index(text) for text in ("<table>", "Nothing is chosen.", "How to repeat it")]
     assert order == sorted(order)
     assert "Up to" not in page  # a verdict on half of the table would be none
-    assert "What became of its claims can be said when all rows have been run." in page
-    assert "<strong>4 more are to be done:</strong>" in page
+    assert "The claims can be judged when all rows have been run." in page
+    assert "<strong>4 more are missing:</strong>" in page
     assert "relucid run squares --scale full" in page
     found, store = done(study)
     page = without_library(study_page(found, store, "squares"))
@@ -38,7 +38,7 @@ def test_a_page_says_claim_and_how_it_stands_first(squares, done, without_librar
     (judged,) = found.judged["Table 1"]
     assert str(judged).partition("&gt;")[0][-9:] in page
     assert "8 runs, 1 of them failed; they took 0:00:00 in all." in page
-    assert "more are to be done" not in page
+    assert "more are missing" not in page
 
 
 def test_the_page_of_a_study_without_a_claim_says_what_the_table_shows(squares, done):
@@ -53,7 +53,7 @@ def test_published_figures_stand_beside_ours_and_both_can_be_sorted(squares, don
     ours, theirs = found.rows[0][1:3]
     assert (ours.text, ours.sort) == ("1.15 ± 0.06", pytest.approx(1.15))
     assert (theirs.text, theirs.sort) == ("1.20 ± 0.10", 1.2)
-    assert [row[1].mood for row in found.rows] == ["", "bad"]
+    assert [row[1].style for row in found.rows] == ["", "bad"]
 
 
 def test_what_a_user_wrote_is_escaped(squares, done, without_library):
@@ -122,5 +122,5 @@ def test_a_page_of_nothing_done_yet_says_so(squares, tmp_path, without_library):
 
     study = squares(figures=lambda found, store: pytest.fail("there is nothing to draw"))
     page = without_library(study_page(table(study, store=tmp_path), Store(tmp_path), "squares"))
-    assert "8 more are to be done" in page
+    assert "8 more are missing" in page
     assert "<figure" not in page

@@ -1,11 +1,15 @@
 """The same plan on clusters: Ray and Dask, two CPUs each, on this machine."""
 
+import os
 import sys
+import time
+from itertools import pairwise
 
 import pytest
 
 from relucid.papers import find
-from relucid.studies import run, table
+from relucid.studies import Column, Study, run, table
+from relucid.studies.executors import pool
 
 STUDY = """
 import os, signal
@@ -92,3 +96,81 @@ def test_a_cluster_without_its_package_is_refused_with_what_to_install(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ValueError, match=rf"the backend {backend} needs .*: pip install '{advice}"):
         run(study(tmp_path), store=tmp_path, backend=backend)
+
+
+def work_on_gpu(config):
+    """When it ran, and the GPUs that Ray lets it see."""
+    started = time.time()
+    time.sleep(0.1)
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return {"ran": [started, time.time()], "gpus": [float(gpu) for gpu in seen.split(",") if gpu]}
+
+
+ON_GPUS = Study(
+    "gpus",
+    "Runs with a GPU each",
+    work_on_gpu,
+    rows={"any": {}},
+    columns={"time": Column("ran"), "gpus": Column("gpus")},
+    repeat={"seed": range(4)},
+)
+
+
+def outcomes(store, metric):
+    found = table(ON_GPUS, store=store).runs
+    assert {record["state"] for record in found} == {"finished"}, found[0]["error"]
+    return [record["metrics"][metric] for record in found]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_each_run_on_ray_sees_a_gpu_of_its_own(tmp_path):
+    import ray
+
+    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        with pool("ray", gpus_per_run=1) as workers:
+            assert workers.size == 2
+        with pool("ray", gpus_per_run=0.5) as workers:
+            assert workers.size == 4
+        run(ON_GPUS, store=tmp_path, backend="ray", gpus_per_run=1)
+        with pytest.raises(ValueError, match="no machine of the cluster has the 3 GPUs"):
+            run(ON_GPUS, store=tmp_path / "other", backend="ray", gpus_per_run=3)
+    finally:
+        ray.shutdown()
+    seen = outcomes(tmp_path, "gpus")
+    assert [len(gpus) for gpus in seen] == [1] * 4
+    assert {gpu for (gpu,) in seen} <= {0, 1}
+
+
+@pytest.mark.filterwarnings("default")
+def test_dask_gives_a_worker_no_more_runs_than_it_has_gpus_for(tmp_path):
+    from distributed import LocalCluster
+
+    one = {"n_workers": 1, "threads_per_worker": 4, "processes": False, "dashboard_address": None}
+    with LocalCluster(**one, resources={"GPU": 1}) as cluster:
+        with pool("dask", address=cluster.scheduler_address, gpus_per_run=0.5) as workers:
+            assert workers.size == 2
+        # More jobs than GPUs: it is Dask that holds the others back.
+        run(
+            ON_GPUS, store=tmp_path, backend="dask", address=cluster.scheduler_address, jobs=4, gpus_per_run=1
+        )
+        with pytest.raises(ValueError, match="no machine of the cluster has the 2 GPUs"):
+            run(
+                ON_GPUS,
+                store=tmp_path / "a",
+                backend="dask",
+                address=cluster.scheduler_address,
+                gpus_per_run=2,
+            )
+    times = sorted(outcomes(tmp_path, "ran"))
+    assert all(ended <= started for (_, ended), (started, _) in pairwise(times))
+
+
+@pytest.mark.parametrize(
+    "backend, gpus, why",
+    [("local", 1, "the local backend does not assign GPUs; ray does"), ("ray", 1.5, "1.5 is neither")],
+)
+def test_gpus_that_cannot_be_assigned_are_refused(tmp_path, backend, gpus, why):
+    with pytest.raises(ValueError, match=why):
+        run(ON_GPUS, store=tmp_path, backend=backend, gpus_per_run=gpus)

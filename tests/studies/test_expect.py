@@ -250,4 +250,4 @@ def test_smoke_judges_nothing_and_shows_no_published_figures_but_says_what_it_is
         assert "987.6" in write(full), name
     assert banner(full) == ""
     assert FORMATS["markdown"](smoke).startswith(banner(smoke))
-    assert "The figures mean nothing." in FORMATS["latex"](smoke)
+    assert "The numbers mean nothing." in FORMATS["latex"](smoke)

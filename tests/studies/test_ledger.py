@@ -88,6 +88,14 @@ def test_the_largest_complete_scale_decides_and_never_a_smoke_test():
     assert best(study(), [smoke]) is None
 
 
+def test_cpu_decides_over_small_and_full_over_cpu_in_whatever_order_they_are_declared():
+    tables = {scale: table(LOWER, scale) for scale in ("smoke", "small", "cpu", "full")}
+    mine = study(scales={scale: Scale() for scale in tables})
+    assert best(mine, [*tables.values()]) is tables["full"]
+    assert best(mine, [tables["small"], tables["cpu"]]) is tables["cpu"]
+    assert entry("ours", mine, CLAIM, tables["cpu"]).stands == "reproduced at cpu scale"
+
+
 def test_what_has_not_been_run_is_ready_or_needs_a_gpu():
     assert entry("ours", study(), CLAIM, None).state == "ready to run"
     long = study(scales={"full": Scale(seconds=1e6)})

@@ -3,30 +3,35 @@ import math
 import numpy as np
 import pytest
 
-from relucid.studies import Claim, Column, Lower, Scale, Study, compare, run, table
-from relucid.studies.power import power
+from relucid.studies import Claim, Column, Lower, NotWorse, Scale, Study, compare, run
+from relucid.studies.power import pilot, power
 
 
 def noisy(config):
-    return {
-        "error": 10.0
-        + config["shift"]
-        + np.random.default_rng(config["seed"] + 7 * config["number"]).normal()
+    noise = np.random.default_rng(config["seed"] + 7 * config["number"]).normal()
+    return {"error": 10.0 + config["shift"] + noise, "val_error": config.get("lr", 0.0)}
+
+
+def study(**changes):
+    settings = {
+        "name": "power",
+        "title": "A shift in noise",
+        "run": noisy,
+        "rows": {"base": {"shift": 0.0, "number": 0}, "lower": {"shift": -1.0, "number": 1}},
+        "columns": {"error": Column("error")},
+        "scales": {"full": Scale(), "small": Scale()},
+        "repeat": {"seed": range(4)},
+        "published": {"base": {"error": 20.0}, "lower": {"error": 18.0}},
+        "paired": True,
+        "claims": (Claim("claim", "It is lower.", (Lower("lower", than="base", columns="error"),)),),
     }
+    return Study(**{**settings, **changes})
 
 
-STUDY = Study(
-    name="power",
-    title="A shift in noise",
-    run=noisy,
-    rows={"base": {"shift": 0.0, "number": 0}, "lower": {"shift": -1.0, "number": 1}},
-    columns={"error": Column("error")},
-    scales={"full": Scale(), "small": Scale()},
-    repeat={"seed": range(4)},
-    published={"base": {"error": 20.0}, "lower": {"error": 18.0}},
-    paired=True,
-    claims=(Claim("claim", "It is lower.", (Lower("lower", than="base", columns="error"),)),),
-)
+def planned(found, place, seeds=None):
+    """What a study would detect after so many of its seeds were run."""
+    run(found, "small", store=place, jobs=1, seeds=seeds)
+    return list(power(pilot(found, "small", place)))
 
 
 @pytest.mark.parametrize(
@@ -43,18 +48,45 @@ def test_four_times_the_repetitions_detect_half_the_difference_or_less():
     assert found.detectable_with(1) == math.inf
 
 
-def test_a_pilot_tells_how_many_repetitions_the_published_effect_needs(tmp_path):
-    run(STUDY, "small", store=tmp_path, jobs=1)
-    cells = table(STUDY, "small", store=tmp_path)
-    (planned,) = power(cells, 9)
-    level = cells.cells["base", "error"].mean
-    assert planned.wanted == pytest.approx(2.0 * level / 20.0)  # the same share of the level
-    assert planned.detectable == planned.judged.found.detectable_with(9)
-    assert planned.judged.found.detectable_with(planned.needed) <= planned.wanted
-    assert planned.judged.found.detectable_with(planned.needed - 1) > planned.wanted
-    assert str(planned).startswith("claim: lower less base, error: detects ")
+def test_a_pilot_tells_how_many_seeds_the_published_effect_needs(tmp_path):
+    (found,) = planned(study(), tmp_path)
+    level = pilot(study(), "small", tmp_path).table.cells["base", "error"].mean
+    assert found.wanted == pytest.approx(2.0 * level / 20.0)  # the same share of the level
+    assert found.detectable == found.found.detectable_with(4)
+    assert found.with_seeds(found.needed) <= found.wanted < found.with_seeds(found.needed - 1)
+
+
+def test_two_seeds_tell_what_the_planned_ones_will(tmp_path):
+    (found,) = planned(study(repeat={"seed": range(18)}), tmp_path, seeds=2)
+    assert (found.found.n, found.seeds) == (2, 18)
+    assert found.error == pytest.approx(found.found.error / 3)
+    assert found.detectable == found.found.detectable_with(18)
+
+
+def test_a_pilot_of_two_seeds_will_do_where_rates_are_chosen(tmp_path):
+    chooses = study(choose={"lr": [0.1, 0.2, 0.3]}, repeat={"seed": range(18)})
+    (found,) = planned(chooses, tmp_path, seeds=2)
+    assert (found.found.n, found.seeds) == (2, 18)  # not a seed for each rate
+
+
+def test_seeds_count_that_have_been_run_at_all_rates_only(tmp_path):
+    chooses = study(choose={"lr": [0.1, 0.2]})
+    run(study(choose={"lr": [0.1]}), "small", store=tmp_path, jobs=1, seeds=3)
+    (found,) = planned(chooses, tmp_path, seeds=2)
+    assert (pilot(chooses, "small", tmp_path).seeds, found.found.n) == (2, 2)
 
 
 def test_without_a_pilot_there_is_nothing_to_say(tmp_path):
-    run(STUDY, "small", store=tmp_path, jobs=1, seeds=1)
-    assert not list(power(table(STUDY, "small", store=tmp_path), 9))
+    run(study(), "small", store=tmp_path, jobs=1, seeds=1)
+    assert pilot(study(), "small", tmp_path) is None
+
+
+def test_the_margin_of_a_claim_is_the_difference_to_find(tmp_path):
+    claim = Claim("claim", "", (NotWorse("lower", than="base", columns="error", margin=0.5),))
+    assert [each.wanted for each in planned(study(claims=(claim,)), tmp_path)] == [0.5]
+
+
+def test_a_study_that_claims_nothing_compares_its_rows_with_the_first(tmp_path):
+    (found,) = planned(study(claims=(), published={}), tmp_path)
+    assert (found.where, found.expected.label) == ("against base", "lower less base, error")
+    assert found.needed is None

@@ -13,12 +13,13 @@ from functools import partial
 import pytest
 import torch
 
-from relucid.data import MissingDataError
+from relucid.data import MissingDataError, Split
 from relucid.papers import find
+from relucid.report.study import grid_of_environments
 from relucid.studies import Column, Result, Run, Store, Study, plan, run, table
 from relucid.studies.executors import pool
 from relucid.studies.run import _Work, execute
-from relucid.train import DivergedError, Machine
+from relucid.train import Computed, DivergedError, Machine, Recipe, fit, keep_memory
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -52,6 +53,25 @@ def test_the_environment_and_the_time_are_kept(load_study, tmp_path):
     assert record["environment"]["versions"]["torch"].startswith("2.")
     assert 0.05 <= record["seconds"] < 5
     assert record["started"].startswith("20")
+
+
+def trains(config, machine):
+    images = Split(torch.rand(8, 3, 6, 6), torch.arange(8) % 2)
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.Flatten(), torch.nn.Linear(32, 2))
+    fitted = fit(network, images, Recipe(epochs=1), machine=machine)
+    return {"channels last": fitted.engine.memory_format == "channels_last"}
+
+
+def test_how_a_run_trained_is_kept_with_it_and_told_where_it_is_shown(tmp_path):
+    study = Study("trains", "", trains, {"a": {}}, {"layout": Column("channels last")}, repeat={"seed": [0]})
+    run(study, store=tmp_path, jobs=1)
+    found = table(study, store=tmp_path)
+    (record,) = found.runs
+    assert record["metrics"] == {"channels last": 1.0}
+    (trained,) = record["environment"]["trained"]
+    assert trained == str(Computed("channels_last", compile=False, memory_kept=keep_memory()))
+    shown = {row[0].text: row[1].text for row in grid_of_environments(found).rows}
+    assert shown["trained"] == trained
 
 
 def test_what_fails_is_recorded_the_others_go_on_and_it_is_tried_again_on_request(load_study, tmp_path, log):

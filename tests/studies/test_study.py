@@ -1,6 +1,6 @@
 import pytest
 
-from relucid.studies import Column, Runner, Scale, Study, cells, plan
+from relucid.studies import Claim, Column, Lower, Runner, Scale, Study, cells, plan
 from relucid.studies.plan import Run, merge
 
 
@@ -57,8 +57,9 @@ def test_only_one_row_can_be_asked_for():
     assert {row for row, _ in cells(study(), only="b")} == {"b"}
 
 
-def test_small_is_what_is_run_where_no_scale_is_named_else_the_first():
+def test_small_is_what_is_run_where_no_scale_is_named_else_cpu_else_the_first():
     assert study(scales={"full": Scale(), "small": Scale()}).default_scale == "small"
+    assert study(scales={"full": Scale(), "cpu": Scale(), "smoke": Scale()}).default_scale == "cpu"
     assert study(scales={"full": Scale(), "smoke": Scale()}).default_scale == "full"
 
 
@@ -141,3 +142,50 @@ def test_the_runs_of_a_runner_carry_its_name_and_version_wherever_its_function_l
 def test_what_has_no_name_is_no_run_function():
     with pytest.raises(TypeError, match="it must be a function, or a Runner that gives it a name"):
         study(run="package.module:function")
+
+
+def narrow(**scale):
+    claims = (
+        Claim("both", "a is lower", (Lower("a", than="b", columns=("error", "fast")),)),
+        Claim("other", "fast is lower", (Lower("a", columns="fast", than_column="error"),)),
+        Claim("shown", "nothing is compared"),
+    )
+    published = {"a": {"error": 1.0, "fast": 2.0}, "b": {"error": 3.0}}
+    return study(
+        scales={"full": Scale(), "cpu": Scale(**scale)}, claims=claims, published=published, baseline="b"
+    )
+
+
+def test_a_scale_may_have_rows_of_its_own_each_with_its_own_settings():
+    found = narrow(rows={"b": {"lr": 0.3}}, protocol="At cpu scale: b alone.")
+    planned = cells(found, "cpu")
+    assert {row for row, _ in planned} == {"b"}
+    assert planned["b", "error"][0].config["lr"] == 0.3
+    assert {row for row, _ in cells(found, "full")} == {"a", "b"}
+    here = found.at("cpu")
+    assert (here.baseline, here.published, here.protocol) == (
+        "b",
+        {"b": {"error": 3.0}},
+        "At cpu scale: b alone.",
+    )
+    assert [claim.where for claim in here.claims] == ["shown"]
+    assert found.at("full") == found
+
+
+def test_a_scale_with_fewer_columns_has_what_the_claims_say_of_them():
+    here = narrow(columns=("error",)).at("cpu")
+    assert list(here.columns) == ["error"]
+    assert here.published == {"a": {"error": 1.0}, "b": {"error": 3.0}}
+    assert {claim.where: [each.label for each in claim.comparisons()] for claim in here.claims} == {
+        "both": ["a less b, error"],
+        "shown": [],
+    }
+    assert here.at("cpu") == here
+
+
+@pytest.mark.parametrize(
+    "wrong, message", [({"rows": {"c": {}}}, "no row"), ({"columns": ["eror"]}, "no column")]
+)
+def test_names_in_a_scale_must_exist(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        narrow(**wrong)

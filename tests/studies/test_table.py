@@ -9,7 +9,7 @@ from scipy import stats
 
 from relucid.studies import FORMATS, Claim, Column, Lower, Outcome, Store, Study, Table, cells, table
 from relucid.studies.estimate import estimate
-from relucid.studies.formats import figure, legend
+from relucid.studies.formats import cell_text, legend
 from relucid.studies.study import Scale
 
 
@@ -59,8 +59,8 @@ def test_what_is_missing_diverged_or_failed_is_told(tmp_path):
     fill(simple(), tmp_path, outcome)
     found = table(simple(), store=tmp_path).cells
     assert dict(found["other", "error"].states) == {"finished": 1, "diverged": 1, "failed": 1}
-    assert figure(found["other", "error"], Column("error")) == "1.00 (1 diverged, 1 failed)"
-    assert figure(found["base", "error"], Column("error")) == "· (0 of 4 runs)"
+    assert cell_text(found["other", "error"], Column("error")) == "1.00 (1 diverged, 1 failed)"
+    assert cell_text(found["base", "error"], Column("error")) == "· (0 of 4 runs)"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_rate_is_chosen_on_validation_data_for_each_cell_and_told(tmp_path):
     found = table(study, store=tmp_path).cells
     assert [dict(found[row, "error"].chosen) for row in ("base", "other")] == [{"lr": 0.1}, {"lr": 0.01}]
     assert found["base", "error"].values == (7.0,) * 4
-    assert figure(found["base", "error"], Column("error")) == "7.00 ± 0.00"
+    assert cell_text(found["base", "error"], Column("error")) == "7.00 ± 0.00"
     assert legend(table(study, store=tmp_path)) == "chosen: lr 0.01 for other (error); lr 0.1 for all others"
 
 
@@ -126,12 +126,18 @@ def test_a_verdict_is_on_all_rows_or_none(tmp_path):
     (judged,) = found.judged["Table 1"]
     assert found.verdict == f"Table 1: contradicted. {judged}."
     assert table(study, only="base", store=tmp_path).verdict is None
+    tried = simple(claims=(OTHER_IS_LOWER,), choose={"lr": [0.1, 0.01]}, by="error")
+    fill(tried, tmp_path, lambda config: {"error": 1.0} if config["lr"] == 0.1 else None)
+    assert table(tried, store=tmp_path).judged == {}
 
 
 def test_nothing_is_chosen_before_all_was_tried_nor_what_diverges(tmp_path):
     study = simple(choose={"lr": [0.1, 0.01]}, by="val")
     fill(study, tmp_path, lambda config: {"val": 1.0, "error": 1.0} if config["lr"] == 0.1 else None)
-    assert table(study, store=tmp_path).cells["base", "error"].values == ()
+    found = table(study, store=tmp_path)
+    assert found.cells["base", "error"].values == ()
+    assert cell_text(found.cells["base", "error"], Column("error")) == "· (4 of 8 runs)"
+    assert not found.complete
 
     def outcome(config):
         diverges = config["lr"] == 0.1 and config["seed"] == 3
@@ -221,18 +227,18 @@ def test_the_time_that_is_left_is_told_from_runs_of_the_same_kind_then_of_the_st
     study = simple(scales={"full": Scale(seconds=100.0)})
     runs = [run for found in cells(study).values() for run in found]
     store = Store(tmp_path)
-    missing, seconds = estimate(study, "full", runs, store)
-    assert (len(missing), seconds) == (8, 800)
+    assert estimate(study, "full", runs, store).seconds == [100] * 8
     fill(
         study,
         tmp_path,
         lambda config: Outcome("finished", {"error": 1.0}, seconds=7.0) if config["x"] else None,
     )
-    missing, seconds = estimate(study, "full", runs, store)
-    assert (len(missing), seconds) == (4, 28)
+    left = estimate(study, "full", runs, store)
+    assert (left.seconds, left.basis) == ([7] * 4, "4 runs on an unknown device")
     fill(study, tmp_path, lambda config: None if config["seed"] else Outcome("finished", seconds=1.0))
-    assert estimate(study, "full", runs, store) == (missing[1:], 3)
-    assert estimate(simple(), "full", runs, Store(tmp_path / "empty"))[1] is None
+    less = estimate(study, "full", runs, store)
+    assert (less.missing, less.seconds) == (left.missing[1:], [1] * 3)
+    assert estimate(simple(), "full", runs, Store(tmp_path / "empty")).seconds is None
 
 
 def test_means_of_nothing_are_none_and_not_a_number_never_appears(tmp_path):

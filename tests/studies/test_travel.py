@@ -195,8 +195,8 @@ def test_a_file_that_cannot_be_right_is_refused_as_a_whole(tmp_path, pair, chang
 @pytest.mark.parametrize(
     "content, complaint",
     [
-        (b"no JSON", "is no JSON"),
-        (b"\xff\xfe", "is no JSON"),
+        (b"no JSON", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
         (b"[]", "has no runs"),
         (b'{"runs": 3}', "has no runs"),
     ],
@@ -211,7 +211,7 @@ def test_what_is_no_store_is_told(tmp_path, pair):
     with pytest.raises(ValueError, match=r"there is no .*nowhere"):
         bring(tmp_path / "nowhere", pair[0])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"is no store: it has no results.sqlite"):
+    with pytest.raises(ValueError, match=r"is not a store: it has no results.sqlite"):
         bring(tmp_path / "empty", pair[0])
     (tmp_path / "empty" / "results.sqlite").write_text("not a database" * 100)
     with pytest.raises(ValueError, match=r"cannot be read .*: it is damaged or not a store"):

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or say which extra it needs."""
+    """Run the command line, or say which extra is missing."""
     try:
         from relucid.cli.app import start
     except ImportError as error:

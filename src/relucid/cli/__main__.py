@@ -1,4 +1,4 @@
-"""python -m relucid.cli, the same as the `relucid` command."""
+"""`python -m relucid.cli`: the same as the `relucid` command."""
 
 from relucid.cli import main
 

@@ -1,4 +1,4 @@
-"""The commands of `relucid`, and what is said when one cannot be carried out."""
+"""The commands of `relucid`, and the messages for those that fail."""
 
 import os
 import sqlite3
@@ -28,10 +28,10 @@ app.command()(examine)
 app.command()(convert)
 app.command()(improve)
 
-LONGEST = 1000  # characters of a sentence
+LONGEST = 1000  # characters of an error message
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"relucid {__version__}")
         raise typer.Exit
@@ -41,20 +41,20 @@ def _tell_version(wanted: bool) -> None:
 def relucid(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True),
+        typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Understand and improve ReLU networks."""
 
 
 def start() -> None:
-    """Carry out the command that was typed; what is wrong with it is said in a sentence."""
+    """Run the command that the user typed; report an error in one sentence."""
     try:
         try:
             app(prog_name="relucid")
         finally:
-            sys.stdout.flush()  # a full disk is known here, not when Python ends
-    except BrokenPipeError:  # whoever read, `head` say, has seen enough
+            sys.stdout.flush()  # notice a full disk here, not when Python exits
+    except BrokenPipeError:  # the reader, `head` for example, has seen enough
         _drop_output()
         sys.exit(1)
     except Exception as error:
@@ -66,7 +66,7 @@ def start() -> None:
 
 
 def sentence(error: Exception) -> str | None:
-    """What an error says to the user; None if it is a fault of relucid's."""
+    """The message for the user; None if the error is a bug in relucid."""
     if isinstance(error, ForeignError | ValueError | TypeError):
         return str(error)
     if isinstance(error, sqlite3.Error):
@@ -74,7 +74,7 @@ def sentence(error: Exception) -> str | None:
     if isinstance(error, OSError):
         what = error.strerror or str(error)
         return what if error.filename is None else f"{error.filename}: {what}"
-    # Whoever raised one of these has waited for torch already.
+    # By the time one of these is raised, torch has been imported.
     from relucid.convert import ConversionError
     from relucid.studies import StoreError
 
@@ -82,7 +82,7 @@ def sentence(error: Exception) -> str | None:
 
 
 def _drop_output() -> None:
-    """Forget what cannot be written, so that Python does not try again at its end."""
+    """Discard output that cannot be written, so that Python does not try again on exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""Weights from the files that people have: state_dicts, what trainers wrap around them, safetensors."""
+"""Weights from the files that people have: state_dicts, trainers' checkpoints around them, safetensors."""
 
 import pickletools
 import zipfile
@@ -17,21 +17,21 @@ WRAPPINGS = ("state_dict", "model_state_dict", "model")
 
 
 def restore(network: nn.Module, path: Path, *, unsafe: bool = False) -> nn.Module:
-    """The network with the weights of a checkpoint, or the network that is pickled in it."""
+    """Load the weights of a checkpoint into a network, or return the network pickled in the checkpoint."""
     state = load(path, unsafe=unsafe)
     if isinstance(state, nn.Module):
         return state
     weights = unprefixed(_weights(state, path), network.state_dict().keys(), path)
     try:
         network.load_state_dict(weights)
-    except RuntimeError as error:  # a list of all differences, of which the first one suffices
+    except RuntimeError as error:  # it lists all differences; the first one is enough
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ValueError(f"{path} does not fit this network: {lines[min(1, len(lines) - 1)]}") from None
     return network
 
 
 def load(path: Path, *, unsafe: bool = False) -> Any:
-    """What a .pt, .pth, .ckpt or .safetensors file holds; without `unsafe`, no code in it can run."""
+    """Load a .pt, .pth, .ckpt or .safetensors file; without `unsafe`, no code in it can run."""
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
     if path.suffix != ".safetensors":
@@ -42,11 +42,11 @@ def load(path: Path, *, unsafe: bool = False) -> Any:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a damaged file can make a reader fail in any way
         if path.suffix == ".safetensors" or not _holds_code(path):
-            raise ValueError(f"{path} cannot be read: it is damaged, or no checkpoint") from error
+            raise ValueError(f"{path} cannot be read: it is damaged, or not a checkpoint") from error
         if not unsafe:
             raise ValueError(
                 f"{path} holds more than weights, and loading it could run code; "
-                "if you trust it: --unsafe-pickle"
+                "if you trust it, pass --unsafe-pickle"
             ) from error
     with foreign(f"{path} cannot be unpickled"):
         return torch.load(path, map_location="cpu", weights_only=False)
@@ -61,7 +61,7 @@ def _load_weights(path: Path) -> Any:
 
 
 def unprefixed(weights: Mapping[str, Tensor], wanted: Collection[str], path: Path) -> dict[str, Tensor]:
-    """The weights by the names that a network has for them, if all of these have one prefix in the checkpoint.
+    """The weights under the network's own names, if the checkpoint adds the same prefix to all of them.
 
     >>> weights = {"net.bias": torch.zeros(1), "loss.weight": torch.ones(1)}
     >>> unprefixed(weights, ["bias"], Path("epoch.ckpt"))
@@ -74,35 +74,35 @@ def unprefixed(weights: Mapping[str, Tensor], wanted: Collection[str], path: Pat
     found = [prefix for prefix in prefixes if all(prefix + name in weights for name in wanted)]
     if len(found) > 1:
         names = ", ".join(f"{prefix}*" for prefix in found)
-        raise ValueError(f"{path} has weights for several such networks, {names}: save one of them by itself")
+        raise ValueError(f"{path} has weights for several such networks, {names}: save one of them alone")
     if not found:
         return dict(weights)
     (prefix,) = found
     left = [name for name in weights if not name.startswith(prefix)]
     others = f"; not used: {', '.join(left[:3])}{', ...' * (len(left) > 3)}" if left else ""
-    typer.echo(f"{path}: weights are named {prefix}*, the prefix is left out{others}", err=True)
+    typer.echo(f"{path}: weights are named {prefix}*, ignoring the prefix{others}", err=True)
     return {name: weights[prefix + name] for name in wanted}
 
 
 def _weights(state: Any, path: Path) -> dict[str, Tensor]:
-    """The weights in a checkpoint, which trainers wrap in their own ways."""
+    """The weights in a checkpoint; every trainer wraps them in its own way."""
     for name in WRAPPINGS:
         if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
             state = state[name]
     if not isinstance(state, Mapping) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
     ):
-        raise ValueError(f"{path} holds no weights by name, as `torch.save(model.state_dict(), path)` does")
+        raise ValueError(f"{path} holds no named weights; `torch.save(model.state_dict(), path)` writes some")
     return dict(state)
 
 
 def _holds_code(path: Path) -> bool:
-    """Whether a file is a whole checkpoint that names more than what weights need; nothing of it is run."""
+    """Whether a file is an intact checkpoint with more in it than weights; nothing in it is run."""
     try:
         if zipfile.is_zipfile(path):
             return bool(get_unsafe_globals_in_checkpoint(str(path)))
         with path.open("rb") as file:
-            for _ in range(4):  # before torch 1.6: a magic number, a version, the machine, what was saved
+            for _ in range(4):  # before torch 1.6: a magic number, a version, the machine, the object
                 for _ in pickletools.genops(file):
                     pass
     except Exception:  # damaged

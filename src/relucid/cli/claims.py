@@ -1,4 +1,4 @@
-"""claims: the ledger of what the papers claim, and how each claim stands."""
+"""claims: the ledger of the papers' claims, and how each claim stands."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +18,7 @@ SHOWN = 3  # comparisons per claim
 
 Results = Annotated[
     Path | None,
-    typer.Option(
-        "--results", help="Directory of recorded results; ./results, or else the store, by default."
-    ),
+    typer.Option("--results", help="Directory of recorded results; by default ./results, or else the store."),
 ]
 
 
@@ -34,7 +32,7 @@ def claims(
         bool, typer.Option("--markdown", help="Print Markdown, as on the page docs/claims.md.")
     ] = False,
 ) -> None:
-    """Show every claim of the papers: what is claimed, how it stands, and by how much."""
+    """Show every claim of the papers, how it stands, and by how much."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -60,7 +58,7 @@ def claims(
 
 
 def ledger(results: Path | None, store: Path | None) -> "list[Entry]":
-    """Every claim by what a directory of results has recorded, or else by what a store has."""
+    """Every claim, judged by a directory of recorded results, or else by a store."""
     from relucid.papers import recorded, statements, studies
     from relucid.studies.ledger import entries
 
@@ -71,7 +69,7 @@ def ledger(results: Path | None, store: Path | None) -> "list[Entry]":
 
 
 def _from_store(store: Path | None) -> "Iterator[Table]":
-    """What a store has of the built-in studies, at every scale of which there is something."""
+    """The tables of the built-in studies in a store, at every scale that has runs."""
     from relucid.papers import built_in
     from relucid.studies import default_store, table
 

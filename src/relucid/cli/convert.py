@@ -1,4 +1,4 @@
-"""convert: a network of the user's own, changed in one of our ways, its function kept."""
+"""convert: change a user's network and keep its function."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ WITH_LAYERS = ("crelu", "merge", "geometric")
 
 
 def conversions() -> "dict[str, Callable[..., Conversion]]":
-    """What `--to` can name."""
+    """The conversions that `--to` accepts, by name."""
     from relucid.convert import fuse, to_crelu, to_geometric, to_heavy_ball
 
     return {
@@ -41,7 +41,7 @@ def convert(
         str,
         typer.Option(
             metavar="KIND",
-            help=f"What to make of it: {', '.join(names()['conversions'])}.",
+            help=f"What to convert it to: {', '.join(names()['conversions'])}.",
             autocompletion=completing(names()["conversions"]),
         ),
     ],
@@ -51,25 +51,26 @@ def convert(
     data: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help=f"{DATA} Only for merge, which refits what follows the merged filters."
+            metavar="FILE", help=f"{DATA} Only for merge, which refits the layers after the merged filters."
         ),
     ] = None,
     layers: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Name or glob of layers to convert, or auto for those that `examine` suggests; repeat it for "
-            "more. All layers by default.",
+            help="Name or glob of layers to convert, or auto for those that `examine` suggests; repeat the option "
+            "for more. All layers by default.",
         ),
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(metavar="X", help="Largest relative difference of the outputs that is accepted."),
+        typer.Option(metavar="X", help="Largest acceptable relative difference of the outputs."),
     ] = None,
     budget: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="Only for merge: how far the outputs may move, relatively, before it stops."
+            metavar="X",
+            help="Only for merge: how far the outputs may move, relative to their size.",
         ),
     ] = None,
     form: Annotated[
@@ -77,7 +78,7 @@ def convert(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="safetensors: the weights, for the same conversion in Python; pt2: a program for "
+            help="safetensors: the weights, to load after the same conversion in Python; pt2: a program for "
             "torch.export.load; onnx: a graph for ONNX runtimes.",
             autocompletion=completing(names()["exports"]),
         ),
@@ -85,10 +86,10 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
     unsafe: Unsafe = False,
 ) -> None:
-    """Change a network and keep its function: writes the result, and what was done, into a directory.
+    """Convert a network and keep its function; write the result, and a record of the changes, into a directory.
 
     The same conversion in Python gives the network itself: relucid.convert.to_crelu(model, example).model loads
-    weights.safetensors. conversion.json says what became of every layer, and how far the outputs moved.
+    weights.safetensors. conversion.json says what happened to every layer, and how far the outputs moved.
     """
     from relucid.cli.export import EXPORTS
     from relucid.cli.network import batches_of, build, example_of
@@ -132,7 +133,7 @@ def convert(
 
 
 def _keep(converted: "Conversion", place: Path) -> None:
-    """Write the network itself, too, so that `convert` and `examine` can go on from the directory."""
+    """Also write the network itself, so that `convert` and `examine` accept the directory."""
     from relucid.convert import ConversionError, save
 
     try:

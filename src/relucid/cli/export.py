@@ -1,4 +1,4 @@
-"""A converted network as a file: its weights, or a program that runs without the code of the network."""
+"""A converted network as a file: its weights, or a program that runs without the network's code."""
 
 import logging
 import warnings
@@ -49,14 +49,14 @@ EXPORTS: dict[str, tuple[str, Callable[[nn.Module, Tensor, Path], None]]] = {
 
 
 def _program(model: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
-    """The network in evaluation as a graph, for batches of any size where its own code takes them."""
-    batch = example if len(example) > 1 else torch.cat([example, example])  # 1 would be taken for good
+    """Export the network in evaluation mode, for batches of any size where its own code allows it."""
+    batch = example if len(example) > 1 else torch.cat([example, example])  # export would fix a size of 1
     return torch.export.export(model.eval(), (batch,), dynamic_shapes=({0: Dim.AUTO},))
 
 
 @contextmanager
 def _exporting() -> Iterator[None]:
-    """Turn the many ways in which an export fails into a sentence, and keep what torch notes by the way to itself."""
+    """Turn any failure of an export into a `ConversionError`, and silence torch's remarks."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Code that is not ours: a user's network, data or study. Where it fails, one sentence says at which line."""
+"""Running a user's code: a network, data or a study. If it fails, one sentence says how and at which line."""
 
 import linecache
 import sys
@@ -11,21 +11,21 @@ from traceback import FrameSummary, extract_tb
 OURS = Path(__file__).parents[1]
 INSTALLED = tuple(
     Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")
-)  # of Python and of packages
-LONGEST = 400  # characters of somebody else's message
+)  # Python itself and installed packages
+LONGEST = 400  # characters of a message that is not ours
 
 
 class ForeignError(Exception):
-    """Code that is not ours has failed; the message says which, how, and at which line."""
+    """A user's code has failed; the message says what failed, how, and at which line."""
 
 
 @contextmanager
 def foreign(failure: str, *ours: type[Exception]) -> Iterator[None]:
-    """Run code that is not ours: its output does not mix with ours, and what goes wrong is a `ForeignError`.
+    """Run a user's code: redirect its output to standard error, and turn its errors into a `ForeignError`.
 
     Args:
-        failure: the beginning of the sentence, such as "my_net.py:build fails".
-        ours: errors that relucid raises in words for the user; they pass, as do others that it raises by itself.
+        failure: the beginning of the message, such as "my_net.py:build fails".
+        ours: errors that relucid raises with a message for the user; they pass through, as do relucid's own bugs.
     """
     try:
         with redirect_stdout(sys.stderr):
@@ -41,7 +41,7 @@ def foreign(failure: str, *ours: type[Exception]) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The beginning of what an error says, without the lists and traces that may follow."""
+    """The first line of an error's message, without the lists and traces that may follow."""
     said = (isinstance(error, OSError) and error.strerror) or str(error)
     lines = said.strip().splitlines()
     line = lines[0].strip() if lines else type(error).__name__
@@ -50,7 +50,7 @@ def first_line(error: BaseException) -> str:
 
 def _what(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return f"it ends the program by sys.exit({'' if error.code is None else repr(error.code)})"
+        return f"it calls sys.exit({'' if error.code is None else repr(error.code)})"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
     kind, said = type(error).__name__, first_line(error)
@@ -58,7 +58,7 @@ def _what(error: BaseException) -> str:
 
 
 def _place(error: BaseException, frames: list[FrameSummary]) -> str:
-    """The last line of the user's own files that was reached, in brackets; empty where there is none."""
+    """The innermost line of the user's own files in the traceback, in brackets; empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return _line(error.filename, error.lineno, error.text or "")
     for frame in reversed(frames):
@@ -73,5 +73,5 @@ def _line(file: str, number: int, source: str) -> str:
 
 
 def _is_the_users(file: str) -> bool:
-    """Whether code is neither ours nor Python's nor an installed package's, nor made while it ran."""
+    """Whether a file is the user's: not relucid's, Python's or a package's, and not generated at run time."""
     return not file.startswith("<") and not any(Path(file).is_relative_to(p) for p in (OURS, *INSTALLED))

@@ -1,4 +1,4 @@
-"""improve: a network of the user's own, examined, converted, trained on, compared and handed back."""
+"""improve: examine, convert and train a user's network further, compare, and hand back the best."""
 
 import shlex
 import sys
@@ -25,18 +25,19 @@ def improve(
     data: Annotated[
         str,
         typer.Option(
-            help="MODULE:FUNCTION that returns a data set, a loader, or a pair of inputs and targets; a built-in set "
-            "by name; a folder with one folder of images per class; or a .csv file."
+            help="MODULE:FUNCTION that returns a data set, a loader, or a pair of inputs and targets; the name of a "
+            "built-in set; a folder with one folder of images per class; or a .csv file."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the network and the page.")],
     checkpoint: Checkpoint = None,
-    target: Annotated[str | None, typer.Option(help="Column of a .csv file that is to be predicted.")] = None,
+    target: Annotated[str | None, typer.Option(help="Column of a .csv file to predict.")] = None,
     tries: Annotated[
         list[str] | None,
         typer.Option(
             "--try",
-            help=f"Conversion to try: {', '.join(TRIES)}; repeat it for more. By default what the findings suggest.",
+            help=f"Conversion to try: {', '.join(TRIES)}; repeat the option for more. By default those that the "
+            "findings suggest.",
             autocompletion=completing(TRIES),
         ),
     ] = None,
@@ -44,10 +45,10 @@ def improve(
         str | None,
         typer.Option(help="cross_entropy, bce, mse or mae, or MODULE:FUNCTION of outputs and targets."),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training on.")] = 30,
-    lr: Annotated[float, typer.Option(min=0.0, help="Learning rate, of Adam.")] = 1e-3,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of further training.")] = 30,
+    lr: Annotated[float, typer.Option(min=0.0, help="Learning rate of Adam.")] = 1e-3,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 64,
-    seeds: Annotated[int, typer.Option(min=2, max=10**4, help="Repetitions.")] = 8,
+    seeds: Annotated[int, typer.Option(min=2, max=10**4, help="Number of repetitions.")] = 8,
     jobs: Annotated[
         int | None,
         typer.Option(min=1, max=10**4, help="Runs at a time; by default one per core.", show_default=False),
@@ -63,14 +64,14 @@ def improve(
         str | None, typer.Option(help="Address of the Ray or Dask cluster.", show_default=False)
     ] = None,
     store: Directory = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only say what goes wrong.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only report problems.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
     unsafe: Unsafe = False,
 ) -> None:
-    """Improve a network: examine it, convert it, train it on beside fair controls, compare, hand back the best.
+    """Improve a network: examine it, convert it, train it further beside fair controls, compare, hand back the best.
 
     Writes into a directory: network.pt2, which torch.export.load loads without relucid and without your code,
-    weights.safetensors, improvement.json and page.html. What was finished is kept: the same command goes on.
+    weights.safetensors, improvement.json and page.html. Finished runs are kept: the same command resumes.
     """
     from relucid.cli.network import build
     from relucid.report.handover import FILES, fill
@@ -86,7 +87,7 @@ def improve(
             built, given, target=target, loss=_loss(loss), recipe=replace(RECIPE, **changes), name=network
         )
         tried = project(whole, tries or None, seeds)
-    _tell(tried, quiet)
+    _print_project(tried, quiet)
     found = _run(tried, store, quiet, {"jobs": jobs, "backend": backend, "address": address})
     write_directory(out, FILES, force, partial(fill, found, command=shlex.join(["relucid", *sys.argv[1:]])))
     typer.echo(found.headline())
@@ -94,7 +95,7 @@ def improve(
 
 
 def _data(name: str) -> Any:
-    """What a function of the user's returns; the name itself of data that have one."""
+    """Call the user's function for its data; return any other name as it is."""
     from relucid.cli.network import produced
     from relucid.data.given import BUILT_IN
 
@@ -104,7 +105,7 @@ def _data(name: str) -> Any:
 
 
 def _loss(name: str | None) -> Any:
-    """A loss by name, or a function of the user's."""
+    """A loss by name, or the user's own function."""
     from relucid.cli.network import imported
     from relucid.train.measure import LOSSES
 
@@ -112,26 +113,26 @@ def _loss(name: str | None) -> Any:
         return name
     if ":" not in name:
         raise ValueError(
-            f"there is no loss {name}; there are {', '.join(LOSSES)}, or MODULE:FUNCTION of your own"
+            f"there is no loss {name}: name one of {', '.join(LOSSES)}, or a MODULE:FUNCTION of your own"
         )
     found = imported(name)
     if not callable(found):
-        raise TypeError(f"{name} is no function of outputs and targets")
+        raise TypeError(f"{name} is not a function of outputs and targets")
     return found
 
 
-def _tell(tried: "Project", quiet: bool) -> None:
-    """Say what was found in the network, what is tried and what cannot be."""
+def _print_project(tried: "Project", quiet: bool) -> None:
+    """Report the findings, what will be tried, and what cannot be tried."""
     for what, why in tried.left_out.items():
         typer.echo(f"{what} is left out: {why}", err=True)
     if not quiet:
         for finding in tried.examination.findings:
             typer.echo(finding.sentence)
-        typer.echo(f"To be trained on and compared: {', '.join(tried.starts)}")
+        typer.echo(f"To be trained further and compared: {', '.join(tried.starts)}")
 
 
 def _run(tried: "Project", store: Path | None, quiet: bool, where_to: dict[str, Any]) -> "Improvement":
-    """Do what is missing of the runs, and conclude."""
+    """Execute the missing runs, and draw the conclusion."""
     from relucid import studies as engine
     from relucid.cli.progress import progress
     from relucid.cli.tables import print_table
@@ -142,7 +143,7 @@ def _run(tried: "Project", store: Path | None, quiet: bool, where_to: dict[str, 
             engine.run(tried.study, store=where, retry=True, report=report, **where_to)
         found = tried.concluded(where)
     except KeyboardInterrupt:
-        typer.echo("Stopped. Finished runs are kept; the same command goes on from here.", err=True)
+        typer.echo("Stopped. Finished runs are kept; the same command continues from here.", err=True)
         raise typer.Exit(130) from None
     if not quiet:
         print_table(found.table, "improve", store)

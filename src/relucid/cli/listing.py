@@ -1,4 +1,4 @@
-"""list: what there is to name on the command line."""
+"""list: the names of studies, models and data sets."""
 
 import json
 from typing import Annotated
@@ -10,14 +10,14 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 
 from relucid.cli.names import names
-from relucid.place import directory
+from relucid.paths import directory
 
 
 def list_(
     only_models: Annotated[bool, typer.Option("--models", help="Only the models, one per line.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """List the studies, the models and the data sets, and which data sets are present."""
+    """List the studies, the models and the data sets, and say which data sets are present."""
     known = names()
     there = {name: file is None or (directory() / file).exists() for name, file in known["data"].items()}
     if as_json:
@@ -30,7 +30,7 @@ def list_(
 
 
 def _show(data: dict[str, bool]) -> None:
-    """Everything, on the terminal."""
+    """Print everything to the terminal."""
     console, known = Console(highlight=False), names()
     console.print("Studies", style="bold")
     grid = Grid.grid(padding=(0, 2))

@@ -1,6 +1,6 @@
-"""The names that the command line offers, without the seconds it takes to import what they name.
+"""The names that the command line offers, available without importing torch.
 
-They are kept in names.json, which `python -m relucid.cli.names` writes; a test compares it with what there is.
+They are kept in names.json, which `python -m relucid.cli.names` writes; a test checks that it is up to date.
 """
 
 import json
@@ -12,14 +12,14 @@ TABLE = Path(__file__).with_name("names.json")
 
 
 class Listed(TypedDict):
-    """What `relucid list` says of a study."""
+    """What `relucid list` says about a study."""
 
     title: str
     scales: list[str]
 
 
 class Names(TypedDict):
-    """All names, by kind; a data set comes with the file that it needs, if any."""
+    """All names, by kind; a data set comes with the file it needs, if any."""
 
     studies: dict[str, Listed]
     models: list[str]
@@ -32,13 +32,13 @@ class Names(TypedDict):
 
 @cache
 def names() -> Names:
-    """The names in the table."""
+    """The names in names.json."""
     table: Names = json.loads(TABLE.read_text(encoding="utf-8"))
     return table
 
 
 def current() -> Names:
-    """The names as they are in the packages that have them: what the table must hold."""
+    """The names as the packages define them: what names.json must hold."""
     from relucid import data, models, papers, studies
     from relucid.cli.convert import conversions
     from relucid.cli.export import EXPORTS
@@ -57,7 +57,7 @@ def current() -> Names:
 
 
 def written(table: Any) -> str:
-    """A table as it stands in the file."""
+    """The text of names.json."""
     return json.dumps(table, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What a user names on the command line: a network, its weights, its inputs."""
+"""The networks, weights and inputs that a user names on the command line."""
 
 import runpy
 import sys
@@ -18,12 +18,12 @@ from relucid.cli.foreign import foreign
 from relucid.inspect.batches import in_batches
 from relucid.models.suggest import suggest
 
-BATCH = 256  # inputs of a file go through the network so many at a time
+BATCH = 256  # inputs from a file per batch
 FILES = (".npy", ".pt", ".pth", ".safetensors")
 
 
 def build(factory: str, checkpoint: Path | None = None, *, unsafe: bool = False) -> nn.Module:
-    """The network of a factory, of a model's name or of a result of `convert`, with the weights of a checkpoint."""
+    """Build a network from a factory, a model's name or a directory of `convert`, with the weights of a checkpoint."""
     model, _, outputs = factory.partition(":")
     if model in models.names() and (outputs.isdecimal() or model == factory):
         network: nn.Module = models.create(model, num_classes=int(outputs or 10))
@@ -38,27 +38,29 @@ def example_of(shape: str, network: nn.Module) -> Tensor:
     """Random numbers of a shape such as "1,3,32,32", in the precision of the network's weights."""
     sizes = [size.strip() for size in shape.split(",")]
     if not all(size.isdecimal() and int(size) for size in sizes):
-        raise ValueError(f"--example {shape} is no shape: give whole numbers above 0, such as 1,3,32,32")
+        raise ValueError(f"--example {shape} is not a shape: give whole numbers above 0, such as 1,3,32,32")
     if len(sizes) < 2:
-        raise ValueError(f"--example {shape} is no batch: the first of two or more numbers counts the inputs")
+        raise ValueError(
+            f"--example {shape} is not a batch: put the number of inputs first, such as 1,{shape}"
+        )
     try:
         numbers = torch.randn(*map(int, sizes), generator=torch.Generator().manual_seed(0))
     except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
-        raise ValueError(f"--example {shape} is too large for the memory") from error
+        raise ValueError(f"--example {shape} does not fit in memory") from error
     return _like(numbers, network)
 
 
 def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
-    """Batches of inputs from a function of the user's, or from a file, in the precision of the network's weights."""
+    """Batches of inputs from the user's function, or from a file, in the precision of the network's weights."""
     if Path(data).suffix not in FILES:
         return _produced(data)
     inputs = _array(Path(data)) if data.endswith(".npy") else load(Path(data))
     if isinstance(inputs, Mapping) and len(inputs) == 1:
         (inputs,) = inputs.values()
     if not isinstance(inputs, Tensor):
-        raise TypeError(f"{data} holds {_kind(inputs)}, not one tensor of inputs")
+        raise TypeError(f"{data} holds {_kind(inputs)}, not a tensor of inputs")
     if inputs.dim() == 0:
-        raise ValueError(f"{data} holds one number, not a batch of inputs")
+        raise ValueError(f"{data} holds a single number, not a batch of inputs")
     if inputs.is_complex():
         raise TypeError(f"{data} holds complex numbers, and inputs are real")
     if inputs.numel() == 0:
@@ -71,12 +73,12 @@ def _built(factory: str) -> nn.Module:
     found = imported(factory)
     network = found if isinstance(found, nn.Module) else _called(factory, found)
     if not isinstance(network, nn.Module):
-        raise TypeError(f"{factory} gives {_kind(network)}, not a torch.nn.Module")
+        raise TypeError(f"{factory} returns {_kind(network)}, not a torch.nn.Module")
     return network
 
 
 def produced(name: str) -> Any:
-    """What a function of the user's returns, or the object that is named."""
+    """Call the user's function, and return its result; return any other object as it is."""
     found = imported(name)
     return _called(name, found) if callable(found) else found
 
@@ -86,11 +88,11 @@ def _produced(data: str) -> Iterable[Any]:
     try:
         return in_batches(found)
     except TypeError:
-        raise TypeError(f"{data} gives {_kind(found)}, not batches of inputs") from None
+        raise TypeError(f"{data} returns {_kind(found)}, not batches of inputs") from None
 
 
 def _called(name: str, function: Any) -> Any:
-    """What a function of the user's returns."""
+    """Call the user's function, and return its result."""
     if not callable(function):
         raise TypeError(f"{name} is {_kind(function)}: name a function that builds the network")
     try:
@@ -110,28 +112,28 @@ def _kind(value: object) -> str:
 
 
 def _array(path: Path) -> Tensor:
-    """The array in a .npy file."""
+    """Load the array in a .npy file."""
     try:
         return torch.from_numpy(np.load(path, allow_pickle=False))
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a damaged file can make a reader fail in any way
-        raise ValueError(f"{path} cannot be read: it is damaged, or no array of numbers") from error
+        raise ValueError(f"{path} cannot be read: it is damaged, or not an array of numbers") from error
 
 
 def _like(inputs: Tensor, network: nn.Module) -> Tensor:
-    """Inputs in the precision of the network's weights, if they are no whole numbers."""
+    """Inputs in the precision of the network's weights; whole numbers stay as they are."""
     floating = (parameter for parameter in network.parameters() if parameter.is_floating_point())
     weight = next(floating, inputs)
     return inputs.to(weight.dtype) if inputs.is_floating_point() else inputs
 
 
 def imported(name: str) -> Any:
-    """What "package.module:name" or "path/to/file.py:name" names."""
+    """Import the object "package.module:name" or "path/to/file.py:name"."""
     module, _, attribute = name.rpartition(":")
     if not module or not attribute:
         near = suggest(name, models.names()) or ": write MODULE:FUNCTION, such as my_module:build"
-        raise ValueError(f"{name} names no function{near}")
+        raise ValueError(f"{name} is neither a function nor a model{near}")
     space = _from_file(Path(module)) if module.endswith(".py") else _from_module(module)
     if attribute not in space:
         raise ValueError(f"{module} has no {attribute}{suggest(attribute, space)}")
@@ -141,14 +143,16 @@ def imported(name: str) -> Any:
 def _from_file(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path} cannot be imported: there is no such file")
-    sys.path.insert(0, str(path.parent.resolve()))  # as for any script, what lies beside it can be imported
+    sys.path.insert(0, str(path.parent.resolve()))  # like any script, it can import the files beside it
     with foreign(f"{path} cannot be imported"):
         return runpy.run_path(str(path))
 
 
 def _from_module(module: str) -> Mapping[str, Any]:
     if not all(part.isidentifier() for part in module.split(".")):
-        raise ValueError(f"{module} is no module: write my_package.my_module:build, or path/to/file.py:build")
+        raise ValueError(
+            f"{module} is not a module: write my_package.my_module:build, or path/to/file.py:build"
+        )
     sys.path.insert(0, str(Path.cwd()))
     with foreign(f"{module} cannot be imported"):
         return vars(import_module(module))

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and how the shell completes them."""
+"""Arguments and options that several commands share, and their shell completion."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,14 +10,14 @@ from relucid.cli.names import names
 
 
 def complete_study(incomplete: str) -> list[tuple[str, str]]:
-    """Studies whose names begin like this, with their titles, and files that may hold one."""
+    """Complete the name of a study, with its title, or a file that may hold a study."""
     known = [(name, study["title"]) for name, study in names()["studies"].items()]
     return [each for each in known if each[0].startswith(incomplete)] + _files(incomplete)
 
 
 def complete_network(incomplete: str) -> list[tuple[str, str]]:
-    """Models whose names begin like this, and files that may build one."""
-    known = [(name, "a model of relucid's") for name in names()["models"] if name.startswith(incomplete)]
+    """Complete the name of a model, or a file that may build a network."""
+    known = [(name, "a built-in model") for name in names()["models"] if name.startswith(incomplete)]
     return known + [(f"{name}:", "then a function that builds a network") for name, _ in _files(incomplete)]
 
 
@@ -36,7 +36,7 @@ StudyName = Annotated[
     str,
     typer.Argument(
         metavar="STUDY",
-        help="A study by name (see `relucid list`), or a file of your own: path/to/my_study.py.",
+        help="Name of a study (see `relucid list`), or a file of your own: path/to/my_study.py.",
         autocompletion=complete_study,
     ),
 ]
@@ -45,8 +45,8 @@ ScaleName = Annotated[
     typer.Option(
         "--scale",
         metavar="SCALE",
-        help="Scale of the study: smoke, small or full; the default is usually small.",
-        autocompletion=completing(["smoke", "small", "full"]),
+        help="Scale of the study: smoke, small, cpu or full, as far as it has them; the default is usually small.",
+        autocompletion=completing(["smoke", "small", "cpu", "full"]),
     ),
 ]
 Only = Annotated[str | None, typer.Option(metavar="ROW", help="Only this row of the table.")]
@@ -63,8 +63,8 @@ Factory = Annotated[
     str,
     typer.Argument(
         metavar="NETWORK",
-        help="A function that builds the network: my_package.my_module:build, or path/to/my_file.py:build. Or a "
-        "model by name (see `relucid list --models`): resnet20, or resnet20:100 with 100 outputs instead of 10. "
+        help="A function that builds the network: my_package.my_module:build, or path/to/my_file.py:build. Or the "
+        "name of a model (see `relucid list --models`): resnet20, or resnet20:100 for 100 outputs instead of 10. "
         "Or a directory that `relucid convert` wrote.",
         autocompletion=complete_network,
     ),
@@ -75,7 +75,9 @@ Checkpoint = Annotated[
 ]
 Unsafe = Annotated[
     bool,
-    typer.Option("--unsafe-pickle", help="Load a checkpoint that may run code: only one that you trust."),
+    typer.Option(
+        "--unsafe-pickle", help="Load a checkpoint even if it may run code: only for files you trust."
+    ),
 ]
 EXAMPLE = "Shape of an input, such as 1,3,32,32; it is filled with random numbers."
 DATA = "Inputs: a .npy, .pt or .safetensors file, or MODULE:FUNCTION that returns batches."

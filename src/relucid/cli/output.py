@@ -1,4 +1,4 @@
-"""Where results are written: a directory whole or not at all, and never over anything that is not ours."""
+"""Writing a directory of results: all of it or nothing, and never over other people's files."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
 
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """Say which result could not be written, whatever file of it the system has complained about."""
+    """Name the result that could not be written, not the file inside it that failed."""
     try:
         yield
     except OSError as error:
@@ -20,7 +20,7 @@ def writing(out: Path) -> Iterator[None]:
 
 
 def check_directory(out: Path, ours: Collection[str], force: bool) -> None:
-    """Refuse a directory that a result cannot be written to; only a former result, all of it `ours`, is replaced."""
+    """Refuse a directory that cannot take a result; only an earlier result, with no files but `ours`, is replaced."""
     if out.is_symlink():
         raise ValueError(f"{out} is a symbolic link, which is never replaced: name the directory itself")
     if not out.exists():
@@ -39,14 +39,14 @@ def check_directory(out: Path, ours: Collection[str], force: bool) -> None:
 
 
 def write_directory(out: Path, ours: Collection[str], force: bool, fill: Callable[[Path], None]) -> None:
-    """All that `fill` writes or nothing: a directory beside `out` is filled, then given its name."""
+    """Write all that `fill` writes, or nothing: fill a directory beside `out`, then rename it."""
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".relucid-") as place:
             filled = Path(place) / "filled"
             filled.mkdir()
             fill(filled)
-            for path in filled.iterdir():  # as the umask has it; some writers let only the owner read
+            for path in filled.iterdir():  # follow the umask; some writers let only the owner read
                 path.chmod(filled.stat().st_mode & 0o666)
             check_directory(out, ours, force)
             if out.exists():
@@ -56,7 +56,7 @@ def write_directory(out: Path, ours: Collection[str], force: bool, fill: Callabl
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Give two directories each other's name in one step; where the system cannot, `old` is never gone for good."""
+    """Swap the names of two directories in one step; where the system cannot, `old` is restored on failure."""
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
     names = os.fsencode(new), os.fsencode(old)
     if renameat2 and renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0:

@@ -1,4 +1,4 @@
-"""The reference of the command line, docs/cli.md, made from the commands themselves."""
+"""The command-line reference, docs/cli.md, generated from the commands."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,19 +7,19 @@ import typer
 
 INTRODUCTION = """# Command line
 
-`relucid` examines and converts networks of your own, and runs studies. `relucid COMMAND --help` says what this page
-says. `relucid --install-completion` makes TAB complete commands, options and the names of studies and models;
-`relucid --version` tells the version.
+`relucid` examines, converts and improves your own networks, and runs studies. `relucid COMMAND --help` prints what this
+page says. `relucid --install-completion` makes TAB complete commands, options and the names of studies and models;
+`relucid --version` prints the version.
 
-Results go to standard output, everything else to standard error. The exit status is 0 if all went well, 1 if something
-could not be done, 2 if the command was not understood or leaves a choice open, and 130 after Ctrl-C. Pages and
-converted networks are written whole or not at all. Nothing is replaced without `--force`, and links, devices and
-directories that hold anything else never are.
+Results go to standard output, everything else to standard error. The exit status is 0 on success, 1 on failure, 2 if
+the command was not understood or leaves a choice open, and 130 after Ctrl-C. Pages and converted networks are written
+completely or not at all. Nothing is replaced without `--force`; links, devices, and directories that hold other files
+are never replaced.
 """
 
 
 def reference(app: typer.Typer) -> str:
-    """The page: every command with its arguments and options."""
+    """Write the page: every command with its arguments and options."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     return "\n".join([INTRODUCTION, *(_section(name, command) for name, command in commands.items())])
 
@@ -35,7 +35,7 @@ def _section(name: str, command: Any) -> str:
 
 
 def _required(options: list[Any]) -> Iterator[str]:
-    """The options without which a command is not understood, then room for the others."""
+    """The required options, then a placeholder for the others."""
     for option in options:
         if option.required:
             yield f"{option.opts[0]} {_value(option)}"
@@ -53,7 +53,7 @@ def _value(option: Any) -> str:
 
 
 def _row(parameter: Any) -> str:
-    """One line of the table: how it is written, and what it is."""
+    """One line of the table: an argument or option, and its help."""
     if parameter.param_type_name == "argument":
         written = f"`{_metavar(parameter)}`"
     else:

@@ -1,4 +1,4 @@
-"""report and examine: the commands that make a page."""
+"""report and examine: the commands that write a page."""
 
 import json
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ def report(
         str | None,
         typer.Argument(
             metavar="STUDY",
-            help="A study by name or file; see `relucid list`.",
+            help="Name of a study (see `relucid list`), or a file of your own.",
             autocompletion=complete_study,
         ),
     ] = None,
@@ -47,18 +47,18 @@ def report(
     ] = Path("page.html"),
     everything: Annotated[
         bool,
-        typer.Option("--all", help="Instead of one study, all recorded results: every claim on one page."),
+        typer.Option("--all", help="All recorded results instead of one study: every claim on one page."),
     ] = False,
     results: Results = None,
     scale: ScaleName = None,
     store: Directory = None,
     force: Force = False,
 ) -> None:
-    """Write the page of a study, or of all: one HTML file with findings, tables and figures."""
+    """Write the page of a study, or of all results: one HTML file with findings, tables and figures."""
     from relucid.report.page import check, save
 
     if (study is None) != everything:
-        raise ValueError("name a study, or say --all for all recorded results")
+        raise ValueError("name a study, or pass --all for all recorded results")
     check(output, force)
     page, what = _overview(results, store) if study is None else _study(study, scale, store)
     with writing(output):
@@ -104,20 +104,20 @@ def examine(
         str | None,
         typer.Option(
             metavar="NETWORK",
-            help="Tell also what changed from another network, or from an earlier checkpoint of this one.",
+            help="Also report what changed from another network, or from an earlier checkpoint of this one.",
             autocompletion=complete_network,
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a page, too: one HTML file.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write a page: one HTML file.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print all that was measured, for programs.")
+        bool, typer.Option("--json", help="Print all measurements as JSON, for programs.")
     ] = False,
     force: Force = False,
     unsafe: Unsafe = False,
 ) -> None:
-    """Tell what a network has learned: which units are dead, paired or redundant, and what would improve it."""
+    """Report what a network has learned: which units are dead, paired or redundant, and what would improve it."""
     from relucid.cli.network import build
     from relucid.cli.tables import print_comparison, print_examination
     from relucid.report.examination import Subject, examination_page
@@ -126,7 +126,7 @@ def examine(
     if output is not None:
         check(output, force)
     if example is None and data is None:
-        raise ValueError("say what goes into the network: --example 1,3,32,32, or --data with inputs")
+        raise ValueError("examine needs inputs: pass their shape (--example 1,3,32,32), or --data")
     found, shape = _examined(build(network, checkpoint, unsafe=unsafe), example, data)
     changes = None
     if against is not None:
@@ -147,7 +147,7 @@ def examine(
 
 
 def _examined(built: "nn.Module", example: str | None, data: str | None) -> "tuple[Examination, str | None]":
-    """What there is to say of a network, and the shape of one input, if it is a tensor."""
+    """The examination of a network, and the shape of one input if it is a tensor."""
     from torch import Tensor
 
     from relucid import inspect
@@ -166,7 +166,7 @@ def _examined(built: "nn.Module", example: str | None, data: str | None) -> "tup
 
 
 def _peek(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
-    """The inputs of the first batch, without labels after them, and all batches."""
+    """The inputs of the first batch, without its labels, and all batches."""
     rest = iter(batches)
     for batch in rest:
         return batch[0] if isinstance(batch, tuple | list) else batch, chain([batch], rest)

@@ -1,4 +1,4 @@
-"""Tables on a terminal, however narrow: where the columns do not fit side by side, they go on below."""
+"""Tables on a terminal of any width: columns that do not fit side by side continue below."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -10,18 +10,18 @@ from rich.table import Table as Grid
 
 from relucid.inspect import Comparison, Examination
 from relucid.studies import Table
-from relucid.studies.formats import banner, figure, legend, published
+from relucid.studies.formats import banner, cell_text, legend, published
 from relucid.studies.ledger import Entry, entry
 
-Row = tuple[Sequence[str], str]  # cells, and a style
+Row = tuple[Sequence[str], str]  # cells, and their style
 
 
 def print_grid(console: Console, head: Sequence[str], rows: Sequence[Row]) -> None:
-    """Print a table; columns that do not fit in its width follow in a table below, beside the first column again.
+    """Print a table; columns that do not fit follow in a table below, which repeats the first column.
 
-    Nothing is cut off: a first column that is too wide by itself is folded.
+    Nothing is cut off: a first column that is too wide by itself is wrapped.
     """
-    for columns in folded(console.width, head, rows):
+    for columns in wrapped(console.width, head, rows):
         grid = Grid()
         for number in columns:
             grid.add_column(escape(head[number]), overflow="fold")
@@ -30,10 +30,10 @@ def print_grid(console: Console, head: Sequence[str], rows: Sequence[Row]) -> No
         console.print(grid)
 
 
-def folded(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[list[int]]:
-    """The numbers of the columns that go side by side, the first one in each table.
+def wrapped(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[list[int]]:
+    """The column numbers of each table; every table begins with the first column.
 
-    >>> list(folded(20, ["row", "error", "time", "memory"], [(["a", "1.00", "2 s", "3 MB"], "")]))
+    >>> list(wrapped(20, ["row", "error", "time", "memory"], [(["a", "1.00", "2 s", "3 MB"], "")]))
     [[0, 1], [0, 2], [0, 3]]
     """
     widths = [
@@ -50,7 +50,7 @@ def folded(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[lis
 
 
 def print_table(table: Table, name: str, store: Path | None) -> None:
-    """Print the table of a study, the published figures beneath ours, and how to find out why runs failed."""
+    """Print the table of a study, the published values below ours, and how to find out why runs failed."""
     console, study = Console(highlight=False), table.study
     console.print(f"[bold]{escape(study.name)}[/bold] ({table.scale}): {escape(study.title)}")
     if banner(table):
@@ -58,7 +58,7 @@ def print_table(table: Table, name: str, store: Path | None) -> None:
     rows: list[Row] = []
     for row in dict.fromkeys(row for row, _ in table.cells):
         cells = [(table.cells[row, label], column) for label, column in study.columns.items()]
-        rows.append(([row, *(figure(*cell) for cell in cells)], ""))
+        rows.append(([row, *(cell_text(*cell) for cell in cells)], ""))
         theirs = [published(*cell) for cell in cells]
         if any(theirs):
             rows.append(([f"  {study.source}", *theirs], "dim"))
@@ -74,7 +74,7 @@ def print_table(table: Table, name: str, store: Path | None) -> None:
     if failed:
         options = ["--scale", table.scale, *([] if store is None else ["--store", str(store)])]
         command = shlex.join(["relucid", "logs", name, *options])
-        console.print(escape(f"Failed runs: {failed}. `{command}` tells why, `run --retry` tries again."))
+        console.print(escape(f"Failed runs: {failed}. `{command}` shows why, `run --retry` repeats them."))
 
 
 def _print_claim(console: Console, found: Entry) -> None:
@@ -88,10 +88,10 @@ def _print_claim(console: Console, found: Entry) -> None:
 
 
 def print_examination(found: Examination) -> None:
-    """Print what an examination found: a table on a terminal, plain lines for programs that read along."""
+    """Print an examination: a table on a terminal, plain lines for other programs."""
     console, rows = Console(highlight=False), found.rows()
     if not rows:
-        console.print("No layer with a ReLU was found, so there is nothing to examine.")
+        console.print("The network has no layer with a ReLU, so there is nothing to examine.")
     if not console.is_terminal:
         print(found.summary())
         return
@@ -121,7 +121,7 @@ def print_comparison(changes: Comparison, before: str, after: str) -> None:
 
 
 def _print_rows(console: Console, rows: Sequence[dict[str, str]]) -> None:
-    """Print a table from dictionaries, without the columns in which there is nothing."""
+    """Print a table from dictionaries, without empty columns."""
     used = [key for key in rows[0] if any(row[key] for row in rows)] if rows else []
     if used:
         print_grid(console, used, [([row[key] for key in used], "") for row in rows])

@@ -5,12 +5,10 @@ import keyword
 import linecache
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.fx.node import Node
 from torch.utils._pytree import tree_map_only
@@ -18,9 +16,9 @@ from torch.utils._pytree import tree_map_only
 from relucid.convert.examples import other_examples, unchanged_buffers
 from relucid.convert.flow import mark_channels
 from relucid.convert.graph import Batch, ConversionError
-from relucid.convert.network import Containers, Network, assemble, light_copy
+from relucid.convert.modes import join
+from relucid.convert.network import ByMode, Containers, Network, assemble, light_copy
 from relucid.convert.normal import (
-    DROPOUTS,
     detach_regions,
     guard,
     guard_optional,
@@ -32,6 +30,7 @@ from relucid.convert.normal import (
     say_values,
 )
 from relucid.convert.tracer import OURS, Decision, Tracer, recorded_sizes
+from relucid.convert.traces import NoGraphError, Trace, code_of, compare, depending
 
 INSTANCES = (
     3  # so many modules of one class are found to be no graph one by one; then all of the class are kept
@@ -69,19 +68,20 @@ def captured(
     training = copied.training
     modes = {module: module.training for module in copied.modules()}
     kept = _kept_modules(copied)
-    first, traces = _agreeing(copied, example, others, kept, both_modes)
-    graph, tracer = first.graph, first.tracer
+    agreed = _agreeing(copied, example, others, kept, both_modes)
+    graph, tracer, decisions = agreed.trace.graph, agreed.trace.tracer, agreed.decisions
     positional(graph)
-    modular_attention(copied, graph, traces[0].graph)
-    modular_dropout(copied, graph, traces[0].graph)
+    modular_attention(copied, agreed.shared)
+    modular_dropout(copied, agreed.shared)
     guard_optional(graph, tracer.optional)
     mark_in_place(copied, graph)
     detach_regions(graph)
-    decisions = _depending(first, traces[1:]) if others else first.decisions
     for decision in decisions:
         guard(graph, decision)
     say_values(graph)
+    called = {node.target for node in graph.nodes if node.op == "call_module"}
     leaves = {m for name, m in copied.named_modules() if name and _is_leaf(tracer, m, name)}
+    leaves |= {m for name, m in copied.named_modules() if isinstance(m, ByMode) and name in called}
     net = assemble(copied, graph, leaves, tracer.constants, tracer.norms)
     for module in net.modules():
         module.training = modes.get(module, training)
@@ -130,24 +130,14 @@ def _kept_modules(model: nn.Module) -> dict[nn.Module, str]:
 
 
 @dataclass(frozen=True)
-class Trace:
-    """What a network did on one example in one mode."""
+class Agreement:
+    """What a network computes whatever the size of its input, in both modes."""
 
-    graph: fx.Graph
-    tracer: Tracer
-
-    @property
-    def decisions(self) -> list[Decision]:
-        """The Python values that were made of sizes."""
-        return self.tracer.decisions
-
-
-class _NoGraphError(Exception):
-    """A module does not compute one graph."""
-
-    def __init__(self, module: str, reason: str) -> None:
-        super().__init__(reason)
-        self.module, self.reason = module, reason
+    trace: Trace
+    shared: dict[
+        Node, Node
+    ]  #: by node of the trace: the node of training that computes the same, if there is one
+    decisions: list[Decision]  #: those that depend on sizes
 
 
 def _agreeing(
@@ -156,19 +146,13 @@ def _agreeing(
     others: Sequence[Batch],
     kept: dict[nn.Module, str],
     both_modes: bool,
-) -> tuple[Trace, list[Trace]]:
-    """The network on the example, and the same in training and on others; modules on which they differ are kept."""
+) -> Agreement:
+    """Trace a network until all traces agree; modules on which they do not are kept as they are."""
     failed: Counter[type] = Counter()
     while True:
         try:
-            first = _trace(model, example, False, kept)
-            rest = [_trace(model, example, True, kept) if both_modes else first]
-            _compare(first, rest[0], "in training than in evaluation", model)
-            for other in others:
-                rest.append(_trace(model, other, False, kept))
-                _compare(first, rest[-1], "for another size of its input", model)
-            return first, rest
-        except _NoGraphError as error:
+            return _agreement(model, example, others, kept, both_modes)
+        except NoGraphError as error:
             module = model.get_submodule(error.module)
             if module is model:
                 raise ConversionError(f"{type(model).__name__} {error.reason}") from error
@@ -176,6 +160,42 @@ def _agreeing(
             kept[module] = error.reason
             if failed[type(module)] >= INSTANCES:
                 kept.update({m: error.reason for m in model.modules() if type(m) is type(module)})
+
+
+def _agreement(
+    model: nn.Module,
+    example: Batch,
+    others: Sequence[Batch],
+    kept: dict[nn.Module, str],
+    both_modes: bool,
+) -> Agreement:
+    """Trace a network on the example in both modes, and on the others in evaluation."""
+    first = _trace(model, example, False, kept)
+    training = _trace(model, example, True, kept) if both_modes else None
+    rest = []
+    for other in others:
+        rest.append(_trace(model, other, False, kept))
+        compare(first, rest[-1], "for another size of its input", model)
+    decisions = depending(first, rest) if others else first.decisions
+    if training is None:
+        _erase(first.graph, first.tracer.dropped)
+        return Agreement(first, {}, decisions)
+    try:
+        shared, more = join(model, first, training)
+    except NoGraphError:
+        compare(first, training, "in training than in evaluation", model)
+        raise
+    return Agreement(first, shared, [*decisions, *more])
+
+
+def _erase(graph: fx.Graph, dropped: Iterable[Node]) -> None:
+    """Delete nodes that nobody reads, and what is computed for them only."""
+    stack = list(dropped)
+    while stack:
+        node = stack.pop()
+        if node.op != "placeholder" and not node.users and not node._erased:
+            stack.extend(node.all_input_nodes)
+            graph.erase_node(node)
 
 
 def _trace(model: nn.Module, example: Batch, training: bool, kept: dict[nn.Module, str]) -> Trace:
@@ -189,19 +209,24 @@ def _trace(model: nn.Module, example: Batch, training: bool, kept: dict[nn.Modul
             module.training = training
     try:
         with torch.enable_grad(), recorded_sizes(model, tracer), unchanged_buffers(model):
-            return Trace(tracer.trace(model), tracer)
+            graph, assigned = tracer.trace(model), _assigned(model)
     except Exception as error:
         reason = f"cannot be traced{where(error)}: {error}"
-        raise _NoGraphError(_untraced(model, tracer.failed, kept), reason) from error
+        raise NoGraphError(code_of(model, tracer.failed, kept), reason) from error
     finally:
         model.eval()
+    if assigned:
+        path, _, name = assigned.rpartition(".")
+        raise NoGraphError(
+            code_of(model, path), f"assigns to its buffer {name} in forward, which no graph does"
+        )
+    return Trace(graph, tracer)
 
 
-def _untraced(model: nn.Module, name: str, kept: dict[nn.Module, str]) -> str:
-    """The module that failed, or the one around it if it has been kept as it is already, "" for the network."""
-    while name and (model.get_submodule(name) in kept or isinstance(model.get_submodule(name), Containers)):
-        name = name.rpartition(".")[0]
-    return name
+def _assigned(model: nn.Module) -> str:
+    """Return the name of a buffer to which a trace has assigned what it computed, or ""."""
+    buffers = model.named_buffers(remove_duplicate=False)
+    return next((name for name, buffer in buffers if isinstance(buffer, fx.Proxy)), "")
 
 
 def where(error: BaseException) -> str:
@@ -212,54 +237,6 @@ def where(error: BaseException) -> str:
     last = frames[-1]
     line = linecache.getline(last.filename, last.lineno or 0).strip()
     return f" at {last.filename}:{last.lineno}, `{line}`"
-
-
-def _compare(first: Trace, other: Trace, when: str, model: nn.Module) -> None:
-    """Raise for the module from which on two traces differ, if they do."""
-    for a, b in zip(first.decisions, other.decisions, strict=False):
-        if (a.module, a.line, a.value) != (b.module, b.line, b.value):
-            reason = f"decides otherwise {when} at {a.line}: it is not one graph"
-            raise _NoGraphError(_untraced(model, a.module, {}), reason)
-    for node, same in zip(first.graph.nodes, other.graph.nodes, strict=False):
-        if _signature(node, first) != _signature(same, other):
-            path = _untraced(model, _inner(_owner(node), _owner(same)), {})
-            raise _NoGraphError(
-                path, f"computes something else {when} (from {node.name} on): it is not one graph"
-            )
-    if len(first.graph.nodes) != len(other.graph.nodes):
-        raise _NoGraphError("", f"computes something else {when} (at the end): it is not one graph")
-
-
-def _owner(node: Node) -> str:
-    """The module whose code made a node."""
-    stack = [name for name, _ in node.meta.get("nn_module_stack", {}).values()]
-    if node.op == "call_module":
-        stack = stack[:-1]
-    return stack[-1] if stack else ""
-
-
-def _inner(a: str, b: str) -> str:
-    """The inner one of two modules, one of which is within the other, or else the one that both are within."""
-    if f"{b}.".startswith(f"{a}.") or not a:
-        return b
-    return a if f"{a}.".startswith(f"{b}.") or not b else _inner(a.rpartition(".")[0], b)
-
-
-def _signature(node: Node, trace: Trace) -> tuple[Any, ...]:
-    kwargs = dict(node.kwargs)
-    if node.target in DROPOUTS:
-        kwargs.pop("training", None)
-    if node.target is F.scaled_dot_product_attention:
-        kwargs.pop("dropout_p", None)
-    constant = trace.tracer.constants.get(str(node.target)) if node.op == "get_attr" else None
-    said = None if constant is None else (constant.shape, constant.tolist())
-    return node.op, node.target, str(node.args), str(kwargs), node.meta.get("no_grad"), str(said)
-
-
-def _depending(first: Trace, others: Sequence[Trace]) -> list[Decision]:
-    """The decisions whose operands were not the same on all examples, though their outcome was."""
-    rows = zip(first.decisions, *(t.decisions for t in others), strict=True)
-    return [own for own, *rest in rows if any(own.operands != other.operands for other in rest)]
 
 
 def _is_leaf(tracer: Tracer, module: nn.Module, name: str) -> bool:

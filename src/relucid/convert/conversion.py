@@ -13,10 +13,18 @@ from torch.nn.modules.conv import _ConvNd
 
 from relucid.convert.capture import captured, copied_network, where
 from relucid.convert.check import References
-from relucid.convert.graph import RELUS, Batch, ConversionError, has_weight, is_relu_call, module_of
+from relucid.convert.flow import ELEMENTWISE, key
+from relucid.convert.graph import (
+    Batch,
+    ConversionError,
+    has_weight,
+    is_rectified,
+    is_relu_call,
+    kind_at,
+)
 from relucid.convert.network import Network
 from relucid.inspect import examine
-from relucid.nn import CReLU
+from relucid.nn.kinds import KINDS
 from relucid.printing import Tabular
 
 Layers = str | Sequence[str] | None
@@ -165,10 +173,10 @@ class Ledger:
         for node in net.graph.nodes:
             if has_weight(net, node):
                 self._otherwise[node] = weighted
-            elif is_relu_call(net, node):
-                self._otherwise[node] = relu
             elif is_activation(net, node):
-                self._otherwise[node] = "works in place on a view" if _rectifies(net, node) else "not a ReLU"
+                is_relu = kind_at(net, node) == KINDS["relu"]
+                view = "works in place on a view" if is_relu else "not a ReLU"
+                self._otherwise[node] = relu if is_relu_call(net, node) else view
             if "kept" in node.meta:
                 self._otherwise[node] = node.meta["kept"]
         self._names = {node: (name_of(node), kind_of(net, node)) for node in self._otherwise}
@@ -203,10 +211,6 @@ class Ledger:
         return (*said, *self._added, *self._unused)
 
 
-def _rectifies(net: fx.GraphModule, node: Node) -> bool:
-    return node.target in RELUS or isinstance(module_of(net, node), nn.ReLU)
-
-
 def _is_within(name: str, called: set[str]) -> bool:
     """Whether a module or one around it is among ``called``."""
     while name and name not in called:
@@ -227,25 +231,9 @@ def kind_of(net: fx.GraphModule, node: Node) -> str:
 
 
 def is_activation(net: fx.GraphModule, node: Node) -> bool:
-    """Whether a node is an activation of torch's or ours, a ReLU or not."""
-    module = module_of(net, node)
-    if module is not None:
-        return type(module).__module__ in ("torch.nn.modules.activation", "relucid.nn.activation")
-    name = getattr(node.target, "__name__", node.target)
-    return node.op in ("call_function", "call_method") and name in {
-        "relu",
-        "relu_",
-        "relu6",
-        "leaky_relu",
-        "prelu",
-        "elu",
-        "selu",
-        "gelu",
-        "silu",
-        "hardswish",
-        "hardtanh",
-        "mish",
-    }
+    """Return whether a node is an activation of torch's or ours, a ReLU or not."""
+    called = key(net, node)
+    return kind_at(net, node) is not None or called in ELEMENTWISE
 
 
 def sources(net: fx.GraphModule, node: Node) -> tuple[str, ...]:
@@ -256,7 +244,7 @@ def sources(net: fx.GraphModule, node: Node) -> tuple[str, ...]:
         before = stack.pop()
         if has_weight(net, before):
             names[name_of(before)] = None
-        elif not is_relu_call(net, before) and not isinstance(module_of(net, before), CReLU):
+        elif kind_at(net, before) is None:
             new = [n for n in before.all_input_nodes if n not in seen]
             seen.update(new)
             stack.extend(new)
@@ -287,13 +275,18 @@ def select(
     return chosen
 
 
-def chosen_relus(net: fx.GraphModule, layers: Layers, suggested: Callable[[], list[str]]) -> list[Node]:
-    """The ReLUs that are named, or that the layers that feed them are; all of them for None."""
-    relus = [node for node in net.graph.nodes if is_relu_call(net, node)]
+def chosen_activations(
+    net: fx.GraphModule,
+    layers: Layers,
+    suggested: Callable[[], list[str]],
+    eligible: Callable[[fx.GraphModule, Node], bool] = is_rectified,
+) -> list[Node]:
+    """Return the activations that ``layers`` names, themselves or by the layers that feed them; all for None."""
+    nodes = [node for node in net.graph.nodes if eligible(net, node)]
     if layers is None:
-        return relus
-    chosen = select({node: (name_of(node), *sources(net, node)) for node in relus}, layers, suggested)
-    return [node for node in relus if node in chosen]
+        return nodes
+    chosen = select({node: (name_of(node), *sources(net, node)) for node in nodes}, layers, suggested)
+    return [node for node in nodes if node in chosen]
 
 
 def suggestions(model: nn.Module, example: Batch, conversion: str, mode: str | None = None) -> list[str]:

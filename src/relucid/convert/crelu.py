@@ -1,11 +1,12 @@
-"""ReLU to CReLU: give every unit its other phase, or let opposite units share one filter (crelu)."""
+"""ReLU and its relatives to CReLU: give every unit its other phase, or let opposite units share a filter (crelu)."""
 
 from collections.abc import Iterable
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.fx.node import Node
 
 from relucid.convert.conversion import (
@@ -14,14 +15,17 @@ from relucid.convert.conversion import (
     Layers,
     Ledger,
     Original,
-    chosen_relus,
+    chosen_activations,
     conversion,
     suggestions,
 )
-from relucid.convert.flow import Flow, Layout, apply, channel_dim, flow
-from relucid.convert.graph import Batch, module_of
+from relucid.convert.flow import Flow, channel_dim, flow
+from relucid.convert.graph import Batch, add_module, fresh_name, kind_at, module_of, scope
+from relucid.convert.layout import Layout
 from relucid.convert.merge import merge
+from relucid.convert.rewrite import apply
 from relucid.nn import CReLU
+from relucid.nn.kinds import Kind
 
 
 @conversion
@@ -36,11 +40,16 @@ def to_crelu(
     pairs: int | None = None,
     data: Iterable[Any] | None = None,
 ) -> Conversion:
-    """The same function with CReLU, which keeps both phases of a unit, in the place of ReLU.
+    """Return the same function with CReLU, which keeps both phases of a unit, in place of ReLU.
 
-    "expand": every chosen ReLU becomes CReLU, and whatever reads its channels, through norms, pooling or flatten,
-    has weights of zero for the new half; batch norms between leave it as it is. What cannot read new channels, such
-    as an addition, reads the first half. Training goes on from there.
+    "expand": every chosen ReLU becomes CReLU. Whatever reads its channels, through norms, pooling or flatten, gets
+    weights of zero for the new half; batch norms between leave that half as it is. What cannot read new channels,
+    such as an addition, reads the first half. Training goes on from there.
+
+    LeakyReLU, PReLU and the absolute value become CReLU too: each is f(x) = relu(x) - a relu(-x), where a is the
+    slope below 0 (-1 for the absolute value), so the new weights are -a times the old ones. PReLU's learned slopes
+    become part of those weights, or constants where something else reads the value. Where x is exactly 0, CReLU has a
+    gradient of 0, LeakyReLU and PReLU have a.
 
     "merge": units i, j of one layer with w_i = -s w_j and b_i = -s b_j, batch norm folded, share one filter, whose
     two phases they are. What reads them is rearranged. The shared filter is the best one for both.
@@ -74,12 +83,12 @@ def to_crelu(
 
 
 def _expand(model: nn.Module, example: Batch, layers: Layers, tolerance: float | None) -> Conversion:
-    """Every chosen ReLU becomes CReLU; whoever reads the new channels has weights of zero for them."""
+    """Replace every chosen activation by CReLU; the weights that read it put the old value together again."""
     original = Original(model, example)
     net = original.capture()
     ledger = Ledger(net, model, weighted="reads no new channels", relu="not chosen")
     starts: dict[Node, Layout] = {}
-    for node in chosen_relus(net, layers, partial(suggestions, model, example, "to_crelu", "expand")):
+    for node in chosen_activations(net, layers, partial(suggestions, model, example, "to_crelu", "expand")):
         layout = _doubled(net, node)
         if isinstance(layout, str):
             ledger.note(node, "refused", layout)
@@ -95,32 +104,95 @@ def _expand(model: nn.Module, example: Batch, layers: Layers, tolerance: float |
         if found.layouts[node] is not layout:
             ledger.note(node, "kept", "its input has been doubled already")
             continue
-        net.set_submodule(str(node.target), CReLU(layout.dim).train(net.training))
-        ledger.note(
-            node, "changed", f"CReLU: {node.meta['shape'][layout.dim]} channels become {len(layout.origin)}"
-        )
+        ledger.note(node, "changed", _said(net, node, layout))
+        _place(net, node, CReLU(layout.dim))
     for node in found.weights(net):
-        ledger.note(node, "changed", "weights of zero for the new channels")
+        split = found.layouts[node.all_input_nodes[0]].is_split
+        ledger.note(node, "changed", f"weights {'' if split else 'of zero '}for the new channels")
     apply(net, found)
     return original.finish(net, ledger, tolerance)
 
 
 def _doubled(net: fx.GraphModule, node: Node) -> Layout | str:
-    """The layout of a rectification with both phases, or why it cannot have them."""
-    dim = channel_dim(net, node)
+    """Return how an activation's value follows from CReLU's: relu(x) - below * relu(-x); or why it does not."""
+    dim, kind = channel_dim(net, node), kind_at(net, node)
+    assert kind is not None
+    if not kind.homogeneous:
+        places = " and at ".join(f"{boundary:g}" for boundary in kind.boundaries)
+        return f"its units switch at {places}: CReLU keeps the two phases of one boundary, at 0"
+    if isinstance(module_of(net, node), nn.RReLU):
+        return "in training, it draws a slope at random for every entry, which no weight does"
+    if node.meta.get("fixed"):
+        return "it works in place on a view of another value"
     if dim is None:
         return "it is not clear which dimension holds its channels"
     if node.meta.get("aliased"):
         return "its value is changed in place later"
-    if not node.meta["dtype"].is_floating_point:
-        return f"it rectifies {node.meta['dtype']}, not floating-point numbers"
+    dtype = node.all_input_nodes[0].meta.get("dtype", node.meta["dtype"])
+    if not dtype.is_floating_point:
+        return f"it rectifies {dtype}, not floating-point numbers"
+    below = _slopes(net, node, kind, dim)
+    if isinstance(below, str):
+        return below
+    size = len(below)
+    return Layout(dim, torch.arange(2 * size) % size, torch.cat((torch.ones_like(below), 0 - below)))
+
+
+def _slopes(net: fx.GraphModule, node: Node, kind: Kind, dim: int) -> Tensor | str:
+    """Return the slope of each unit below its boundary, (units,) in float64; or why it is not known."""
     size = node.meta["shape"][dim]
-    fresh = torch.arange(2 * size) >= size
-    return Layout(dim, torch.arange(2 * size) % size, (~fresh).double())
+    if kind.below is not None:
+        return torch.full((size,), kind.below, dtype=torch.float64)
+    holder = node.args[1] if len(node.args) > 1 else None  # of F.prelu
+    if isinstance(module := module_of(net, node), nn.PReLU):
+        learned: Tensor = module.weight
+    elif isinstance(holder, Node) and holder.op == "get_attr":
+        learned = attrgetter(str(holder.target))(net)
+    else:
+        return "its slopes are computed in forward"
+    learned = learned.detach().double().cpu().flatten()
+    if len(learned) == 1:
+        return learned.expand(size)
+    return learned if dim == 1 else f"its slopes belong to dimension 1, its units are in dimension {dim}"
+
+
+def _said(net: fx.GraphModule, node: Node, layout: Layout) -> str:
+    """Return what becomes of an activation, in words."""
+    kind = kind_at(net, node)
+    text = f"CReLU: {node.meta['shape'][layout.dim]} channels become {len(layout.origin)}"
+    if kind is not None and kind.below is None:
+        text += (
+            "; its slopes become factors in the weights that read it, and are not learned as slopes any more"
+        )
+    return text
+
+
+def _place(net: fx.GraphModule, node: Node, crelu: CReLU) -> None:
+    """Call ``crelu`` at a node, under the name of the module that was called there if no other call needs it."""
+    name = str(node.target)
+    if node.op == "call_module" and node.meta["calls"] == 1:
+        net.set_submodule(name, crelu.train(net.training))
+        return
+    name = fresh_name(net, name if node.op == "call_module" else f"{scope(node)}crelu")
+    add_module(net, name, crelu)
+    value, *slopes = node.all_input_nodes
+    node.op, node.target, node.args, node.kwargs = "call_module", name, (value,), {}
+    for holder in slopes:
+        _delete_unread(net, holder)
+
+
+def _delete_unread(net: fx.GraphModule, holder: Node) -> None:
+    """Delete a parameter that a node fetched, if nothing reads it any more."""
+    same = [node for node in net.graph.nodes if node.op == "get_attr" and node.target == holder.target]
+    if not any(node.users for node in same):
+        for node in same:
+            net.graph.erase_node(node)
+        path, _, name = str(holder.target).rpartition(".")
+        delattr(net.get_submodule(path), name)
 
 
 def _read_flow(net: fx.GraphModule, starts: dict[Node, Layout], ledger: Ledger) -> Flow:
-    """What the doubled channels meet; those that no layer with weights of its own reads are not doubled."""
+    """Return what the doubled channels meet; those that no layer with weights of its own reads are not doubled."""
     while True:
         found = flow(net, starts)
         read = found.read(net)
@@ -130,9 +202,10 @@ def _read_flow(net: fx.GraphModule, starts: dict[Node, Layout], ledger: Ledger) 
         if not unread:
             return found
         for node in unread:
+            between = "flatten and averaging" if starts[node].is_split else "norms and pooling"
             del starts[node]
             ledger.note(
                 node,
                 "refused",
-                "no layer with weights of its own reads it, through norms and pooling at most",
+                f"no layer with weights of its own reads it, through {between} at most",
             )

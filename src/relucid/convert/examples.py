@@ -87,12 +87,17 @@ def _takes(model: nn.Module, example: Any) -> bool:
 
 @contextmanager
 def unchanged_buffers(model: nn.Module) -> Iterator[None]:
-    """Gives the buffers of a network the values back that they had."""
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    """Put the buffers of a network back when the block ends, with the values that they had."""
+    before = [
+        (module._buffers, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     try:
         yield
     finally:
         with torch.no_grad():
-            for name, buffer in model.named_buffers():
-                if name in before and before[name].shape == buffer.shape:
-                    buffer.copy_(before[name])
+            for holder, name, buffer, value in before:
+                buffer.copy_(value)
+                holder[name] = buffer

@@ -19,46 +19,10 @@ from torch.fx.node import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from relucid.convert.graph import add_buffer, is_alone, is_norm, is_plain, is_transposed, module_of
-from relucid.nn import AVR, MeanNorm
+from relucid.convert.graph import is_alone, is_norm, is_plain, kind_at, module_of
+from relucid.convert.layout import Layout
+from relucid.nn import MeanNorm
 from relucid.nn.geometric import _Geometric
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """How the old channels of a value are found in its new ones: old[origin[m]] = scale[m] * new[m].
-
-    A scale of 0 is that of a channel which is not one of the old ones.
-    """
-
-    dim: int  #: the dimension of the value that holds the channels
-    origin: Tensor  #: (new channels,)
-    scale: Tensor  #: (new channels,), float64
-
-    @staticmethod
-    def same(size: int, dim: int) -> "Layout":
-        """The layout in which nothing has changed."""
-        return Layout(dim, torch.arange(size), torch.ones(size, dtype=torch.float64))
-
-    @property
-    def keep(self) -> Tensor:
-        """Where the old channels are, in their order."""
-        positions = self.scale.nonzero().flatten()
-        return positions[self.origin[positions].argsort()]
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether old channels are found as they were, so that any function of them may follow."""
-        return bool(((self.scale == 0) | (self.scale == 1)).all())
-
-    @property
-    def is_positive(self) -> bool:
-        """Whether no channel has changed its sign, so that maxima stay maxima."""
-        return bool((self.scale >= 0).all())
-
-    def at(self, dim: int) -> "Layout":
-        """The same with the channels in another dimension."""
-        return Layout(dim, self.origin, self.scale)
 
 
 @dataclass(frozen=True)
@@ -113,16 +77,28 @@ LINEAR: set[Any] = {
     ),
 }
 HOMOGENEOUS: set[Any] = {
-    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.ReLU, nn.LeakyReLU, AVR, F.leaky_relu, torch.abs, "abs"),
+    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
     *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d),
     *(F.max_pool1d, F.max_pool2d, F.max_pool3d, torch.max_pool1d, torch.max_pool2d),
     *(F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d),
 }
 ELEMENTWISE: set[Any] = {
-    *(nn.ReLU6, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh, nn.SiLU, nn.GELU, nn.ELU),
-    *(F.relu6, F.hardtanh, F.hardswish, F.hardsigmoid, torch.sigmoid, torch.tanh, F.silu, F.gelu, F.elu),
-    *("sigmoid", "tanh"),
+    *(
+        nn.Hardswish,
+        nn.Hardsigmoid,
+        nn.Sigmoid,
+        nn.Tanh,
+        nn.SiLU,
+        nn.GELU,
+        nn.ELU,
+        nn.SELU,
+        nn.Mish,
+        nn.Softplus,
+    ),
+    *(F.hardswish, F.hardsigmoid, F.sigmoid, F.tanh, F.silu, F.gelu, F.elu, F.selu, F.mish, F.softplus),
+    *(torch.sigmoid, torch.tanh, "sigmoid", "tanh"),
 }
+DROPOUTS: set[Any] = {nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, F.dropout}
 FLATTEN: set[Any] = {nn.Flatten, torch.flatten, "flatten", "view", "reshape", torch.reshape}
 
 
@@ -157,7 +133,7 @@ def _channel_dim(net: fx.GraphModule, node: Node) -> int | None:
 def flow(net: fx.GraphModule, starts: Mapping[Node, Layout]) -> Flow:
     """What the changed channels of some values meet; nothing is changed yet.
 
-    A start whose own input has changed channels is no start.
+    A start that hands changed channels on is no start.
     """
     found = Flow()
     for node in net.graph.nodes:
@@ -176,15 +152,17 @@ def flow(net: fx.GraphModule, starts: Mapping[Node, Layout]) -> Flow:
                 found.flattened.append(node)
         else:
             found.restored.extend((node, n) for n in given)
-        if node in starts and not given:
+        if node in starts and node not in found.layouts:
             found.layouts[node] = starts[node]
     return found
 
 
 def key(net: fx.GraphModule, node: Node) -> Any:
-    """What a node calls: a class of modules, a function, or the name of a method."""
+    """Return what a node calls: a class of modules, a function or the name of a method; None for a kept module."""
+    if node.op != "call_module":
+        return node.target
     module = module_of(net, node)
-    return node.target if module is None else type(module)
+    return None if module is None else type(module)
 
 
 def _order(net: fx.GraphModule, node: Node, layout: Layout) -> Tensor | None:
@@ -196,7 +174,8 @@ def _order(net: fx.GraphModule, node: Node, layout: Layout) -> Tensor | None:
     as_it_is = torch.arange(len(layout.origin))
     if is_norm(module) or isinstance(module, MeanNorm):
         scaled = isinstance(module, MeanNorm) or module.weight is not None
-        return as_it_is if layout.dim == 1 and (scaled or layout.is_binary) else None
+        takes = layout.is_binary or (scaled and not layout.is_split)
+        return as_it_is if layout.dim == 1 and takes else None
     if isinstance(module, nn.Linear) and is_plain(module):
         return as_it_is if layout.dim == dims - 1 else None
     if isinstance(module, _ConvNd) and is_plain(module) and layout.dim == dims + 1 - module.weight.dim():
@@ -223,17 +202,39 @@ def _carried(net: fx.GraphModule, node: Node, given: Mapping[Node, Layout]) -> L
     assert isinstance(first, Node)
     layout, called = given[first], key(net, node)
     shape, out = first.meta["shape"], node.meta["shape"]
-    if (
-        called in LINEAR
-        or (called in HOMOGENEOUS and layout.is_positive)
-        or (called in ELEMENTWISE and layout.is_binary)
-    ):
+    if _hands_on(net, node, layout):
         return layout if len(shape) == len(out) and shape[layout.dim] == out[layout.dim] else None
     if called is F.pad:
         return layout if _pads_places(node, len(shape) - layout.dim) else None
     if called in FLATTEN:
         return _flattened(layout, shape, out)
     return _moved(node, layout, shape, out)
+
+
+def _hands_on(net: fx.GraphModule, node: Node, layout: Layout) -> bool:
+    """Return whether an operation works on each channel alone, in a way that the layout allows."""
+    called, kind = key(net, node), kind_at(net, node)
+    if called in DROPOUTS and layout.is_split:
+        return called in (nn.Dropout, F.dropout) and _has_one_phase(net, node.all_input_nodes[0])
+    if isinstance(module_of(net, node), nn.RReLU):  # in training, it draws a slope for every entry
+        return layout.is_binary
+    if kind is not None:
+        own_slopes = isinstance(module := module_of(net, node), nn.PReLU) and module.num_parameters > 1
+        passes = layout.is_positive if kind.homogeneous else layout.is_binary
+        return passes and not kind.doubled and not own_slopes and len(node.all_input_nodes) == 1
+    if called in LINEAR:
+        return True
+    return layout.is_positive if called in HOMOGENEOUS else called in ELEMENTWISE and layout.is_binary
+
+
+def _has_one_phase(net: fx.GraphModule, node: Node) -> bool:
+    """Return whether one phase of each entry is 0, as it is after a rectification but not after pooling.
+
+    Then it makes no difference whether a dropout drops the entry or draws for each of its phases.
+    """
+    while key(net, node) in {nn.Identity, nn.Dropout, F.dropout, *FLATTEN}:
+        node = node.all_input_nodes[0]
+    return kind_at(net, node) is not None
 
 
 def _pads_places(node: Node, dims: int) -> bool:
@@ -303,92 +304,3 @@ def _concatenated(node: Node, given: Mapping[Node, Layout]) -> Layout | None:
         scales.append(layout.scale)
         before += size
     return Layout(dim, torch.cat(origins), torch.cat(scales))
-
-
-def apply(net: fx.GraphModule, found: Flow) -> None:
-    """Rewrite weights and norms for the changed channels, and give the old ones back where neither can be."""
-    for node in found.flattened:
-        node.op, node.target = "call_function", torch.flatten
-        node.args, node.kwargs = (node.args[0], 1), {}
-    for node, order in found.absorbed.items():
-        value, module = node.all_input_nodes[0], module_of(net, node)
-        assert module is not None
-        layout = _reorder(net, node, value, found.layouts[value], order)
-        (rewrite_weight if is_plain(module) else _rewrite_norm)(module, layout)
-    back: dict[Node, Node] = {}
-    for reader, value in found.restored:
-        if value not in back:
-            back[value] = _restore(net, value, found.layouts[value])
-        reader.replace_input_with(value, back[value])
-
-
-def _reorder(net: fx.GraphModule, node: Node, value: Node, layout: Layout, order: Tensor) -> Layout:
-    """Bring the channels of each group together before a grouped convolution; their layout."""
-    if torch.equal(order, torch.arange(len(order))):
-        return layout
-    index = add_buffer(net, f"{node.target}_order", order)
-    with net.graph.inserting_before(node):
-        picked = net.graph.call_function(torch.index_select, (value, layout.dim, net.graph.get_attr(index)))
-    node.replace_input_with(value, picked)
-    return Layout(layout.dim, layout.origin[order], layout.scale[order])
-
-
-def _restore(net: fx.GraphModule, value: Node, layout: Layout) -> Node:
-    """A node with the old channels of a value."""
-    graph, keep = net.graph, layout.keep
-    in_order = torch.equal(keep, torch.arange(len(keep)))
-    scale = layout.scale[keep]
-    with graph.inserting_before(value.next):
-        old = value
-        if not in_order:
-            index = graph.get_attr(add_buffer(net, f"{value.name}_channels", keep))
-            old = graph.call_function(torch.index_select, (value, layout.dim, index))
-        elif len(keep) < len(layout.origin):
-            old = graph.call_method("narrow", (value, layout.dim, 0, len(keep)))
-        if not bool((scale == 1).all()):
-            shape = (-1, *[1] * (len(value.meta["shape"]) - 1 - layout.dim))
-            factor = add_buffer(net, f"{value.name}_scale", scale.view(shape).to(value.meta["dtype"]))
-            old = graph.call_function(torch.mul, (old, graph.get_attr(factor)))
-    return old
-
-
-@torch.no_grad()
-def rewrite_weight(module: nn.Module, layout: Layout) -> None:
-    """Give a weight an entry for each new channel: that of the old one, times its scale."""
-    assert isinstance(module, nn.Linear | _ConvNd)
-    weight, size = module.weight, len(layout.origin)
-    origin, scale = layout.origin.to(weight.device), layout.scale.to(weight.device, weight.dtype)
-    if is_transposed(module):
-        new = weight[origin] * scale.view(-1, *[1] * (weight.dim() - 1))
-    else:
-        groups = module.groups if isinstance(module, _ConvNd) else 1
-        local = origin.view(groups, -1) % weight.shape[1]
-        parts = weight.unflatten(0, (groups, -1))
-        shape = (1, -1, *[1] * (weight.dim() - 2))
-        columns = zip(parts, local, scale.view(groups, -1), strict=True)
-        new = torch.cat([part[:, index] * s.view(shape) for part, index, s in columns])
-    module.weight = nn.Parameter(new.contiguous(), weight.requires_grad)
-    setattr(module, "in_features" if isinstance(module, nn.Linear) else "in_channels", size)
-
-
-@torch.no_grad()
-def _rewrite_norm(module: nn.Module, layout: Layout) -> None:
-    """Give a norm an entry for each new channel; one that is not old is left as it is by it."""
-    assert isinstance(module, _BatchNorm | MeanNorm)
-    assert module.running_mean is not None
-    mean = module.running_mean
-    origin, scale = layout.origin.to(mean.device), layout.scale.to(mean)
-    fresh, divisor = scale == 0, torch.where(scale == 0, 1, scale)
-    module.num_features = len(origin)
-    module.running_mean = torch.where(fresh, 0, mean[origin] / divisor)
-    if isinstance(module, MeanNorm):
-        if module.bias is not None:
-            bias = torch.where(fresh, 0, module.bias[origin] / divisor)
-            module.bias = nn.Parameter(bias, module.bias.requires_grad)
-        return
-    assert module.running_var is not None
-    module.running_var = torch.where(fresh, 1, module.running_var[origin])
-    if module.weight is not None:
-        weight = torch.where(fresh, 1, module.weight[origin] * scale)
-        module.weight = nn.Parameter(weight, module.weight.requires_grad)
-        module.bias = nn.Parameter(torch.where(fresh, 0, module.bias[origin]), module.bias.requires_grad)

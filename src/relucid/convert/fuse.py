@@ -10,13 +10,16 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
 from relucid.convert.conversion import Conversion, Ledger, Original, conversion, name_of
-from relucid.convert.flow import Layout, apply, channel_dim, flow
+from relucid.convert.flow import channel_dim, flow
 from relucid.convert.graph import Batch, add_module, fresh_name, is_alone, module_of
 from relucid.convert.heavyball import HeavyBallSum
+from relucid.convert.layout import Layout
 from relucid.convert.norms import as_batch_norm, fold_back, fold_forward, is_fixed
-from relucid.nn import AVR, CReLU, MeanNorm
-from relucid.nn.activation import Activation, is_relu
+from relucid.convert.rewrite import apply
+from relucid.nn import AVR, MeanNorm
+from relucid.nn.activation import Activation
 from relucid.nn.geometric import _Geometric
+from relucid.nn.kinds import kind_of
 from relucid.nn.propagation import Propagation
 
 
@@ -117,14 +120,13 @@ def _standard(layer: _Geometric) -> tuple[nn.Module, Tensor | None]:
 
 
 def is_homogeneous(activation: Activation) -> bool:
-    """Whether g(2 s) is 2 g(s), so that a positive scale may be inside or outside.
+    """Return whether g(a s) = a g(s) for every a > 0: a positive scale may be inside or outside.
 
     >>> is_homogeneous(nn.ReLU()), is_homogeneous(CReLU()), is_homogeneous(torch.tanh)
     (True, True, False)
     """
-    if isinstance(activation, CReLU):
-        return activation.activation is None or is_homogeneous(activation.activation)
-    return is_relu(activation) or isinstance(activation, AVR | nn.LeakyReLU)
+    kind = kind_of(activation)
+    return kind is not None and kind.homogeneous
 
 
 def _after(net: fx.GraphModule, node: Node, activation: Activation, dim: int, units: int) -> Node:

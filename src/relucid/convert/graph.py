@@ -11,13 +11,11 @@ from torch.fx.node import Argument, Node
 from torch.nn.modules.conv import _ConvTransposeNd
 
 from relucid.nn.geometric import _Geometric
+from relucid.nn.kinds import KINDS, Kind, kind_of, kind_of_call
 from relucid.nn.propagation import Propagation
 
 Batch = Tensor | tuple[Any, ...] | Mapping[str, Any]
 
-RELUS: set[Any] = {F.relu, torch.relu, F.relu_, torch.relu_, "relu", "relu_"}
-CLAMPS: set[Any] = {torch.clamp, torch.clamp_, torch.clamp_min, torch.clamp_min_}
-CLAMPS |= {"clamp", "clamp_", "clamp_min", "clamp_min_"}
 ADDS: set[Any] = {operator.add, operator.iadd, torch.add, "add", "add_"}
 PRODUCTS: set[Any] = {
     F.linear,
@@ -52,16 +50,28 @@ def arguments(example: Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (example if isinstance(example, tuple) else (example,)), {}
 
 
-def is_relu_call(net: fx.GraphModule, node: Node) -> bool:
-    """Whether a node rectifies: max(x, 0), however it is written, and nobody sees whether it does so in place."""
-    if node.meta.get("fixed"):
-        return False
+def kind_at(net: fx.GraphModule, node: Node) -> Kind | None:
+    """Return what a node computes, if it is an activation with a boundary, however it is written."""
     if node.op == "call_module":
-        return type(module_of(net, node)) is nn.ReLU
-    if node.target in CLAMPS:
-        rest: dict[str, Any] = {**dict(zip(("min", "max"), node.args[1:], strict=False)), **node.kwargs}
-        return bool(rest.get("min") == 0) and rest.get("max") is None
-    return node.target in RELUS and node.op in ("call_function", "call_method")
+        return kind_of(module_of(net, node))
+    if node.op not in ("call_function", "call_method") or not node.args:
+        return None
+    value = node.args[0]
+    if not isinstance(value, Node) or value.op == "get_attr":  # a weight's absolute value is no unit
+        return None
+    kwargs = {name: given for name, given in node.kwargs.items() if name != "input"}
+    return kind_of_call(node.target, *node.args[1:], **kwargs)
+
+
+def is_relu_call(net: fx.GraphModule, node: Node) -> bool:
+    """Return whether a node computes max(x, 0), and could do so out of place without anyone noticing."""
+    return not node.meta.get("fixed") and kind_at(net, node) == KINDS["relu"]
+
+
+def is_rectified(net: fx.GraphModule, node: Node) -> bool:
+    """Return whether a node is an activation with a boundary that has one value per unit."""
+    kind = kind_at(net, node)
+    return kind is not None and not kind.doubled
 
 
 def scope(node: Node) -> str:

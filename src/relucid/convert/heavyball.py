@@ -12,10 +12,12 @@ from relucid.convert.graph import (
     add_module,
     fresh_name,
     is_reachable,
-    is_relu_call,
+    kind_at,
     module_of,
     scope,
 )
+
+PUT_TOGETHER = {"narrow", torch.index_select, torch.mul, torch.add}  # the operations of `rewrite.apply`
 
 
 class HeavyBallSum(nn.Module):
@@ -86,12 +88,14 @@ def _block(net: fx.GraphModule, node: Node) -> tuple[Node, Node] | None:
         return None
     if not all(isinstance(n, Node) for n in node.args) or node.meta.get("fixed"):
         return None
+    if _whole(net, node) is not node:
+        return None
     a, b = (_origin(net, n) for n in node.args if isinstance(n, Node))
     if any(n.meta.get("aliased") or _form(n) is None or _form(n) != _form(node) for n in (a, b)):
         return None
-    if is_reachable(b, a):
+    if is_reachable(_whole(net, b), a):
         return a, b
-    return (b, a) if is_reachable(a, b) else None
+    return (b, a) if is_reachable(_whole(net, a), b) else None
 
 
 def _form(node: Node) -> tuple[torch.Size, torch.dtype] | None:
@@ -107,9 +111,29 @@ def _origin(net: fx.GraphModule, node: Node) -> Node:
     return node
 
 
+def _whole(net: fx.GraphModule, node: Node) -> Node:
+    """Return the CReLU whose phases a node puts together to one value per unit; any other node itself.
+
+    `to_crelu` writes relu(x) as the first half of the channels, and other activations as a sum of both halves with
+    factors.
+    """
+    found: set[Node] = set()
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        kind = kind_at(net, part)
+        if kind is not None and kind.doubled:
+            found.add(part)
+        elif part.target in PUT_TOGETHER and part.op in ("call_function", "call_method"):
+            stack.extend(n for n in part.all_input_nodes if n.op != "get_attr")
+        else:
+            return node
+    return found.pop() if len(found) == 1 else node
+
+
 def _end(net: fx.GraphModule, x: Node) -> Node:
-    """The addition that a state is, or whose rectification it is."""
-    while is_relu_call(net, x):
+    """Return the addition that a state is, or whose rectification it is."""
+    while kind_at(net, x := _whole(net, x)) is not None:
         x = x.all_input_nodes[0]
     return x
 

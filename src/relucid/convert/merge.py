@@ -12,8 +12,8 @@ from torch import Tensor, fx, nn
 from torch.fx.node import Node
 from torch.nn.modules.conv import _ConvNd
 
-from relucid.convert.conversion import Conversion, Layers, Ledger, Original, chosen_relus, suggestions
-from relucid.convert.flow import Layout, apply, channel_dim, flow
+from relucid.convert.conversion import Conversion, Layers, Ledger, Original, chosen_activations, suggestions
+from relucid.convert.flow import channel_dim, flow
 from relucid.convert.graph import (
     Batch,
     ConversionError,
@@ -23,10 +23,13 @@ from relucid.convert.graph import (
     is_transposed,
     module_of,
 )
+from relucid.convert.layout import Layout
 from relucid.convert.network import Network
-from relucid.convert.norms import affine_of, fold_back, is_fixed
+from relucid.convert.norms import fold_back, is_fixed
 from relucid.convert.refit import Target, refit
+from relucid.convert.rewrite import apply
 from relucid.nn import CReLU
+from relucid.nn.affine import affine_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ def merge(
     """The network in which as many opposite pairs share a filter as budget and limit allow, the most opposite first."""
     original = Original(model, example)
     net = original.capture()
-    chosen = chosen_relus(net, layers, partial(suggestions, model, example, "to_crelu", "merge"))
+    suggested = partial(suggestions, model, example, "to_crelu", "merge")
+    chosen = chosen_activations(net, layers, suggested, is_relu_call)
     names = [str(node.target) for node in chosen]
     pairs = _all_pairs(net, names, tolerance)[:limit]
     batches = None if data is None else list(data)

@@ -49,6 +49,18 @@ class Network(fx.GraphModule):
         return self.get_submodule(name)
 
 
+class ByMode(nn.Module):
+    """Hands on what belongs to its mode.
+
+    >>> ByMode().eval()(training=1, evaluation=2)
+    2
+    """
+
+    def forward(self, training: Any, evaluation: Any) -> Any:
+        """Return ``training`` in training, else ``evaluation``."""
+        return training if self.training else evaluation
+
+
 def light_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     """A copy to be run and thrown away: with the same parameters, and buffers and other state of its own."""
     memo = {} if memo is None else memo

@@ -22,9 +22,14 @@ DROPOUTS: dict[Any, type[nn.Module]] = {
 }
 
 
-def modular_dropout(model: nn.Module, graph: fx.Graph, training: fx.Graph) -> None:
-    """Make functional dropouts that depend on the mode modules, which know when to drop."""
-    for node, other in zip(graph.nodes, training.nodes, strict=True):
+def modular_dropout(model: nn.Module, training: Mapping[Node, Node]) -> None:
+    """Turn functional dropouts that depend on the mode into modules, which know when to drop.
+
+    Args:
+        model: The network that the modules are added to.
+        training: By node of the graph in evaluation, the node in training.
+    """
+    for node, other in training.items():
         if node.target not in DROPOUTS:
             continue
         own, others = (_bound(n, ("input", "p", "training", "inplace")) for n in (node, other))
@@ -54,10 +59,10 @@ class Attention(nn.Module):
         )
 
 
-def modular_attention(model: nn.Module, graph: fx.Graph, training: fx.Graph) -> None:
-    """Make attentions whose dropout depends on the mode modules, which know when to drop."""
+def modular_attention(model: nn.Module, training: Mapping[Node, Node]) -> None:
+    """Turn attentions whose dropout depends on the mode into modules; the arguments are those of `modular_dropout`."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    for node, other in zip(graph.nodes, training.nodes, strict=True):
+    for node, other in training.items():
         if node.target is not F.scaled_dot_product_attention:
             continue
         own, others = _bound(node, names), _bound(other, names)
@@ -82,13 +87,13 @@ def mark_in_place(model: nn.Module, graph: fx.Graph) -> None:
     place = {node: i for i, node in enumerate(graph.nodes)}
     sharing: dict[int, list[Node]] = {}
     for node in graph.nodes:
-        for memory in _memory(node):
+        for memory in memory_of(node):
             sharing.setdefault(memory, []).append(node)
     for node in list(graph.nodes):
         changed = _changed(model, node)
         node.meta["mutates"] = bool(changed)
         for x in changed:
-            group = {n for memory in _memory(x) for n in sharing[memory]}
+            group = {n for memory in memory_of(x) for n in sharing[memory]}
             later = [n for n in group - {x, node} if place[n] < place[node] and _last(n, place) > place[node]]
             if later or len(changed) > 1 or x.op == "get_attr" or not _is_same(x, node):
                 node.meta["fixed"] = True
@@ -108,7 +113,8 @@ def _changed(model: nn.Module, node: Node) -> list[Node]:
     return changed or (node.all_input_nodes[:1] if declared else [])
 
 
-def _memory(node: Node) -> set[int]:
+def memory_of(node: Node) -> set[int]:
+    """Return where in memory the value of a node lies on the example."""
     leaves = tree_leaves(node.meta.get("value"))
     return {x.untyped_storage()._cdata for x in leaves if isinstance(x, Tensor) and _is_strided(x)}
 

@@ -9,30 +9,15 @@ from torch.fx.node import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from relucid.convert.flow import FLATTEN, Layout, key, rewrite_weight
+from relucid.convert.flow import FLATTEN, key
 from relucid.convert.graph import is_alone, is_norm, is_plain, is_transposed, module_of
+from relucid.convert.layout import Layout
+from relucid.convert.rewrite import rewrite_weight
 from relucid.nn import MeanNorm
+from relucid.nn.affine import affine_of
 from relucid.nn.meannorm import pads_with_zeros
 
 CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
-
-
-def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """The scale and the shift of a norm in evaluation, (C,) each, in float64.
-
-    >>> [x.tolist() for x in affine_of(nn.BatchNorm1d(2, eps=0.0))]
-    [[1.0, 1.0], [0.0, 0.0]]
-    """
-    assert isinstance(norm, _BatchNorm | MeanNorm)
-    assert norm.running_mean is not None
-    mean = norm.running_mean.double()
-    bias = 0 if norm.bias is None else norm.bias.detach().double()
-    if isinstance(norm, MeanNorm):
-        return torch.ones_like(mean), bias - mean
-    assert norm.running_var is not None
-    weight = 1 if norm.weight is None else norm.weight.detach().double()
-    scale = weight / (norm.running_var.double() + norm.eps).sqrt()
-    return scale, bias - mean * scale
 
 
 def fold_back(net: fx.GraphModule, node: Node) -> Node | None:

@@ -16,6 +16,7 @@ from torch.fx.proxy import Attribute
 from torch.utils._pytree import tree_leaves
 
 from relucid.convert.graph import Batch, ConversionError, arguments
+from relucid.convert.network import ByMode
 from relucid.convert.opened import OPENED, is_norm_and_then, is_norm_with_more, norm_of, norms_called
 from relucid.nn.propagation import Propagation
 
@@ -55,6 +56,7 @@ class Tracer(fx.Tracer):
         self.constants: dict[str, Tensor] = {}
         self.optional: dict[Node, Any] = {}  #: arguments that the example does not have, and their defaults
         self.norms: dict[str, nn.Module] = {}  #: of modules that are a norm and then something else
+        self.dropped: list[Node] = []  #: what a `ByMode` did not hand on
         self.failed = ""  #: the innermost module in which tracing failed
         self.proxy_buffer_attributes = True
         self.autocast = torch.is_autocast_enabled("cpu")
@@ -63,7 +65,7 @@ class Tracer(fx.Tracer):
         """Torch's own modules, relucid's layers, and what is kept as it is; but stages are looked into."""
         if m in self.opaque:
             return True
-        if type(m) in OPENED:
+        if type(m) in OPENED or isinstance(m, ByMode):
             return False
         if isinstance(m, Propagation):
             return m.reversible
@@ -168,9 +170,17 @@ class Tracer(fx.Tracer):
             return forward
         if type(m) in OPENED:
             return lambda *args, **kwargs: OPENED[type(m)](m, *args, **kwargs)
+        if isinstance(m, ByMode):
+            return lambda training, evaluation: self._chosen(m, training, evaluation)
         if is_norm_with_more(m):
             return lambda x: self._norm_and_then(m, forward, x)
         return forward
+
+    def _chosen(self, m: ByMode, training: Any, evaluation: Any) -> Any:
+        """Return what a `ByMode` hands on, and note what it does not."""
+        dropped = evaluation if m.training else training
+        self.dropped += [leaf.node for leaf in tree_leaves(dropped) if isinstance(leaf, fx.Proxy)]
+        return m.forward(training, evaluation)
 
     def _norm_and_then(self, m: nn.Module, forward: Callable[..., Any], x: fx.Proxy) -> Any:
         """Record a batch norm of torch's, and then what the module does with its value."""

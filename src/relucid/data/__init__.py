@@ -5,7 +5,7 @@ data become a `Split` by `from_arrays`, `from_table`, `from_folder` or `from_dat
 """
 
 from relucid.data.augment import augment, color, crop, flip, ten_crops
-from relucid.data.dataset import Data, Examples, Moments, Split, fold, holdout, moments
+from relucid.data.dataset import Data, Examples, Moments, Split, holdout, k_fold, moments
 from relucid.data.given import as_data
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
 from relucid.data.own import from_arrays, from_dataset, from_folder, from_table
@@ -26,7 +26,7 @@ FILES = {
 
 
 def present() -> dict[str, bool]:
-    """Every data set by name, and whether its files are in the data directory.
+    """Every data set by name, with whether its files are in the data directory.
 
     >>> present()["digits"]
     True
@@ -51,7 +51,6 @@ __all__ = [
     "digits",
     "directory",
     "flip",
-    "fold",
     "from_arrays",
     "from_dataset",
     "from_folder",
@@ -59,6 +58,7 @@ __all__ = [
     "holdout",
     "imagenet",
     "imagenet32",
+    "k_fold",
     "levy",
     "levy_function",
     "moments",

@@ -11,13 +11,13 @@ from relucid.data.dataset import Moments
 
 
 def flip(images: Tensor) -> Tensor:
-    """The images, each mirrored left to right with probability one half."""
+    """Mirror each image left to right with probability one half."""
     mirrored = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
     return torch.where(mirrored, images.flip(-1), images)
 
 
 def crop(images: Tensor, padding: int = 4) -> Tensor:
-    """A random window of each image, of the image's size, after `padding` zeros on each side.
+    """Pad each image with `padding` zeros on each side, and cut a random window of the image's size out of it.
 
     Zeros stand for the mean where the images are normalized first (structure Section 7.1).
 
@@ -31,7 +31,7 @@ def crop(images: Tensor, padding: int = 4) -> Tensor:
 
 
 def color(images: Tensor, moments: Moments) -> Tensor:
-    """Normalized images with a random multiple of the colours' principal components added (AlexNet's scheme).
+    """Add a random multiple of the colours' principal components to normalized images (AlexNet's scheme).
 
     Adds sum_i a_i λ_i p_i to every pixel, where p_i and λ_i are the eigenvectors and eigenvalues of the
     covariance of the training set's colours and a_i ~ N(0, 0.1²) is drawn once per image.
@@ -45,7 +45,7 @@ def color(images: Tensor, moments: Moments) -> Tensor:
 
 
 def augment(images: Tensor, names: tuple[str, ...], moments: Moments) -> Tensor:
-    """The normalized images after the augmentations named, in order: "flip", "crop", "color"."""
+    """Apply augmentations to normalized images, in the order of their names: "flip", "crop", "color"."""
     kinds: dict[str, Callable[[Tensor], Tensor]]
     kinds = {"flip": flip, "crop": crop, "color": partial(color, moments=moments)}
     for name in names:

@@ -13,7 +13,7 @@ SEPARATORS = ",;\t"
 
 
 def read_csv(path: Path) -> dict[str, NDArray[Any]]:
-    """The columns of a CSV file with a header: integers, floating-point numbers, or text where a cell is neither.
+    """Read the columns of a CSV file with a header: integers, floating-point numbers, or text if a cell is neither.
 
     Commas, semicolons and tabs separate; the one that is most frequent in the header counts.
     """
@@ -39,7 +39,7 @@ def read_csv(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _cells(path: Path, number: int, row: list[str], header: list[str]) -> list[str]:
-    """The cells of a row, all of which must be there."""
+    """The cells of a row; none may be missing."""
     cells = [cell.strip() for cell in row]
     if len(cells) != len(header):
         raise DamagedDataError(f"{path}, row {number}: {len(cells)} cells instead of {len(header)}")

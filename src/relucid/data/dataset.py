@@ -18,7 +18,7 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """The inputs and targets of these examples; `seed` determines whatever is random about them."""
+        """The inputs and targets of these examples; `seed` determines any randomness in them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Split:
         return self.inputs.index_select(0, indices), self.targets.index_select(0, indices)
 
     def take(self, indices: Sequence[int] | Tensor) -> "Split":
-        """The split with just these examples, in this order."""
+        """A split of just these examples, in this order."""
         return Split(*self.batch(torch.as_tensor(indices)), self.classes)
 
 
@@ -79,7 +79,7 @@ class Moments:
         return torch.where(std > 1e-12 * self.mean.abs(), std, 1.0)  # rounding is not variation
 
     def normalize(self, inputs: Tensor) -> Tensor:
-        """Inputs (N, C, ...) minus the mean, divided by the standard deviation; uint8 becomes float32."""
+        """Subtract the mean from inputs (N, C, ...) and divide by the standard deviation; uint8 becomes float32."""
         dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
         shape = (-1,) + (1,) * (inputs.dim() - 2)
         mean, std = (moment.to(inputs.device, dtype).view(shape) for moment in (self.mean, self.std))
@@ -123,11 +123,11 @@ def holdout(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
     return split.take(rest), split.take(held)
 
 
-def fold(split: Split, index: int, folds: int, seed: int = 0) -> tuple[Split, Split]:
+def k_fold(split: Split, index: int, folds: int, seed: int = 0) -> tuple[Split, Split]:
     """The split without its fold number `index` of `folds`, and that fold; classes keep their proportions.
 
     >>> split = Split(torch.arange(6.0).view(6, 1), torch.tensor([0, 0, 0, 1, 1, 1]))
-    >>> sorted(int(x) for i in range(3) for x in fold(split, i, 3)[1].inputs)
+    >>> sorted(int(x) for i in range(3) for x in k_fold(split, i, 3)[1].inputs)
     [0, 1, 2, 3, 4, 5]
     """
     from sklearn.model_selection import KFold, StratifiedKFold

@@ -33,11 +33,11 @@ def as_data(given: Any, target: str | None = None, share: float = SHARE) -> Data
     """A training and a test split.
 
     Args:
-        given: `Data`; a `Split`, a torch data set, a loader, or a pair of inputs and targets, of which a share is
-            split off for testing; a pair of two such, to train and to test on; or text: the name of a built-in data
-            set, a folder with one folder of images per class (or with such folders in `train` and `test`), a CSV file.
-        target: of a CSV file: name of the column to predict.
-        share: that is split off where there is no test split; always the same examples.
+        given: `Data`; a `Split`, a torch data set, a loader, or a pair of inputs and targets, all of which are split
+            in two; a pair of any of these, to train and to test on; or text: the name of a built-in data set, a folder
+            with one folder of images per class (or with such folders in `train` and `test`), or a CSV file.
+        target: for a CSV file, the name of the column to predict.
+        share: the share to split off if there is no test split; always the same examples.
 
     >>> data = as_data((torch.randn(50, 3), torch.arange(50) % 2))
     >>> len(data.train), len(data.test), data.classes
@@ -46,10 +46,10 @@ def as_data(given: Any, target: str | None = None, share: float = SHARE) -> Data
     found = read(given, target)
     if isinstance(found, Split):
         if len(found) < FEWEST:
-            raise ValueError(f"there are {len(found)} examples; to train and to test takes {FEWEST} or more")
+            raise ValueError(f"there are {len(found)} examples; training and testing take {FEWEST} or more")
         found = Data(*apart(found, share))
     if not isinstance(found.train, Split) or not isinstance(found.test, Split):
-        raise TypeError("the data must fit in memory: give arrays, or a data set that is smaller")
+        raise TypeError("the data must fit in memory: give arrays, or a smaller data set")
     if not len(found.train) or not len(found.test):
         raise ValueError(
             "there are no examples to train on" if len(found.test) else "there are none to test on"
@@ -59,12 +59,12 @@ def as_data(given: Any, target: str | None = None, share: float = SHARE) -> Data
 
 
 def read(given: Any, target: str | None = None) -> Data[Any] | Split:
-    """Training and test splits where the data have both, and else one split; arguments as for `as_data`."""
+    """A training and a test split if the data have both, otherwise one split; arguments as for `as_data`."""
     return _named(str(given), target) if isinstance(given, str | Path) else _parts(given)
 
 
 def apart(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
-    """The split without a random share of it, and that share; classes keep their proportions where they can."""
+    """The split without a random share of it, and that share; classes keep their proportions if possible."""
     held = max(1, round(share * len(split)))
     if not split.targets.is_floating_point() and split.targets.dim() == 1:
         counts = split.targets.unique(return_counts=True)[1]
@@ -75,7 +75,7 @@ def apart(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
 
 
 def _parts(given: Any) -> Data[Any] | Split:
-    """Data, or one split; of a pair of data sets, the second is for testing."""
+    """Data, or one split; the second of a pair of data sets is for testing."""
     if isinstance(given, Data):
         return given
     if isinstance(given, tuple | list) and len(given) == 2 and not all(map(_is_array, given)):
@@ -99,7 +99,7 @@ def _split(given: Any) -> Split:
     if isinstance(given, Iterable) and not isinstance(given, Tensor | np.ndarray):
         return _of_batches(given)
     raise TypeError(
-        f"{type(given).__name__} is no data with targets: give a pair of inputs and targets, or a data set"
+        f"{type(given).__name__} is not data with targets: give a pair of inputs and targets, or a data set"
     )
 
 
@@ -108,7 +108,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _of_batches(batches: Iterable[Any]) -> Split:
-    """The pairs of inputs and targets that a loader yields, put together."""
+    """Concatenate the pairs of inputs and targets that a loader yields."""
     inputs, targets = [], []
     for number, batch in enumerate(batches):
         if not isinstance(batch, tuple | list) or len(batch) != 2:
@@ -121,7 +121,7 @@ def _of_batches(batches: Iterable[Any]) -> Split:
 
 
 def _named(name: str, target: str | None) -> Data[Any] | Split:
-    """A built-in data set, a folder or a file; 8-bit images become numbers from 0 to 1."""
+    """Load a built-in data set, a folder or a file; 8-bit images become numbers from 0 to 1."""
     path = Path(name)
     if name in BUILT_IN:
         found = BUILT_IN[name]()

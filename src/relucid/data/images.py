@@ -66,7 +66,7 @@ def imagenet32() -> Data[Split]:
 
 
 def advice(name: str) -> str:
-    """What to run where the data set `name` is missing."""
+    """The command that gets the missing data set `name`."""
     hub = SOURCES[name].hub
     return f"run `hf download {hub} --repo-type dataset --local-dir {directory() / name}`"
 
@@ -97,13 +97,13 @@ def _files(name: str, split: str, rows: int) -> list[Path]:
 
 
 def _split(files: list[Path], source: Source) -> Split:
-    """The images (N, 3, 32, 32) and labels (N,) of all files of a split."""
+    """Read the images (N, 3, 32, 32) and labels (N,) of all files of a split."""
     images, labels = zip(*(_decode(file, source) for file in files), strict=True)
     return Split(torch.cat(images), torch.cat(labels))
 
 
 def _decode(file: Path, source: Source) -> tuple[Tensor, Tensor]:
-    """The images (N, 3, 32, 32) and labels (N,) of a parquet file."""
+    """Decode the images (N, 3, 32, 32) and labels (N,) of a parquet file."""
     from PIL import Image
 
     column, labels = _columns(file, source)
@@ -132,7 +132,7 @@ def _rows(file: Path) -> int:
 
 
 def _columns(file: Path, source: Source) -> tuple[list[dict[str, bytes]], list[int]]:
-    """The encoded images and the labels of a parquet file."""
+    """Read the encoded images and the labels of a parquet file."""
     from pyarrow import parquet, types
 
     with _readable(file):
@@ -152,7 +152,7 @@ def _columns(file: Path, source: Source) -> tuple[list[dict[str, bytes]], list[i
 
 @contextmanager
 def _readable(file: Path) -> Iterator[None]:
-    """Name the file where reading it fails."""
+    """Name the file in errors that reading it raises."""
     from pyarrow import ArrowException
 
     try:

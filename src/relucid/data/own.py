@@ -29,7 +29,7 @@ def from_arrays(
     task: Task | None = None,
     classes: Classes | None = None,
 ) -> Split:
-    """Arrays (N, ...) and their targets (N,) or (N, K) as a split.
+    """Make a split of arrays (N, ...) and their targets (N,) or (N, K).
 
     Args:
         inputs: numbers; uint8 stays as it is (images), all else becomes floating point.
@@ -61,10 +61,10 @@ def from_table(
     task: Task | None = None,
     classes: Classes | None = None,
 ) -> Split:
-    """The rows of a table as a split: inputs (N, columns) and the column `target`.
+    """Make a split of the rows of a table: inputs (N, columns) and the column `target`.
 
     Args:
-        table: a CSV file with a header, or anything whose columns have names, as a pandas frame.
+        table: a CSV file with a header, or anything with named columns, such as a pandas frame.
         target: name of the column to predict.
         columns: the columns to predict it from, all others by default; they must hold numbers.
         task: as for `from_arrays`; say "regression" for values that are whole numbers.
@@ -87,7 +87,7 @@ def from_table(
 
 
 def from_folder(folder: str | Path, size: int | None = None, *, classes: Classes | None = None) -> Split:
-    """The images of a folder that has one folder per class, as uint8 (N, 3, H, W), in memory.
+    """Load the images of a folder that has one folder per class, as uint8 (N, 3, H, W), into memory.
 
     Args:
         folder: `folder/cat/1.png` is of class "cat".
@@ -116,7 +116,7 @@ def from_folder(folder: str | Path, size: int | None = None, *, classes: Classes
 
 
 def from_dataset(dataset: Dataset[Any], *, task: Task | None = None, classes: Classes | None = None) -> Split:
-    """All examples of a torch data set, pairs of input and target, in memory.
+    """Load all examples of a torch data set, pairs of input and target, into memory.
 
     Inputs are tensors, arrays or Pillow's images; `task` and `classes` as for `from_arrays`.
     """
@@ -154,7 +154,7 @@ def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
 
 
 def _inputs(array: NDArray[Any]) -> Tensor:
-    """Inputs (N, ...) as a tensor, one dimension per example at least."""
+    """Inputs (N, ...) as a tensor, with at least one dimension per example."""
     if array.dtype.kind not in "fiub":
         raise ValueError(f"inputs must be numbers, not {array.dtype}")
     kind = torch.uint8 if array.dtype == np.uint8 else torch.get_default_dtype()
@@ -164,7 +164,7 @@ def _inputs(array: NDArray[Any]) -> Tensor:
 
 
 def _values(array: NDArray[Any]) -> Tensor:
-    """Targets of a regression."""
+    """The targets of a regression."""
     if array.dtype.kind not in "fiub":
         raise ValueError(f"values to predict must be numbers, not {array.dtype}")
     _finite("targets", array)
@@ -182,7 +182,7 @@ def _finite(what: str, array: NDArray[Any]) -> None:
 
 
 def _classes(labels: NDArray[Any], names: Classes | None) -> tuple[Tensor, tuple[str, ...] | None]:
-    """Class numbers (N,) and the names of the classes, if they have any."""
+    """The class numbers (N,) and the names of the classes, if they have any."""
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:

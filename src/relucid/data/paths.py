@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from relucid.place import directory as directory
+from relucid.paths import directory as directory
 
 
 class MissingDataError(FileNotFoundError):
@@ -14,7 +14,7 @@ class DamagedDataError(ValueError):
 
 
 def locate(path: str, advice: str) -> Path:
-    """The file or folder `path` of the data directory; where it is missing, `advice` says how to get it."""
+    """The file or folder `path` of the data directory; if it is missing, `advice` says how to get it."""
     found = directory() / path
     if not found.exists():
         raise MissingDataError(f"{found} does not exist: {advice}; RELUCID_DATA names the data directory")

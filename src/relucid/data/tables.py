@@ -86,7 +86,7 @@ def uci(name: str, split: int = 0) -> Data[Split]:
 def _numbers(
     path: Path, columns: int, rows: int, separator: str | None = None, header: str | None = None
 ) -> Tensor:
-    """The numbers of a text file as a table (rows, columns), in float64."""
+    """Read the numbers of a text file as a table (rows, columns), in float64."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     first = 1
     if header is not None:

@@ -235,12 +235,12 @@ class _Recorder(TorchDispatchMode):
     def _rectification(self, node: Node) -> Kind | None:
         """Which kind of rectification an operation is; the second phase of a CReLU does not count."""
         kind, value = _rectification(node), node.upstream[0]
-        if kind != KINDS["relu"]:
-            return kind
-        if both := _both_phases(value):
+        if kind and kind.homogeneous and (both := _both_phases(value)):
             node.phases = value.inputs[1].shape
             self.first[both, False] = node
-            return KINDS["crelu"]
+            return kind.both_phases()
+        if kind != KINDS["relu"]:
+            return kind
         source, negated = _negated(value)
         first = self.first.get((source, not negated))
         if first is None or first.kind != KINDS["relu"]:

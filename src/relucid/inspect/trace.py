@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from relucid.inspect.execution import DATA, Batch, Node, execute
 from relucid.inspect.folding import FOLDED, VIEWS, Folded, Path, fold, label
-from relucid.nn.kinds import KINDS, Kind
+from relucid.nn.kinds import Kind
 from relucid.nn.pairwise import Pairwise
 from relucid.nn.propagation import Propagation
 from relucid.printing import Summarized
@@ -212,7 +212,7 @@ def _attribute(node: Node, kind: Kind, readers: list[Source]) -> Rectified:
         activation=kind,
         shape=shape,
         channel_dim=dim,
-        doubled=node.phases[dim] if kind == KINDS["crelu"] else 0,
+        doubled=node.phases[dim] if kind.doubled else 0,
         sources=sources,
         adds=adds,
         readers=tuple(readers),

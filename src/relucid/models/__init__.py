@@ -2,7 +2,7 @@
 
 from relucid.models.describe import Description, describe
 from relucid.models.design import Design
-from relucid.models.plain import Layer
+from relucid.models.plain import LayerOptions
 from relucid.models.registry import Network, create, names
 
-__all__ = ["Description", "Design", "Layer", "Network", "create", "describe", "names"]
+__all__ = ["Description", "Design", "LayerOptions", "Network", "create", "describe", "names"]

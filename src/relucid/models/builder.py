@@ -1,4 +1,4 @@
-"""Networks under construction: a builder appends units and knows how many channels flow."""
+"""The builder of networks: it appends units and tracks the number of channels."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from relucid.nn.rules import Rule, rule_of
 
 
 class Builder:
-    """Appends layers of one design to a network and keeps track of its number of output channels.
+    """A network under construction: layers of one design, and the number of output channels so far.
 
     Each method appends named layers. A CReLU doubles the channels, and the next unit takes all of them.
 
@@ -149,7 +149,7 @@ class Builder:
         self.add(f"act{number}", activation_of(self.design, "one_phase", num_classes)[0])
 
     def input_mean(self, channels: int | None = None) -> MeanNorm:
-        """A norm that centres the output so far, or one of the given number of channels."""
+        """A norm that centres the output so far, or an output with the given number of channels."""
         return MeanNorm(channels or self.channels, momentum=self.norms.momentum)
 
     def pool_and_flatten(self) -> None:
@@ -172,7 +172,7 @@ class Builder:
         if design.norm == "input_mean" and self.centred:
             self.add(f"imn{number}", self.input_mean())
         norm = norm_of(design, kind, filters, self.norms)
-        # r stands outside the unit's own activation, if no norm stands between them (gmp Eq. 15).
+        # r goes outside the unit's own activation, unless there is a norm between them (gmp Eq. 15).
         inside = activation if design.weights == "geometric" and norm is None else None
         layer = weights_of(
             design,

@@ -1,4 +1,4 @@
-"""Densely connected networks: DenseNet, and AGD-Net, whose layers are joined by Nesterov's method (structure 6.2)."""
+"""Densely connected networks: DenseNet, and AGD-Net, which joins the layers by Nesterov's method (structure 6.2)."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def densenet_cifar(
     dropout: float = 0.0,
     beta: float = 0.1,
 ) -> None:
-    """DenseNet for 32x32 images, 3n + 4 layers deep: three blocks, no bottlenecks, no compression."""
+    """Append a DenseNet for 32x32 images, 3n + 4 layers deep: three blocks, no bottlenecks, no compression."""
     if depth < 7 or (depth - 4) % 3:
         raise ValueError(f"densenet_cifar has a depth of 3n + 4: 7, 10, ..., 40, ..., not {depth}")
     builder.bare_conv("0", builder.scaled(16), 3)
@@ -37,7 +37,7 @@ def densenet(
     dropout: float = 0.0,
     beta: float = 0.1,
 ) -> None:
-    """DenseNet for 224x224 images: bottlenecks, and half the channels after each block."""
+    """Append a DenseNet for 224x224 images: bottlenecks, and half the channels after each block."""
     builder.bare_conv("0", builder.scaled(64), 7, stride=2)
     builder.norm_and_activation("0", end="one_phase")
     builder.add("pool0", nn.MaxPool2d(3, 2, padding=1))
@@ -59,7 +59,7 @@ def _block(
         if bottleneck:
             layer.norm_and_activation("1")
             layer.bare_conv("1", 4 * growth, 1)
-        # z_1 has no part in the sums, as beta_1 = 0 in Eq. 5, so the norms that read it cancel its scale.
+        # beta_1 = 0 in Eq. 5, so z_1 is in no sum, and the norms that read it cancel its scale.
         layer.norm_and_activation("2" if bottleneck else "1")
         layer.bare_conv("2" if bottleneck else "1", growth, 3, added=nesterov and k > 0)
         if nesterov and (k > 0 or builder.design.norm != "batch"):

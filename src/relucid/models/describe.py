@@ -53,7 +53,7 @@ class Description:
 
 
 def describe(net: nn.Module, example: Tensor | None = None) -> Description:
-    """The layers of a network with output shapes, parameters and multiply-adds, measured by running a copy on zeros.
+    """Describe a network's layers: output shapes, parameters and multiply-adds, measured by running a copy on zeros.
 
     >>> from relucid.models import create
     >>> print(describe(create("mlp", in_channels=8, num_classes=1)))

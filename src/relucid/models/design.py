@@ -7,10 +7,10 @@ from typing import Any
 from relucid.models.suggest import suggest
 from relucid.nn.rules import RULES, Rule
 
-# Where IMN stands is a reading. gmp Eq. 16 centres the input of a ReLU layer. "input_mean" does just that, and is what
-# the "-imn" networks have: a skip stays the identity, and the output layer, which learns no features (gmp 4.1), is left
-# alone. The authors' code centres what every activation hands on, wherever that goes: "activation_mean", before VGG-6's
-# max-pools and output, and after the sum of a residual block, so on the next skip too.
+# The paper does not say exactly where IMN goes. gmp Eq. 16 centres the input of a ReLU layer. "input_mean" does just
+# that, and the "-imn" networks use it: a skip stays the identity, and the output layer, which learns no features
+# (gmp 4.1), is left alone. The authors' code centres the output of every activation instead, "activation_mean": before
+# VGG-6's max-pools and output layer, and after the sum of a residual block, hence on the next skip too.
 CHOICES: dict[str, tuple[str, ...]] = {
     "activation": ("relu", "avr", "crelu", "leaky_crelu", "sigmoid"),
     "weights": ("standard", "weightnorm", "geometric"),
@@ -30,7 +30,7 @@ class Design:
             (structure 5.3).
         weights: "standard", "weightnorm" or "geometric" (gmp).
         norm: "none", "batch", "mean" (MBN, on the pre-activation), "input_mean" (IMN, on a layer's input) or
-            "activation_mean" (IMN on what every activation hands on).
+            "activation_mean" (IMN on the output of every activation).
         propagation: a name in ``relucid.nn.RULES``, "dense", or a rule such as ``HeavyBall(beta=0.3)``.
 
     >>> Design(activation="crelu", norm="batch")
@@ -57,7 +57,7 @@ class Design:
             )
 
     def with_defaults(self, other: "Design") -> "Design":
-        """This design, with its open fields filled in from ``other``."""
+        """Fill in this design's open fields from ``other``."""
         return Design(**{f.name: _first(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,5 +100,5 @@ def _rule(written: Mapping[str, Any]) -> Rule:
 
 
 def _hashable(value: Any) -> Any:
-    """JSON's lists as tuples."""
+    """Turn JSON's lists into tuples."""
     return tuple(map(_hashable, value)) if isinstance(value, list) else value

@@ -10,7 +10,7 @@ from relucid.nn.rules import Plain
 
 
 def mlp(builder: Builder, num_classes: int, *, hidden: Sequence[int] = (100,)) -> None:
-    """Hidden layers and an output layer; any rule but "plain" needs hidden layers of equal width."""
+    """Append hidden layers and an output layer; any rule but "plain" needs hidden layers of equal width."""
     widths = [builder.scaled(units) for units in hidden]
     _check(builder, widths)
     if isinstance(builder.rule, Plain):
@@ -23,7 +23,7 @@ def mlp(builder: Builder, num_classes: int, *, hidden: Sequence[int] = (100,)) -
 
 
 def feedforward(builder: Builder, num_classes: int, *, depth: int = 10) -> None:
-    """``depth`` layers of ``num_classes`` features, joined by a rule, and nothing else (structure 5.3)."""
+    """Append ``depth`` layers of ``num_classes`` features, joined by a rule, and nothing else (structure 5.3)."""
     if builder.channels != num_classes:
         raise ValueError(
             f"feedforward keeps the number of features, so in_channels and num_classes must be equal, not "

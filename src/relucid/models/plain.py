@@ -10,7 +10,7 @@ from relucid.models.design import Design
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerOptions:
     """How one layer differs from the rest: its design, its share of the filters, the dropout after it."""
 
     design: Design = field(default_factory=Design)
@@ -37,12 +37,12 @@ class MaxPool:
     ceil_mode: bool = False
 
 
-# crelu Table S2. Only sizes that are rounded up lead from 32x32 images to its 10x10 average pool: 32 -> 16 -> 8, and 10
-# by conv7's padding.
+# crelu Table S2. Its 10x10 average pool needs max-pooling that rounds sizes up: 32 -> 16 -> 8, then 10 by conv7's
+# padding.
 _POOL = MaxPool(3, ceil_mode=True)
 CONVPOOL = (Conv(96), Conv(96), _POOL, Conv(192), Conv(192), Conv(192), _POOL, Conv(192), Conv(192, 1))
 
-# torchvision's AlexNet: Krizhevsky's "One weird trick", whose weights are published.
+# torchvision's AlexNet, the version with published weights: Krizhevsky's "One weird trick".
 _OVERLAP = MaxPool(3)
 ALEXNET = (
     *(Conv(64, 11, 4, 2), _OVERLAP, Conv(192, 5, 1, 2), _OVERLAP),
@@ -71,8 +71,8 @@ VGG16 = (
 VGG6 = (*(Conv(128), Conv(128), _HALVE), *(Conv(256), Conv(256), _HALVE), *(Conv(512), Conv(512), _HALVE))
 
 
-def alexnet(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
-    """AlexNet, with the names of torchvision's: "features.0.weight" to "classifier.6.bias"."""
+def alexnet(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
+    """Append AlexNet, with torchvision's parameter names: "features.0.weight" to "classifier.6.bias"."""
     features = builder.branch()
     _features(features, ALEXNET, layers)
     builder.add("features", nn.Sequential(*features.layers.values()))
@@ -86,22 +86,24 @@ def alexnet(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] |
     builder.add("classifier", nn.Sequential(*classifier.layers.values()))
 
 
-def convpool(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
-    """ConvPool-CNN-C."""
+def convpool(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
+    """Append ConvPool-CNN-C."""
     _features(builder, CONVPOOL, layers)
     builder.output_conv(8, num_classes)
     builder.pool_and_flatten()
 
 
-def all_cnn_b(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
-    """All-CNN-B: only convolutions, so it takes images of any size."""
+def all_cnn_b(
+    builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None
+) -> None:
+    """Append All-CNN-B: only convolutions, so it takes images of any size."""
     _features(builder, ALL_CNN_B, layers)
     builder.output_conv(12, num_classes)
     builder.pool_and_flatten()
 
 
-def vgg16(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
-    """VGG-16 for CIFAR, with batch norm and dropout."""
+def vgg16(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
+    """Append VGG-16 for CIFAR, with batch norm and dropout."""
     _features(builder, VGG16, layers)
     builder.pool_and_flatten()
     builder.add("dropout13", nn.Dropout(0.5))
@@ -110,15 +112,17 @@ def vgg16(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | N
     builder.output("fc15", num_classes)
 
 
-def vgg6(builder: Builder, num_classes: int, *, layers: Mapping[str, Layer] | None = None) -> None:
-    """VGG-6."""
+def vgg6(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
+    """Append VGG-6."""
     _features(builder, VGG6, layers)
     builder.pool_and_flatten()
     builder.output("fc7", num_classes)
 
 
-def _features(builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[str, Layer] | None) -> None:
-    """Append the rows as "conv1", "conv2", ... and "pool1", ...; ``layers`` overrides the choices of single ones."""
+def _features(
+    builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[str, LayerOptions] | None
+) -> None:
+    """Append the rows as "conv1", "conv2", ... and "pool1", ...; ``layers`` overrides individual layers."""
     design, convs, pools, own = builder.design, 0, 0, dict(layers or {})
     for row in rows:
         if isinstance(row, MaxPool):
@@ -126,7 +130,7 @@ def _features(builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[
             builder.add(f"pool{pools}", nn.MaxPool2d(row.kernel_size, 2, ceil_mode=row.ceil_mode))
             continue
         convs += 1
-        layer = own.pop(f"conv{convs}", Layer())
+        layer = own.pop(f"conv{convs}", LayerOptions())
         builder.design = layer.design.with_defaults(design)
         filters = max(1, round(row.filters * layer.filters * builder.width))
         builder.conv(convs, filters, row.kernel_size, row.stride, row.padding)

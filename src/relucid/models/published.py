@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relucid.models.design import Design
-from relucid.models.plain import Layer
+from relucid.models.plain import LayerOptions
 from relucid.models.unit import Init, Norms
 from relucid.nn.rules import HeavyBall, LatestNesterov2, RelaxedADMM, Rule
 
@@ -17,7 +17,7 @@ class Variant:
     backbone: str
     design: Design = field(default_factory=Design)
     width: float = 1.0
-    layers: dict[str, Layer] = field(default_factory=dict)
+    layers: dict[str, LayerOptions] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     init: Init | None = None
     norms: Norms = field(default_factory=Norms)
@@ -36,10 +36,14 @@ CONVPOOL = {
 
 # crelu Tables S4 to S7. They print "CReLU" where other layers have "BN+ReLU", so no batch norm there; norm="batch" adds
 # it.
-_HALVED = Layer(Design("crelu", norm="none"), filters=0.5)
-_VGG1 = {"conv1": Layer(_HALVED.design, 0.5, dropout=0.1)}
-_VGG13 = {**_VGG1, "conv3": Layer(_HALVED.design, 0.5, dropout=0.2)}
-_VGG135 = {**_VGG13, "conv5": Layer(_HALVED.design, 0.5, dropout=0.2), "conv6": Layer(dropout=0.2)}
+_HALVED = LayerOptions(Design("crelu", norm="none"), filters=0.5)
+_VGG1 = {"conv1": LayerOptions(_HALVED.design, 0.5, dropout=0.1)}
+_VGG13 = {**_VGG1, "conv3": LayerOptions(_HALVED.design, 0.5, dropout=0.2)}
+_VGG135 = {
+    **_VGG13,
+    "conv5": LayerOptions(_HALVED.design, 0.5, dropout=0.2),
+    "conv6": LayerOptions(dropout=0.2),
+}
 VGG = {
     "crelu/vgg16-baseline": Variant("vgg16"),
     "crelu/vgg16-conv1": Variant("vgg16", layers=_VGG1),
@@ -51,7 +55,7 @@ VGG = {
     # Footnote 4: AVR "on various layers", without saying which. It replaces ReLU and changes nothing else.
     **{
         f"crelu/vgg16-avr-conv{numbers}": Variant(
-            "vgg16", layers={f"conv{k}": Layer(AVR) for k in numbers.split(",")}
+            "vgg16", layers={f"conv{k}": LayerOptions(AVR) for k in numbers.split(",")}
         )
         for numbers in ("1", "1,3", "1,3,5")
     },
@@ -61,20 +65,20 @@ VGG = {
 
 def _all_cnn(design: Design, numbers: Iterable[int], filters: float = 1.0, dropout: float = 0.25) -> Variant:
     """All-CNN-B with a design in some layers, and dropout, if any, before conv10."""
-    layers = {f"conv{k}": Layer(design, filters) for k in numbers}
-    last = layers.get("conv9", Layer())
-    return Variant("all_cnn_b", layers={**layers, "conv9": Layer(last.design, last.filters, dropout)})
+    layers = {f"conv{k}": LayerOptions(design, filters) for k in numbers}
+    last = layers.get("conv9", LayerOptions())
+    return Variant("all_cnn_b", layers={**layers, "conv9": LayerOptions(last.design, last.filters, dropout)})
 
 
-# crelu Tables S8 to S13. S12, CReLU (all), is impossible as printed: conv10 hands on 1024 channels, conv11 takes 512.
-# 1024 -> 512 with ReLU is a reading that gives the published 4.7M.
+# crelu Tables S8 to S13. S12, CReLU (all), is impossible as printed: conv10 outputs 1024 channels, conv11 takes 512.
+# Reading conv11 as 1024 -> 512 with ReLU gives the published 4.7M.
 ALL_CNN_B = {
     "crelu/all_cnn_b-baseline": Variant("all_cnn_b"),
     "crelu/all_cnn_b-crelu-1-4": _all_cnn(CRELU, range(1, 5), dropout=0.0),
     "crelu/all_cnn_b-crelu-1-7": _all_cnn(CRELU, range(1, 8)),
     "crelu/all_cnn_b-crelu-1-9": _all_cnn(CRELU, range(1, 10)),
     "crelu/all_cnn_b-crelu-all": Variant(
-        "all_cnn_b", CRELU, 0.5, {"conv9": Layer(dropout=0.25), "conv11": Layer(Design("relu"))}
+        "all_cnn_b", CRELU, 0.5, {"conv9": LayerOptions(dropout=0.25), "conv11": LayerOptions(Design("relu"))}
     ),
     "crelu/all_cnn_b-crelu-1,4,7": _all_cnn(CRELU, (1, 4, 7), filters=0.5),
     "crelu/all_cnn_b-avr-1-4": _all_cnn(AVR, range(1, 5), dropout=0.0),
@@ -93,9 +97,9 @@ PARAMETERIZATIONS = {
 }
 _MLP = ("sp", "wn", "bn", "gmp")
 
-# The authors' runs where the paper is silent: Glorot's uniform weights, MBN without a learned shift, their framework's
-# batch norm (momentum 0.99, which is 0.01 in torch's terms), and IMN after every activation. Their public residual
-# network has 34 layers, and r inside the ReLU; ours has Table 1's 50, and r outside, as in Eq. 15.
+# The authors' settings where the paper is silent: Glorot's uniform weights, MBN without a learned shift, their
+# framework's batch norm (momentum 0.99, which is 0.01 in torch's terms), and IMN after every activation. Their public
+# residual network has 34 layers and r inside the ReLU; ours has Table 1's 50 layers and r outside, as in Eq. 15.
 AUTHORS = Norms(momentum=0.01, eps=1e-3, shift=False)
 
 
@@ -122,7 +126,7 @@ _RULES: dict[str, str | Rule] = {
     "hb": HeavyBall(beta=0.3),
     "agd": "nesterov",
     # Eq. 13 has one W for all layers. If each has its own, Phi(W x_j) is either kept as layer j + 1 computed it (then
-    # AGD2 is AGD with an extrapolated output, z_K + beta_K (z_K - z_{K-1})), or computed anew by the latest layer.
+    # AGD2 is AGD with an extrapolated output, z_K + beta_K (z_K - z_{K-1})), or recomputed by the latest layer.
     "agd2": "nesterov2",
     "agd2-latest": LatestNesterov2(),
     "admm": "admm",

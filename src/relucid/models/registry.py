@@ -28,13 +28,13 @@ class Backbone:
     own: Design
     image: int | None  # height and width; None for vectors
     propagations: tuple[str, ...]
-    otherwise: str  # why other rules cannot
+    otherwise: str  # why other rules are refused
     options: dict[str, Any] = field(default_factory=dict)
 
 
-_PLAIN = (("plain",), "a rule adds layers of one shape, and these change theirs")
-_ANY = (tuple(RULES), "'dense' joins layers of a growth rate, as in densenet_cifar and densenet121")
-_DENSE = (("dense", "nesterov2"), "each layer adds channels of its own to those of all before it")
+_PLAIN = (("plain",), "a rule adds states of equal shape, and these layers change the shape")
+_ANY = (tuple(RULES), "'dense' needs layers with a growth rate, as in densenet_cifar and densenet121")
+_DENSE = (("dense", "nesterov2"), "each layer appends its channels to those of all earlier layers")
 _UNNORMED = Design("relu", "standard", "none", "plain")
 _RESIDUAL = Design("relu", "standard", "batch", "residual")
 _DENSELY = Design("relu", "standard", "batch", "dense")
@@ -97,7 +97,7 @@ def create(
     init: Init | None = None,
     **choices: Any,
 ) -> Network:
-    """A new network: a backbone or a published variant of one, with any of its design's choices changed.
+    """Create a network: a backbone or a published variant of one, with any of its design's choices changed.
 
     >>> net = create("resnet56", activation="crelu", propagation="heavy_ball", num_classes=10)
     >>> print(net.design)

@@ -14,8 +14,9 @@ from relucid.nn.rules import ADMM, Nesterov, Nesterov2, Plain, Residual, Rule
 
 Rectify = Literal["sum", "transform", "nowhere"]
 
-# Where the state is rectified by default: in He's ResNet after the sum; in the algorithms, whose T is a whole layer
-# Phi(W x), within T; in HB-Net, and under rules not listed here, nowhere: T ends in a convolution (structure 6.1).
+# Where the state is rectified by default. He's ResNet rectifies after the sum. In the algorithms T is a whole layer
+# Phi(W x), so T rectifies. HB-Net, like rules not listed here, rectifies nowhere: T ends in a convolution (structure
+# 6.1).
 _RECTIFY: dict[type[Rule], Rectify] = {
     Residual: "sum",
     Plain: "transform",
@@ -33,7 +34,7 @@ def resnet_cifar(
     rectify: Rectify | None = None,
     reversible: bool = False,
 ) -> None:
-    """ResNet for 32x32 images, 6n + 2 layers deep, with shortcuts that have no parameters."""
+    """Append a ResNet for 32x32 images, 6n + 2 layers deep, with shortcuts that have no parameters."""
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"resnet_cifar has a depth of 6n + 2: 8, 14, 20, ..., not {depth}")
     builder.conv(1, builder.scaled(16), 3, padding=1, end="one_phase")
@@ -53,7 +54,7 @@ def resnet(
     rectify: Rectify | None = None,
     reversible: bool = False,
 ) -> None:
-    """ResNet for 224x224 images, with the names of torchvision's."""
+    """Append a ResNet for 224x224 images, with torchvision's parameter names."""
     builder.conv(1, builder.scaled(64), 7, stride=2, padding=3, end="one_phase")
     builder.add("maxpool", nn.MaxPool2d(3, 2, padding=1))
     stages = _Stages(builder, block, projection, rectify, reversible)
@@ -64,13 +65,13 @@ def resnet(
 
 
 def basic(branch: Builder, planes: int, stride: int, end: End | None, shift: bool) -> None:
-    """T: two 3x3 convolutions."""
+    """Append T: two 3x3 convolutions."""
     branch.conv(1, planes, 3, stride, padding=1)
     branch.conv(2, planes, 3, padding=1, end=end, shift=shift)
 
 
 def bottleneck(branch: Builder, planes: int, stride: int, end: End | None, shift: bool) -> None:
-    """T: a 1x1, a 3x3 and a 1x1 convolution, the last with four times as many channels."""
+    """Append T: a 1x1, a 3x3 and a 1x1 convolution, the last with four times as many channels."""
     branch.conv(1, planes, 1)
     branch.conv(2, planes, 3, stride, padding=1)
     branch.conv(3, 4 * planes, 1, end=end, shift=shift)
@@ -88,14 +89,14 @@ BASIC, BOTTLENECK = Block(basic, 1), Block(bottleneck, 4)
 
 
 def projection(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:
-    """A shortcut that is a bare 1x1 convolution, whose input IMN does not centre."""
+    """Make a shortcut that is a bare 1x1 convolution; IMN does not centre its input."""
     skip = builder.branch(centred=False)
     skip.conv(0, channels, 1, stride, end=None, shift=shift)
     return nn.Sequential(*skip.layers.values())
 
 
 def subsampling(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:
-    """A shortcut that takes every other pixel and pads the new channels with zeros: He's option A."""
+    """Make a shortcut that takes every other pixel and pads the new channels with zeros: He's option A."""
     return Subsampling(channels - builder.channels, stride)
 
 
@@ -122,7 +123,7 @@ class ResidualBlock(nn.Module):
         self.downsample, self.after = downsample, after
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) -> (N, C', H', W')."""
+        """Map (N, C, H, W) -> (N, C', H', W')."""
         y = x
         for name in self.transform:
             y = self.get_submodule(name)(y)
@@ -131,7 +132,7 @@ class ResidualBlock(nn.Module):
 
 
 class _Stages:
-    """Appends stages to a builder: "layer1", "layer2", ...."""
+    """Stages to append to a builder: "layer1", "layer2", ...."""
 
     def __init__(
         self,
@@ -174,7 +175,7 @@ class _Stages:
         return branch.sequential()
 
     def _first(self, planes: int, channels: int, stride: int) -> nn.Module:
-        """A residual block under any rule (structure, "Block Based Structure"), but without shortcut under plain."""
+        """Make a residual block under any rule (structure, "Block Based Structure"), without a shortcut under plain."""
         if isinstance(self.builder.rule, Plain):
             return self._transform(planes, stride)
         downsample = self.shortcut(self.builder, channels, stride, self.rectify != "nowhere")
@@ -182,14 +183,14 @@ class _Stages:
         return ResidualBlock(self._transform(planes, stride, bare=True), downsample, after)
 
     def _after(self, count: int) -> nn.Module:
-        """What follows the sums of a stage: one module for all, or one for each where each keeps a mean of its own."""
+        """Make what follows the sums of a stage: one shared module, or one per sum where each keeps its own mean."""
         channels = self.builder.channels
         if self.builder.design.norm == "activation_mean":
             return nn.ModuleList(self._rectified(channels) for _ in range(count))
         return self._rectified(channels)
 
     def _rectified(self, channels: int) -> nn.Module:
-        """An activation, and its norm if the design has one there."""
+        """Make an activation, with its norm if the design has one there."""
         activation = activation_of(self.builder.design, "one_phase", channels)[0]
         if self.builder.design.norm != "activation_mean":
             return activation

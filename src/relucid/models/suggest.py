@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 
 def suggest(name: object, known: Iterable[str]) -> str:
-    """The end of an error message, suggesting the known names closest to ``name``; empty if none is close.
+    """The end of an error message that suggests the known names closest to ``name``; empty if none is close.
 
     >>> suggest("resnet65", ["resnet56", "vgg6"])
     "; did you mean 'resnet56'?"

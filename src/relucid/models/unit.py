@@ -1,4 +1,4 @@
-"""The parts of a unit, as a design says: its weights, its norm, its activation."""
+"""The parts of a unit, as its design specifies: weights, norm, activation."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from relucid.nn import AVR, CReLU, GeometricConv2d, GeometricLinear, MeanNorm
 
 Kind = Literal["conv", "fc"]
 Init = Literal["glorot", "glorot_uniform"]
-# The design's activation; one that keeps the number of channels; one that hands on as many channels as are asked for.
+# The design's activation; one that keeps the number of channels; one that outputs a given number of channels.
 End = Literal["activation", "one_phase", "same_channels"]
 
 _STANDARD: dict[str, Any] = {"conv": nn.Conv2d, "fc": nn.Linear}
@@ -23,7 +23,7 @@ _BATCH_NORM: dict[str, Any] = {"conv": nn.BatchNorm2d, "fc": nn.BatchNorm1d}
 
 @dataclass(frozen=True)
 class _Activation:
-    """Facts about an activation: what makes it, whether CReLU applies it to both phases, and He's gain for it."""
+    """Facts about an activation: how to make it, whether CReLU applies it to both phases, and He's gain for it."""
 
     make: Callable[[], nn.Module]
     both_phases: bool = False
@@ -65,10 +65,10 @@ def weights_of(
     activation: nn.Module | None = None,
     init: Init | None = None,
 ) -> nn.Module:
-    """A linear layer, ``shape`` (in, out), or a convolution, (in, out, kernel_size, stride, padding).
+    """Make a linear layer, ``shape`` (in, out), or a convolution, (in, out, kernel_size, stride, padding).
 
     Args:
-        design: whose ``weights`` it has.
+        design: says which ``weights``.
         kind: "fc" or "conv".
         shape: the positional arguments of ``nn.Linear`` or ``nn.Conv2d``.
         scale: False where a following norm cancels a geometric layer's scale.
@@ -95,16 +95,16 @@ def weights_of(
 
 
 def output_of(design: Design, layer: nn.Linear | nn.Conv2d) -> nn.Module:
-    """An output layer: Glorot's weights (structure 7.1), normalized under "weightnorm", but never geometric.
+    """Make an output layer: Glorot's weights (structure 7.1), normalized under "weightnorm", but never geometric.
 
-    gmp 4.1: the output layer learns no features and is not reparameterized. WN's is, in the authors' own runs.
+    gmp 4.1: the output layer learns no features and is not reparameterized. In the authors' own runs, WN's is.
     """
     nn.init.xavier_uniform_(layer.weight)
     return _finished(design, layer)
 
 
 def norm_of(design: Design, kind: Kind, channels: int, norms: Norms) -> nn.Module | None:
-    """The norm of a pre-activation, or None if the design has none there."""
+    """Make the norm of a pre-activation; None if the design has none there."""
     if design.norm == "batch":
         norm: nn.Module = _BATCH_NORM[kind](channels, eps=norms.eps, momentum=norms.momentum)
         return norm
@@ -114,10 +114,10 @@ def norm_of(design: Design, kind: Kind, channels: int, norms: Norms) -> nn.Modul
 
 
 def activation_of(design: Design, end: End, channels: int) -> tuple[nn.Module, int, int]:
-    """An activation, the number of filters it needs before it, and the number of channels it hands on.
+    """An activation, the number of filters it needs before it, and the number of channels it outputs.
 
-    Only CReLU makes a difference: it doubles ``channels`` filters; or keeps one phase where it must not double them
-    ("one_phase"); or stands on half the filters ("same_channels"; of an odd number, one filter has one phase).
+    The numbers differ for CReLU only: it doubles the channels; or keeps one phase where it must not double them
+    ("one_phase"); or needs half the filters ("same_channels"; with an odd number, one filter has a single phase).
 
     >>> activation_of(Design("crelu"), "activation", 8)
     (CReLU(dim=1), 8, 16)

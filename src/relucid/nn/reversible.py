@@ -50,23 +50,19 @@ def transformed(
     >>> transformed(torch.nn.ReLU(), torch.tensor([-1.0, 2.0]).double(), torch.float32, torch.float64)
     tensor([0., 2.], dtype=torch.float64)
     """
-    return to_state(transformed_in(None if state_dtype is None else dtype, transform, x), state_dtype)
+    # Copied even where the dtypes agree: a transform may begin in place.
+    y = transform(x if state_dtype is None else x.to(dtype, copy=True))
+    if not is_traced(y):
+        _check_shape(x, y)
+    return to_state(y, state_dtype)
 
 
-def transformed_in(
-    dtype: torch.dtype | None, transform: Callable[[Tensor], Tensor], x: Tensor, *, owned: bool = True
-) -> Tensor:
-    """``transform(x)``, of the shape of x and computed in ``dtype``, if any.
-
-    Of an ``owned`` x a copy is taken even where the dtypes agree: a transform may begin in place.
-    """
-    y = transform(x.to(dtype, copy=True) if dtype is not None and owned else x)
-    if not is_traced(y) and y.shape != x.shape:
+def _check_shape(x: Tensor, y: Tensor) -> None:
+    if y.shape != x.shape:
         raise ValueError(
             f"a transform turns shape {tuple(x.shape)} into {tuple(y.shape)}; in a stage it must keep the "
             "shape: give a block that changes it as `first`"
         )
-    return y
 
 
 def _as_state_like(x: Tensor, y: Tensor) -> Tensor:
@@ -89,40 +85,69 @@ def reversible_heavy_ball(
     recovers of them, and raises a RuntimeError if they differ; where the last state exceeds 2^17 as well, the
     network diverges, and its gradients are NaN.
     """
-    places = [_places(transform) for transform in transforms]
-    parameters = list({id(place.tensor): place.tensor for layer in places for place in layer}.values())
+    layers = [_Layer.of(transform) for transform in transforms]
+    parameters = list({id(slot.tensor): slot.tensor for each in layers for slot in each.parameters}.values())
     # Not a decorator: torch.compiler.disable imports the compiler, which takes longer than all of torch.
     apply: Callable[..., tuple[Tensor, Tensor]] = _Reversible.apply
     if torch.compiler.is_compiling():
         apply = torch.compiler.disable(apply)
-    return apply(transforms, places, dtype, previous, x, beta1, beta2, *parameters)
+    return apply(layers, dtype, previous, x, beta1, beta2, *parameters)
 
 
-class _Place(NamedTuple):
-    """Where a module looks its parameter up, and what it finds there."""
+class _Slot(NamedTuple):
+    """Where a module looks up a parameter or buffer, and what it found there in forward."""
 
     holder: dict[str, Any]
     name: str
     tensor: Tensor
 
 
-def _places(transform: nn.Module) -> list[_Place]:
-    return [
-        _Place(module._parameters, name, parameter)
-        for module in transform.modules()
-        for name, parameter in module._parameters.items()
-        if parameter is not None and parameter.requires_grad
-    ]
+class _Layer(NamedTuple):
+    """A transform with the slots of its trained parameters and of its buffers."""
+
+    transform: nn.Module
+    parameters: list[_Slot]
+    buffers: list[_Slot]
+
+    @classmethod
+    def of(cls, transform: nn.Module) -> "_Layer":
+        layer = cls(transform, [], [])
+        for module in transform.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is not None and parameter.requires_grad:
+                    layer.parameters.append(_Slot(module._parameters, name, parameter))
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    layer.buffers.append(_Slot(module._buffers, name, buffer))
+        return layer
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """T(x), of the shape of x."""
+        y: Tensor = self.transform(x)
+        _check_shape(x, y)
+        return y
+
+    @contextmanager
+    def using(self, parameters: Sequence[Tensor]) -> Iterator[None]:
+        """Put these parameters into its slots, and copies of its buffers: running statistics count one pass only."""
+        found = [(slot, slot.holder[slot.name]) for slot in (*self.parameters, *self.buffers)]
+        copies = [slot.holder[slot.name].clone() for slot in self.buffers]
+        try:
+            for (slot, _), tensor in zip(found, (*parameters, *copies), strict=True):
+                slot.holder[slot.name] = tensor
+            yield
+        finally:
+            for slot, tensor in found:
+                slot.holder[slot.name] = tensor
 
 
 class _Reversible(torch.autograd.Function):
-    """Parameters are inputs, so that autograd and DDP see them; ``places[k]`` says where T_k looks for its own."""
+    """Parameters are inputs, so that autograd and DDP see them."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        transforms: Sequence[nn.Module],
-        places: Sequence[list[_Place]],
+        layers: Sequence[_Layer],
         dtype: torch.dtype,
         previous: Tensor,
         x: Tensor,
@@ -132,13 +157,14 @@ class _Reversible(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         first = previous, x
         index = {id(parameter): i for i, parameter in enumerate(parameters)}
-        ctx.transforms, ctx.dtype = transforms, dtype
-        ctx.places = [[(p.holder, p.name, index[id(p.tensor)]) for p in layer] for layer in places]
+        ctx.layers, ctx.dtype = layers, dtype
+        ctx.indices = [[index[id(slot.tensor)] for slot in layer.parameters] for layer in layers]
         ctx.autocast, ctx.random = _autocast_now(x.device.type), []
         random = _random_state(x.device)
         with ctx.autocast:
-            for transform, b1, b2 in zip(transforms, beta1.tolist(), beta2.tolist(), strict=True):
-                y = _as_state_like(x, transformed_in(dtype, transform, x))
+            for layer, b1, b2 in zip(layers, beta1.tolist(), beta2.tolist(), strict=True):
+                # Copied even where the dtypes agree: a transform may begin in place.
+                y = _as_state_like(x, layer(x.to(dtype, copy=True)))
                 before, random = random, _random_state(x.device)
                 ctx.random.append(None if all(map(torch.equal, before, random)) else before)
                 previous, x = x, y.add_(x, alpha=b1).add_(previous, alpha=b2)
@@ -152,13 +178,15 @@ class _Reversible(torch.autograd.Function):
         coefficients = list(zip(beta1.tolist(), beta2.tolist(), strict=True))
         grad_beta1, grad_beta2 = torch.zeros_like(beta1), torch.zeros_like(beta2)
         grad_parameters: list[Tensor | None] = [None] * len(parameters)
-        last = x
+        last, learned = x, any(ctx.needs_input_grad[4:6])
         with ctx.autocast, _random_state_kept(ctx, x.device):
             for k in reversed(range(len(coefficients))):
                 b1, b2 = coefficients[k]
                 y, grad_x, grad_weights = _pull_back(ctx, k, parameters, previous, grad)
-                before = y.add_(previous, alpha=b1).sub_(x).mul_(-1 / b2)
-                if any(ctx.needs_input_grad[5:7]):
+                before = y.add_(previous, alpha=b1).sub_(x)
+                if b2 != -1:
+                    before.mul_(-1 / b2)
+                if learned:
                     grad_beta1[k], grad_beta2[k] = (grad * previous).sum(), (grad * before).sum()
                 for i, g in grad_weights.items():
                     known = grad_parameters[i]
@@ -169,7 +197,7 @@ class _Reversible(torch.autograd.Function):
         found = [grad_previous, grad, grad_beta1, grad_beta2, *grad_parameters]
         if not _is_recovered((previous, x), (first_previous, first), last, exact=exact):
             found = [None if g is None else torch.full_like(g, torch.nan) for g in found]
-        return None, None, None, *found
+        return None, None, *found
 
 
 def _pull_back(
@@ -178,40 +206,21 @@ def _pull_back(
     """T_k(x), computed once more, with the gradients of <grad, T_k(x)> in x and in the parameters, by index."""
     if ctx.random[k] is not None:
         _set_random_state(x.device, ctx.random[k])
-    indices = list(dict.fromkeys(i for *_, i in ctx.places[k]))
+    layer, indices = ctx.layers[k], ctx.indices[k]
     weights = {i: _without_hooks(parameters[i]) for i in indices}
-    with (
-        torch.enable_grad(),
-        _put(ctx.transforms[k], [(h, name, weights[i]) for h, name, i in ctx.places[k]]),
-    ):
-        inputs = x.detach().to(ctx.dtype, copy=True).requires_grad_()
-        y = transformed_in(ctx.dtype, ctx.transforms[k], inputs, owned=False)
+    inputs = x.to(ctx.dtype, copy=True).requires_grad_()
+    with torch.enable_grad(), layer.using([weights[i] for i in indices]):
+        y = layer(inputs)
     if not y.requires_grad:
         return _as_state_like(x, y), torch.zeros_like(x), {}
     found = torch.autograd.grad(y, (inputs, *weights.values()), grad.to(y.dtype), allow_unused=True)
     grad_x = torch.zeros_like(x) if found[0] is None else found[0]
-    return _as_state_like(x, y.detach()), grad_x, dict(zip(indices, found[1:], strict=True))
+    return _as_state_like(x, y.detach()), grad_x, dict(zip(weights, found[1:], strict=True))
 
 
 def _without_hooks(parameter: Tensor) -> Tensor:
     """A parameter's own hooks run once, when autograd receives what backward returns."""
     return parameter.detach().requires_grad_() if parameter._backward_hooks else parameter
-
-
-@contextmanager
-def _put(transform: nn.Module, places: Sequence[tuple[dict[str, Any], str, Tensor]]) -> Iterator[None]:
-    """Let a transform find these parameters, and copies of its buffers: running statistics are those of one pass."""
-    buffers = [(m._buffers, name, b) for m in transform.modules() for name, b in m._buffers.items()]
-    copies = [(holder, name, None if b is None else b.clone()) for holder, name, b in buffers]
-    other = [place for place in places if place[0].get(place[1]) is not place[2]]
-    found = [(holder, name, holder[name]) for holder, name, _ in other] + buffers
-    try:
-        for holder, name, tensor in [*other, *copies]:
-            holder[name] = tensor
-        yield
-    finally:
-        for holder, name, tensor in found:
-            holder[name] = tensor
 
 
 def _is_recovered(recovered: Sequence[Tensor], first: Sequence[Tensor], last: Tensor, *, exact: bool) -> bool:

@@ -1,4 +1,4 @@
-"""One room per paper: each table and figure with its rows, runs, published numbers, claims and errata."""
+"""One package per paper: each table and figure with its rows, runs, published values, claims and errata."""
 
 from relucid.papers.catalog import PAPERS, built_in, find, recorded, statements, studies
 

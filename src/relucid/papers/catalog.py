@@ -25,7 +25,7 @@ def studies() -> dict[str, tuple[Study, ...]]:
 
 
 def statements() -> dict[str, tuple[Claim, ...]]:
-    """What every paper claims that no study covers."""
+    """The claims of every paper that no study covers."""
     return {paper: import_module(f"relucid.papers.{paper}").STATEMENTS for paper in PAPERS}
 
 
@@ -35,13 +35,13 @@ def built_in() -> dict[str, Study]:
 
 
 def recorded(directory: Path) -> list[Table]:
-    """The tables of the files of results in a directory, each a study at a scale."""
+    """Read the tables in a directory of result files, each a study at one scale."""
     found = [json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))]
     return [Table.from_dict(find(each["study"]), each) for each in found if "study" in each]
 
 
 def find(name: str) -> Study:
-    """A study by its name, or from a file: "path/to/my_study.py", "path/to/my_study.py:name" if it has several."""
+    """Find a study by name, or in a file: "path/to/my_study.py", or "path/to/my_study.py:name" if it has several."""
     path, _, inner = name.partition(".py:")
     if inner:
         return _from_file(Path(path + ".py"), inner)
@@ -54,17 +54,17 @@ def find(name: str) -> Study:
 def _from_file(path: Path, name: str | None = None) -> Study:
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
-    sys.path.insert(0, str(path.parent.resolve()))  # as for any script, what lies beside it can be imported
-    # Under its own name, not as a module: functions of no importable module travel to other processes whole.
+    sys.path.insert(0, str(path.parent.resolve()))  # like any script, it can import the files beside it
+    # Run under its own name, not imported: functions from no importable module are pickled by value, for workers.
     try:
         found = runpy.run_path(str(path), run_name=path.stem)
     except SystemExit as error:
         raise ValueError(
-            f"{path} ends by sys.exit() when it is loaded; it must leave its study behind"
+            f"{path} calls sys.exit() when it is loaded; it must only define its study"
         ) from error
     studies = {value.name: value for value in found.values() if isinstance(value, Study)}
     if not studies:
-        raise ValueError(f"{path} has no study: it must have a variable that is a relucid.studies.Study")
+        raise ValueError(f"{path} has no study: assign a relucid.studies.Study to a variable in it")
     if name is not None:
         study: Study = named(name, studies, "study", str(path))
         return study

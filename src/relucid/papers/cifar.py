@@ -1,3 +1,3 @@
-"""What must be said of the copy of CIFAR-10 that the recorded runs took."""
+"""A caveat about the copy of CIFAR-10 that the recorded runs used."""
 
-REENCODED = "The recorded runs took CIFAR-10 from a copy whose images were re-encoded as JPEG (quality 75)."
+REENCODED = "The recorded runs used a copy of CIFAR-10 with images re-encoded as JPEG (quality 75)."

@@ -8,20 +8,20 @@ from relucid.studies import Outcome, Store, Table, cells
 
 
 def training(table: Table, store: Store) -> list[Figure]:
-    """The training error over the epochs, one figure per setting of the study."""
+    """Draw the training error over the epochs, one figure per setting of the study."""
     labels: dict[str, str] = {}
     for label, column in table.study.columns.items():
         labels.setdefault(str(column.config), label)  # the first of those that show the same runs
     titles = {label: f", {label}" if len(labels) > 1 else "" for label in labels.values()}
     found = (
-        courses(table, store, label, "train_error", "training error %", f"Course of training{of}")
+        courses(table, store, label, "train_error", "training error %", f"Training curves{of}")
         for label, of in titles.items()
     )
     return [figure for figure in found if figure.plot.data]
 
 
 def courses(table: Table, store: Store, column: str, name: str, quantity: str, title: str) -> Figure:
-    """The training curve of every row in a column, averaged over its runs."""
+    """Draw the training curve of every row in a column, averaged over its runs."""
     import plotly.graph_objects as go
 
     plot = go.Figure()
@@ -37,7 +37,7 @@ def courses(table: Table, store: Store, column: str, name: str, quantity: str, t
 
 
 def _outcomes(table: Table, store: Store, row: str, column: str) -> Iterator[Outcome]:
-    """The finished runs of a cell, at the learning rate that was chosen for it if one was."""
+    """The finished runs of a cell, at its chosen learning rate if there is one."""
     chosen = table.cells[row, column].chosen
     for run in cells(table.study, table.scale, only=row)[row, column]:
         outcome = store.get(run.key)

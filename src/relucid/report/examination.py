@@ -16,18 +16,18 @@ from relucid.report.figure import PALETTE, Figure
 from relucid.report.page import Cell, Grid, render
 
 NUMBER = re.compile(r"[\d,.]+")
-SHORT = 16  # layers that a reader takes in at once; more are folded by stage
+SHORT = 16  # layers that a reader takes in at once; more are grouped by stage
 SHOWN = 32  # filters that are drawn
 DRAWN = (
     "pairing",
     "phase_correlation",
     "boundary",
     "activity",
-)  # measurements with figures of the page's own
+)  # measurements that the page draws itself
 TITLES = {
     "merge": "Opposite filters could share their weights",
     "crelu": "Dead units could be given their other phase",
-    "geometric": "Boundaries could be let move steadily",
+    "geometric": "Boundaries could be made to move steadily",
     "": "Worth knowing",
 }
 
@@ -45,12 +45,12 @@ class Subject:
     )
 
     def options(self, *names: str) -> list[str]:
-        """The options of these names that were given, as words of a command."""
+        """The given options of these names as words of a command."""
         given = {"--checkpoint": self.checkpoint, "--example": self.example, "--data": self.data}
         return [word for name in names if (value := given[name]) is not None for word in (name, value)]
 
     def convert(self, suggestion: Suggestion) -> str:
-        """The command for a conversion of the same network; merge alone makes use of data.
+        """The command for a conversion of the same network; only merge uses data.
 
         >>> Subject("net:build", example="1,3,8,8").convert(Suggestion("to_crelu", ("a",), "expand"))
         'relucid convert net:build --example 1,3,8,8 --to crelu --layers a -o converted-crelu'
@@ -61,7 +61,7 @@ class Subject:
         return suggestion.command(self.factory, *self.options(*names))
 
     def examine(self) -> str:
-        """The command or call that makes the page again."""
+        """The command or call that reproduces the page."""
         if self.in_python:
             return 'examine(model, example, data).save("page.html")'
         options = self.options("--checkpoint", "--example", "--data")
@@ -93,13 +93,13 @@ class Section:
 class Stage:
     """Layers that are shown together."""
 
-    name: str  #: "" for a network that is not folded
+    name: str  #: "" for a network that is not grouped
     grid: Grid
     sections: Sequence[Section]
 
 
 def examination_page(found: Examination, subject: Subject) -> str:
-    """The page of an examination."""
+    """Render the page of an examination."""
     stages = stages_of(found)
     return render(
         "examination.html",
@@ -116,7 +116,7 @@ def examination_page(found: Examination, subject: Subject) -> str:
 
 
 def words(found: Examination) -> str:
-    """The network in two sentences."""
+    """Describe the network in two sentences."""
     if not found.layers:
         return "No layer of this network is rectified."
     units = sum(layer.rectified.units for layer in found.layers)
@@ -132,7 +132,7 @@ def words(found: Examination) -> str:
 
 
 def _counts(layers: Sequence[ExaminedLayer]) -> Counter[str]:
-    """How many units are conspicuous, by kind; kinds that cannot be judged are left out."""
+    """Count the conspicuous units by kind; kinds that cannot be judged are left out."""
     counts: Counter[str] = Counter()
     for layer in layers:
         kinds = {} if layer.activity is None else layer.activity.kinds()
@@ -141,7 +141,7 @@ def _counts(layers: Sequence[ExaminedLayer]) -> Counter[str]:
 
 
 def remedies(found: Examination, subject: Subject) -> list[Remedy]:
-    """The findings, one group per conversion that is suggested, and one of those for which none is."""
+    """Group the findings by the conversion that they suggest; those without a suggestion are one group."""
     suggested = {suggestion.name: suggestion for suggestion in found.suggestions()}
     groups: dict[str, list[Finding]] = {name: [] for name in suggested}
     for finding in found.findings:
@@ -158,13 +158,13 @@ def remedies(found: Examination, subject: Subject) -> list[Remedy]:
 
 
 def _kinds(findings: Sequence[Finding]) -> str:
-    """How many layers have findings of which kind, as in "dead in 3 layers, twins in 1 layer"."""
+    """Say how many layers have findings of which kind, as in "dead in 3 layers, twins in 1 layer"."""
     counts = Counter(finding.kind for finding in findings)
     return ", ".join(f"{kind} in {count} layer{'s' * (count > 1)}" for kind, count in counts.items())
 
 
 def stages_of(found: Examination) -> list[Stage]:
-    """The layers, folded by stage where they are many."""
+    """Group the layers by stage if there are many."""
     numbered = list(enumerate(found.layers))
     names = _stage_names([layer.name for layer in found.layers])
     rows = found.rows()
@@ -178,7 +178,7 @@ def stages_of(found: Examination) -> list[Stage]:
 
 
 def _stage_names(names: Sequence[str]) -> list[str]:
-    """The stage of each layer: the first part of their paths that tells them apart, or dozens of them.
+    """The stage of each layer: the first differing part of the paths, or every dozen layers if that is too fine.
 
     >>> _stage_names([f"net.layer{i}.{j}.conv" for i in (1, 2) for j in range(9)])[8:10]
     ['layer1', 'layer2']
@@ -231,7 +231,7 @@ def _number(text: str) -> float | None:
 
 
 def section(number: int, layer: ExaminedLayer) -> Section:
-    """What is said of a layer: a sentence, what was measured, its conspicuous units, its figures."""
+    """The section of a layer: a sentence, the measurements, the conspicuous units and the figures."""
     r, activity = layer.rectified, layer.activity
     fed = ", ".join(" → ".join((s.name, *s.through)) for s in r.sources) or "no weight"
     sentence = f"{r.units} units, {r.kind}, fed by {fed}." + (f" {r.obstacle}." if r.obstacle else "")
@@ -254,7 +254,7 @@ def _units(mask: Tensor, most: int = 40) -> str:
 
 
 def figures(layer: ExaminedLayer) -> Iterator[Figure]:
-    """The figures of a layer: filters beside their partners, pairs against random, sides, boundaries, any others."""
+    """Draw the figures of a layer: filters beside their partners, pairs against random, sides, boundaries, others."""
     r = layer.rectified
     for source in r.sources:
         found = layer.pairing.get(source.name)
@@ -284,7 +284,7 @@ def _filters_title(count: int) -> str:
 
 
 def sides(activity: Activity) -> Figure:
-    """The share of places where each unit is active, from the least to the most active unit."""
+    """Draw the share of places at which each unit is active, from the least to the most active unit."""
     rank = activity.active.argsort().argsort() + 1
     dead, on = activity.dead, activity.always_on
     plot = go.Figure(
@@ -318,7 +318,7 @@ def sides(activity: Activity) -> Figure:
 
 
 def boundaries(found: Boundary, activity: Activity | None) -> Figure:
-    """The boundaries themselves, in one or two dimensions; in more their distances from the origin.
+    """Draw the boundaries in one or two dimensions, or their distances from the origin in more.
 
     Where lengths of inputs are known, distances are in units of the longest: a boundary beyond 1 splits no data, and
     these are as many as the table counts. All that is farther than twice the longest input is in the last bar.

@@ -15,7 +15,7 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#9a06f7", "#9690af", "#f60153")
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot and what a page needs beside it.
+    """A plot, and the title and text that a page shows with it.
 
     A plot needs no colours for its text, its axes and its background, and no sliders: the page gives it those that
     suit it, light or dark, and plays its frames, if it has any, by their names.
@@ -32,7 +32,7 @@ class Figure:
 
 
 def literal(text: str) -> str:
-    """Text escaped for Plotly, which interprets some HTML.
+    """Escape text for Plotly, which interprets some HTML.
 
     >>> literal("<b> & co")
     '&lt;b&gt; &amp; co'
@@ -41,7 +41,7 @@ def literal(text: str) -> str:
 
 
 def template(ink: str, lines: str) -> "go.layout.Template":
-    """The look of all plots, for text of the colour `ink` and a grid of the colour `lines`."""
+    """The template of all plots, with text of colour `ink` and a grid of colour `lines`."""
     import plotly.graph_objects as go
 
     axis = {"gridcolor": lines, "zerolinecolor": lines, "linecolor": lines, "automargin": True}

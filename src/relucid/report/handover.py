@@ -23,7 +23,7 @@ PRINTED = 1000  # outputs that go into the description; all are in `EXAMPLE`
 
 @dataclass(frozen=True, eq=False)
 class Handed:
-    """A network as it is handed back.
+    """A network ready to be handed back.
 
     Args:
         network: in plain layers, where that is possible.
@@ -41,7 +41,7 @@ class Handed:
 
 
 def handed(found: Improvement) -> Handed:
-    """The network in plain layers, exported."""
+    """Convert the network to plain layers and export it."""
     example, network, plain, notes = found.project.subject.example, found.network, True, []
     try:
         network = fuse(network, example).model.eval()
@@ -60,15 +60,15 @@ def handed(found: Improvement) -> Handed:
 
 
 def exported(network: nn.Module, example: Tensor) -> "tuple[torch.export.ExportedProgram | None, str]":
-    """The network as a program for batches of any size; of the example's where any is not possible; or why not."""
+    """Export the network for batches of any size, else for batches of the example's size; or say why neither works."""
     batch = torch.export.Dim("batch")
     reason = ""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch's own doing
+        warnings.simplefilter("ignore")  # warnings that torch itself causes
         for shapes in ({0: batch},), None:
             try:
                 program = torch.export.export(network, (example,), dynamic_shapes=shapes, strict=False)
-            except Exception as error:  # whatever torch makes of code that it cannot follow
+            except Exception as error:  # torch may fail in any way on code that it cannot follow
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 continue
             return program, "" if shapes else f"{PROGRAM} takes batches of {len(example)} only."
@@ -81,7 +81,7 @@ def fill(found: Improvement, directory: Path, command: str) -> None:
     Args:
         found: the improvement.
         directory: where to.
-        command: what was typed, which the page tells how to repeat.
+        command: the command that the user typed, for the page.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file, save_model
@@ -93,7 +93,7 @@ def fill(found: Improvement, directory: Path, command: str) -> None:
         save_file({name: value.contiguous() for name, value in tensors.items()}, directory / EXAMPLE)
         if result.program is not None:
             torch.export.save(result.program, directory / PROGRAM)
-    except (SafetensorError, RuntimeError) as error:  # of a full disk, say
+    except (SafetensorError, RuntimeError) as error:  # on a full disk, say
         raise OSError((str(error).strip().splitlines() or ["the weights cannot be written"])[0]) from error
     (directory / DESCRIPTION).write_text(json.dumps(description(found, result), indent=1) + "\n")
     load = ["import torch", LOAD] if result.program is not None else []
@@ -114,7 +114,7 @@ def save(found: Improvement, directory: Path) -> None:
 
 
 def description(found: Improvement, result: Handed) -> dict[str, Any]:
-    """What was done and found, for programs."""
+    """What was done and found as plain data, for programs."""
     outputs = result.outputs.flatten()[:PRINTED]
     return {
         "network": found.project.subject.name,

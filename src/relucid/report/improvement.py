@@ -10,7 +10,7 @@ from relucid.report.figure import PALETTE, Figure, literal
 from relucid.report.page import render
 from relucid.report.study import grid, grid_of_environments, grid_of_runs
 from relucid.studies.compare import HOLDS, REVERSED, Comparison
-from relucid.studies.expect import Judged
+from relucid.studies.expect import Judged, Place
 from relucid.studies.formats import legend
 from relucid.studies.improve import FAIR, Improvement
 from relucid.studies.ledger import entry
@@ -23,7 +23,7 @@ CHANCE = ("within chance", PALETTE[4], "circle-open")
 
 
 def improvement_page(found: Improvement, *, load: Sequence[str], notes: Sequence[str], command: str) -> str:
-    """The page of an improvement.
+    """Render the page of an improvement.
 
     Args:
         found: the improvement.
@@ -66,15 +66,15 @@ def improvement_page(found: Improvement, *, load: Sequence[str], notes: Sequence
 
 
 def fairness(found: Improvement) -> str:
-    """How the network that is handed back compares with the controls, in a sentence; empty where it does not."""
+    """Say how the returned network compares with the controls; empty if it is compared with none."""
     judged = [
         each
         for each in found.table.judged.get(FAIR, [])
-        if each.expected.label.startswith(f"{found.row} less")
+        if isinstance(each.expected.a, Place) and each.expected.a.row == found.row
     ]
     said = {HOLDS: "better than", REVERSED: "worse than"}
     parts = [f"{said.get(each.outcome, 'not told apart from')} {_other(each)}" for each in judged]
-    return f"Beside the controls it is {', '.join(parts)}." if parts else ""
+    return f"Compared with the controls it is {', '.join(parts)}." if parts else ""
 
 
 def _other(judged: Judged) -> str:
@@ -83,7 +83,7 @@ def _other(judged: Judged) -> str:
 
 
 def differences(judged: Sequence[Judged], column: str) -> Figure:
-    """Each row's difference to the unchanged network, with its 95% interval; left of 0 is better."""
+    """Draw each row's difference from the unchanged network, with its 95% interval; left of 0 is better."""
     import plotly.graph_objects as go
 
     shown = [(label(each), each.found, KINDS.get(each.outcome, CHANCE)) for each in judged if each.found]
@@ -106,7 +106,7 @@ def differences(judged: Sequence[Judged], column: str) -> Figure:
     rows = ["<br>".join(map(literal, wrap(row, 24, break_long_words=False))) for row, _, _ in shown]
     plot.update_yaxes(categoryorder="array", categoryarray=rows[::-1], type="category")
     said = "; ".join(f"{row} {_interval(found)}, {kind[0]}" for row, found, kind in shown)
-    return Figure(f"{column.capitalize()}: differences to unchanged, with 95% intervals", f"{said}.", plot)
+    return Figure(f"{column.capitalize()}: differences from unchanged, with 95% intervals", f"{said}.", plot)
 
 
 def label(judged: Judged) -> str:

@@ -15,7 +15,7 @@ from relucid import __version__
 from relucid.report.figure import DARK, LIGHT, Figure
 from relucid.report.figure import template as look
 
-Mood = Literal["", "good", "bad", "dim"]
+CellStyle = Literal["", "good", "bad", "dim"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Cell:
 
     text: str
     sort: float | str | None = None
-    mood: Mood = ""
+    style: CellStyle = ""
     link: str = ""
 
 
@@ -37,15 +37,20 @@ class Grid:
     rows: Sequence[Sequence[Cell]]
 
 
-def render(template: str, **context: Any) -> str:
-    """The page that a template makes of what it is given; everything is escaped."""
-    pages = Environment(
+def environment() -> Environment:
+    """The environment of the templates: everything is escaped, and a missing value is an error."""
+    return Environment(
         loader=PackageLoader("relucid.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def render(template: str, **context: Any) -> str:
+    """The page that a template makes of what it is given; everything is escaped."""
+    pages = environment()
     pages.filters |= {"plotly": plotly, "json": _script}
     looks = {"light": look(*LIGHT).to_plotly_json(), "dark": look(*DARK).to_plotly_json()}
     library = Markup(get_plotlyjs())
@@ -55,7 +60,7 @@ def render(template: str, **context: Any) -> str:
 
 
 def plotly(figure: Figure) -> Markup:
-    """A plot as JSON, for a script element; the page gives it its look, and plays frames by a slider of its own."""
+    """A plot as JSON for a script element; the page styles it, and plays its frames with its own slider."""
     plot = figure.plot.to_dict()
     for name in ("template", "title", *(("sliders", "updatemenus") if plot.get("frames") else ())):
         plot["layout"].pop(name, None)
@@ -68,7 +73,7 @@ def _script(value: Any) -> Markup:
 
 
 def check(path: Path, force: bool) -> None:
-    """Refuse a path that cannot be written to, before anything is computed for it."""
+    """Refuse a path that cannot be written to, before anything is computed."""
     if not path.absolute().parent.is_dir():
         raise ValueError(f"there is no directory {path.absolute().parent}")
     _refuse_what_is_no_file(path)
@@ -92,4 +97,6 @@ def _refuse_what_is_no_file(path: Path) -> None:
     if path.is_symlink():
         raise ValueError(f"{path} is a symbolic link, which is never replaced: name the file itself")
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is no regular file and is never replaced: name a file, such as page.html")
+        raise ValueError(
+            f"{path} is not a regular file and is never replaced: name a file, such as page.html"
+        )

@@ -11,14 +11,14 @@ from textwrap import wrap
 from typing import Any
 
 from relucid.report.figure import PALETTE, Figure, literal
-from relucid.report.page import Cell, Grid, Mood, render
+from relucid.report.page import Cell, CellStyle, Grid, render
 from relucid.studies import Store, Table, cells, plan
-from relucid.studies.formats import banner, figure, legend, published
+from relucid.studies.formats import banner, cell_text, legend, published
 from relucid.studies.ledger import entry
 
 
 def study_page(table: Table, store: Store, name: str) -> str:
-    """The page of a study, from its table and the store with its runs; `name` is the identifier the user passed."""
+    """Render the page of a study from its table and its store; `name` is the identifier the user passed."""
     if table.study.page is not None:
         return table.study.page(table, store, name)
     study, states = table.study, Counter(run["state"] for run in table.runs)
@@ -50,7 +50,7 @@ def study_page(table: Table, store: Store, name: str) -> str:
 
 
 def words(table: Table) -> list[str]:
-    """One sentence per column: which row is best, and which are better or worse than the baseline beyond chance."""
+    """Write one sentence per column: which row is best, and which differ significantly from the baseline."""
     sentences = []
     for label, column in table.study.columns.items():
         known = {
@@ -59,7 +59,7 @@ def words(table: Table) -> list[str]:
         if column.best is None or len(known) < 2:
             continue
         best = (min if column.best == "lowest" else max)(known, key=lambda row: known[row].mean or 0.0)
-        sentence = f"{label}: {column.best} for {best}, {figure(known[best], column)}."
+        sentence = f"{label}: {column.best} for {best}, {cell_text(known[best], column)}."
         for word, sign in ("Better", True), ("Worse", False):
             if rows := [row for row, cell in known.items() if cell.better is sign]:
                 sentence += (
@@ -70,7 +70,7 @@ def words(table: Table) -> list[str]:
 
 
 def grid(table: Table) -> Grid:
-    """The table of a study, the published figures beside ours."""
+    """The table of a study, with the published values beside ours."""
     columns = table.study.columns
     theirs = {of for (_, of), cell in table.cells.items() if cell.published[0] is not None}
     head = [("", "")]
@@ -81,8 +81,8 @@ def grid(table: Table) -> Grid:
         line = [Cell(row)]
         for label, column in columns.items():
             cell = table.cells[row, label]
-            mood: Mood = "" if cell.better is None else "good" if cell.better else "bad"
-            line.append(Cell(figure(cell, column), cell.mean, mood))
+            style: CellStyle = "" if cell.better is None else "good" if cell.better else "bad"
+            line.append(Cell(cell_text(cell, column), cell.mean, style))
             if label in theirs:
                 line.append(Cell(published(cell, column), cell.published[0], "dim"))
         rows.append(line)
@@ -91,7 +91,7 @@ def grid(table: Table) -> Grid:
 
 
 def comparisons(table: Table) -> list[Figure]:
-    """One figure per column that has better and worse values: means with standard errors, ours and published."""
+    """Draw one figure per column with a notion of better: means with standard errors, ours and published."""
     import plotly.graph_objects as go
 
     figures = []
@@ -134,7 +134,7 @@ def comparisons(table: Table) -> list[Figure]:
 
 
 def curves(table: Table, store: Store) -> list[Figure]:
-    """A figure for everything that the runs have recorded epoch by epoch: the mean of each row's runs.
+    """Draw one figure per quantity recorded for every epoch: the mean of each row's runs.
 
     Only where all columns of a row show the same runs and nothing is chosen among them, so that a row has one course.
     """
@@ -156,7 +156,7 @@ def curves(table: Table, store: Store) -> list[Figure]:
 
 
 def _finite(value: float | None) -> float:
-    """A number as it was before the store turned NaN and infinity into null."""
+    """A number as it was before the store turned NaN or infinity into null."""
     return math.nan if value is None else value
 
 
@@ -175,7 +175,7 @@ def _lines(name: str, lines: Mapping[str, list[float]]) -> Figure:
 
 
 def grid_of_runs(table: Table) -> Grid:
-    """Every run: its settings, its outcome and its metrics."""
+    """A table of all runs: settings, outcome and metrics."""
     configs = [{name: json.dumps(value) for name, value in run["config"].items()} for run in table.runs]
     names = dict.fromkeys(name for config in configs for name in config)
     varied = [name for name in names if len({config.get(name) for config in configs}) > 1]
@@ -183,8 +183,8 @@ def grid_of_runs(table: Table) -> Grid:
     rows = []
     for run, config in zip(table.runs, configs, strict=True):
         line = [Cell(run["key"][:8]), *(Cell(config.get(name, "")) for name in varied)]
-        mood: Mood = "" if run["state"] == "finished" else "bad"
-        line += [Cell(run["state"], mood=mood), Cell(f"{run['seconds']:.1f}", run["seconds"])]
+        style: CellStyle = "" if run["state"] == "finished" else "bad"
+        line += [Cell(run["state"], style=style), Cell(f"{run['seconds']:.1f}", run["seconds"])]
         rows.append(line + [_measured(run["metrics"].get(name)) for name in metrics])
     head = [(name, "") for name in ("run", *varied, "state", "seconds", *metrics)]
     return Grid(f"{len(rows)} runs", head, rows)
@@ -197,11 +197,12 @@ def _measured(value: Any) -> Cell:
 
 
 def grid_of_environments(table: Table) -> Grid:
-    """What the runs ran on, one column per machine."""
+    """A table of the runs' environments, one column per machine."""
     found = Counter(json.dumps(run["environment"]) for run in table.runs)
     machines = []
     for text in found:
         environment = json.loads(text)
+        environment["trained"] = "; ".join(map(str, environment.get("trained", ())))
         machines.append({**environment.pop("versions", {}), **environment})
     names = dict.fromkeys(name for machine in machines for name, value in machine.items() if value)
     rows = [[Cell(name), *(Cell(str(machine.get(name) or "")) for machine in machines)] for name in names]

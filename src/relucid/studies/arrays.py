@@ -9,14 +9,14 @@ from numpy.lib import format as npy
 
 
 def packed(array: np.ndarray) -> bytes:
-    """An array as `numpy.savez_compressed` writes it, under the name "array"."""
+    """Pack an array with `numpy.savez_compressed`, under the name "array"."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, array=array)
     return buffer.getvalue()
 
 
 def unpacked(data: bytes, limit: int | None = None) -> np.ndarray:
-    """The array that `packed` wrote; one larger than `limit` bytes is refused before memory is allocated.
+    """Unpack an array; refuse one larger than `limit` bytes before memory is allocated.
 
     >>> unpacked(packed(np.arange(3.0))).tolist()
     [0.0, 1.0, 2.0]

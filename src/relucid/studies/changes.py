@@ -15,10 +15,10 @@ class ChangedError(ValueError):
 
 
 def outdated(runs: Sequence[Run], store: Store) -> dict[str, Run]:
-    """Recorded runs that planned ones would replace, by the planned run's key.
+    """The recorded runs that planned runs would replace, by the planned run's key.
 
-    The two differ only in the code of the user's function. A `Runner` with a version of its own is not asked
-    about: whoever raises the version has said that what was recorded does not count.
+    The two differ only in the code of the user's function. A `Runner` with an explicit version is left out: raising
+    the version already says that earlier runs do not count.
     """
     own = [run for run in runs if isinstance(run.version, str)]
     recorded = [run for name in {run.runner for run in own} for run in store.runs(name)]
@@ -39,14 +39,14 @@ def settle(runs: Sequence[Run], store: Store, changed: Changed = "refuse") -> No
         raise ValueError(f"changed is {changed!r}; it must be one of {', '.join(get_args(Changed))}")
     found = {} if changed == "rerun" else outdated(runs, store)
     if found and changed == "refuse":
-        raise ChangedError(f"{said(found)}: --keep to count them anyway, --rerun to run them anew")
+        raise ChangedError(f"{said(found)}: --keep to count them anyway, --rerun to repeat them")
     for run in runs:
         if run.key in found:
             store.keep(found[run.key], run)
 
 
 def said(found: dict[str, Run]) -> str:
-    """What has changed, in words.
+    """Say what has changed.
 
     >>> said({"key": Run("my_study:run", {}, "source 1234")})
     'the code of my_study:run has changed since 1 run was made'

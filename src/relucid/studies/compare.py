@@ -16,7 +16,7 @@ import numpy as np
 LEVEL = 0.05  # of significance, two-sided
 POWER = 0.8  # with which a detectable difference is found
 DRAWS = 2000  # of a bootstrap
-QUANTILES = 250  # that stand for a distribution: the power they give is right to 0.0001
+QUANTILES = 250  # that represent a distribution: they give the power to within 0.0001
 
 Outcome = Literal["holds", "holds the other way round", "not told apart", "cannot be told at this scale"]
 HOLDS: Outcome = "holds"
@@ -38,7 +38,7 @@ class Comparison:
     """The difference A - B and its uncertainty.
 
     Args:
-        effect: the mean of A less that of B.
+        effect: the mean of A minus that of B.
         low: lower end of the 95% interval of the effect.
         high: its upper end.
         p: two-sided p-value of the effect.
@@ -78,7 +78,7 @@ class Comparison:
 def compare(
     a: Sequence[float], b: Sequence[float] | float | Known, *, paired: bool = False
 ) -> Comparison | None:
-    """A less B, by a t-test: paired, of one sample against a number, or Welch's. None of fewer than two values.
+    """Compare A with B by a t-test: paired, one sample against a number, or Welch's. None for fewer than two values.
 
     Args:
         a: values (n,).
@@ -119,13 +119,13 @@ def _of_one_sample(values: Sequence[float], known: Known, test: str) -> Comparis
 def _judged(
     effect: float, errors: Sequence[float], freedoms: Sequence[float], n: int, test: str
 ) -> Comparison:
-    """A t-test with the degrees of freedom of Welch and Satterthwaite."""
+    """Perform a t-test with the degrees of freedom of Welch and Satterthwaite."""
     from scipy.special import stdtr, stdtrit
 
     variance = sum(error**2 for error in errors)
-    if variance <= (1e-12 * effect) ** 2:  # rounding is no noise
-        # Differences that are all alike (small test sets count whole examples) are no proof: they have one sign, as
-        # coins may have.
+    if variance <= (1e-12 * effect) ** 2:  # rounding is not noise
+        # Equal differences are no proof (small test sets count whole examples): all that counts is their sign, and
+        # coins may all show the same side, too.
         p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)
         return Comparison(effect, effect, effect, p, n, 0.0, 0.0, math.inf, test)
     spread = sum(error**4 / freedom for error, freedom in zip(errors, freedoms, strict=True))
@@ -138,7 +138,7 @@ def _judged(
 
 
 def detectable_errors(freedom: float) -> float:
-    """How many standard errors a difference must be to be found at 5% with 80% power, by a t-test.
+    """How many standard errors a difference must measure for a t-test to find it at 5% with 80% power.
 
     >>> round(detectable_errors(math.inf), 2), round(detectable_errors(4), 2)
     (2.8, 3.76)
@@ -152,7 +152,7 @@ def _detectable_errors(freedom: float) -> float:
     from scipy.special import chdtri, ndtr, stdtrit
 
     critical = float(stdtrit(freedom, 1 - LEVEL / 2))
-    # The test's error varies as a chi distribution does; its quantiles stand for the distribution.
+    # The test's error has a chi distribution, represented by its quantiles.
     places = (np.arange(QUANTILES) + 0.5) / QUANTILES
     errors = np.sqrt(chdtri(freedom, 1 - places) / freedom) if math.isfinite(freedom) else np.ones(1)
 
@@ -164,7 +164,7 @@ def _detectable_errors(freedom: float) -> float:
 
 
 def compare_shares(a: Sequence[float], b: Sequence[float]) -> Comparison | None:
-    """A less B where every value is 0 or 100 (per cent): Fisher's exact test, and Newcombe's interval.
+    """Compare A with B where every value is 0 or 100 (per cent): Fisher's exact test, and Newcombe's interval.
 
     >>> print(compare_shares([100, 100, 100, 100, 100], [0, 0, 0, 0, 0]))
     100 [38.6, 100], p = 0.0079
@@ -174,7 +174,7 @@ def compare_shares(a: Sequence[float], b: Sequence[float]) -> Comparison | None:
     if not a or not b:
         return None
     if not {*a, *b} <= {0.0, 100.0}:
-        raise ValueError("shares are compared of values that are 0 or 100 each")
+        raise ValueError("shares can be compared only if every value is 0 or 100")
     counts = [(sum(value > 0 for value in each), len(each)) for each in (a, b)]
     (one, n), (other, m) = counts
     (low1, high1), (low2, high2) = (
@@ -192,7 +192,7 @@ def compare_shares(a: Sequence[float], b: Sequence[float]) -> Comparison | None:
 
 @cache
 def _detectable_share(share: float, n: int, m: int) -> float:
-    """The least difference from `share` of m that Fisher's test finds in n; infinite where none is found."""
+    """The smallest difference from `share` of m that Fisher's test finds in n; infinity if it finds none."""
     from scipy.stats import binom, fisher_exact
 
     found = np.array(
@@ -207,12 +207,12 @@ def _detectable_share(share: float, n: int, m: int) -> float:
 
 
 def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int, seed: int = 0) -> Comparison:
-    """A statistic of n paired repetitions and how it varies under resampling.
+    """Compute a statistic of n paired repetitions and its variation under resampling.
 
     Args:
-        statistic: of places (draws, n), drawn with replacement, to values (draws,); 0 means no difference.
+        statistic: maps places (draws, n), drawn with replacement, to values (draws,); 0 means no difference.
         n: number of repetitions.
-        seed: of the draws.
+        seed: seed of the draws.
     """
     effect = float(statistic(np.arange(n)[None])[0])
     draws = statistic(np.random.default_rng(seed).integers(n, size=(DRAWS, n)))
@@ -227,7 +227,7 @@ def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int, seed: int =
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """P-values adjusted for the number of comparisons by Holm's method.
+    """Adjust p-values for the number of comparisons by Holm's method.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -255,13 +255,13 @@ def one_sided(found: Comparison, margin: float) -> tuple[float, float]:
 
 
 def decide(found: Comparison, p: float, *, expected: int, allowed: float | None) -> Outcome:
-    """What a comparison says of a claim.
+    """Decide what a comparison says about a claim.
 
     Args:
         found: the comparison.
         p: its probability, adjusted for the other comparisons of the claim.
         expected: the sign of the effect that is claimed.
-        allowed: the size of the published effect: a design that can only detect larger ones cannot tell. None where
+        allowed: the size of the published effect: a design that can only detect larger ones cannot tell. None if
             nothing was published.
     """
     able = allowed is None or found.detectable <= allowed
@@ -274,7 +274,7 @@ def decide(found: Comparison, p: float, *, expected: int, allowed: float | None)
 
 
 def number(value: float) -> str:
-    """A number with at least three digits, and an exponent only if it is very large or small.
+    """Format a number with at least three digits, and an exponent only if it is very large or small.
 
     >>> number(-0.01234), number(123.4), number(1234567.0), number(0.5)
     ('-0.0123', '123', '1234567', '0.500')

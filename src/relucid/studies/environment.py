@@ -1,21 +1,27 @@
-"""What a run ran on: versions, device, commit."""
+"""What a run ran on: versions, device, commit, and how its trainings were computed."""
 
 import platform
 import subprocess
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
+from relucid.train import Computed
 
-def environment() -> dict[str, Any]:
-    """What you need to know to understand or repeat a result.
+
+def environment(trained: Sequence[Computed] = ()) -> dict[str, Any]:
+    """The facts needed to understand or repeat a result.
+
+    Args:
+        trained: how the run's trainings were computed.
 
     >>> sorted(environment())
-    ['commit', 'device', 'platform', 'python', 'threads', 'versions']
+    ['commit', 'device', 'platform', 'python', 'threads', 'trained', 'versions']
     """
-    return {**_lasting(), "threads": torch.get_num_threads()}
+    return {**_lasting(), "threads": torch.get_num_threads(), "trained": [*map(str, trained)]}
 
 
 @lru_cache

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ BACKENDS = ("local", "ray", "dask")
 
 @dataclass(frozen=True)
 class Pool:
-    """Executes a fixed number of functions at a time.
+    """Workers that execute a fixed number of functions at a time.
 
     Args:
         submit: executes a function.
@@ -49,37 +49,49 @@ def using(threads: int) -> Iterator[None]:
 
 
 def pool(
-    backend: str = "local", jobs: int | None = None, address: str | None = None, threads: int = 1
+    backend: str = "local",
+    jobs: int | None = None,
+    address: str | None = None,
+    threads: int = 1,
+    gpus_per_run: float = 0,
 ) -> Any:
-    """A context with a `Pool`.
+    """A context manager that opens a `Pool`.
 
     Args:
         backend: "local": this process if there is one job, else processes of this machine; "ray" or "dask": a
             cluster.
         jobs: how many runs at a time; by default as many as there are cores for their threads (one, if there is a
-            GPU), on a cluster as many as it has cores.
+            GPU), on a cluster as many as it has cores and GPUs for.
         address: of the cluster; by default one is started on this machine.
         threads: of each run.
+        gpus_per_run: GPUs that the cluster reserves for each run; 0.5 lets two runs share one. Ray shows a run its
+            own GPUs and no others. Dask counts them by the resource "GPU" that its workers declare.
     """
+    if gpus_per_run > 1 and gpus_per_run % 1:
+        raise ValueError(f"a run has whole GPUs or shares one with others; {gpus_per_run:g} is neither")
     if backend == "ray":
-        return _ray(jobs, address, threads)
+        return _ray(jobs, address, threads, gpus_per_run)
     if backend == "dask":
-        return _dask(jobs, address)
+        return _dask(jobs, address, gpus_per_run)
     if backend != "local":
         raise ValueError(f"there is no backend {backend!r}; there are {', '.join(BACKENDS)}")
+    if gpus_per_run:
+        raise ValueError(
+            "the local backend does not assign GPUs; ray does, on one machine too: backend 'ray' without an address"
+        )
     jobs = jobs or (1 if torch.cuda.is_available() else max(1, cores() // threads))
     return _here() if jobs == 1 else _processes(jobs)
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     from joblib import cpu_count
 
     return int(cpu_count())
 
 
 class _Here(Executor):
-    """Executes at once, in this process."""
+    """Executor that runs functions immediately, in this process."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         future: Future[Any] = Future()
@@ -115,7 +127,7 @@ def _processes(jobs: int) -> Iterator[Pool]:
         return lonely[-1][0]
 
     with warnings.catch_warnings():
-        # loky replaces workers whose memory has grown, for example after loading images.
+        # loky replaces workers when their memory has grown, for example after loading images.
         warnings.filterwarnings(
             "ignore", message="A worker stopped while some jobs were given", category=UserWarning
         )
@@ -144,7 +156,7 @@ def _prepare_worker(parent: int) -> None:
 
 
 @contextmanager
-def _ray(jobs: int | None, address: str | None, threads: int) -> Iterator[Pool]:
+def _ray(jobs: int | None, address: str | None, threads: int, gpus: float) -> Iterator[Pool]:
     try:
         import ray
     except ImportError:
@@ -158,22 +170,26 @@ def _ray(jobs: int | None, address: str | None, threads: int) -> Iterator[Pool]:
             log_to_driver=False,
             include_dashboard=False,
         )
-    # Each task has its own worker; if the worker dies, the task is retried three times before its future fails.
-    remote = ray.remote(num_cpus=threads, max_retries=3)(_called)
-
-    def submit(function: Callable[..., Any], *args: Any) -> "Future[Any]":
-        future: Future[Any] = remote.remote(function, *args).future()
-        return future
-
     try:
-        yield Pool(submit, jobs or max(1, int(ray.cluster_resources()["CPU"]) // threads), submit)
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        room = _room(
+            (node.get("CPU", 0) / threads for node in nodes), (node.get("GPU", 0) for node in nodes), gpus
+        )
+        # Each task has its own worker; if the worker dies, the task is retried three times before its future fails.
+        remote = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=3)(_called)
+
+        def submit(function: Callable[..., Any], *args: Any) -> "Future[Any]":
+            future: Future[Any] = remote.remote(function, *args).future()
+            return future
+
+        yield Pool(submit, jobs or room, submit)
     finally:
         if started:
             ray.shutdown()
 
 
 @contextmanager
-def _dask(jobs: int | None, address: str | None) -> Iterator[Pool]:
+def _dask(jobs: int | None, address: str | None, gpus: float) -> Iterator[Pool]:
     try:
         from distributed import Client
     except ImportError:
@@ -181,9 +197,31 @@ def _dask(jobs: int | None, address: str | None) -> Iterator[Pool]:
 
     local = {"n_workers": jobs or cores(), "threads_per_worker": 1, "dashboard_address": None}
     with Client(address) if address else Client(**local) as client:
-        executor = client.get_executor(pure=False)
-        size = jobs or sum(client.ncores().values())
-        yield Pool(executor.submit, size, executor.submit)
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        room = _room(
+            (worker["nthreads"] for worker in workers),
+            (worker["resources"].get("GPU", 0) for worker in workers),
+            gpus,
+        )
+        executor = client.get_executor(pure=False, resources={"GPU": gpus} if gpus else None)
+        yield Pool(executor.submit, jobs or room, executor.submit)
+
+
+def _room(cores: Iterable[float], gpus: Iterable[float], gpus_per_run: float) -> int:
+    """How many runs fit on machines with room for so many by their cores, and with so many GPUs; at least one.
+
+    >>> _room([8, 8], [4, 1], gpus_per_run=2)
+    2
+    """
+    if not gpus_per_run:
+        return max(1, sum(int(each) for each in cores))
+    fitting = [min(int(by_core), int(gpu / gpus_per_run)) for by_core, gpu in zip(cores, gpus, strict=True)]
+    if not any(fitting):
+        raise ValueError(
+            f"no machine of the cluster has the {gpus_per_run:g} GPUs that each run is to have; start Ray's with "
+            "--num-gpus N, Dask's with --resources GPU=N"
+        )
+    return sum(fitting)
 
 
 def _called(function: Callable[..., Any], *args: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What a claim expects of a table, and what came of it."""
+"""What a claim predicts for a table, and whether the table shows it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -51,7 +51,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A difference that is compared as a whole: `compare` takes the table and says what it comes to."""
+    """A difference computed as a whole: `compare` takes the table and returns the comparison."""
 
     label: str
     compare: "Callable[[Table], Comparison | None]"
@@ -81,12 +81,16 @@ class Expected:
             return f"{a} less {self.b:g}" if self.b else a
         return f"{a} less {self.b.label if isinstance(self.b, Quantity) else self.b.column}"
 
+    def places(self) -> Iterator[Place]:
+        """The cells that it names."""
+        return (side for side in (self.a, self.b) if isinstance(side, Place))
+
 
 class Expectation(Protocol):
-    """Anything that says what a table should look like, as single comparisons."""
+    """Anything that a table is expected to show, as a list of comparisons."""
 
     def comparisons(self) -> Iterator[Expected]:
-        """All that it compares."""
+        """All comparisons."""
         ...
 
 
@@ -96,14 +100,14 @@ def _names(names: Names) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Ordered:
-    """Rows whose cells are lower or higher than those of other rows, of another column, or than a number.
+    """Rows with lower or higher cells than other rows, than another column, or than a number.
 
     Args:
-        rows: one or several.
-        than: rows, or a number.
-        columns: those in which they are compared.
-        than_column: instead of other rows, another column of the same row.
-        paired: compare repetition by repetition; the study's by default.
+        rows: one or several rows.
+        than: the rows to compare them with, or a number.
+        columns: the columns in which they are compared.
+        than_column: another column of the same row, instead of other rows.
+        paired: whether to compare repetition by repetition; by default as the study says.
     """
 
     rows: Names
@@ -125,52 +129,52 @@ class _Ordered:
 
 
 class Lower(_Ordered):
-    """The rows' cells are lower.
+    """Rows with lower cells.
 
     >>> [each.label for each in Lower("GmP", than=("SP", "WN"), columns="Boston").comparisons()]
     ['GmP less SP, Boston', 'GmP less WN, Boston']
     """
 
     def comparisons(self) -> Iterator[Expected]:
-        """One comparison for each row, each it is compared with, and column."""
+        """One comparison per row, reference and column."""
         return (Expected(a, b, "lower", self.paired) for a, b in self._pairs())
 
 
 class Higher(_Ordered):
-    """The rows' cells are higher."""
+    """Rows with higher cells."""
 
     def comparisons(self) -> Iterator[Expected]:
-        """One comparison for each row, each it is compared with, and column."""
+        """One comparison per row, reference and column."""
         return (Expected(a, b, "higher", self.paired) for a, b in self._pairs())
 
 
 @dataclass(frozen=True)
 class NotWorse(_Ordered):
-    """The rows' cells are above the others' by less than a margin: as good, by one-sided tests on either side of it."""
+    """Rows that are worse than others by less than a margin, by one-sided tests on either side of the margin."""
 
     margin: float = 0.0
 
     def comparisons(self) -> Iterator[Expected]:
-        """One comparison for each row, each it is compared with, and column."""
+        """One comparison per row, reference and column."""
         return (Expected(a, b, "not worse", self.paired, self.margin) for a, b in self._pairs())
 
 
 @dataclass(frozen=True)
 class Equal:
-    """A cell that is exactly a number, in the digits that its column shows: a count."""
+    """A cell that equals a number in the digits that its column shows, for counts."""
 
     row: str
     column: str
     value: float
 
     def comparisons(self) -> Iterator[Expected]:
-        """The one comparison."""
+        """The only comparison."""
         yield Expected(Place(self.row, self.column), self.value, "equal")
 
 
 @dataclass(frozen=True)
 class Near:
-    """Cells whose mean is within a margin of a number, by one-sided tests on either side."""
+    """Cells with a mean within a margin of a number, by one-sided tests on either side."""
 
     rows: Names
     columns: Names
@@ -178,7 +182,7 @@ class Near:
     margin: float
 
     def comparisons(self) -> Iterator[Expected]:
-        """One comparison for each row and column."""
+        """One comparison per row and column."""
         for row in _names(self.rows):
             for column in _names(self.columns):
                 yield Expected(Place(row, column), self.value, "near", margin=self.margin)
@@ -186,7 +190,7 @@ class Near:
 
 @dataclass(frozen=True)
 class Derived:
-    """A quantity, or a statistic as a whole, that is lower, higher or not worse than another or a number."""
+    """A quantity or statistic that is lower than, higher than or not worse than another quantity or a number."""
 
     a: Quantity | Statistic
     relation: Literal["lower", "higher", "not worse"]
@@ -195,21 +199,32 @@ class Derived:
     margin: float = 0.0
 
     def comparisons(self) -> Iterator[Expected]:
-        """The one comparison."""
+        """The only comparison."""
         yield Expected(self.a, self.than, self.relation, self.paired, self.margin)
 
 
 @dataclass(frozen=True)
+class Listed:
+    """Comparisons one by one."""
+
+    each: tuple[Expected, ...]
+
+    def comparisons(self) -> Iterator[Expected]:
+        """All of them."""
+        return iter(self.each)
+
+
+@dataclass(frozen=True)
 class Claim:
-    """A sentence of the ledger: what is claimed, what it expects of a table, and what a reader must know besides.
+    """A sentence of the ledger: what is claimed, what it predicts for a table, and what else a reader must know.
 
     Args:
         where: in the paper: "Table 1".
         says: the claim, in a sentence.
-        expect: comparisons in the table of the study that has this claim; none where it only shows.
+        expect: comparisons in the table of the study that has this claim; none if nothing is compared.
         caveat: a function of the table: why not to take a state at face value, "" if you can.
-        remark: a function of the table: figures that belong to it, in a sentence or two, without a judgement.
-        holds: False where tests show that the claim does not hold.
+        remark: a function of the table: numbers that belong to the claim, in a sentence or two, without a judgement.
+        holds: False if tests show that the claim does not hold.
         erratum: where the paper is wrong or silent, and what holds.
         note: anything else a reader should know.
         code: importable names.
@@ -228,32 +243,43 @@ class Claim:
     tests: tuple[str, ...] = ()
 
     def comparisons(self) -> list[Expected]:
-        """All that it compares."""
+        """All comparisons."""
         return [each for expectation in self.expect for each in expectation.comparisons()]
 
     @property
     def of_cells(self) -> bool:
-        """Whether all that it compares are cells, so that the places it names are all that it needs."""
+        """Whether it compares nothing but cells, so that it needs only the cells it names."""
         return bool(self.expect) and all(isinstance(each.a, Place) for each in self.comparisons())
 
     def places(self) -> Iterator[Place]:
-        """The cells that it names."""
+        """The cells that the claim names."""
         for each in self.comparisons():
-            yield from (side for side in (each.a, each.b) if isinstance(side, Place))
+            yield from each.places()
+
+    def within(self, rows: Container[str], columns: Container[str]) -> "Claim | None":
+        """The claim about these rows and columns alone; None where nothing is left to compare."""
+        kept = tuple(
+            each
+            for each in self.comparisons()
+            if all(place.row in rows and place.column in columns for place in each.places())
+        )
+        if not self.expect or len(kept) == len(self.comparisons()):
+            return self
+        return replace(self, expect=(Listed(kept),)) if kept else None
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A comparison and what came of it.
+    """A comparison and its outcome.
 
     Args:
         expected: what was compared.
-        found: what it came to, None if there is too little to compare.
+        found: the comparison, None if there are too few values.
         p: adjusted for the comparisons of the same claim (Holm).
         outcome: in words.
         published: the published effect.
-        level: B's here and B's in the paper, None at the paper's own scale: elsewhere effects are compared as shares
-            of it.
+        level: B's mean here and in the paper; None at the paper's own scale. At other scales, effects are compared as
+            shares of it.
     """
 
     expected: Expected
@@ -276,14 +302,14 @@ class Judged:
         return f"{self.expected.label}: {', '.join(parts)}: {self.outcome}"
 
     def _sized(self, value: float, whose: Literal[0, 1]) -> str:
-        """A difference, and what share of B's level it is, here (0) or in the paper (1), where these are compared."""
+        """Format a difference; if levels differ, also as a share of B's level here (0) or in the paper (1)."""
         if self.level is None or self.published is None or self.outcome not in (UNTOLD, UNABLE):
             return number(value)
         return f"{number(value)} ({abs(value / self.level[whose]):.1%})"
 
 
 def judge(table: "Table", claim: Claim) -> list[Judged]:
-    """What came of every comparison of a claim, allowing for their number."""
+    """Judge every comparison of a claim, allowing for their number."""
     found = [_compared(table, each) for each in claim.comparisons()]
     told = [place for place, each in enumerate(found) if each.p is not None]
     adjusted = dict(zip(told, holm([found[place].p or 0.0 for place in told]), strict=True))
@@ -296,7 +322,7 @@ def judge(table: "Table", claim: Claim) -> list[Judged]:
 
 
 def _compared(table: "Table", expected: Expected) -> Judged:
-    """A comparison before it is adjusted for the others."""
+    """Make a comparison, not yet adjusted for the others."""
     if expected.relation == "equal":
         return _exact(table, expected)
     found = _comparison(table, expected)
@@ -334,7 +360,7 @@ def _samples(table: "Table", side: Place | Quantity) -> Samples:
 
 
 def _exact(table: "Table", expected: Expected) -> Judged:
-    """A count against a number, in the digits that are shown."""
+    """Compare a count with a number, in the digits that are shown."""
     assert isinstance(expected.a, Place)
     assert isinstance(expected.b, float)
     cell = table.cells[expected.a.row, expected.a.column]
@@ -362,7 +388,7 @@ def _outcome(table: "Table", judged: Judged, p: float) -> Outcome:
 
 
 def wanted(judged: Judged) -> float | None:
-    """The size of the published effect; at another scale than the paper's the same share of the level there is here."""
+    """The size of the published effect; at another scale, the same share of this scale's level."""
     if judged.published is None:
         return None
     if judged.level is None:
@@ -371,7 +397,7 @@ def wanted(judged: Judged) -> float | None:
 
 
 def _published(table: "Table", expected: Expected) -> float | None:
-    """The published effect, where both sides were published."""
+    """The published effect; None unless both sides were published."""
     if not isinstance(expected.a, Place) or not isinstance(expected.b, Place):
         return None
     a, b = (table.cells[each.row, each.column].published[0] for each in (expected.a, expected.b))
@@ -379,7 +405,7 @@ def _published(table: "Table", expected: Expected) -> float | None:
 
 
 def _level(table: "Table", expected: Expected) -> tuple[float, float] | None:
-    """B's mean here and in the paper, where the scales differ."""
+    """B's mean here and in the paper; None at the paper's own scale."""
     if not isinstance(expected.b, Place) or table.scale == "full":
         return None
     cell = table.cells[expected.b.row, expected.b.column]

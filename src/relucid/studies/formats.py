@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from relucid.studies.study import Column
@@ -14,13 +14,13 @@ if TYPE_CHECKING:  # a table prints as text by what is here
     from relucid.studies.table import Cell, Table
 
 
-def figure(cell: Cell, column: Column) -> str:
-    """Mean, standard error, marks and how much is missing.
+def cell_text(cell: Cell, column: Column) -> str:
+    """The mean, standard error and marks of a cell, and how many of its runs are missing.
 
     "+" and "-": better and worse than the baseline; "!": not what was published. All of them at 5%.
 
     >>> from relucid.studies.table import Cell
-    >>> figure(Cell({"a": 1.0, "b": 2.0}, runs=3, states={"finished": 2}, better=True), Column("loss", digits=1))
+    >>> cell_text(Cell({"a": 1.0, "b": 2.0}, runs=3, states={"finished": 2}, better=True), Column("loss", digits=1))
     '1.5 ± 0.5 + (2 of 3 runs)'
     """
     if cell.mean is None:
@@ -36,7 +36,7 @@ def figure(cell: Cell, column: Column) -> str:
 
 
 def published(cell: Cell, column: Column) -> str:
-    """The paper's figure, with its standard error if it gives one."""
+    """The published value, with its standard error if the paper gives one."""
     value, error = cell.published
     if value is None:
         return ""
@@ -44,25 +44,30 @@ def published(cell: Cell, column: Column) -> str:
 
 
 def banner(table: Table) -> str:
-    """The warning above the figures of a smoke test; empty for any other scale."""
+    """The warning above the results of a smoke test; empty for any other scale."""
     if table.scale != "smoke":
         return ""
-    return "Smoke test: seconds of training, to see that everything runs. The figures mean nothing."
+    return "Smoke test: seconds of training, to see that everything runs. The numbers mean nothing."
 
 
 def legend(table: Table) -> str:
-    """What the marks mean, as far as there are any, and what was chosen for which cell."""
+    """Explain the marks that occur, and say what was chosen for which cell."""
+    return "; ".join([*marked(table), *chosen(table)])
+
+
+def marked(table: Table) -> list[str]:
+    """Explain the marks that occur."""
     found = []
     if any(cell.better is not None for cell in table.cells.values()):
         other = table.study.baseline or "what the claims compare it with"
         found.append(f"marks: + better, - worse than {other} (5%, Holm)")
     if any(cell.confirms is False for cell in table.cells.values()):
         found.append(f"! differs from {table.study.source or 'what was published'} (5%, Holm)")
-    return "; ".join([*found, *chosen(table)])
+    return found
 
 
 def chosen(table: Table) -> list[str]:
-    """What was chosen for the cells, each choice once: "lr 0.1 for ResNet; lr 0.05 for all others"."""
+    """Say what was chosen for the cells, each choice once: "lr 0.1 for ResNet; lr 0.05 for all others"."""
     places: dict[str, list[str]] = {}
     for (row, column), cell in table.cells.items():
         if cell.chosen and table.study.columns[column].best is not None:
@@ -77,11 +82,11 @@ def chosen(table: Table) -> list[str]:
 
 
 def to_csv(table: Table) -> str:
-    """One line per cell."""
+    """The table as CSV, one line per cell."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    figures = ("mean", "error", "values", "published", "published_error", "runs", "finished")
-    writer.writerow(["row", "column", *figures])
+    names = ("mean", "error", "values", "published", "published_error", "runs", "finished")
+    writer.writerow(["row", "column", *names])
     for (row, column), cell in table.cells.items():
         finished = cell.states.get("finished", 0)
         numbers = [cell.mean, cell.error, len(cell.values), *cell.published, cell.runs, finished]
@@ -90,22 +95,32 @@ def to_csv(table: Table) -> str:
 
 
 def to_json(table: Table) -> str:
-    """Everything, the runs too."""
+    """Everything as JSON, including the runs."""
     return json.dumps(table.to_dict(), indent=1, ensure_ascii=False) + "\n"
 
 
 def to_markdown(table: Table) -> str:
-    """A Markdown table, the paper's figures in brackets."""
-    lines = _lines(table)
-    lines.insert(1, ["---"] * len(lines[0]))
-    rows = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    """A Markdown table with the published values in brackets."""
     head = [banner(table), ""] if banner(table) else []
-    return "\n".join([*head, *rows, "", *filter(None, [legend(table)])]).rstrip() + "\n"
+    parts = [*head, markdown(lines(table)), "", *filter(None, [legend(table)])]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def markdown(cells: Sequence[Sequence[str]]) -> str:
+    r"""Lines of cells as a Markdown table; the first has the headings.
+
+    >>> print(markdown([["", "error"], ["a|b", "1.0"]]))
+    |  | error |
+    | --- | --- |
+    | a\|b | 1.0 |
+    """
+    ruled = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in ruled)
 
 
 def to_latex(table: Table) -> str:
-    """A LaTeX tabular, the paper's figures in brackets."""
-    rows = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in _lines(table)]
+    """A LaTeX tabular with the published values in brackets."""
+    rows = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in lines(table)]
     columns = "l" + "c" * len(table.study.columns)
     body = [
         rf"\begin{{tabular}}{{{columns}}}",
@@ -130,25 +145,25 @@ FORMATS: dict[str, Callable[[Table], str]] = {
 
 
 def rows(table: Table) -> list[dict[str, str]]:
-    """The table as text by heading, the paper's figures in brackets; the rows' own labels have no heading."""
+    """Rows of text by heading, with the published values in brackets; the row labels have no heading."""
     found = []
     for row in dict.fromkeys(row for row, _ in table.cells):
         line = {"": row}
         for label, column in table.study.columns.items():
             cell = table.cells[row, label]
             theirs = published(cell, column)
-            line[label] = figure(cell, column) + (f" [{theirs}]" if theirs else "")
+            line[label] = cell_text(cell, column) + (f" [{theirs}]" if theirs else "")
         found.append(line)
     return found
 
 
-def _lines(table: Table) -> list[list[str]]:
-    """The table as text, headings and labels included."""
+def lines(table: Table) -> list[list[str]]:
+    """The lines of the table as text, with headings and labels."""
     return [["", *table.study.columns], *([*row.values()] for row in rows(table))]
 
 
 def _escaped(text: str) -> str:
-    """Text as LaTeX takes it."""
+    """Escape text for LaTeX."""
     special = {
         "\\": r"\textbackslash{}",
         "±": r"$\pm$",

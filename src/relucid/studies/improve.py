@@ -1,6 +1,6 @@
-"""Improve a network: examine it, convert it, train it on beside fair controls, compare, and hand back the best.
+"""Improvement of a network: examine it, convert it, train it further beside fair controls, compare, return the best.
 
-An improvement is a study: its rows are starts, all trained on by one recipe, repetition by repetition on the same data.
+An improvement is a study: its rows are starting points, all trained by one recipe, each repetition on the same data.
 """
 
 import math
@@ -31,14 +31,14 @@ BETTER, FAIR = "better than unchanged", "better than the controls"
 
 @dataclass(frozen=True, eq=False)
 class Project:
-    """What is to be tried on a network.
+    """The plan of an improvement: what to try on a network.
 
     Args:
         subject: the network, its data and recipe.
-        examination: what was found in it.
-        starts: row -> what training goes on from.
+        examination: the examination of the network.
+        starts: row -> the starting point of training.
         left_out: conversion -> why it cannot be tried.
-        study: the runs, and what is claimed of them.
+        study: the runs, and the claims about them.
     """
 
     subject: Subject
@@ -49,11 +49,11 @@ class Project:
 
     @property
     def column(self) -> str:
-        """The column that decides."""
+        """The deciding column."""
         return f"test {MEASURES[self.subject.measure]}"
 
     def concluded(self, store: str | Path | None = None) -> "Improvement":
-        """What came of it, with the best network, trained once more; all runs must have been done."""
+        """Draw the conclusion and train the best network once more; all runs must have been done."""
         found = table(self.study, store=store or default_store())
         row = _chosen(found, self.column)
         record = min(found.behind(row), key=lambda each: each["metrics"]["held_out"])
@@ -66,16 +66,16 @@ class Project:
 
 @dataclass(frozen=True, eq=False)
 class Improvement:
-    """What came of an improvement.
+    """The result of an improvement.
 
     Args:
         project: what was tried.
         table: the study's results.
-        row: whose network is handed back.
-        seed: of the run that it is from.
-        network: as it was trained, in evaluation mode.
-        metrics: of that network.
-        exact: whether training it once more gave the recorded error to the last bit.
+        row: the row of the returned network.
+        seed: the seed of its run.
+        network: the trained network, in evaluation mode.
+        metrics: its metrics.
+        exact: whether training it once more gave exactly the recorded error.
     """
 
     project: Project
@@ -88,7 +88,7 @@ class Improvement:
 
     @property
     def better(self) -> bool:
-        """Whether anything was better than the unchanged network, beyond chance."""
+        """Whether anything was significantly better than the unchanged network."""
         return self.row != UNCHANGED
 
     @cached_property
@@ -97,27 +97,27 @@ class Improvement:
         return _by_row(self.table)
 
     def headline(self) -> str:
-        """What was found, in a sentence or two."""
+        """State the result in a sentence or two."""
         name, column = self.project.subject.name, self.project.column
         base = _mean(self.table, UNCHANGED, column)
         if not self.better:
             gaps = [each.found.detectable for each in self.against_unchanged.values() if each.found]
-            able = f" A difference of {_figure(max(gaps))} would have been found." if gaps else ""
+            able = f" A difference of {_number(max(gaps))} would have been found." if gaps else ""
             tried = ", ".join(row for row in self.table.study.rows if row != UNCHANGED) or "nothing"
             return (
-                f"Nothing that was tried ({tried}) is better, beyond chance, than {name} unchanged and trained on, "
-                f"which has {_told(column, base)}.{able}"
+                f"Nothing that was tried ({tried}) is better, beyond chance, than {name} unchanged and trained "
+                f"further, which has {_told(column, base)}.{able}"
             )
         judged = self.against_unchanged[self.row]
         assert judged.found is not None
         wins, seeds = _wins(self.table, self.row, column)
         effect, low, high = (
-            _figure(-each) for each in (judged.found.effect, judged.found.high, judged.found.low)
+            _number(-each) for each in (judged.found.effect, judged.found.high, judged.found.low)
         )
         return (
-            f"{name} with {self.row}, trained on, has {_told(column, _mean(self.table, self.row, column))}; unchanged "
-            f"and trained on it has {_told(column, base)}. That is {effect} less (95% interval {low} to {high}), in "
-            f"{wins} of {seeds} seeds."
+            f"{name} with {self.row}, trained further, has {_told(column, _mean(self.table, self.row, column))}; "
+            f"unchanged and trained further, it has {_told(column, base)}. That is {effect} less (95% interval {low} "
+            f"to {high}); it is lower in {wins} of {seeds} seeds."
         )
 
     def save(self, directory: str | Path) -> None:
@@ -142,19 +142,19 @@ def improve(
     name: str | None = None,
     report: Report | None = None,
 ) -> Improvement:
-    """The best network that conversion and training on make of a network, and what it is worth.
+    """Improve a network by conversion and further training; return the best one, and how much better it is.
 
-    The network is examined; then the unchanged network, every conversion and the controls are trained on, several
-    times each, and compared. It may be killed and called again: finished runs are kept in the store.
+    The network is examined; then the unchanged network, every conversion and the controls are trained further, several
+    times each, and compared. You may kill it and call it again: finished runs are kept in the store.
 
     Args:
         model: a network with its weights, or a function that returns it.
         data: in any form that `relucid.data.as_data` takes, as the network takes them.
-        target: of a CSV file: the column to predict.
-        tries: conversions, of "crelu", "merge", "geometric" and "heavy-ball"; by default those that the examination
-            suggests, and "crelu" where it suggests none.
+        target: for a CSV file, the column to predict.
+        tries: conversions out of "crelu", "merge", "geometric" and "heavy-ball"; by default those that the examination
+            suggests, or "crelu" if it suggests none.
         loss: a name, or a function of outputs and targets; by default what suits them.
-        recipe: of training on; by default 30 epochs of Adam at a rate of 0.001, in batches of 64.
+        recipe: how to train further; by default 30 epochs of Adam at a rate of 0.001, in batches of 64.
         seeds: repetitions; each has its own held-out data, order of examples and random numbers.
         store: directory of the results.
         jobs: runs at a time.
@@ -168,9 +168,9 @@ def improve(
 
 
 def project(whole: Subject, tries: Sequence[str] | None = None, seeds: int = 8) -> Project:
-    """What is to be tried on a network: the conversions that are named or suggested, and the controls."""
+    """Plan what to try on a network: the named or suggested conversions, and the controls."""
     if seeds < 2:
-        raise ValueError("a comparison takes 2 seeds or more")
+        raise ValueError(f"seeds={seeds} is too few: a comparison takes 2 or more")
     found = examine(whole.network, whole.example, [whole.watched])
     wanted = _wanted(found, tries)
     starts, left_out, sizes = {UNCHANGED: Start()}, {}, {UNCHANGED: _size(whole.network)}
@@ -190,7 +190,7 @@ def project(whole: Subject, tries: Sequence[str] | None = None, seeds: int = 8) 
 
 
 def _wanted(found: Examination, tries: Sequence[str] | None) -> dict[str, Start]:
-    """The conversions to try: of all layers those that are named, of some those that the findings suggest."""
+    """The conversions to try: the named ones on all layers, or the suggested ones on the suggested layers."""
     if tries is not None:
         return {name: Start(name) for name in tries if named(name, CONVERSIONS, "conversion")}
     suggested = {each.name: Start(each.name, each.layers) for each in found.suggestions()}
@@ -210,18 +210,18 @@ def _study(whole: Subject, starts: Mapping[str, Start], seeds: int) -> Study:
     claims = [
         Claim(
             BETTER,
-            "It ends better than trained on unchanged.",
+            "It ends up better than the unchanged network trained further.",
             (Lower(others, than=UNCHANGED, columns=column),),
         )
     ] * bool(others)
     claims += [
         Claim(
-            FAIR, "Conversion does what the controls do not.", (Lower(tried, than=controls, columns=column),)
+            FAIR, "Conversion gains more than the controls.", (Lower(tried, than=controls, columns=column),)
         )
     ] * bool(tried and controls)
     return Study(
         name="improve",
-        title=f"{whole.name}, changed and trained on",
+        title=f"{whole.name}, changed and trained further",
         run=Runner("improve", partial(_measured, whole)),
         rows={row: {"start": how.to_dict()} for row, how in starts.items()},
         columns={
@@ -244,27 +244,27 @@ def _protocol(whole: Subject) -> str:
     loss = recipe.loss if isinstance(recipe.loss, str) else getattr(recipe.loss, "__name__", "own loss")
     counts = len(whole.data.train), len(whole.data.test)
     tested = (
-        f"Of {sum(counts)} examples a seed decides which fifth is tested with, which fifth of the others is held out"
+        f"Of {sum(counts)} examples, a seed decides which fifth to test on, which fifth of the others to hold out"
         if whole.resplit
-        else f"There are {counts[0]} examples to train on and {counts[1]} to test with, the same for all seeds: the "
-        "intervals do not allow for another choice of them. A seed decides which fifth of the former is held out"
+        else f"There are {counts[0]} examples to train on and {counts[1]} to test on, the same for all seeds: the "
+        "intervals do not allow for another choice of them. A seed decides which fifth of the former to hold out"
     )
     return (
-        f"Every row is trained on by one recipe: {recipe.optimizer}, rate {recipe.lr:g}, {recipe.epochs} epochs, "
-        f"batches of {recipe.batch_size or 'all examples'}, {loss}. {tested}, the order of the rest, and what is "
-        "drawn anew; rows are compared seed by seed. The network that is handed back is chosen by its held-out error, "
-        "among the rows whose test error is lower than unchanged beyond chance. Moved: the largest difference of an "
-        "output that the conversion made, before training."
+        f"Every row is trained further by one recipe: {recipe.optimizer}, rate {recipe.lr:g}, {recipe.epochs} epochs, "
+        f"batches of {recipe.batch_size or 'all examples'}, {loss}. {tested}, the order of the rest, and redrawn "
+        "parameters; rows are compared seed by seed. The returned network is the one with the lowest held-out error, "
+        "among the rows with a significantly lower test error than unchanged. Moved: how far the conversion moved an "
+        "output at most, before training."
     )
 
 
 def _measured(whole: Subject, config: Mapping[str, Any], machine: Machine) -> Result:
-    """A run."""
+    """Execute one run."""
     return train_on(whole, config, machine)[1]
 
 
 def train_on(whole: Subject, config: Mapping[str, Any], machine: Machine) -> tuple[Fitted, Result]:
-    """The network of one run, trained on, and what was measured of it."""
+    """Train the network of one run further; return it with its measurements."""
     seed = config["seed"]
     begun = start(Start(**config["start"]), whole.network, whole.example, whole.watched, seed)
     rest, held, test = whole.parts(seed)
@@ -293,18 +293,18 @@ def _by_row(found: Table) -> dict[str, Judged]:
 
 
 def _chosen(found: Table, column: str) -> str:
-    """The row with the lowest held-out error among those lower than unchanged beyond chance, and else unchanged."""
+    """The row with the lowest held-out error of those significantly better than unchanged, or else unchanged."""
     failed = [each for each in found.runs if each["state"] == "failed"]
     if not found.cells[UNCHANGED, column].samples:
         reason = failed[0]["error"].strip().splitlines()[-1] if failed else "the training diverged"
-        raise ValueError(f"the network cannot be trained on: {reason}")
+        raise ValueError(f"the network cannot be trained further: {reason}")
     held = column.replace("test", "held-out")
     lower = [row for row, each in _by_row(found).items() if each.outcome == HOLDS]
     return min(lower, key=lambda row: _mean(found, row, held), default=UNCHANGED)
 
 
 def _wins(found: Table, row: str, column: str) -> tuple[int, int]:
-    """In how many seeds a row is lower than unchanged, and how many there are."""
+    """The number of seeds in which a row is lower than unchanged, and the number of all seeds."""
     ours, theirs = found.cells[row, column].samples, found.cells[UNCHANGED, column].samples
     return sum(ours[each] < theirs[each] for each in ours if each in theirs), len(ours)
 
@@ -314,12 +314,12 @@ def _mean(found: Table, row: str, column: str) -> float:
     return math.inf if value is None else value
 
 
-def _figure(value: float) -> str:
+def _number(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
 
 
 def _told(column: str, value: float) -> str:
-    """A value of the column that decides, in words."""
+    """A value of the deciding column, in words."""
     if column.endswith(" %"):
-        return f"a {column.removesuffix(' %')} of {_figure(value)}%"
-    return f"a {column} of {_figure(value)}"
+        return f"a {column.removesuffix(' %')} of {_number(value)}%"
+    return f"a {column} of {_number(value)}"

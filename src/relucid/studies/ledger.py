@@ -37,9 +37,9 @@ class Entry:
         state: one of `STATES`.
         study: the study that checks it, None where tests do.
         table: its recorded results, None where there are none.
-        judged: what came of its comparisons.
+        judged: its comparisons and their outcomes.
         caveat: why not to take the state at face value.
-        remark: figures that belong to it.
+        remark: numbers that belong to it.
     """
 
     paper: str
@@ -82,7 +82,7 @@ def entries(
     for table in tables:
         recorded.setdefault(table.study.name, []).append(table)
     found = [
-        entry(paper, study, claim, best(study, recorded.get(study.name, [])))
+        entry(paper, study, claim, best(study, _with(claim, recorded.get(study.name, []))))
         for paper, studies in papers.items()
         for study in studies
         for claim in study.claims
@@ -94,19 +94,24 @@ def entries(
     return found
 
 
+def _with(claim: Claim, tables: Sequence["Table"]) -> list["Table"]:
+    """The tables at scales that have the claim."""
+    return [table for table in tables if any(each.where == claim.where for each in table.study.claims)]
+
+
 def best(study: Study, tables: Sequence["Table"]) -> "Table | None":
-    """The complete table at the largest scale, but for smoke; the largest incomplete one where none is complete."""
+    """The complete table at the largest scale except smoke; if none is complete, the largest incomplete one."""
     usable = [table for table in tables if table.scale != "smoke"]
     for among in ([table for table in usable if table.complete], usable):
         by_scale = {table.scale: table for table in among}
-        for scale in study.scales:
+        for scale in study.largest_first():
             if scale in by_scale:
                 return by_scale[scale]
     return None
 
 
 def entry(paper: str, study: Study, claim: Claim, table: "Table | None") -> Entry:
-    """A claim that a study checks, and its state."""
+    """The entry of a claim that a study checks."""
     if table is None:
         scale = study.scales[study.default_scale]
         long = scale.seconds is None or scale.seconds > LONG
@@ -118,7 +123,7 @@ def entry(paper: str, study: Study, claim: Claim, table: "Table | None") -> Entr
 
 
 def state(judged: Sequence[Judged]) -> str:
-    """How a claim stands by what came of its comparisons.
+    """The state of a claim, from the outcomes of its comparisons.
 
     >>> state([])
     'shown'
@@ -138,7 +143,7 @@ def state(judged: Sequence[Judged]) -> str:
 
 
 def counted(judged: Sequence[Judged]) -> str:
-    """Comparisons counted by outcome: "of 7 comparisons 4 hold, 3 not told apart"."""
+    """Count comparisons by outcome: "of 7 comparisons 4 hold, 3 not told apart"."""
     counts = Counter(each.outcome for each in judged)
     words = {HOLDS: "hold", REVERSED: REVERSED.replace("holds", "hold"), UNTOLD: UNTOLD, UNABLE: UNABLE}
     listed = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
@@ -146,7 +151,7 @@ def counted(judged: Sequence[Judged]) -> str:
 
 
 def sentence(entry: Entry) -> str:
-    """What came of a claim: its state, every comparison with effect and interval, and what belongs to it."""
+    """Describe how a claim stands: its state, every comparison with effect and interval, and its remarks."""
     parts = [f"{entry.claim.where}: {entry.stands}"]
     if len(entry.judged) > 1:
         parts.append(f" ({counted(entry.judged)})")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def better(table: "Table") -> dict[tuple[str, str], bool]:
-    """The cells that are better or worse than the baseline's, as the study's claims judge them.
+    """The cells that are better or worse than the baseline's, as judged by the study's claims.
 
     What no claim compares with the baseline is judged as one more claim, with all its comparisons. Without a baseline,
     a cell is marked if it is better, or worse, than everything its claims compare it with.
@@ -58,7 +58,7 @@ def _improves(table: "Table", judged: Judged) -> bool | None:
 
 
 def confirms(table: "Table") -> dict[tuple[str, str], bool]:
-    """Whether the published figures are within what chance explains; of the paper's own scale only."""
+    """Whether chance explains the distance from the published values; at the paper's own scale only."""
     if table.scale != "full":
         return {}
     found = {}

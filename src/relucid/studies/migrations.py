@@ -87,12 +87,12 @@ def migrate(database: sqlite3.Connection, version: int) -> None:
 
 
 def sha256(text: str) -> str:
-    """The SHA-256 of a text, whatever it holds."""
+    """The SHA-256 of any text."""
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def digest(*values: Any) -> str:
-    """A digest of a row's values, by which damage to any of them is seen."""
+    """A digest of a row's values, which reveals damage to any of them."""
     short = [hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value for value in values]
     return sha256(json.dumps(short))
 

@@ -56,7 +56,9 @@ def cells(
         only: one of its rows.
         seeds: how many seeds to run, where the seed is repeated.
     """
-    chosen: Scale = named(scale or study.default_scale, study.scales, "scale", f"study {study.name!r}")
+    scale = scale or study.default_scale
+    study = study.at(scale)
+    chosen = study.scales[scale]
     if only is not None:
         named(only, study.rows, "row", f"study {study.name!r}")
     return {
@@ -69,7 +71,7 @@ def cells(
 def plan(
     study: Study, scale: str | None = None, *, only: str | None = None, seeds: int | None = None
 ) -> list[Run]:
-    """All runs of a study without duplicates; first runs of all cells come first, so that a table fills evenly.
+    """All runs of a study without duplicates; the first run of every cell comes first, so tables fill evenly.
 
     >>> study = Study("s", "", print, {"a": {"x": 1}, "b": {"x": 2}}, {"loss": Column("loss")}, repeat={"seed": [0, 1]})
     >>> [(run.config["x"], run.config["seed"]) for run in plan(study)]
@@ -109,7 +111,7 @@ def merge(*configs: Config) -> dict[str, Any]:
 
 
 def function_of(name: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, or the one that "module:name" imports.
+    """The function itself, or import it from "module:name".
 
     >>> function_of("math:sqrt")(4)
     2.0

@@ -23,9 +23,9 @@ from relucid.studies.executors import Pool, pool, using
 from relucid.studies.plan import Run, plan
 from relucid.studies.store import Lease, Outcome, State, Store
 from relucid.studies.study import Study
-from relucid.train import DivergedError, Machine
+from relucid.train import DivergedError, Machine, noting
 
-ATTEMPTS = 3  # at a run whose process dies
+ATTEMPTS = 3  # at a run that kills its process
 POLL = 1.0  # seconds between looks at runs that other processes have leased
 Function = Callable[..., Any]
 Do = Callable[[Run, Machine], Outcome]
@@ -34,7 +34,7 @@ Report = Callable[[Run, Outcome | None], None]
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a run function returns besides metrics: training history and arrays."""
+    """What a run function may return: metrics, training history and arrays."""
 
     metrics: Mapping[str, float | list[float]]
     history: Mapping[str, list[float]] = field(default_factory=dict)
@@ -57,36 +57,36 @@ def run(
     threads: int = 1,
     backend: str = "local",
     address: str | None = None,
+    gpus_per_run: float = 0,
     retry: bool = False,
     changed: Changed = "refuse",
     machine: Machine | None = None,
     report: Report | None = None,
 ) -> None:
-    """Do all runs of a study that have not been done yet; `table` has the results.
+    """Execute the missing runs of a study; `table` returns the results.
 
-    It may be killed and started again, and run by several processes at once: they share the work. Runs that
-    fail are recorded and the others go on. Started by torchrun, all processes work together on one run at a
-    time.
+    You may kill it and start it again, or start it in several processes at once: they share the work. Failed runs
+    are recorded, and the others continue. Started by torchrun, all processes work together on one run at a time.
 
     Args:
         study: the study.
-        scale: one of its scales; "small" if there is one.
+        scale: one of its scales; `Study.default_scale` if none is named.
         only: one of its rows.
         seeds: how many seeds to run.
         store: directory of the results.
         jobs: runs at a time, see `relucid.studies.executors.pool`.
-        threads: that a run computes with, wherever it runs: sums are rounded in another order with another number
-            of them, so that it is one number for all runs, whatever `jobs` is. It is kept with each outcome.
+        threads: threads per run, independent of `jobs` because their number affects rounding; kept with each outcome.
         backend: "local", "ray" or "dask".
         address: of a Ray or Dask cluster.
+        gpus_per_run: GPUs that the cluster reserves for each run, see `relucid.studies.executors.pool`.
         retry: retry failed runs.
-        changed: what becomes of runs that were made before the code of the study's own function changed: "refuse"
-            to go on (`ChangedError`), "keep" them and count them, or "rerun" them, see `relucid.studies.changes`.
+        changed: what to do with runs from before the code of the study's own function changed: "refuse" to continue
+            (`ChangedError`), "keep" and count them, or "rerun" them, see `relucid.studies.changes`.
         machine: devices and the like.
         report: called with every run and its outcome, None if it was done before or by another process.
 
     Raises:
-        MissingDataError: if the data of a run are not here; it says once where they are looked for.
+        MissingDataError: if data are missing; the message says where they are looked for.
     """
     runs, machine = plan(study, scale, only=only, seeds=seeds), machine or Machine()
     report = report or (lambda run, outcome: None)
@@ -99,7 +99,7 @@ def run(
         settle(runs, work.store, changed)
         if retry:
             work.store.forget_failures([run.key for run in runs])
-        with pool(backend, jobs, address, threads) as workers:
+        with pool(backend, jobs, address, threads, gpus_per_run) as workers:
             work.do(workers)
     finally:
         work.end()
@@ -206,7 +206,7 @@ def _run_together(
     report: Report,
     changed: Changed,
 ) -> None:
-    """One run at a time in all processes that torchrun has started; the first one chooses and records."""
+    """Execute one run at a time in all processes of torchrun; the first process chooses and records."""
     store = Store(directory) if os.environ["RANK"] == "0" else None
     if store:
         settle(runs, store, changed)
@@ -228,24 +228,22 @@ def _run_together(
 
 
 def _place(machine: Machine, run: Run, directory: Path) -> Machine:
-    """The machine with directories of the run's own."""
+    """The machine with the run's own directories."""
     logs = machine.tensorboard and machine.tensorboard / run.key[:12]
     return replace(machine, directory=directory, tensorboard=logs)
 
 
 def execute(function: Function, run: Run, machine: Machine, threads: int = 1) -> Outcome:
-    """Do a run with so many threads and say what came of it, whatever happens but Ctrl-C or data that are missing.
+    """Execute a run and return its outcome, whatever happens except Ctrl-C or missing data.
 
     >>> outcome = execute(lambda config: {"double": 2 * config["x"]}, Run("double", {"x": 4}), Machine())
     >>> outcome.state, outcome.metrics
     ('finished', {'double': 8.0})
     """
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-    with using(threads):
-        outcome = _outcome(function, run, machine)
-        return replace(
-            outcome, environment=environment(), started=started, seconds=time.perf_counter() - clock
-        )
+    with using(threads), noting() as trained:
+        outcome, seconds = _outcome(function, run, machine), time.perf_counter() - clock
+        return replace(outcome, environment=environment(trained), started=started, seconds=seconds)
 
 
 def _outcome(function: Function, run: Run, machine: Machine) -> Outcome:
@@ -263,7 +261,7 @@ def _outcome(function: Function, run: Run, machine: Machine) -> Outcome:
 
 
 def numbers(metrics: Any) -> dict[str, float | list[float]]:
-    """Metrics as they are kept: finite numbers, and lists of them.
+    """Convert metrics to finite numbers and lists of them, as they are stored.
 
     >>> numbers({"error": 1, "each": (1, 2)})
     {'error': 1.0, 'each': [1.0, 2.0]}

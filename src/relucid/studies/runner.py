@@ -29,12 +29,12 @@ class Runner:
     version: int | str = 1
 
     def __call__(self, *args: Any) -> Any:
-        """What the function returns."""
+        """Call the function."""
         return self.function(*args)
 
 
 def runner_of(run: Runner | Callable[..., Any]) -> Runner:
-    """A runner as it is; a plain function under its module's name and its own, with its source as its version."""
+    """A runner unchanged, or a plain function as a runner named after it, with its source as its version."""
     if isinstance(run, Runner):
         return run
     if not hasattr(run, "__qualname__"):

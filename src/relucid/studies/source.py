@@ -33,7 +33,7 @@ DESCRIBING = {
 
 
 def version_of(function: Callable[..., Any]) -> str:
-    """The version of a user's own function: a digest of its source, and the releases of relucid and torch.
+    """The version of a user's function: a digest of its source, and the releases of relucid and torch.
 
     The digest covers the file that the function is in and the modules it imports from beside it, without comments
     and layout, and without what the function never reads: the study itself, its rows and columns, functions that
@@ -69,13 +69,13 @@ def _texts(function: Callable[..., Any]) -> Iterator[str]:
 
 
 def _taken(function: Any) -> Iterator[str]:
-    """What a function within a function has taken from it, as far as it is plain."""
+    """The plain values that an inner function has captured."""
     taken = inspect.getclosurevars(function).nonlocals
     yield from (f"{name} = {_plain(value)}" for name, value in sorted(taken.items()))
 
 
 def _plain(value: Any) -> str:
-    """Numbers, text, and lists or dictionaries of them as text; of anything else only its type."""
+    """Numbers, text, and lists or dictionaries of them as text; for anything else only its type."""
     try:
         return json.dumps(value, sort_keys=True)
     except (TypeError, ValueError):
@@ -83,7 +83,7 @@ def _plain(value: Any) -> str:
 
 
 def _counting(statements: list[ast.stmt], line: int) -> list[ast.stmt]:
-    """The statements of a file that can change what the function on this line does."""
+    """The statements of a file that can affect the function on this line."""
     idle = [each for each in statements if _describes(each) and not _spans(each, line)]
     while True:
         active = [each for each in statements if each not in idle]
@@ -100,7 +100,7 @@ def _spans(statement: ast.stmt, line: int) -> bool:
 
 
 def _describes(statement: ast.stmt) -> bool:
-    """Whether a statement does nothing but give something a name."""
+    """Whether a statement only gives something a name."""
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return not statement.decorator_list
     if isinstance(statement, ast.Expr):
@@ -120,7 +120,7 @@ def _bound(statement: ast.stmt) -> set[str]:
 
 
 def _beside(statements: list[ast.stmt], path: Path, found: set[Path]) -> set[Path]:
-    """The files of the modules that these statements import from where this file is, and of those they import."""
+    """The files beside this one that the statements import, and the files that those import."""
     root = path.resolve().parent
     while (root / "__init__.py").exists():
         root = root.parent
@@ -135,7 +135,7 @@ def _beside(statements: list[ast.stmt], path: Path, found: set[Path]) -> set[Pat
 
 
 def _imported(node: ast.AST, here: Path, root: Path) -> Iterator[Path]:
-    """Where the modules that a statement imports would be, had they come with the file."""
+    """The paths at which modules imported by a statement would be if they were beside the file."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield root.joinpath(*alias.name.split("."))
@@ -147,7 +147,7 @@ def _imported(node: ast.AST, here: Path, root: Path) -> Iterator[Path]:
 
 
 def _live(thing: Any, seen: set[int]) -> Iterator[str]:
-    """The code of a function without a file, and what it uses of its own surroundings."""
+    """The code of a function without a file, and of the functions, classes and constants that it uses."""
     thing = getattr(thing, "__func__", getattr(thing, "fget", thing))  # methods and properties
     if id(thing) in seen:
         return
@@ -168,7 +168,7 @@ def _live(thing: Any, seen: set[int]) -> Iterator[str]:
 
 
 def _code(code: CodeType) -> Generator[str, None, set[str]]:
-    """What a function was compiled to, and the names it uses."""
+    """A function's compiled code, and the names it uses."""
     names = set(code.co_names)
     yield code.co_code.hex()
     yield repr(code.co_names)

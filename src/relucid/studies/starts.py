@@ -1,4 +1,4 @@
-"""Where training goes on from: a network as it is, converted, with its dead units or all of it drawn anew."""
+"""Starting points of further training: a network as it is, converted, or with dead units or all parameters redrawn."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -28,12 +28,12 @@ LABELS = {"crelu": "CReLU", "merge": "merged pairs", "geometric": "geometric", "
 
 @dataclass(frozen=True)
 class Start:
-    """How a network is changed before it is trained on; as plain data, part of a run's configuration.
+    """How a network is changed before further training; as plain data, part of a run's configuration.
 
     Args:
         convert: a name in `CONVERSIONS`; None to leave the network as it is.
-        layers: that are converted, by name; None for all.
-        draw: what is drawn anew afterwards: None, "dead" units, or "all" parameters.
+        layers: the names of the layers to convert; None for all.
+        draw: what to redraw afterwards: None, "dead" units, or "all" parameters.
     """
 
     convert: str | None = None
@@ -41,28 +41,28 @@ class Start:
     draw: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """Plain data, for JSON."""
         layers = None if self.layers is None else list(self.layers)
         return {"convert": self.convert, "layers": layers, "draw": self.draw}
 
 
 @dataclass(frozen=True, eq=False)
 class Started:
-    """A network to be trained on, and how far the conversion has moved its outputs on the example."""
+    """A network ready for further training, and how far the conversion moved its outputs on the example."""
 
     network: nn.Module
     difference: float = 0.0
 
 
 def start(how: Start, network: nn.Module, example: Tensor, data: Tensor, seed: int = 0) -> Started:
-    """A changed copy of the network.
+    """A changed copy of a network.
 
     Args:
-        how: what is changed.
-        network: left as it is.
+        how: what to change.
+        network: the original, which is left as it is.
         example: inputs (N, ...) on which conversions are checked.
-        data: inputs (M, ...) on which units are dead or not.
-        seed: of what is drawn anew.
+        data: inputs (M, ...) that decide which units are dead.
+        seed: the seed of redrawn parameters.
 
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     >>> x = torch.randn(64, 4)
@@ -85,9 +85,9 @@ def start(how: Start, network: nn.Module, example: Tensor, data: Tensor, seed: i
 
 
 def redraw(network: nn.Module) -> None:
-    """Draw all parameters anew, as their layers do at first.
+    """Redraw all parameters as their layers initialize them.
 
-    Parameters of a layer that cannot do so are drawn from a normal distribution of their own mean and deviation.
+    A layer without `reset_parameters` gets normally distributed ones, with the mean and deviation they had.
     """
     for module in network.modules():
         own = [*module.parameters(recurse=False)]
@@ -101,12 +101,12 @@ def redraw(network: nn.Module) -> None:
 
 
 def dead_units(found: Examination) -> int:
-    """How many units are dead."""
+    """The number of dead units."""
     return sum(int(_dead(layer).sum()) for layer in found.layers)
 
 
 def redraw_dead(network: nn.Module, found: Examination) -> None:
-    """Draw the weights anew that feed dead units, as their layers do at first, and reset the norms between."""
+    """Redraw the weights that feed dead units as their layers initialize them, and reset the norms in between."""
     modules = dict(network.named_modules())
     for layer in found.layers:
         dead = _dead(layer)
@@ -119,7 +119,7 @@ def redraw_dead(network: nn.Module, found: Examination) -> None:
 
 
 def _redrawn(layer: ExaminedLayer, modules: Mapping[str, nn.Module]) -> Iterator[tuple[Any, Any]]:
-    """The weights and batch norms that feed a layer's units, each beside a copy drawn anew."""
+    """The weights and batch norms that feed a layer's units, each with a redrawn copy."""
     names = [name for source in layer.rectified.sources for name in (source.module, *source.through)]
     for name in names:
         module = modules.get(name)
@@ -138,6 +138,6 @@ def _entries(module: nn.Module, units: int) -> Iterator[tuple[str, Tensor]]:
 
 
 def _dead(layer: ExaminedLayer) -> Tensor:
-    """Which units are dead, (units,); none where too few inputs were seen to tell."""
+    """Which units are dead, (units,); none if too few inputs were seen to tell."""
     kinds = {} if layer.activity is None else layer.activity.kinds()
     return kinds.get("dead", torch.zeros(layer.rectified.units, dtype=torch.bool))

@@ -22,7 +22,7 @@ State = Literal["finished", "diverged", "failed"]
 
 
 VALUES = "run, state, metrics, history, error, environment, started, seconds"
-RACES = 100  # attempts at a lease whose directory others remove
+RACES = 100  # attempts at a lease while others remove its directory
 LIMIT = 2**24  # bytes of an array, or of a run's numbers, that are read; a store may be a stranger's
 
 
@@ -32,7 +32,7 @@ class StoreError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a run."""
+    """The outcome of a run."""
 
     state: State
     metrics: Mapping[str, float | list[float]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Outcome:
 
 
 class Store:
-    """Results of runs by their keys, safe from kill -9 and shared by any number of processes of one machine.
+    """Results of runs by their keys, safe from kill -9 and shared by any number of processes on one machine.
 
     A run is leased by a lock on a file in its work directory; the system releases the lock when the process
     that holds it ends, however it ends, so a lease cannot outlive its process. Nothing is overwritten: the
@@ -75,17 +75,17 @@ class Store:
             self.database.execute("PRAGMA foreign_keys = ON")
 
     def close(self) -> None:
-        """Close the database; whatever was put into it is on the disk already."""
+        """Close the database; everything put into it is on disk already."""
         self.database.close()
 
     def state(self, key: str) -> State | None:
-        """Whether a run has an outcome, and which."""
+        """The state of a run's outcome; None if it has none."""
         with self._explained():
             row = self.database.execute("SELECT state FROM run WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
 
     def get(self, key: str) -> Outcome | None:
-        """The outcome of a run without its arrays, if it has been run."""
+        """The outcome of a run without its arrays; None if it has not been run."""
         with self._explained():
             row = self.database.execute(f"SELECT {VALUES}, digest FROM run WHERE key = ?", (key,)).fetchone()
         if row is None:
@@ -108,7 +108,7 @@ class Store:
         )
 
     def arrays(self, key: str, *, limit: int | None = LIMIT) -> dict[str, np.ndarray]:
-        """The arrays that a run has left, by name; one of more than `limit` bytes is refused."""
+        """The arrays of a run by name; refuse one of more than `limit` bytes."""
         try:
             return {name: unpacked(data, limit) for name, data in self.packed_arrays(key).items()}
         except ValueError as error:
@@ -117,7 +117,7 @@ class Store:
             ) from error
 
     def packed_arrays(self, key: str) -> dict[str, bytes]:
-        """The arrays of a run as they are kept, by name."""
+        """The packed arrays of a run by name."""
         query = "SELECT name, data, digest FROM array WHERE key = ?"
         with self._explained():
             rows = self.database.execute(query, (key,)).fetchall()
@@ -126,7 +126,7 @@ class Store:
         return {name: data for name, data, _ in rows}
 
     def runs(self, runner: str | None = None) -> list[Run]:
-        """The runs that have an outcome, all or those of a runner in whatever version, the latest last."""
+        """The runs that have an outcome, the latest last; optionally only those of a runner, in any version."""
         with self._explained():
             rows = self.database.execute("SELECT key, run FROM run ORDER BY started").fetchall()
         whole = [json.loads(text) for key, text in rows if sha256(str(text)) == key]
@@ -134,7 +134,7 @@ class Store:
         return [run for run in runs if runner is None or run.runner == runner]
 
     def count(self) -> int:
-        """How many runs have an outcome, damaged ones included."""
+        """The number of runs with an outcome, including damaged ones."""
         with self._explained():
             (count,) = self.database.execute("SELECT count(*) FROM run").fetchone()
         return int(count)
@@ -152,7 +152,7 @@ class Store:
         return [(tuple(json.loads(keys)), error) for keys, error, _ in rows]
 
     def put_vote(self, keys: Sequence[str], error: float) -> None:
-        """Keep the error of a vote, if there is none yet."""
+        """Store the error of a vote, if there is none yet."""
         voters = json.dumps(sorted(keys))
         with self._explained(), self.database:
             self.database.execute(
@@ -168,11 +168,11 @@ class Store:
             self.put_packed(run, replace(outcome, environment=environment), arrays)
 
     def put(self, run: Run, outcome: Outcome) -> None:
-        """Keep the outcome of a run, all of it or nothing."""
+        """Store the outcome of a run, all of it or nothing."""
         self.put_packed(run, outcome, {name: packed(array) for name, array in outcome.arrays.items()})
 
     def put_packed(self, run: Run, outcome: Outcome, arrays: Mapping[str, bytes]) -> bool:
-        """Store an outcome whose arrays are packed already; return False if an earlier outcome stays."""
+        """Store an outcome with packed arrays; return False if an earlier outcome stays."""
         values = _values(run, outcome)
         with self._explained(), self.database:
             self.database.execute("DELETE FROM run WHERE key = ? AND state = 'failed'", (run.key,))
@@ -207,7 +207,7 @@ class Store:
             )
 
     def lease(self, key: str) -> "Lease | None":
-        """The right to do a run and a directory to do it in, or None while another process has it."""
+        """The right to execute a run and a directory for it, or None while another process has it."""
         work = self.directory / "work" / key
         lock = FileLock(work / "lock", thread_local=False)
         with self._explained():
@@ -241,7 +241,7 @@ class Store:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """What may go wrong with files, in words."""
+        """Explain what went wrong with a file."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -259,23 +259,23 @@ class Store:
 
 @dataclass(frozen=True, eq=False)
 class Lease:
-    """The right to do a run, and a directory for its checkpoints that outlives its process."""
+    """The right to execute a run, and a directory for its checkpoints that outlives its process."""
 
     directory: Path
     lock: FileLock
 
     def release(self) -> None:
-        """Let others have the run; its directory stays."""
+        """Let other processes have the run; its directory stays."""
         self.lock.release()
 
     def finish(self) -> None:
-        """Give the lease up for good, now that the run's outcome is in the store."""
+        """Give up the lease for good, once the run's outcome is in the store."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self.lock.release()
 
 
 def _values(run: Run, outcome: Outcome) -> tuple[str | float | None, ...]:
-    """What is kept of a run, in the order of `VALUES`."""
+    """The stored values of a run, in the order of `VALUES`."""
     return (
         run.canonical,
         outcome.state,
@@ -289,12 +289,12 @@ def _values(run: Run, outcome: Outcome) -> tuple[str | float | None, ...]:
 
 
 def in_one_line(error: Exception) -> str:
-    """An error message on one line: it may quote the content of a damaged file."""
+    """Put an error message on one line: it may quote the content of a damaged file."""
     return "".join(letter if letter.isprintable() else " " for letter in str(error))
 
 
 def _json(value: Any) -> str:
-    """JSON; numbers that are not finite become null."""
+    """A value as JSON; numbers that are not finite become null."""
 
     def finite(item: Any) -> Any:
         if isinstance(item, Mapping):

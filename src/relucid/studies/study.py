@@ -1,7 +1,7 @@
 """A study as data: what is compared, how often, at which scales, and what the paper found."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 Config = Mapping[str, Any]
 Grid = Mapping[str, Sequence[Any]]
 Published = float | tuple[float, float]
+# The scales that relucid's studies have, from the paper's own down to a test that everything runs.
+SCALES = ("full", "cpu", "small", "smoke")
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a column shows of its runs.
+    """A column of the table: what it shows of its runs.
 
     Args:
         metric: the name a run gives to what it measured: a number, or a list of them (one per split, say).
@@ -51,11 +53,18 @@ class Scale:
         config: what the scale adds to every run's configuration: fewer epochs, narrower networks.
         repeat: shorter lists that replace those of the rows, the columns or the choice.
         seconds: rough time per run on one core, for estimates before anything has run.
+        rows: label -> what the scale adds to this row, a learning rate of its own, say; rows that are not named are
+            not run. All rows by default.
+        columns: the columns that are run; all by default.
+        protocol: what a reader must know about this scale; it follows the study's own protocol.
     """
 
     config: Config = field(default_factory=dict)
     repeat: Grid = field(default_factory=dict)
     seconds: float | None = None
+    rows: Mapping[str, Config] | None = None
+    columns: Sequence[str] | None = None
+    protocol: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,27 +74,29 @@ class Study:
     Args:
         name: what `relucid run` calls it.
         title: what is compared, in one sentence.
-        run: what does a run: a function of its configuration that returns its metrics, by name (a dict) or as
+        run: executes a run: a function of its configuration that returns its metrics, by name (a dict) or as
             a `Result`, or a `Runner`, which gives such a function a name and a version. A function with a second
             parameter is given the `relucid.train.Machine` it runs on.
         rows: label -> what the row adds to the configuration.
         columns: label -> `Column`.
-        scales: "full" is the paper's, "small" takes hours on a laptop, "smoke" seconds.
+        scales: "full" is the paper's; "cpu" takes hours on two cores and can still answer the claims, "small" takes
+            less and shows how it goes, "smoke" takes seconds.
         config: what all runs share.
         repeat: what the runs of a cell differ in.
         choose: what is tried and chosen for each cell, by the mean of the metric `by` over its runs, the
             lowest: a grid of learning rates, chosen on validation data.
         by: see `choose`.
-        published: row -> column -> the paper's figure, or figure and standard error.
-        source: where the published figures come from: "gmp Table 3".
+        published: row -> column -> the published value, or value and standard error.
+        source: where the published values come from: "gmp Table 3".
         protocol: what a reader must know about how it was run.
         baseline: the row that the others are compared with.
         paired: whether rows share their data and seeds: differences are then taken repetition by repetition.
-        claims: what is claimed of it, and which comparisons that comes to.
-        figures: what draws its figures: a function of its table and store that returns a list of
+        claims: what is claimed about it, as comparisons.
+        figures: draws its figures: a function of its table and store that returns a list of
             `relucid.report.Figure`.
-        page: what writes its page instead of the usual one: a function of its table, its store and the name
-            the user passed.
+        page: renders a page of its own: a function of its table, its store and the name the user passed.
+        flops: floating-point operations of a run, by its configuration, for estimates where none has been timed;
+            None where they are not counted.
 
     >>> study = Study(
     ...     name="parabola",
@@ -115,13 +126,14 @@ class Study:
     claims: tuple[Claim, ...] = ()
     figures: "Callable[[Table, Store], list[Any]] | None" = None
     page: "Callable[[Table, Store, str], str] | None" = None
+    flops: Callable[[Config], float | None] | None = None
 
     def __post_init__(self) -> None:
         _ = self.runner  # refuses a function that cannot be named
         here = f"study {self.name!r}"
-        for row, figures in self.published.items():
+        for row, values in self.published.items():
             named(row, self.rows, "published row", here)
-            for column in figures:
+            for column in values:
                 named(column, self.columns, "published column", here)
         if self.baseline is not None:
             named(self.baseline, self.rows, "baseline", here)
@@ -129,6 +141,11 @@ class Study:
             for place in claim.places():
                 named(place.row, self.rows, "row", f"claim {claim.where!r} of {here}")
                 named(place.column, self.columns, "column", f"claim {claim.where!r} of {here}")
+        for scale in self.scales.values():
+            for row in scale.rows or ():
+                named(row, self.rows, "row of a scale", here)
+            for column in scale.columns or ():
+                named(column, self.columns, "column of a scale", here)
 
     @cached_property
     def runner(self) -> Runner:
@@ -137,8 +154,39 @@ class Study:
 
     @property
     def default_scale(self) -> str:
-        """The scale to run by default: "small" if there is one, else the first."""
-        return "small" if "small" in self.scales else next(iter(self.scales))
+        """The scale to run by default: "small" if there is one, else "cpu", else the first."""
+        return next((name for name in ("small", "cpu") if name in self.scales), next(iter(self.scales)))
+
+    def largest_first(self) -> list[str]:
+        """The names of the scales in the order of `SCALES`; any other name counts as "small"."""
+        rank = {name: place for place, name in enumerate(SCALES)}
+        return sorted(self.scales, key=lambda name: rank.get(name, rank["small"]))
+
+    def at(self, scale: str) -> "Study":
+        """The study as it is run at a scale: only the rows, columns, published figures and claims it has there."""
+        chosen: Scale = named(scale, self.scales, "scale", f"study {self.name!r}")
+        added, labels = chosen.rows, chosen.columns
+        if added is None and labels is None and not chosen.protocol:
+            return self
+        rows = self.rows
+        if added is not None:
+            rows = {row: {**config, **added[row]} for row, config in rows.items() if row in added}
+        columns = self.columns if labels is None else {label: self.columns[label] for label in labels}
+        claims = (claim.within(rows, columns) for claim in self.claims)
+        return replace(
+            self,
+            rows=rows,
+            columns=columns,
+            published={
+                row: {label: figure for label, figure in figures.items() if label in columns}
+                for row, figures in self.published.items()
+                if row in rows
+            },
+            protocol=" ".join(filter(None, (self.protocol, chosen.protocol))),
+            baseline=self.baseline if self.baseline in rows else None,
+            claims=tuple(claim for claim in claims if claim is not None),
+            scales={scale: replace(chosen, protocol="")},
+        )
 
 
 def named(name: str, known: Mapping[str, Any], what: str, where: str = "") -> Any:

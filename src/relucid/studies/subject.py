@@ -1,4 +1,4 @@
-"""A network that is to be improved, with its data and recipe: checked at the door, and known by digests."""
+"""A network to improve, with its data and recipe: checked before any work is done, and identified by digests."""
 
 import hashlib
 import re
@@ -24,15 +24,15 @@ MEASURES = {"error": "error %", "mse": "RMSE", "loss": "loss"}
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A network with its weights, the data that it is trained on and tested with, and how.
+    """A network with its weights, the data to train and test it on, and the recipe.
 
     Args:
         name: what to call it.
         network: with its weights.
         data: as the network takes them.
-        recipe: of training on; its loss suits outputs and targets.
+        recipe: how to train it further; its loss suits outputs and targets.
         measure: a key of `MEASURES`.
-        resplit: whether the data have no test split of their own, so that every seed splits off another one.
+        resplit: whether the data have no test split, so that every seed splits off another one.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Subject:
         return self.data.train.inputs[:WATCHED]
 
     def parts(self, seed: int) -> tuple[Split, Split, Split]:
-        """What a seed trains on, chooses by and tests with."""
+        """The splits that a seed trains on, chooses by and tests on."""
         pool, test = self.data.train, self.data.test
         if self.resplit:
             inputs, targets = torch.cat([pool.inputs, test.inputs]), torch.cat([pool.targets, test.targets])
@@ -62,7 +62,7 @@ class Subject:
         return rest, held, test
 
     def configuration(self) -> dict[str, Any]:
-        """What all runs share, as plain data: recipe, and digests of network and data, so that no results mix."""
+        """What all runs share as plain data: recipe, and digests of network and data to keep results apart."""
         loss = self.recipe.loss
         train, test = self.data.train, self.data.test
         return {
@@ -82,14 +82,14 @@ def subject(
     recipe: Recipe = RECIPE,
     name: str | None = None,
 ) -> Subject:
-    """The subject of an improvement, if everything fits together; else an error that says what does not.
+    """Check that network, data and loss fit together, and return them as the subject of an improvement.
 
     Args:
         model: a network with its weights, or a function that returns it.
         data: in any form that `relucid.data.as_data` takes.
         target: of a CSV file: the column to predict.
         loss: a name, or a function of outputs and targets; by default what suits them.
-        recipe: of training on. Inputs are not normalized: data are as the network takes them.
+        recipe: how to train it further. Inputs are not normalized: data are as the network takes them.
         name: what to call the network.
     """
     network = model if isinstance(model, nn.Module) else model()
@@ -119,7 +119,7 @@ def digest(*tensors: Tensor) -> str:
 
 
 def digest_of(network: nn.Module) -> str:
-    """A digest of a network: of what it consists of, and of its weights."""
+    """A digest of a network's structure and weights."""
     kind = type(network)
     layers = re.sub(r" at 0x[0-9a-f]+", "", f"{kind.__qualname__} {network!r}")
     names = " ".join(network.state_dict())
@@ -141,7 +141,7 @@ def _in_precision(split: Split, dtype: torch.dtype) -> Split:
 
 
 def _outputs(network: nn.Module, inputs: Tensor) -> Tensor:
-    """What the network makes of two inputs."""
+    """The network's outputs for two inputs."""
     training, shape = network.training, tuple(inputs.shape[1:])
     try:
         with torch.no_grad():
@@ -175,7 +175,7 @@ def _check_targets(outputs: Tensor, data: Data[Split], loss: Any) -> None:
     if loss == "cross_entropy":
         if outputs.dim() != 2:
             shape = tuple(outputs.shape[1:])
-            raise ValueError(f"outputs of shape {shape} are no scores of classes: name a loss of your own")
+            raise ValueError(f"outputs of shape {shape} are not class scores: name a loss of your own")
         for split in (data.train, data.test):
             low, high = int(split.targets.min()), int(split.targets.max())
             if low < 0 or high >= outputs.shape[1]:
@@ -193,7 +193,7 @@ def _check_targets(outputs: Tensor, data: Data[Split], loss: Any) -> None:
 
 
 def _measure(found: Subject, outputs: Tensor) -> str:
-    """What decides which network is better, from what a training would measure of it."""
+    """The measure that decides which network is better, of those that training records."""
     from relucid.train.measure import measures
 
     try:

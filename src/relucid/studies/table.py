@@ -1,4 +1,4 @@
-"""The results of a study as a table: ours beside the published figures, and which differences are significant."""
+"""The results of a study as a table: our values beside the published ones, and which differences are significant."""
 
 import json
 import math
@@ -29,16 +29,16 @@ Vote = Callable[[list[str]], float | None]  # of the keys of the runs that take 
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure and what stands behind it.
+    """A value of the table, and the runs behind it.
 
     Args:
         samples: repetition -> value, one per run, or per split of a run.
         runs: how many are planned.
         states: how many have finished, diverged, failed.
-        published: the paper's figure and its standard error, None where it gives none.
+        published: the published value and its standard error, None where the paper gives none.
         chosen: what was chosen for this cell: the learning rate, say.
-        better: than the baseline (True), worse (False), or not significantly either (None).
-        confirms: whether the published figure is within what chance explains; None if that cannot be told.
+        better: whether it is better than the baseline (True), worse (False), or not significantly either (None).
+        confirms: whether chance explains the distance from the published value; None if that cannot be told.
     """
 
     samples: Samples
@@ -64,9 +64,14 @@ class Cell:
         """The standard error of the mean, if there are two values or more."""
         return stdev(self.values) / math.sqrt(len(self.values)) if len(self.samples) > 1 else None
 
+    @property
+    def complete(self) -> bool:
+        """Whether every run has been done."""
+        return sum(self.states.values()) == self.runs
+
 
 def is_dirty(record: Mapping[str, Any]) -> bool:
-    """Whether a run was made from a work tree with changes that no commit has."""
+    """Whether a run was made from a work tree with uncommitted changes."""
     return str(record["environment"].get("commit")).endswith("-dirty")
 
 
@@ -85,7 +90,7 @@ class Table(Tabular):
         return formats.rows(self)
 
     def notes(self) -> list[str]:
-        """What the figures are worth, what the marks mean, and how the claims stand."""
+        """How far to trust the values, what the marks mean, and how the claims stand."""
         return [*filter(None, (formats.banner(self), formats.legend(self), self.verdict))]
 
     @property
@@ -95,13 +100,13 @@ class Table(Tabular):
 
     @cached_property
     def judged(self) -> dict[str, list[Judged]]:
-        """What came of every comparison of the study's claims, by where the claim stands in the paper.
+        """The outcomes of all comparisons of the study's claims, by the claim's place in the paper.
 
-        Nothing is judged at smoke scale, nor a claim before every cell that it needs has a run.
+        Nothing is judged at smoke scale, and no claim before every cell that it needs has a value, or all its runs.
         """
         if self.scale == "smoke":
             return {}
-        begun = {place for place, cell in self.cells.items() if sum(cell.states.values())}
+        begun = {place for place, cell in self.cells.items() if cell.samples or cell.complete}
         whole = begun == set(product(self.study.rows, self.study.columns))
         return {
             claim.where: judge(self, claim)
@@ -112,11 +117,11 @@ class Table(Tabular):
     @property
     def complete(self) -> bool:
         """Whether every run has been done."""
-        return all(sum(cell.states.values()) == cell.runs for cell in self.cells.values())
+        return all(cell.complete for cell in self.cells.values())
 
     @property
     def verdict(self) -> str | None:
-        """What came of the study's claims, in sentences; None where it makes none or nothing was judged."""
+        """How the study's claims stand, in sentences; None if there are none or nothing was judged."""
         found = [
             entry("", self.study, claim, self) for claim in self.study.claims if claim.where in self.judged
         ]
@@ -132,7 +137,7 @@ class Table(Tabular):
         ]
 
     def behind(self, row: str, column: str | None = None) -> list[dict[str, Any]]:
-        """The records of the finished runs behind a cell, with what was chosen for it; the row's first by default."""
+        """The records of the finished runs behind a cell, at its chosen settings; by default the first cell."""
         place = row, column or next(iter(self.study.columns))
         if place not in self.cells:
             return []
@@ -140,7 +145,7 @@ class Table(Tabular):
         return self.finished(**{**shown.config, **self.study.rows[row], **self.cells[place].chosen})
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it: figures, judgements, and every run with what it measured and ran on."""
+        """Plain data for JSON: values, judgements, and every run with its measurements and environment."""
         study = self.study
         return {
             "study": study.name,
@@ -181,6 +186,7 @@ class Table(Tabular):
     @classmethod
     def from_dict(cls, study: Study, recorded: Mapping[str, Any]) -> "Table":
         """The table that `to_dict` wrote, recomputed from its runs."""
+        study = study.at(recorded["scale"])
         rows = dict.fromkeys(each["row"] for each in recorded["cells"])
         votes = {tuple(each["runs"]): each["error"] for each in recorded["votes"]}
         planned = {place: runs for place, runs in cells(study, recorded["scale"]).items() if place[0] in rows}
@@ -203,7 +209,9 @@ def table(
     seeds: int | None = None,
     store: str | Path | None = None,
 ) -> Table:
-    """What the store has of a study; the arguments are those of `run`."""
+    """The results of a study from the store; the arguments are those of `run`."""
+    scale = scale or study.default_scale
+    study = study.at(scale)
     planned = cells(study, scale, only=only, seeds=seeds)
     results = Store(store or default_store(), create=False)
     try:
@@ -212,7 +220,7 @@ def table(
         records = [_record(runs[key], outcome) for key, outcome in outcomes.items()]
         return _tabulated(
             study,
-            scale or study.default_scale,
+            scale,
             planned,
             outcomes,
             records,
@@ -230,7 +238,7 @@ def _tabulated(
     records: list[dict[str, Any]],
     votes: Vote,
 ) -> Table:
-    """The table of what has been run, with its marks."""
+    """The table of the finished runs, with its marks."""
     # A smoke test is not to be compared with anything.
     published = {} if scale == "smoke" else study.published
     filled = {
@@ -262,7 +270,7 @@ def _cell(
     outcomes: Mapping[str, Outcome],
     votes: Vote,
 ) -> Cell:
-    """The figure of a cell."""
+    """A cell: its values, and what was published."""
     shown, (chosen, mine) = study.columns[column], _chosen(study, runs, outcomes)
     finished = _finished(mine, outcomes)
     samples: dict[str, float] = {}
@@ -275,12 +283,13 @@ def _cell(
             label = ", ".join(f"{name} {configs[key][name]}" for name in repeated)
             values = _values(outcomes[key], shown.metric, shown.optional)
             samples |= {f"{label}, {place}".lstrip(", "): value for place, value in enumerate(values)}
-    states = Counter[str](outcomes[run.key].state for run in mine if run.key in outcomes)
-    return Cell(samples, len(mine), states, chosen=chosen)
+    counted = mine or runs  # all of them before one is chosen
+    states = Counter[str](outcomes[run.key].state for run in counted if run.key in outcomes)
+    return Cell(samples, len(counted), states, chosen=chosen)
 
 
 def _with_error(figure: Published | None) -> tuple[float | None, float | None]:
-    """A published figure with its standard error, None where there is none."""
+    """A published value and its standard error, None where there is none."""
     return figure if isinstance(figure, tuple) else (figure, None)
 
 
@@ -295,7 +304,7 @@ def _repeated(runs: Sequence[Run]) -> list[str]:
 def _chosen(
     study: Study, runs: list[Run], outcomes: Mapping[str, Outcome]
 ) -> tuple[dict[str, Any], list[Run]]:
-    """The choice with the lowest mean of the study's criterion, and its runs; none before all were tried."""
+    """The choice with the lowest mean of the study's criterion, and its runs; none until all have been tried."""
     names = [name for name in study.choose if len({json.dumps(run.config[name]) for run in runs}) > 1]
     groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in runs:
@@ -339,7 +348,7 @@ def _vote(keys: list[str], store: Store) -> float | None:
 
 
 def _record(run: Run, outcome: Outcome) -> dict[str, Any]:
-    """A run as it goes into a file of results."""
+    """A run as a result file records it."""
     return {
         "key": run.key,
         "runner": run.runner,
@@ -356,7 +365,7 @@ def _record(run: Run, outcome: Outcome) -> dict[str, Any]:
 
 
 def _outcome(record: Mapping[str, Any]) -> Outcome:
-    """What `_record` has written, as an outcome."""
+    """The outcome that `_record` wrote."""
     return Outcome(
         record["state"],
         record["metrics"],

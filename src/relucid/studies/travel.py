@@ -24,7 +24,7 @@ LARGEST = 2**28  # bytes of a file that is read
 
 
 class Brought(NamedTuple):
-    """An imported run, its arrays packed."""
+    """A run to import, with its arrays packed."""
 
     run: Run
     outcome: Outcome
@@ -33,7 +33,7 @@ class Brought(NamedTuple):
 
 @dataclass
 class Imported:
-    """What came of an import: how many runs were added, were there, and were damaged, and which contradict others."""
+    """The result of an import: how many runs were added, already there or damaged, and which contradict others."""
 
     added: int = 0
     there: int = 0
@@ -42,7 +42,7 @@ class Imported:
 
 
 def exported(table: Table, store: Store) -> dict[str, Any]:
-    """A table and all that is behind it, for a file that `bring` reads: arrays too, of up to 256 kB packed.
+    """A table and everything behind it, for a file that `bring` reads; includes arrays of up to 256 kB packed.
 
     A run names larger ones in `left_out`. In a study with votes their errors are in the file, and the outputs they
     are made of only up to 16 kB.
@@ -67,7 +67,7 @@ def _exported_arrays(arrays: Mapping[str, bytes], limits: Mapping[str, int]) -> 
 
 
 def bring(source: str | Path, store: Store) -> Imported:
-    """Put the runs of a file of results or of another store into a store.
+    """Import the runs of a result file or of another store into a store.
 
     Nothing is overwritten. A run that is present with the same outcome only gains the arrays it lacks; one with
     another outcome stays as it is and is listed in `conflicts`.
@@ -102,7 +102,7 @@ Votes = list[tuple[tuple[str, ...], float]]
 
 @contextmanager
 def _opened(source: Path) -> Iterator[tuple[int, Iterator[Brought], Votes]]:
-    """The runs and the votes of a file or a store, after how many runs there should be."""
+    """Open a file or a store; give the number of its runs, the runs, and the votes."""
     if not source.exists():
         raise ValueError(f"there is no {source}: name a file of results or the directory of a store")
     if source.is_dir():
@@ -120,10 +120,10 @@ def _opened(source: Path) -> Iterator[tuple[int, Iterator[Brought], Votes]]:
 
 @contextmanager
 def _copied(source: Path) -> Iterator[Store]:
-    """A copy of a store; the original is neither written to nor migrated."""
+    """Open a copy of a store; the original is neither written to nor migrated."""
     path = source / "results.sqlite"
     if not path.is_file():
-        raise ValueError(f"{source} is no store: it has no results.sqlite")
+        raise ValueError(f"{source} is not a store: it has no results.sqlite")
     with TemporaryDirectory() as directory:
         try:
             with (
@@ -140,7 +140,7 @@ def _copied(source: Path) -> Iterator[Store]:
 
 
 def _runs_of_store(store: Store) -> Iterator[Brought]:
-    """The runs that are whole; what is damaged is left out."""
+    """The intact runs; skip damaged ones."""
     for run in store.runs():
         try:
             outcome, arrays = store.get(run.key), store.packed_arrays(run.key)
@@ -157,7 +157,7 @@ def _parsed(source: Path) -> dict[str, Any]:
     try:
         recorded = json.loads(source.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{source} is no JSON ({error}): {advice}") from error
+        raise ValueError(f"{source} is not JSON ({error}): {advice}") from error
     if not isinstance(recorded, dict) or not isinstance(recorded.get("runs"), list):
         raise ValueError(f"{source} has no runs: {advice}")
     return recorded
@@ -173,7 +173,7 @@ def _faults_named(source: Path) -> Iterator[None]:
 
 
 def _brought(record: Mapping[str, Any]) -> Brought:
-    """A run from a file, checked: its key must be that of its configuration."""
+    """A run from a file, after checking that its key matches its configuration."""
     names = "runner" if "runner" in record else "function"
     text = json.dumps(
         {name: record[name] for name in ("config", names, "version")}, sort_keys=True, separators=(",", ":")
@@ -200,7 +200,7 @@ def _brought(record: Mapping[str, Any]) -> Brought:
 
 
 def _number(value: Any) -> Any:
-    """A number of a course, None where it was not finite."""
+    """A number of a history; None if it was not finite."""
     return None if value is None else float(value)
 
 

@@ -6,11 +6,13 @@ from relucid.train.ensemble import Ensemble, ensemble
 from relucid.train.fit import Fitted, fit
 from relucid.train.measure import DivergedError
 from relucid.train.memory import keep_memory
+from relucid.train.noted import Computed, noting
 from relucid.train.plateau import Plateau
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
 
 __all__ = [
+    "Computed",
     "DivergedError",
     "Engine",
     "Ensemble",
@@ -21,6 +23,7 @@ __all__ = [
     "ensemble",
     "fit",
     "keep_memory",
+    "noting",
     "single",
     "vote",
 ]

@@ -13,7 +13,7 @@ NEEDED = {"state_dict", "optimizer_states", "loops", "callbacks"}  # training re
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Writes checkpoints atomically: to a temporary file, then renamed over the old one."""
+    """Checkpoint writer that is atomic: a temporary file is renamed over the old checkpoint."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Write a checkpoint in place of the last one."""
@@ -41,7 +41,8 @@ def usable(checkpoint: Path) -> bool:
     with suppress(FileNotFoundError):  # another process of this training has done it
         checkpoint.replace(aside)
     warnings.warn(
-        f"{checkpoint} is damaged ({damage}): moved to {aside.name}, training starts anew", stacklevel=2
+        f"{checkpoint} is damaged ({damage}): moved to {aside.name}, training starts from scratch",
+        stacklevel=2,
     )
     return False
 

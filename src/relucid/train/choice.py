@@ -29,7 +29,7 @@ def chosen(
     machine: Machine,
     device: torch.device,
 ) -> Engine:
-    """The engine that the machine asks for, as far as the network takes it.
+    """The engine that the machine asks for, or the nearest one that suits the network.
 
     The choice depends on the network, the data and the machine alone, except for "measure", which times the engines.
     That choice is kept beside the checkpoint, so that resumed training uses the same engine.
@@ -57,10 +57,10 @@ def chosen(
 
 
 def fastest(step: Callable[[Engine], Step], engines: Iterable[Engine], repeats: int = 5) -> Engine:
-    """The engine with the least median time of a step, all of them timed in turn.
+    """The engine with the shortest median time per step; their steps are timed in turn.
 
     Args:
-        step: makes the step of an engine; an engine whose step raises (no C++ compiler, say) is left out.
+        step: makes the step of an engine; an engine is left out if its step raises (without a C++ compiler, say).
         engines: what there is to choose from.
         repeats: rounds, after one that does not count.
     """
@@ -84,7 +84,7 @@ def _working(step: Callable[[Engine], Step], engine: Engine) -> Step | None:
 
 
 def _step(network: nn.Module, recipe: Recipe, inputs: Tensor, targets: Tensor, engine: Engine) -> Step:
-    """A step of training on a copy of the network, which returns its loss."""
+    """A function that takes a training step on a copy of the network and returns the loss."""
     copy = deepcopy(network).train()
     if engine.memory_format == "channels_last":
         lay_out(copy, torch.channels_last)

@@ -26,24 +26,24 @@ def single(
     seed: int = 0,
     machine: Machine | None = None,
 ) -> Fitted:
-    """A network trained on the whole split, for as long as proved best on a held-out share of it.
+    """Train a network on the whole split, for as long as proved best on a held-out share of it.
 
-    "Single": a first network is trained without the share; the training loss of the epoch with the least
-    error on the share is where the training of the second one, from scratch and on everything, ends. The
-    history is that of the second, but for its "val_" entries: those are the first one's.
+    "Single": a first network is trained without the share. The second one, from scratch and on everything, stops at
+    the training loss of the first one's epoch with the lowest error on the share. The history is that of the second
+    network, except for the "val_" entries, which are the first one's.
     """
     machine = machine or Machine()
     rest, held = holdout(train, share, seed)
-    course = fit(build(), rest, recipe, held, seed=seed, machine=machine.within("part")).history
-    _, target = min(zip(course["val_error"], course["train_loss"], strict=True), key=lambda pair: pair[0])
+    history = fit(build(), rest, recipe, held, seed=seed, machine=machine.within("part")).history
+    _, target = min(zip(history["val_error"], history["train_loss"], strict=True), key=lambda pair: pair[0])
     whole = replace(recipe, target_loss=target)
     fitted = fit(build(), train, whole, seed=seed, machine=machine.within("whole"))
-    held_out = {name: values for name, values in course.items() if name.startswith("val_")}
+    held_out = {name: values for name, values in history.items() if name.startswith("val_")}
     return replace(fitted, history={**fitted.history, **held_out})
 
 
 def vote(outputs: Sequence[Tensor], targets: Tensor) -> float:
-    """Error in percent of the mean of several networks' probabilities, from their outputs (N, classes).
+    """The error in percent of several networks' mean probabilities, from their outputs (N, classes).
 
     >>> sure, unsure = torch.tensor([[5.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     >>> vote([sure, unsure], torch.tensor([0])), vote([unsure], torch.tensor([0]))

@@ -33,12 +33,12 @@ class Engine:
             raise ValueError(f"memory_format={self.memory_format!r} must be {known}")
 
     def arrange(self, images: Tensor) -> Tensor:
-        """The images (N, C, H, W) in the engine's memory format; anything else is left as it is."""
+        """Put images (N, C, H, W) into the engine's memory format; leave anything else as it is."""
         last = self.memory_format == "channels_last" and images.dim() == 4
         return images.contiguous(memory_format=torch.channels_last) if last else images
 
     def compiled(self, network: nn.Module) -> nn.Module:
-        """The network, compiled if the engine says so; its parameters are the network's own."""
+        """The network, compiled if the engine says so; both share the same parameters."""
         if not self.compile:
             return network
         options: dict[str, Any] = {
@@ -48,7 +48,7 @@ class Engine:
 
     @contextmanager
     def holding(self, network: nn.Module) -> Iterator[None]:
-        """The network's own weights in the engine's memory format, and contiguous again afterwards."""
+        """Keep the network's weights in the engine's memory format, and make them contiguous again afterwards."""
         if self.memory_format == "contiguous":
             yield
             return
@@ -63,13 +63,13 @@ CONTIGUOUS = Engine("contiguous")
 
 
 def lay_out(network: nn.Module, memory_format: torch.memory_format) -> nn.Module:
-    """The network, whose 4-D parameters and buffers now have this memory format."""
+    """Give a network's 4-D parameters and buffers this memory format, and return the network."""
     changed: nn.Module = cast(Any, network).to(memory_format=memory_format)  # torch declares no such argument
     return changed
 
 
 def suited(engine: Engine, network: nn.Module, images: Tensor) -> Engine:
-    """The engine, or its contiguous counterpart where channels-last gains nothing or does not work.
+    """The engine, or its contiguous counterpart if channels-last gains nothing or does not work.
 
     It gains nothing without convolutions. It does not work in networks that call `view` on images in that format,
     and not safely in a convolution that oneDNN gets wrong. A trial step on a copy of the network decides.
@@ -101,7 +101,7 @@ def _takes_channels_last(network: nn.Module, images: Tensor) -> bool:
 
 
 class _Convolutions(TorchDispatchMode):
-    """Counts 2-D convolutions and notes an unsafe one."""
+    """Counter of 2-D convolutions, which also notes an unsafe one."""
 
     count, unsafe = 0, False
 

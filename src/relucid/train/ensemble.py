@@ -16,8 +16,10 @@ from torch.overrides import TorchFunctionMode
 from relucid.data import Split
 from relucid.nn.tracing import mapped_first
 from relucid.printing import Summarized
+from relucid.train.engine import CONTIGUOUS
 from relucid.train.measure import LOSSES, aligned
 from relucid.train.memory import keep_memory
+from relucid.train.noted import note
 from relucid.train.plateau import Plateau, PlateauState
 
 Tensors = dict[str, Tensor]
@@ -44,7 +46,7 @@ class Ensemble(Summarized):
     values: Tensor
 
     def summary(self) -> str:
-        """How many networks there are, and how far they got."""
+        """Summarize how many networks there are, and how far they got."""
         epochs, best = self.epochs.tolist(), self.best.tolist()
         return (
             f"{len(best)} networks, {min(epochs)} to {max(epochs)} epochs, "
@@ -71,15 +73,15 @@ def ensemble(
     Equivalent to a loop over them, up to rounding: the networks are independent.
 
     Args:
-        networks: M of them; left with their best weights, or with their last where there is no plateau.
+        networks: M networks; they end with their best weights, or with their last ones without a plateau.
         train: M parts of one size.
-        monitor: M parts whose `measure` decides what is best; by default the training loss does.
+        monitor: M splits; the `measure` on them decides what is best. By default the training loss does.
         rates: M learning rates.
         epochs: the most epochs to train.
         loss: of the outputs (B, ...) and targets of one network, a mean over the examples. Integer targets
             are classes (B,), others values in the shape of the outputs.
         measure: likewise, for `monitor`; lower is better. The loss, by default.
-        plateau: schedule of the rate and early stopping, for each network by itself.
+        plateau: schedule of the rate and early stopping, for each network separately.
         batch_size: by default the whole part; otherwise each network shuffles its part in every epoch.
         seeds: M seeds of that order, 0 to M - 1 by default.
         observe: called after every step with the number of steps so far, the networks in training (m,) and
@@ -104,7 +106,7 @@ def ensemble(
         losses=torch.full((epochs, count), torch.nan, dtype=torch.float64),
         values=torch.full((epochs, count), torch.nan, dtype=torch.float64),
     )
-    keep_memory()
+    note(CONTIGUOUS, keep_memory())
     width = max(parameter.shape[0] for parameter in networks[0].parameters())
     rows = min(batch_size or len(train[0]), len(train[0]))
     for members in torch.arange(count).split(max(1, LARGEST * torch.get_num_threads() // (rows * width))):
@@ -165,7 +167,7 @@ class _Stack:
 
     @torch.no_grad()
     def evaluate(self, measure: Loss) -> Tensor:
-        """The measure of each network on its monitored part, (m,)."""
+        """The measure of each network on its monitored split, (m,)."""
         self.template.eval()
         assert self.monitor is not None
         return self._losses(measure, self.monitor.inputs, self.monitor.targets).double()
@@ -229,7 +231,7 @@ class _Stack:
 
     @torch.no_grad()
     def _step(self, gradients: list[Tensor]) -> None:
-        """One step of Adam: the operations of torch.optim.Adam in their order, with a rate for each network."""
+        """Take one step of Adam: the operations of torch.optim.Adam in the same order, with one rate per network."""
         self.steps += 1
         first, second = list(self.first.values()), list(self.second.values())
         torch._foreach_lerp_(first, gradients, 1 - BETA1)
@@ -249,7 +251,7 @@ def _takes_classes(loss: Loss, targets: Tensor) -> bool:
 
 
 def _stacked(parts: Sequence[Split]) -> Split:
-    """Parts of one size as one, with their number as the first dimension."""
+    """Stack splits of equal size; the first dimension is their number."""
     return Split(torch.stack([part.inputs for part in parts]), torch.stack([part.targets for part in parts]))
 
 
@@ -265,7 +267,7 @@ def _vmappable(network: nn.Module) -> nn.Module:
 
 
 class _PlainWeightNorm(_WeightNorm):
-    """The same, in operations that vmap knows."""
+    """Weight norm in operations that vmap supports."""
 
     def forward(self, g: Tensor, v: Tensor) -> Tensor:
         over = [dim for dim in range(v.dim()) if dim != self.dim]
@@ -274,7 +276,7 @@ class _PlainWeightNorm(_WeightNorm):
 
 
 class _OnePassLinear(TorchFunctionMode):
-    """Makes linear layers under vmap multiply and add their bias in one pass."""
+    """Mode in which linear layers under vmap multiply and add their bias in one pass."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.linear and not kwargs and len(args) == 3 and args[2] is not None and args[0].dim() == 2:

@@ -9,7 +9,6 @@ from relucid.data import Examples, Moments, Split, moments, ten_crops
 from relucid.printing import Summarized
 from relucid.train.engine import CONTIGUOUS, Engine
 from relucid.train.measure import Loss, measures, same_classes, same_kind
-from relucid.train.memory import keep_memory
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
 
@@ -27,7 +26,7 @@ class Fitted(Summarized):
     classes: tuple[str, ...] | None = None  # names of the classes, where the training split has them
 
     def summary(self) -> str:
-        """The measures of the last epoch."""
+        """Summarize the measures of the last epoch."""
         epochs = max(map(len, self.history.values()), default=0)
         last = (f"{name} {values[-1]:.4g}" for name, values in self.history.items() if values)
         return f"after {epochs} epochs: {', '.join(last)}"
@@ -83,7 +82,6 @@ def fit(
     if validation is not None:
         same_kind(train.targets, validation.targets)
         same_classes(_class_names(train), _class_names(validation))
-    keep_memory()
     normal, machine = _moments(train, recipe), machine or Machine()
     history, device, engine = train_network(network, train, recipe, validation, normal, seed, machine)
     return Fitted(network, normal, history, recipe.loss, device, engine, _class_names(train))

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 def aligned(outputs: Tensor, targets: Tensor, *, classes: bool) -> Tensor:
-    """The targets in the shape that a loss expects beside outputs (N, ...): (N,) and (N, 1) mean the same.
+    """The targets in the shape that a loss expects with outputs (N, ...): (N,) and (N, 1) mean the same.
 
     Args:
         outputs: what the network returned.
@@ -28,7 +28,7 @@ def aligned(outputs: Tensor, targets: Tensor, *, classes: bool) -> Tensor:
 
 
 def same_kind(train: Tensor, other: Tensor) -> None:
-    """Refuse targets (M, ...) whose shape per example differs from that of the training targets (N, ...)."""
+    """Refuse targets (M, ...) with a different shape per example than the training targets (N, ...)."""
     if _without_last_one(train.shape)[1:] != _without_last_one(other.shape)[1:]:
         raise ValueError(
             f"targets {tuple(other.shape)} differ from those of training, {tuple(train.shape)}, "
@@ -50,7 +50,7 @@ def _without_last_one(shape: torch.Size) -> tuple[int, ...]:
 
 
 def binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross entropy of classes 0 and 1 (N,) for one logit per example, (N, 1)."""
+    """The mean cross entropy of classes 0 and 1 (N,) for one logit per example, (N, 1)."""
     targets = aligned(outputs, targets, classes=False)
     return functional.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype))
 
@@ -95,7 +95,7 @@ def measures(loss: str | Loss, outputs: Tensor, targets: Tensor) -> dict[str, Te
 
 
 def error(outputs: Tensor, targets: Tensor, k: int = 1) -> Tensor:
-    """Percentage of targets (N,) that are not among the k largest of their outputs (N, classes).
+    """The percentage of targets (N,) that are not among the k largest of their outputs (N, classes).
 
     >>> error(torch.tensor([[0.1, 0.7, 0.2], [0.3, 0.2, 0.5]]), torch.tensor([1, 1]), k=2)
     tensor(50.)

@@ -17,12 +17,12 @@ from relucid.train.measure import DivergedError, measures
 from relucid.train.plateau import PlateauState
 from relucid.train.recipe import Recipe
 
-Batch = tuple[Tensor, Tensor]
+LabeledBatch = tuple[Tensor, Tensor]
 Predict = Callable[[Tensor], Tensor]
 
 
 class Module(L.LightningModule):
-    """Normalize, augment, predict, compare."""
+    """A network in training for Lightning: normalizes, augments, predicts, measures."""
 
     def __init__(self, network: nn.Module, recipe: Recipe, moments: Moments, engine: Engine) -> None:
         super().__init__()
@@ -31,24 +31,24 @@ class Module(L.LightningModule):
         self.predict: Predict = engine.compiled(network).__call__
         self.totals: dict[str, tuple[Tensor, int]] = {}
 
-    def on_after_batch_transfer(self, batch: Batch, _: int) -> Batch:
-        """The batch as the network takes it, on the network's device."""
+    def on_after_batch_transfer(self, batch: LabeledBatch, _: int) -> LabeledBatch:
+        """Prepare a batch for the network, on the network's device."""
         inputs, targets = batch
         inputs = self.moments.normalize(inputs)
         if self.trainer.training:
             inputs = augment(inputs, tuple(self.recipe.augment), self.moments)
         return self.engine.arrange(inputs.to(next(self.network.parameters()).dtype)), targets
 
-    def training_step(self, batch: Batch, _: int) -> Tensor:
-        """The loss of a batch."""
+    def training_step(self, batch: LabeledBatch, _: int) -> Tensor:
+        """Measure a training batch, and return its loss."""
         return self._measure("train", batch)
 
-    def validation_step(self, batch: Batch, _: int) -> None:
-        """The measures of a batch that is not trained on."""
+    def validation_step(self, batch: LabeledBatch, _: int) -> None:
+        """Measure a validation batch."""
         self._measure("val", batch)
 
     # Lightning's own log() takes longer than a step of a small network.
-    def _measure(self, part: str, batch: Batch) -> Tensor:
+    def _measure(self, part: str, batch: LabeledBatch) -> Tensor:
         inputs, targets = batch
         found = measures(self.recipe.loss, self.predict(inputs), targets)
         for name, mean in found.items():
@@ -56,7 +56,7 @@ class Module(L.LightningModule):
             self.totals[f"{part}_{name}"] = total + mean.detach() * len(targets), count + len(targets)
         return found["loss"]
 
-    def figures(self) -> dict[str, float]:
+    def epoch_means(self) -> dict[str, float]:
         """The means of the measures over all examples since the last call, across processes."""
         totals, self.totals = self.totals, {}
         reduce = partial(self.trainer.strategy.reduce, reduce_op="sum")
@@ -66,12 +66,12 @@ class Module(L.LightningModule):
         }
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The recipe's optimizer; `Course` follows its schedule."""
+        """The recipe's optimizer; `TrainingSchedule` follows its schedule."""
         return self.recipe.make_optimizer(self.network)
 
 
-class Course(L.Callback):
-    """The course of training: rate and decay of every epoch, history, best weights, checkpoint, end."""
+class TrainingSchedule(L.Callback):
+    """The schedule of training: rates and decays, history, best weights, checkpoints, and when to stop."""
 
     def __init__(self, recipe: Recipe, checkpoint: Path | None) -> None:
         self.recipe, self.checkpoint = recipe, checkpoint
@@ -79,6 +79,11 @@ class Course(L.Callback):
         self.plateau = PlateauState.start(1)
         self.best: dict[str, Tensor] | None = None
         self.finished = False
+
+    @property
+    def state_key(self) -> str:
+        """The key of this callback in a checkpoint: the name it had when the first checkpoints were written."""
+        return "Course"
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps: tensors and plain values only."""
@@ -104,37 +109,37 @@ class Course(L.Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Record the epoch's measures, apply the schedule and save a checkpoint to resume from."""
         assert isinstance(module, Module)
-        figures = module.figures()
-        if not math.isfinite(figures["train_loss"]):
-            loss, epoch = figures["train_loss"], trainer.current_epoch + 1
+        means = module.epoch_means()
+        if not math.isfinite(means["train_loss"]):
+            loss, epoch = means["train_loss"], trainer.current_epoch + 1
             raise DivergedError(f"the training loss became {loss} in epoch {epoch}", self.history)
-        figures["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
-        module.log_dict(figures)
+        means["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+        module.log_dict(means)
         _share_buffers(module.network)
-        for name, value in figures.items():
+        for name, value in means.items():
             self.history.setdefault(name, []).append(value)
-        self._judge(figures, module.network)
+        self._judge(means, module.network)
         if self.checkpoint is not None:
             trainer.save_checkpoint(self.checkpoint, weights_only=False)
         trainer.should_stop = self.finished
 
-    def _judge(self, figures: dict[str, float], network: nn.Module) -> None:
+    def _judge(self, means: dict[str, float], network: nn.Module) -> None:
         plateau, target = self.recipe.plateau, self.recipe.target_loss
         if plateau is not None:
-            if self.recipe.monitor not in figures:
-                known = ", ".join(figures)
+            if self.recipe.monitor not in means:
+                known = ", ".join(means)
                 raise ValueError(f"monitor={self.recipe.monitor!r} is not measured here; there are {known}")
-            value = torch.tensor([figures[self.recipe.monitor]], dtype=torch.float64)
+            value = torch.tensor([means[self.recipe.monitor]], dtype=torch.float64)
             if self.plateau.update(value, plateau):
                 state = network.state_dict()
                 self.best = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
             self.finished = bool(self.plateau.waited >= plateau.stop)
-        if target is not None and figures["train_loss"] <= target:
+        if target is not None and means["train_loss"] <= target:
             self.finished = True
 
 
 def _share_buffers(network: nn.Module) -> None:
-    """Give every process the buffers of the first: batch norms have seen different examples in each."""
+    """Give every process the buffers of the first: each process's batch norms have seen different examples."""
     if dist.is_initialized():
         for buffer in network.buffers():
             dist.broadcast(buffer, 0)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Plateau:
-    """The rate is multiplied by `factor` at every `patience` epochs in a row without a better value.
+    """Schedule that multiplies the rate by `factor` after every `patience` epochs in a row without a better value.
 
     Training ends after `stop` such epochs. A value is better if it is lower than all before it; for the rate it must
     be lower by more than `threshold` than the last one that counted (Keras: 1e-4).

@@ -29,7 +29,7 @@ class Bar(L.Callback):
         self.bar.start()
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *batch: Any) -> None:
-        """Advance within an epoch."""
+        """Advance the bar within an epoch."""
         share = (batch[-1] + 1) / trainer.num_training_batches
         self.bar.update(self.task, completed=trainer.current_epoch + share)
 

@@ -78,7 +78,7 @@ class Recipe:
         return Plateau(self.patience, self.stop, self.factor)
 
     def rate_and_decay(self, epoch: int) -> tuple[float, float]:
-        """Learning rate and weight decay of an epoch, counted from 0."""
+        """The learning rate and weight decay of an epoch, counted from 0."""
         for last, rate, decay in self.table:
             if epoch < last:
                 return rate, decay
@@ -88,7 +88,7 @@ class Recipe:
     def make_optimizer(self, network: nn.Module) -> torch.optim.Optimizer:
         """The optimizer of a network's parameters, set to the rate and the weight decay of the first epoch.
 
-        A group's entry "decays" tells whether the weight decay of later epochs acts on it.
+        A group's entry "decays" says whether the weight decay of later epochs acts on it.
         """
         rate, weight_decay = self.rate_and_decay(0)
         groups = [
@@ -101,7 +101,7 @@ class Recipe:
         return torch.optim.SGD(groups, rate, self.momentum, self.dampening, nesterov=nesterov)
 
     def _decayed(self, network: nn.Module) -> list[tuple[list[nn.Parameter], bool]]:
-        """The trainable parameters in groups, each with whether weight decay acts on it."""
+        """The trainable parameters in groups, each with a flag for weight decay."""
         if self.decay == "all":
             return [([p for p in network.parameters() if p.requires_grad], True)]
         return [(group["params"], group["weight_decay"] > 0) for group in parameter_groups(network, 1.0)]

@@ -12,7 +12,7 @@ class Machine:
     """Where and how training runs; does not affect results beyond rounding and the pixels dropout picks.
 
     Args:
-        directory: where checkpoints are kept; training goes on from the one it finds there.
+        directory: where checkpoints are kept; training resumes from the one it finds there.
         accelerator: as Lightning names it.
         devices: per node; more than one, or more than one node, takes processes started by torchrun.
         nodes: machines.

@@ -17,7 +17,9 @@ from relucid.train.batches import Batches
 from relucid.train.checkpoints import AtomicCheckpoints, usable
 from relucid.train.choice import chosen
 from relucid.train.engine import Engine
-from relucid.train.module import Course, Module
+from relucid.train.memory import keep_memory
+from relucid.train.module import Module, TrainingSchedule
+from relucid.train.noted import note
 from relucid.train.progress import Bar
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
@@ -39,30 +41,32 @@ def train_network(
     """
     checkpoint = machine.directory and machine.directory / "last.ckpt"
     resume = checkpoint if checkpoint and usable(checkpoint) else None
-    course = Course(recipe, checkpoint)
+    schedule = TrainingSchedule(recipe, checkpoint)
     held = None if validation is None else Batches(validation, 500, workers=machine.workers)
     with _quietly():
-        trainer = _trainer(recipe, machine, course)
+        trainer = _trainer(recipe, machine, schedule)
         batches = Batches(train, recipe.batch_size, seed, lambda: trainer.current_epoch, machine.workers)
+        kept = keep_memory()
         engine = chosen(network, train, recipe, moments, machine, trainer.strategy.root_device)
+        note(engine, kept)  # before it can diverge
         try:
             with engine.holding(network):
                 module = Module(network, recipe, moments, engine)
                 trainer.fit(module, batches, held, ckpt_path=resume, weights_only=True)
         except SystemExit:  # what Lightning makes of Ctrl-C, once it has cleaned up
             raise KeyboardInterrupt from None
-    if course.best is not None:
-        network.load_state_dict(course.best)
-    return course.history, trainer.strategy.root_device, engine
+    if schedule.best is not None:
+        network.load_state_dict(schedule.best)
+    return schedule.history, trainer.strategy.root_device, engine
 
 
-def _trainer(recipe: Recipe, machine: Machine, course: Course) -> L.Trainer:
+def _trainer(recipe: Recipe, machine: Machine, schedule: TrainingSchedule) -> L.Trainer:
     logger: Any = False
     if machine.tensorboard is not None:
         from lightning.pytorch.loggers import TensorBoardLogger
 
         logger = TensorBoardLogger(machine.tensorboard, name=None, version="")
-    callbacks: list[L.Callback] = [course]
+    callbacks: list[L.Callback] = [schedule]
     if machine.progress:
         callbacks.append(Bar())
     many = machine.devices * machine.nodes > 1
@@ -97,7 +101,7 @@ def _quietly() -> Iterator[None]:
             warnings.simplefilter("ignore", PossibleUserWarning)
             warnings.filterwarnings(
                 "ignore", message=".*LeafSpec", category=FutureWarning
-            )  # of its own doing
+            )  # warnings that Lightning itself causes
             yield
     finally:
         log.setLevel(level)

@@ -72,7 +72,9 @@ def test_a_panel_whose_training_has_ended_stays_as_it_was():
 @pytest.mark.parametrize("name", ["gmp/levy", "gmp/banana", "gmp/perturbation"])
 def test_what_is_there_is_drawn_before_all_runs_are_done(name, drawn):
     for figure in drawn(name, only="GmP"):
-        assert len(figure.plot.data) > 0
+        panels = [note.text.partition(",")[0] for note in figure.plot.layout.annotations]
+        assert panels or [line.name for line in figure.plot.data] == ["GmP"]
+        assert set(panels) <= {"GmP"}
         assert json.loads(plotly(figure))
 
 
@@ -88,7 +90,7 @@ def test_turns_are_drawn_in_degrees(drawn):
     assert max(turns.plot.data[0].y) > 4 > np.pi
 
 
-def test_one_boundary_a_perturbation_and_parameterization(drawn):
+def test_one_boundary_per_perturbation_and_parameterization(drawn):
     figure, larger = drawn("gmp/perturbation")
     assert len(larger.plot.data) == len(figure.plot.data)
     assert len(figure.plot.data) == 3 * 6
@@ -96,7 +98,7 @@ def test_one_boundary_a_perturbation_and_parameterization(drawn):
 
 
 @pytest.mark.parametrize("name", ONLY)
-def test_courses_of_training_are_drawn_on_both_parts(name, drawn):
+def test_training_curves_are_drawn_for_both_splits(name, drawn):
     (figure,) = drawn(name, only=ONLY[name])
     drawn_lines = [line for line in figure.plot.data if line.y]
     assert [line.name for line in drawn_lines] == [ONLY[name]] * 2

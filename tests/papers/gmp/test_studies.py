@@ -262,7 +262,7 @@ def test_what_is_far_from_the_paper_is_told(filled, standing):
     assert found.state == "reproduced in part"
     assert {each.expected.a.column for each in found.judged if each.outcome != "holds"} == {"Boston"}
     assert found.remark.startswith("23 of 24 means")
-    assert found.remark.endswith("(how many away): GmP on Boston 3.777 instead of 3.057 (5.0).")
+    assert found.remark.endswith("in standard errors: GmP on Boston 3.777 instead of 3.057 (5.0).")
 
 
 def test_differences_are_judged_split_by_split(filled, standing):
@@ -289,7 +289,7 @@ def test_levy_weighs_errors_and_steps(filled, standing, gmp, state):
     found = filled(BY_NAME["gmp/levy"], values, "full")
     steps = standing(found, "Fig. 2")
     assert steps.state == "reproduced"
-    assert "no step of a characteristic point is larger than 0.35 under GmP" in steps.remark
+    assert "the largest step of a characteristic point is 0.35 under GmP" in steps.remark
     assert "2^16 under SP" in steps.remark
     assert "stays below 1 under GmP." in steps.remark
     assert "no step of Adam exceeds 7.27 rates, here 0.73" in steps.remark

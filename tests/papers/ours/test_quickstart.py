@@ -93,7 +93,7 @@ def test_findings_are_judged_and_told_in_words(found, filled, standing):
     entry = standing(made, MEND)
     assert [each.outcome for each in entry.judged] == ["holds"] * 3
     assert "3.81%" in entry.remark
-    assert entry.remark.endswith("better in 3 of 3.")
+    assert entry.remark.endswith("better in 3 of 3 cases.")
     assert standing(made, DEPTH).remark.startswith("From 10 layers to 200 layers")
 
 

@@ -53,8 +53,8 @@ def test_convergence_leaves_out_who_never_arrives(drawn):
 def test_training_has_one_figure_a_setting_and_a_line_a_row_that_has_run(drawn):
     _, figures = drawn("structure/cifar", "ResNet")
     assert [figure.title for figure in figures] == [
-        "Course of training, CIFAR-10",
-        "Course of training, CIFAR-10 (+)",
+        "Training curves, CIFAR-10",
+        "Training curves, CIFAR-10 (+)",
     ]
     assert [[trace.name for trace in figure.plot.data] for figure in figures] == [["ResNet"]] * 2
 
@@ -64,7 +64,7 @@ def test_only_runs_at_the_chosen_rate_are_drawn(tmp_path):
     run(TOGETHER, "smoke", only=row, store=tmp_path, jobs=1)
     found, store = table(TOGETHER, "smoke", store=tmp_path), Store(tmp_path)
     (figure,) = training(found, store)
-    assert figure.title == "Course of training"
+    assert figure.title == "Training curves"
     chosen = found.cells[row, "test error %"].chosen["lr"]
     courses = {
         each["config"]["seed"]: store.get(each["key"]).history

@@ -46,7 +46,7 @@ def test_a_study_says_what_is_claimed_and_how_it_is_checked(name):
     assert study.claims
     assert study.protocol
     assert study.source.startswith("structure ")
-    assert {"full", "smoke"} <= study.scales.keys()
+    assert {"full", "smoke"} <= study.scales.keys() or {"cpu", "smoke"} == study.scales.keys()
 
 
 PUBLISHED = {
@@ -123,7 +123,7 @@ def test_counts_stop_at_the_limit_and_say_so():
 def test_layers_that_are_not_the_objective_s_differ_from_its_iterates(monkeypatch):
     config = {"features": 10, "depth": 5, "seed": 0, "activation": "tanh", "rule": "agd-theta"}
     assert difference(config)["difference"] < 100
-    wrong = "relucid.papers.structure.lemma1._Layer.forward"
+    wrong = "relucid.papers.structure.lemma1._ObjectiveLayer.forward"
     monkeypatch.setattr(wrong, lambda self, x: torch.tanh(x))
     assert difference(config)["difference"] > 1e12
 
@@ -180,7 +180,7 @@ def test_the_order_of_the_rules_is_compared_pair_by_pair_at_both_depths(
     assert (outcomes.count("holds"), outcomes.count("holds the other way round")) == (holding, opposite)
     assert "At depth 30" in found.remark
     assert "At depth 40" in found.remark
-    assert "least squares: -0.01000" in found.remark
+    assert "least squares -0.01000" in found.remark
 
 
 def test_the_order_is_told_with_its_figures(filled, standing):
@@ -218,8 +218,8 @@ def test_the_growth_of_the_layers_is_judged_by_its_power_and_told_with_who_never
     assert judged["AGD (12), theta_k"].outcome == "holds the other way round"
     assert judged["AGD (12), constant of footnote 4"].outcome == "holds"
     assert found.state == "reproduced in part"
-    assert "31.6 times fewer than GD, and ADMM 1.0 times as many." in found.remark
-    assert found.remark.endswith("Never there: HB (11), beta = 1.")
+    assert "31.6 times fewer than GD; ADMM needs 1.0 times as many as GD." in found.remark
+    assert found.remark.endswith("Not converged: HB (11), beta = 1.")
 
 
 def test_an_algorithm_that_never_arrives_has_no_power(filled, standing):
@@ -263,7 +263,7 @@ def test_at_nine_blocks_on_cifar_10_the_paper_claims_nothing_of_hb_net():
     claimed = {
         name: [claim.where for claim in study.claims if ", HB-Net, " in claim.where]
         for name, study in NAMED.items()
-        if name.startswith("structure/cifar")
+        if name.startswith("structure/cifar") and not name.endswith("-rates")
     }
     assert claimed == {
         "structure/cifar": [],

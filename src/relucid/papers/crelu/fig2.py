@@ -1,4 +1,4 @@
-"""crelu Fig. 2 and 3: filters of trained networks come in opposite pairs, but for those of CReLU networks."""
+"""crelu Fig. 2 and 3: filters of trained networks come in opposite pairs, except in CReLU networks."""
 
 from typing import TYPE_CHECKING
 
@@ -22,17 +22,19 @@ DRAWN = ("conv1", "conv2", "conv3", "conv4")  # the layers of crelu Fig. 3
 
 
 def remark(table: Table) -> str:
-    """The mean cosines themselves, of trained and of random filters."""
+    """State the mean cosines of trained and of random filters."""
     said = []
     for row in (BASELINE, "CReLU"):
         runs = [run["metrics"] for run in table.behind(row)]
+        if not runs:  # a row that this scale does not have
+            continue
         mu, random = (np.mean([run[f"conv1 {name}"] for run in runs]) for name in ("mu", "random mu"))
         said.append(f"{row}: mean cosine {mu:.2f} in conv1, of random filters {random:.2f}")
     return f"{'; '.join(said)}."
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """Histograms of mu against random filters, of ReLU networks (crelu Fig. 2) and of CReLU networks (Fig. 3)."""
+    """Draw histograms of mu against random filters, for ReLU networks (crelu Fig. 2) and CReLU networks (Fig. 3)."""
     found = []
     for row in (BASELINE, "CReLU"):
         arrays = [store.arrays(run["key"]) for run in table.behind(row)]
@@ -78,7 +80,7 @@ STUDIES = (
     study(
         "pairing",
         SCALES,
-        title="Mean cosine of a filter with its most opposite one, less that of random filters",
+        title="Mean cosine of a filter with its most opposite one, minus that of random filters",
         columns={layer: Column(f"{layer} excess", SINGLE, best=None) for layer in LAYERS},
         source="crelu Fig. 2, 3",
         protocol=SAME_RUNS,
@@ -88,7 +90,7 @@ STUDIES = (
                 "Filters of the first layers of ReLU networks are far more opposite to each other than random ones.",
                 (Lower(BASELINE, than=0.0, columns=("conv1", "conv2")),),
                 remark=remark,
-                note="The figure is of AlexNet; these are the ConvPool networks of Table 1.",
+                note="The figure shows AlexNet; these are the ConvPool networks of Table 1.",
                 code=("relucid.inspect.pairing", "relucid.inspect.null_distribution.extreme_p_value"),
                 tests=(
                     "inspect/test_pairing.py::test_pairing_equals_the_comparison_of_every_filter_with_every_other",
@@ -97,7 +99,8 @@ STUDIES = (
             ),
             Claim(
                 "Fig. 3",
-                "With CReLU fewer pairs are left to learn: the filters of conv1 are less opposite than with ReLU.",
+                "With CReLU there are fewer pairs left to learn: the filters of conv1 are less opposite than with "
+                "ReLU.",
                 (Lower(BASELINE, than="CReLU", columns="conv1"),),
                 note="On the ConvPool networks of Table 1.",
                 code=("relucid.inspect.pairing",),

@@ -11,7 +11,7 @@ from relucid.studies.table import Table
 
 
 def remark(table: Table) -> str:
-    """From the first layer to the last."""
+    """State the scores of the first and the last layer."""
     rise = ", ".join(
         f"{row} from {table.cells[row, LAYERS[0]].mean:.1f} to {table.cells[row, LAYERS[-1]].mean:.1f}"
         for row in (BASELINE, "CReLU")
@@ -20,7 +20,7 @@ def remark(table: Table) -> str:
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """The invariance score over the layers, one line per network."""
+    """Draw the invariance score over the layers, one line per network."""
     import plotly.graph_objects as go
 
     plot = go.Figure()
@@ -42,10 +42,10 @@ def _study(name: str, where: str, data: str, scales: dict[str, Scale]) -> Study:
     return study(
         name,
         scales,
-        title=f"How often a unit still fires when the image is changed, over how often it fires, on {data}",
+        title=f"How often a unit still fires when the image is changed, divided by how often it fires, on {data}",
         columns={layer: Column(f"{layer} invariance", SINGLE, best="highest") for layer in LAYERS},
         source=f"crelu {where}",
-        protocol=f"{SAME_RUNS} The image is flipped, turned or moved.",
+        protocol=f"{SAME_RUNS} The image is flipped, rotated or shifted.",
         baseline=BASELINE,
         paired=True,
         claims=(

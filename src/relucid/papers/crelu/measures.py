@@ -24,12 +24,12 @@ Arrays = dict[str, np.ndarray]
 
 
 def measured(network: nn.Sequential, images: Tensor, samples: int) -> tuple[Metrics, Arrays]:
-    """All that is measured of a trained network, and what its figures are drawn from.
+    """Measure a trained network; also return the arrays that its figures are drawn from.
 
     Args:
         network: ConvPool, of any design.
         images: (n, channels, height, width), normalized: for invariance.
-        samples: the first so many of them are reconstructed.
+        samples: how many of them, from the first, are reconstructed.
     """
     network = network.cpu().eval()
     metrics, arrays = paired(network, LAYERS)
@@ -41,7 +41,7 @@ def measured(network: nn.Sequential, images: Tensor, samples: int) -> tuple[Metr
 
 
 def random_mu(dimension: int, others: int) -> float:
-    """The mean cosine of a random filter with the most opposite of so many others (red in crelu Fig. 2, 3).
+    """The mean cosine of a random filter with the most opposite of ``others`` others (red in crelu Fig. 2, 3).
 
     E mu = 1 - integral of P(mu <= t) over [-1, 1].
 
@@ -53,7 +53,7 @@ def random_mu(dimension: int, others: int) -> float:
 
 
 def paired(network: nn.Module, layers: Sequence[str]) -> tuple[Metrics, Arrays]:
-    """Mean mu of these layers (crelu Section 2.1), that of random filters, and how far it is below."""
+    """Measure mu per layer (crelu Section 2.1): its mean, that of random filters, their difference, and all values."""
     metrics: Metrics = {}
     arrays: Arrays = {}
     for name in layers:
@@ -66,7 +66,7 @@ def paired(network: nn.Module, layers: Sequence[str]) -> tuple[Metrics, Arrays]:
 
 
 def _phase(network: nn.Sequential) -> Metrics:
-    """Correlation of the weights that leave the two phases, of the same and of different units (crelu Table 6)."""
+    """Correlate the weights that read the two phases, of the same and of different units (crelu Table 6)."""
     metrics: Metrics = {}
     for name, following in pairwise([*LAYERS, "conv8"]):
         found = phase_correlation(_weight(network, following))
@@ -76,7 +76,7 @@ def _phase(network: nn.Sequential) -> Metrics:
 
 
 def _reconstruction(network: nn.Sequential, images: Tensor) -> Metrics:
-    """Reconstruction ratios after CReLU and pooling, of learned and of random filters (crelu Table S1)."""
+    """Measure reconstruction ratios after CReLU and pooling, for learned and random filters (crelu Table S1)."""
     metrics = {}
     for name, pool in POOLED.items():
         layer, pooling, inputs = network.get_submodule(name), network.get_submodule(pool), images
@@ -91,7 +91,7 @@ def _reconstruction(network: nn.Sequential, images: Tensor) -> Metrics:
 
 
 def _ratio_of_region(layer: nn.Module, inputs: Tensor) -> Tensor:
-    """The mean ratio where one pooling region is all there is: 3x3 places of 3x3 filters, 5x5 inputs (Algorithm 2)."""
+    """The mean ratio for a single pooling region: 3x3 places of 3x3 filters, 5x5 inputs (Algorithm 2)."""
     assert isinstance(layer, nn.Conv2d)
     top, left = ((side - REGION) // 2 for side in inputs.shape[-2:])
     alone = nn.Conv2d(layer.in_channels, layer.out_channels, KERNEL, bias=layer.bias is not None)
@@ -101,7 +101,7 @@ def _ratio_of_region(layer: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def _reconstructions(network: nn.Sequential, images: Tensor) -> np.ndarray:
-    """Images and what conv1's, conv2's and the pooled features tell of them, (n, 4, channels, height, width)."""
+    """Reconstruct images from conv1, conv2 and pool1; return images and all three, (n, 4, channels, height, width)."""
     conv1, conv2, pool = (network.get_submodule(name) for name in ("conv1", "conv2", "pool1"))
     crelu, shape = network.get_submodule("act1"), images.shape[1:]
     assert isinstance(pool, nn.MaxPool2d)
@@ -122,13 +122,13 @@ def _reconstructions(network: nn.Sequential, images: Tensor) -> np.ndarray:
 
 
 def invariant(network: nn.Module, images: Tensor, layers: Sequence[str]) -> Metrics:
-    """The invariance score of these layers (crelu Fig. 4); a layer none of whose units ever fires has none."""
+    """Measure the invariance score of these layers (crelu Fig. 4); a layer that never fires has none."""
     found = invariance(network, images.split(250), layers).layers
     return {f"{name} invariance": each.score for name, each in found.items() if math.isfinite(each.score)}
 
 
 def _before(network: nn.Sequential, name: str) -> Iterator[nn.Module]:
-    """The modules up to the one of this name."""
+    """The modules before the one with this name."""
     for other, module in network.named_children():
         if other == name:
             return

@@ -1,4 +1,4 @@
-"""How crelu Section 3.1 trains and tests on CIFAR: "Single", and without each of ten folds."""
+"""How crelu Section 3.1 trains and tests on CIFAR: "Single", and leaving out each of ten folds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from relucid.data import Data, Split, fold
+from relucid.data import Data, Split, k_fold
 from relucid.studies.run import Result
 from relucid.studies.study import Column
 from relucid.train import Fitted, Machine, Recipe, fit, single
@@ -25,15 +25,15 @@ def trained(
     config: dict[str, Any],
     machine: Machine,
 ) -> Fitted:
-    """A network trained by the configuration's ``protocol``, its weights drawn by the seed or the fold's number.
+    """Train a network by the configuration's ``protocol``; the seed or the fold's number draws its weights.
 
     Args:
         build: makes a new network.
-        data: to train on its training part.
-        recipe: how.
-        config: with "protocol": "single", "seed" and the "share" that is held out; or "folds", of which it is
-            number "fold" that is held out.
-        machine: on which.
+        data: its training split is trained on.
+        recipe: how to train.
+        config: "protocol": "single" with the "seed" and the "share" held out to decide when to stop, 0 to train on
+            everything for all epochs; or "folds" with the number "fold" of the held-out fold.
+        machine: where to train.
     """
     seed = config["fold"] if config["protocol"] == "folds" else config["seed"]
 
@@ -42,14 +42,18 @@ def trained(
         return build()
 
     if config["protocol"] == "folds":
-        rest, held = fold(data.train, seed, config["folds"])
+        rest, held = k_fold(data.train, seed, config["folds"])
         return fit(seeded(), rest, recipe, held, seed=seed, machine=machine)
+    if not config["share"]:
+        return fit(seeded(), data.train, recipe, seed=seed, machine=machine)
     return single(seeded, data.train, recipe, share=config["share"], seed=seed, machine=machine)
 
 
 def tested(fitted: Fitted, data: Data[Split]) -> Result:
-    """The errors of a network in percent, on the test part and on what was held out; its outputs, for a vote."""
+    """Test a network: its errors in percent on the test and held-out splits, and its outputs for a vote."""
     outputs, targets = fitted.predict(data.test), data.test.targets
-    metrics = {"error": float(error(outputs, targets)), "val_error": min(fitted.history["val_error"])}
+    metrics = {"error": float(error(outputs, targets))}
+    if "val_error" in fitted.history:
+        metrics["val_error"] = min(fitted.history["val_error"])
     arrays = {"outputs": outputs.numpy(), "targets": targets.numpy()}
     return Result(metrics, fitted.history, arrays)

@@ -1,4 +1,4 @@
-"""What crelu defines and proves, and no study covers."""
+"""The definitions and theorems of crelu that no study covers."""
 
 from relucid.studies.expect import Claim
 
@@ -57,8 +57,8 @@ STATEMENTS = (
         "Algorithm 2",
         "The same after max-pooling, from the filters that were selected.",
         erratum=(
-            "It needs the indices of the pooling, biases are removed first, and both phases are equations of "
-            "their own."
+            "It needs the indices of the pooling, biases are removed first, and each phase gives an equation of its "
+            "own."
         ),
         code=("relucid.inspect.reconstruct",),
         tests=(
@@ -67,7 +67,7 @@ STATEMENTS = (
     ),
     Claim(
         "Eq. S1, Fig. S1",
-        "An input is a combination of shifted filters, of each at most one shift.",
+        "An input is a combination of shifted filters, with at most one shift per filter.",
         erratum="S1 must say c != 0, not c > 0.",
         code=("relucid.inspect.reconstruction.pooling_bound",),
         tests=("inspect/test_reconstruction.py::test_inputs_that_break_s1_are_refused",),
@@ -75,7 +75,7 @@ STATEMENTS = (
     Claim(
         "Definitions A.1, A.2, Proposition A.2, Theorem A.3, Lemma A.4",
         "In the range of W, |W^T x| lies between the extreme singular values of W times |x|.",
-        note="The least singular value is the least that is not zero.",
+        note="The smallest singular value means the smallest that is not zero.",
         code=("relucid.inspect.reconstruction.frame_bounds",),
         tests=(
             "inspect/test_reconstruction.py::test_frame_bounds_hold_in_the_range_of_the_filters",
@@ -86,8 +86,8 @@ STATEMENTS = (
         "Theorem A.5",
         "After max-pooling the reconstruction ratio is at most sqrt((l~max - lmin) / lmin).",
         erratum=(
-            "W~ must be chosen by the sign of the response, not of c: else the proof's inequality fails in about "
-            "5% of random trials. The printed bound is mostly above 1, and so empty; sqrt(1 - lmin / l~max) holds "
+            "W~ must be chosen by the sign of the response, not of c; otherwise the proof's inequality fails in about "
+            "5% of random trials. The printed bound is mostly above 1, hence vacuous; sqrt(1 - lmin / l~max) holds "
             "as well."
         ),
         code=("relucid.inspect.reconstruction.pooling_bound",),
@@ -109,7 +109,7 @@ STATEMENTS = (
         holds=False,
         erratum=(
             "With Definition B.1's absolute value it is false: F = {(-1, 0, 1), (0, 1, 1), (1, 1, 0)} has R(F) = "
-            "1 and R(ReLU o F) = 7/6. Lemma B.1 prints an equality where there is an inequality."
+            "1 and R(ReLU o F) = 7/6. Lemma B.1 prints an equality instead of an inequality."
         ),
         note="Cited from Wan et al.",
         code=("relucid.inspect.complexity.complexity",),
@@ -118,11 +118,11 @@ STATEMENTS = (
     Claim(
         "Appendix D",
         (
-            "The invariance score: how often a unit that fires still does when the image is changed, over how "
+            "The invariance score: how often a unit that fires still fires when the image is changed, divided by how "
             "often it fires."
         ),
         erratum=(
-            "CIFAR has 10,000 test images, not 50,000. Where under 1% of a filter's responses are positive its "
+            "CIFAR has 10,000 test images, not 50,000. If fewer than 1% of a filter's responses are positive, its "
             "threshold is 0."
         ),
         code=("relucid.inspect.invariance",),
@@ -147,9 +147,9 @@ STATEMENTS = (
         "Tables S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13",
         "The networks, layer by layer.",
         erratum=(
-            "S3 prints 48 filters in conv3 of CReLU (half): half of 192 is 96. The 10x10 average pool takes max- "
-            "pooling that rounds sizes up. S12, CReLU (all), is impossible as printed: conv10 hands on 1024 "
-            "channels and conv11 takes 512. 1024 -> 512 with ReLU is a reading that gives the published 4.7M."
+            "S3 prints 48 filters in conv3 of CReLU (half): half of 192 is 96. The 10x10 average pool requires "
+            "max-pooling that rounds sizes up. S12, CReLU (all), is impossible as printed: conv10 outputs 1024 "
+            "channels and conv11 takes 512. Reading conv11 as 1024 -> 512 with ReLU gives the published 4.7M."
         ),
         code=(
             "relucid.models.published.CONVPOOL",

@@ -1,6 +1,7 @@
 """crelu Table 1: ReLU, AVR and CReLU in ConvPool-CNN-C."""
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from relucid.papers.cifar import REENCODED
 from relucid.papers.crelu.images import pictures
 from relucid.papers.crelu.measures import measured
 from relucid.papers.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, VOTE, tested, trained
+from relucid.papers.tuning import rates_of
 from relucid.studies.expect import Claim, Lower, NotWorse
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
@@ -61,11 +63,50 @@ SMALL = {
     "steps": [14, 17],
     "batch_size": 32,
 }
+# All images, and just enough width and epochs that the baseline errs on less than 30% of them.
+CPU = {
+    "width": 0.25,
+    "pool": 2,
+    "share": 0,
+    "epochs": 12,
+    "steps": [8, 10],
+    "batch_size": 64,
+    "images": 1000,
+}
+RATES = (0.005, 0.01, 0.02, 0.03, 0.1)
 SMOKE = {"width": 0.0625, "train": 200, "test": 50, "epochs": 1, "steps": []}
+# By the held-out errors of crelu/convpool-rates.
+CHOSEN = {BASELINE: 0.03, HALF: 0.02}
+CPU_PROTOCOL = (
+    "At cpu scale: all images, of 16 pixels a side, a quarter of the width, 12 epochs, batches of 64, no dropout; "
+    '"Single" alone, which trains on all images for all epochs instead of stopping at a loss; five seeds, two '
+    "networks, each at the rate that is best on held-out images in crelu/convpool-rates, where larger rates leave some "
+    "networks dead, their logits being rectified (limiting the gradient's norm to 1 did not help, by held-out images). "
+    "Designed before any test error was seen, from one run of 6 epochs whose held-out error was 32%: with a deviation "
+    "of 0.5 points between seeds, five pairs tell a difference of 1.2 points, and the published one, 8.7% of the "
+    "baseline's error, would be 2.4 points at 28%."
+)
+SMALL_PROTOCOL = (
+    "At small scale: rate from {0.05, 0.01}, batches of 32, an eighth of the width, 5000 training images drawn by the "
+    "seed, of 16 pixels a side, 5000 test images, 20 epochs, no dropout, three of the folds. A first small scale, with "
+    "32 pixels, 3000 images, 9 epochs and the rate 0.01 for all, was given up after its test errors were seen: its "
+    "networks had hardly begun to learn, and CReLU (half) and the baseline were not told apart there either. The two "
+    "rates are those of earlier trials with single networks, judged by test error; between them the held-out error "
+    "decides."
+)
 SCALES = {
     "full": Scale(FULL | {"data": "cifar10"}),
+    "cpu": Scale(
+        FULL | LESS | CPU | {"data": "cifar10"},
+        {"seed": range(5)},
+        seconds=300,
+        protocol=CPU_PROTOCOL,
+    ),
     "small": Scale(
-        FULL | LESS | SMALL | {"data": "cifar10"}, {"lr": [0.05, 0.01], "fold": range(3)}, seconds=60
+        FULL | LESS | SMALL | {"data": "cifar10"},
+        {"lr": [0.05, 0.01], "fold": range(3)},
+        seconds=60,
+        protocol=SMALL_PROTOCOL,
     ),
     "smoke": Scale(
         FULL | LESS | SMOKE | {"data": "digits"}, {"lr": [0.05], "fold": [0, 1], "seed": [0]}, seconds=2
@@ -86,6 +127,8 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
         augment=("flip",),
     )
     fitted = trained(lambda: network(config, data), data, recipe, config, machine)
+    if config.get("held_out_only"):  # the runs that choose a rate do not see the test set
+        return Result({"val_error": fitted.history["val_error"][-1]}, fitted.history)
     result = tested(fitted, data)
     if config["protocol"] == "folds":
         return result
@@ -146,7 +189,9 @@ def remark(table: Table) -> str:
     """The votes, and by how much the test error exceeds the training error."""
     cells = table.cells
     votes = " against ".join(
-        f"{cells[row, VOTE].mean:.2f}" for row in (HALF, BASELINE) if cells[row, VOTE].samples
+        f"{cells[row, VOTE].mean:.2f}"
+        for row in (HALF, BASELINE)
+        if (row, VOTE) in cells and cells[row, VOTE].samples
     )
     gaps = {row: (cells[row, TEST].mean or 0.0) - (cells[row, TRAIN].mean or 0.0) for row in (HALF, BASELINE)}
     return (
@@ -184,12 +229,7 @@ def claims(data: str) -> tuple[Claim, ...]:
 PROTOCOL = (
     '"Single": the training loss at the least error on a held-out fifth of the training set is where training on '
     'all of it stops. "Average" and "Vote": networks trained without one of ten folds each. Learning rate from '
-    "{0.25, 0.1, 0.05, 0.01} by the held-out error, 350 epochs. At small scale: rate from {0.05, 0.01}, batches of "
-    "32, an eighth of the width, 5000 training images drawn by the seed, of 16 pixels a side, 5000 test images, 20 "
-    "epochs, no dropout, three of the folds. A first small scale, with 32 pixels, 3000 images, 9 epochs and the rate "
-    "0.01 for all, was given up after its test errors were seen: its networks had hardly begun to learn, and CReLU "
-    "(half) and the baseline were not told apart there either. The two rates are those of earlier trials with single "
-    f"networks, judged by test error; between them the held-out error decides. {REENCODED}"
+    f"{{0.25, 0.1, 0.05, 0.01}} by the held-out error, 350 epochs. {REENCODED}"
 )
 
 
@@ -202,7 +242,11 @@ SAME_RUNS = (
 def study(name: str, scales: dict[str, Scale], **fields: Any) -> Study:
     """A study over runs of this module; the rate is chosen by the error on what is held out."""
     lr = {"lr": [0.25, 0.1, 0.05, 0.01]}
-    return Study(f"crelu/{name}", run=RUNNER, scales=scales, choose=lr, **{"rows": ROWS, **fields})
+    rows = fields.pop("rows", ROWS)
+    if "cpu" in scales:
+        own = {row: {"lr": rate} for row, rate in CHOSEN.items() if row in rows}
+        scales = {**scales, "cpu": replace(scales["cpu"], rows=own)}
+    return Study(f"crelu/{name}", run=RUNNER, rows=rows, scales=scales, choose=lr, **fields)
 
 
 def _errors(name: str, data: str, scales: dict[str, Scale], published: dict[str, Any]) -> Study:
@@ -220,7 +264,11 @@ def _errors(name: str, data: str, scales: dict[str, Scale], published: dict[str,
     )
 
 
+ONCE = SCALES | {"cpu": replace(SCALES["cpu"], columns=(TRAIN, TEST))}
+CONVPOOL = _errors("convpool", "CIFAR-10", ONCE, CIFAR10)
+HELD_OUT = {"protocol": "folds", "fold": 9, "seed": 0, "held_out_only": True}
 STUDIES = (
-    _errors("convpool", "CIFAR-10", SCALES, CIFAR10),
+    CONVPOOL,
+    rates_of(CONVPOOL, RATES, lambda rate: HELD_OUT | {"lr": rate}, seconds=300),
     _errors("convpool-100", "CIFAR-100", SCALES100, CIFAR100),
 )

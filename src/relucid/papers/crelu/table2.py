@@ -23,19 +23,19 @@ ROWS = {
 TEST = "Single %"
 MARGIN = 0.2  # point of test error: half of the gain that Table 2 claims
 COLUMNS = {TEST: Column("error", SINGLE), **TEN_FOLDS}
-# Zagoruyko's, which the paper follows.
+# Zagoruyko's settings, which the paper follows.
 FULL: dict[str, Any] = {
     "width": 1,
     "train": None,
     "test": None,
     "share": 0.2,
     "folds": 10,
-    "dropout": 1,  # times the ratios of Tables S4 to S7
+    "dropout": 1,  # factor on the ratios of Tables S4 to S7
     "epochs": 300,
-    "halved": 25,  # the rate, after so many epochs each
+    "halved": 25,  # epochs between halvings of the rate
     "batch_size": 128,
 }
-# The optimizer of the source dampens by the momentum, v <- 0.9 v + 0.1 g: its rate 1 moves weights as 0.1 does without.
+# Zagoruyko's optimizer dampens gradients, v <- 0.9 v + 0.1 g: its rate of 1 equals a rate of 0.1 without dampening.
 DAMPENED = {"dampening": 0.9}
 LESS = {
     "width": 0.125,
@@ -95,25 +95,24 @@ RUNNER = Runner("crelu/vgg", run)
 
 
 def remark(table: Table) -> str:
-    """The errors of the votes."""
+    """State the errors of the votes."""
     votes = {row: table.cells[row, VOTE].mean for row in table.study.rows}
     return f"Votes: {', '.join(f'{row} {vote:.2f}' for row, vote in votes.items() if vote is not None)}."
 
 
 PROTOCOL = (
-    "Learning rate 1 with momentum 0.9, dampened by as much, halved every 25 of 300 epochs; no batch norm where "
-    "CReLU stands, as printed. At small scale: an "
-    "eighth of the width, 5000 training images drawn by the seed, 5000 test images, 12 epochs, the rate chosen from "
-    "{0.1, 0.03, 0.01} by the held-out error and halved every 3 epochs, batches of 64, no dropout, three of the folds. "
-    "These settings come from trials with single networks, judged by held-out images: with the dropout of the tables "
-    "and a rate of 0.25, halved every epoch, nothing was learned in 6 epochs; without it 0.1 was better for VGG, 0.03 "
-    "for (conv1,3,5). The rate 0.01 was added once 0.1 and 0.03 had been run, tests included, since 0.03 had been "
-    f"chosen everywhere. {REENCODED}"
+    "Learning rate 1 with momentum 0.9 and dampening 0.9, halved every 25 of 300 epochs; no batch norm before CReLU, "
+    "as printed. Small scale: an eighth of the width, 5000 training images drawn by the seed, 5000 test images, 12 "
+    "epochs, the rate chosen from {0.1, 0.03, 0.01} by the held-out error and halved every 3 epochs, batches of 64, "
+    "no dropout, three of the folds. These settings come from trials with single networks, judged by held-out images: "
+    "with the tables' dropout and a rate of 0.25, halved every epoch, nothing was learned in 6 epochs; without "
+    "dropout, 0.1 was better for VGG and 0.03 for (conv1,3,5). The rate 0.01 was added after 0.1 and 0.03 had been "
+    f"run, tests included, because 0.03 had been chosen everywhere. {REENCODED}"
 )
 
 
 def _study(
-    name: str, where: str, data: str, title: str, figures: dict[str, tuple[Published, ...]], **scales: Scale
+    name: str, where: str, data: str, title: str, values: dict[str, tuple[Published, ...]], **scales: Scale
 ) -> Study:
     return Study(
         name=name,
@@ -123,7 +122,7 @@ def _study(
         columns=COLUMNS,
         scales={"full": Scale(FULL | DAMPENED | {"data": data}), **scales, "smoke": SMOKE},
         choose={"lr": [1.0]},
-        published={row: dict(zip(COLUMNS, cells, strict=True)) for row, cells in figures.items()},
+        published={row: dict(zip(COLUMNS, cells, strict=True)) for row, cells in values.items()},
         source="crelu Table 2",
         protocol=PROTOCOL,
         baseline=BASELINE,
@@ -134,7 +133,7 @@ def _study(
                 "CReLU after conv1, 3 and 5, with half their filters, lowers the error of VGG.",
                 (Lower(tuple(ROWS)[1:], than=BASELINE, columns=(TEST, AVERAGE)),),
                 remark=remark,
-                note="Table 3 repeats two of these rows beside other works' results; it is no experiment of its own.",
+                note="Table 3 repeats two of these rows beside results of other papers; it adds no experiment.",
                 code=("relucid.papers.crelu.table2.run",),
             ),
         ),

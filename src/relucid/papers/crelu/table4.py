@@ -1,5 +1,6 @@
 """crelu Table 4: ReLU, AVR and CReLU in All-CNN-B on ImageNet."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from relucid.models import create
 from relucid.nn import CReLU
 from relucid.papers.crelu.images import enlarged
 from relucid.papers.crelu.measures import DRAWN, invariant, paired
+from relucid.papers.imagenet import imagenet_flops
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
@@ -19,9 +21,7 @@ from relucid.studies.study import Column, Scale, Study
 from relucid.train import Machine, Recipe, fit
 
 BASELINE = "Baseline"
-MEASURED = tuple(
-    f"conv{number}" for number in range(1, 8)
-)  # the layers that Fig. 2 to 4 and Table 6 are drawn for
+MEASURED = tuple(f"conv{number}" for number in range(1, 8))  # the layers in Fig. 2 to 4 and Table 6
 LAYERS = ("1-4", "1-7", "1-9")
 # crelu Appendix E: last epoch, learning rate, weight decay.
 SCHEDULE = (
@@ -68,12 +68,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     train, centre, whole = _photos(config["data"])
     torch.manual_seed(config["seed"])
     channels = train.batch(torch.tensor([0]))[0].shape[1]
-    net = create(
-        f"crelu/all_cnn_b-{config['variant']}",
-        num_classes=config["classes"],
-        in_channels=channels,
-        width=config["width"],
-    )
+    net = _network(config, channels)
     augment = ("flip", "color") if channels == 3 else ("flip",)
     recipe = Recipe(**config["recipes"][config["optimizer"]], batch_size=64, augment=augment)
     fitted = fit(net, train, recipe, seed=config["seed"], machine=machine)
@@ -90,12 +85,24 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     return Result(metrics, fitted.history, arrays)
 
 
+def _network(config: Mapping[str, Any], channels: int) -> nn.Module:
+    name, classes = f"crelu/all_cnn_b-{config['variant']}", config["classes"]
+    return create(name, num_classes=classes, in_channels=channels, width=config["width"])
+
+
+def flops(config: Mapping[str, Any]) -> float | None:
+    """Operations of a run on ImageNet; it is tested on the centre and on ten crops."""
+    epochs = config["recipes"][config["optimizer"]]["epochs"]
+    return imagenet_flops(lambda: _network(config, 3), config["data"], epochs, validations=11)
+
+
 @torch.no_grad()
 def reconstructed(net: nn.Module, images: Tensor) -> tuple[dict[str, float], np.ndarray]:
-    """What is lost of images when they are told from conv1 to conv4 (crelu Fig. 5, Appendix G), and what is told.
+    """Reconstruct images from conv1 to conv4, and measure how much is lost (crelu Fig. 5, Appendix G).
 
     Returns:
-        |x - x'| / |x| from each of the four layers, and (n, 5, channels, height, width): the images and the four.
+        |x - x'| / |x| from each of the four layers, and (n, 5, channels, height, width): the images and their
+        four reconstructions.
     """
     layers: list[nn.Module] = []
     metrics, stages, features = {}, [images], images
@@ -109,7 +116,7 @@ def reconstructed(net: nn.Module, images: Tensor) -> tuple[dict[str, float], np.
 
 
 def _photos(name: str) -> tuple[Examples, Examples, Examples]:
-    """What is trained on, the centres of what is tested on, and all of it, from which ten crops are taken."""
+    """Load the training images, the centres of the test images, and the whole test images, for ten crops."""
     if name == "imagenet":
         photos = imagenet(central=True)  # crelu 3.2: crops of the central 256 x 256 square
         return photos.train, photos.test, imagenet(test_size=256).test
@@ -119,7 +126,7 @@ def _photos(name: str) -> tuple[Examples, Examples, Examples]:
 
 
 def _phases(net: torch.nn.Module) -> dict[str, float]:
-    """Correlations of the weights that leave the two phases of CReLU units (crelu Table 6: conv1-7)."""
+    """Correlate the weights that read the two phases of CReLU units (crelu Table 6: conv1-7)."""
     metrics: dict[str, float] = {}
     for number in range(1, 12):
         if isinstance(net.get_submodule(f"act{number}"), CReLU):
@@ -142,6 +149,7 @@ SAME: dict[str, Any] = {
             {"data": "digits", "classes": 10, "width": 0.0625, "recipes": BRIEF, "measured": 8}, seconds=3
         ),
     },
+    "flops": flops,
     "protocol": "crelu Appendix E; AlexNet's augmentation: crops of 224 pixels of the central 256, flips, colours.",
 }
 STUDIES = (
@@ -150,7 +158,7 @@ STUDIES = (
         title="ReLU, AVR and CReLU in All-CNN-B on ImageNet",
         rows=ROWS,
         columns=COLUMNS,
-        published={row: dict(zip(COLUMNS, figures, strict=True)) for row, figures in TABLE4.items()},
+        published={row: dict(zip(COLUMNS, values, strict=True)) for row, values in TABLE4.items()},
         source="crelu Table 4",
         baseline=BASELINE,
         claims=(

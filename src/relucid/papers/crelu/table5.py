@@ -1,4 +1,4 @@
-"""crelu Table 5: how many parameters the networks take."""
+"""crelu Table 5: how many parameters the networks have."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ PARAMETERS = {
 
 
 def count(config: dict[str, Any]) -> dict[str, float]:
-    """Weights of convolutions, without biases, as the papers count, and multiply-adds of one image."""
+    """Count the weights of the convolutions, without biases as the papers do, and the multiply-adds per image."""
     net = create(config["model"], num_classes=config["classes"])
     weights = sum(parameter.numel() for parameter in net.parameters() if parameter.dim() > 1)
     return {
@@ -49,13 +49,14 @@ STUDIES = (
         published={row: {MILLIONS: millions} for row, (_, _, millions) in PARAMETERS.items()},
         source="crelu Tables 1 and 5",
         protocol=(
-            "Weights of convolutions in Tables S2, S3 and S8 to S13, without biases. Table 1's 1.4M is the nine-layer "
-            "ConvPool-CNN-C of its source and the others its multiples; Tables S2 and S3 print eight layers."
+            "Weights of the convolutions in Tables S2, S3 and S8 to S13, without biases. Table 1's 1.4M is that of the "
+            "nine-layer ConvPool-CNN-C that the paper builds on, and the others are multiples of it; Tables S2 and S3 "
+            "print eight layers."
         ),
         claims=(
             Claim(
                 "Table 5",
-                "CReLU (all) has half the parameters of All-CNN-B: the counts of the table.",
+                "CReLU (all) has half the parameters of All-CNN-B, by the table's counts.",
                 tuple(
                     Equal(row, MILLIONS, millions)
                     for row, (_, _, millions) in PARAMETERS.items()

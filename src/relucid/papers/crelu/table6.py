@@ -1,4 +1,4 @@
-"""crelu Table 6: the weights that leave the two phases of a unit are told apart by the next layer."""
+"""crelu Table 6: the next layer weights the two phases of a unit differently."""
 
 from relucid.papers.crelu.measures import LAYERS
 from relucid.papers.crelu.protocols import SINGLE
@@ -11,13 +11,13 @@ from relucid.studies.table import Table
 
 PHASED = ("CReLU", HALF)
 NON_PAIR = "non-pair, mean of layers"
-TITLE = "Absolute correlation of the weights that leave the two phases of the same and of different units"
-SAYS = "The weights that leave the two phases of a unit are more alike than those of different units."
+TITLE = "Absolute correlation of the weights that read the two phases of the same and of different units"
+SAYS = "The weights that read the two phases of a unit are more alike than those of different units."
 BELOW = (
-    "The weights that leave the two phases of a unit are correlated below 1: the next layer tells them apart."
+    "The weights that read the two phases of a unit are correlated below 1: the next layer tells them apart."
 )
 CODE = ("relucid.inspect.phase_correlation",)
-# Of the same and of different units, conv1 to conv7; the deviations that the table adds are over units.
+# Same unit and different units, conv1 to conv7; the table's standard deviations are over units.
 PUBLISHED = (
     (0.372, 0.165),
     (0.180, 0.157),
@@ -32,7 +32,7 @@ PHASES = [f"{layer} {kind}" for layer in LAYERS for kind in ("pair", "non-pair")
 
 
 def excess(row: str, layer: str) -> Quantity:
-    """The correlation within units less that between units, seed by seed."""
+    """The correlation within units minus that between units, seed by seed."""
 
     def sample(table: Table) -> Samples:
         return {
@@ -53,13 +53,13 @@ STUDIES = (
         columns={layer: Column(f"{layer} pair", SINGLE, best=None, digits=3) for layer in LAYERS}
         | {NON_PAIR: Column("mean non-pair", SINGLE, best=None, digits=3)},
         source="crelu Table 6",
-        protocol=f"{SAME_RUNS} Table 6 itself is of the ImageNet network conv1-7: see crelu/phase-imagenet.",
+        protocol=f"{SAME_RUNS} Table 6 itself is about the ImageNet network conv1-7: see crelu/phase-imagenet.",
         claims=(
             Claim(
                 "Table 6",
                 SAYS,
                 tuple(Derived(excess(row, layer), "higher") for row in PHASED for layer in LAYERS),
-                erratum="Absolute values are averaged: a signed mean could not equal its own deviation.",
+                erratum="Absolute values are averaged: a signed mean could not equal its own standard deviation.",
                 note="On the ConvPool networks of Table 1.",
                 code=CODE,
                 tests=("inspect/test_phase.py::test_phase_correlation_equals_the_cosines_one_by_one",),
@@ -68,7 +68,7 @@ STUDIES = (
                 "Table 6, below 1",
                 BELOW,
                 (Lower(PHASED, than=1.0, columns=LAYERS),),
-                note="Nearly any weights pass this.",
+                note="Almost any weights would pass.",
                 code=CODE,
             ),
         ),
@@ -79,7 +79,7 @@ STUDIES = (
         rows={IMAGENET_ROW: IMAGENET_ROWS[IMAGENET_ROW]},
         columns={label: Column(label, best=None, digits=3) for label in PHASES},
         published={
-            IMAGENET_ROW: dict(zip(PHASES, (figure for layer in PUBLISHED for figure in layer), strict=True))
+            IMAGENET_ROW: dict(zip(PHASES, (value for layer in PUBLISHED for value in layer), strict=True))
         },
         source="crelu Table 6",
         claims=(

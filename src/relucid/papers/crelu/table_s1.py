@@ -1,4 +1,4 @@
-"""crelu Table S1 and Fig. 5: what is lost of a layer's input after CReLU and max-pooling."""
+"""crelu Table S1 and Fig. 5: how much of a layer's input is lost after CReLU and max-pooling."""
 
 import torch
 
@@ -20,14 +20,16 @@ PUBLISHED = {
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """Images and what the features of a CReLU network tell of them (crelu Fig. 5)."""
+    """Draw images, and their reconstructions from the features of a CReLU network (crelu Fig. 5)."""
     arrays = [store.arrays(run["key"]) for run in table.behind("CReLU")[:1]]
     if not arrays or "reconstructions" not in arrays[0]:
         return []
     stages = torch.from_numpy(arrays[0]["reconstructions"]).float()
     stages = stages.expand(-1, -1, 3, -1, -1)  # grey images have one channel
-    columns = stages.transpose(0, 1).transpose(1, 2).flatten(2, 3)  # the images of a stage below each other
-    alt = f"Test images, one below the other, and beside each what can be told of it {', '.join(STAGES[1:])}."
+    columns = stages.transpose(0, 1).transpose(1, 2).flatten(2, 3)  # stack the images of a stage
+    alt = (
+        f"Test images, one below the other, with their reconstructions beside them: {', '.join(STAGES[1:])}."
+    )
     return [Figure("Images reconstructed from features", alt, figure_of_images(list(columns), STAGES))]
 
 
@@ -62,8 +64,8 @@ def _study(name: str, data: str, scales: dict[str, Scale]) -> Study:
                 "After CReLU and pooling, learned filters lose less of their input than random ones.",
                 _claimed("one region"),
                 erratum=(
-                    "Max-pooling selects, which Theorem C.1 does not allow for: with random filters one region loses "
-                    "0.95 of its input, not 0.99. The printed D takes the number of filters for that of channels."
+                    "Theorem C.1 ignores that max-pooling selects: with random filters one region loses 0.95 of its "
+                    "input, not 0.99. The printed D uses the number of filters instead of the number of channels."
                 ),
                 code=(
                     "relucid.inspect.reconstruction.ratio_of_layer",
@@ -75,13 +77,13 @@ def _study(name: str, data: str, scales: dict[str, Scale]) -> Study:
             ),
             Claim(
                 f"Table S1, {data}, a whole map",
-                "The same of a whole map, whose pooling regions overlap: it loses less, and is not in the table.",
+                "The same for a whole map: its pooling regions overlap, so it loses less. It is not in the table.",
                 _claimed("whole map"),
                 code=("relucid.inspect.reconstruction.ratio_of_layer",),
             ),
             Claim(
                 f"Fig. 5, Appendix G, {data}",
-                "Images are recognisable when they are reconstructed from the features of conv1 to conv4.",
+                "Images reconstructed from the features of conv1 to conv4 are recognisable.",
                 note="Drawn from conv1, conv2 and pool1 of a ConvPool network; nothing is compared.",
                 code=("relucid.inspect.reconstruct", "relucid.inspect.reconstruction.figure_of_images"),
                 tests=(

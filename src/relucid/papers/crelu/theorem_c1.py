@@ -14,14 +14,14 @@ from relucid.studies.table import Table
 
 PRINTED, TRUE = "√(1 - K/D), printed D", "√(1 - K/D), true D"
 PROJECTED, POOLED, MAP = "random projection", "one pooling region", "a whole map"
-SIZE = 16  # of a map
+SIZE = 16  # height and width of a map
 LAYERS = {"conv2": (48, 96), "conv5": (96, 192)}  # filters, input channels
 DIGITS = 4
 MARGIN = 0.0005  # of a ratio: half of the last digit but one
 
 
 def run(config: dict[str, Any]) -> dict[str, float]:
-    """Ratios by Theorem C.1, and of random projections and random filters on isotropic inputs."""
+    """Compute the ratios of Theorem C.1, and measure those of random projections and filters on isotropic inputs."""
     torch.manual_seed(config["seed"])
     filters, channels, count = config["filters"], config["channels"], config["inputs"]
     dimension = channels * REGION**2
@@ -31,7 +31,7 @@ def run(config: dict[str, Any]) -> dict[str, float]:
     whole = nn.Conv2d(channels, filters, KERNEL, padding=1, bias=False)
     maps = torch.randn(config["maps"], channels, SIZE, SIZE)
     return {
-        # crelu Appendix C takes the number of filters for that of channels; CReLU has doubled it.
+        # crelu Appendix C uses the number of filters instead of channels; CReLU has doubled the latter.
         "printed": random_ratio(filters * REGION**2, filters),
         "true": random_ratio(dimension, filters),
         "projected": float(ratio_of_layer(random_layer(dense), x.flatten(1)).mean()),
@@ -44,13 +44,13 @@ RUNNER = Runner("crelu/random", run)
 
 
 def remark(table: Table) -> str:
-    """What is simulated against what is printed."""
+    """Compare the simulated ratios with the printed ones."""
     said = []
     for row in table.study.rows:
         pooled, printed, whole = (table.cells[row, column].mean or 0.0 for column in (POOLED, PRINTED, MAP))
         said.append(
-            f"{row}: the paper's D gives {printed:.4f}; but max-pooling selects, and what is selected tells more: "
-            f"{pooled:.4f} is lost in one region, {whole:.4f} of a map, whose regions overlap"
+            f"{row}: the paper's D gives {printed:.4f}, but max-pooling selects the largest responses, which carry "
+            f"more information: one region loses {pooled:.4f}, and a whole map, with overlapping regions, {whole:.4f}"
         )
     return f"{'. '.join(said)}."
 
@@ -58,7 +58,7 @@ def remark(table: Table) -> str:
 STUDIES = (
     Study(
         name="crelu/random",
-        title="What random filters lose of their input: |x - x'| / |x|",
+        title="How much of their input random filters lose: |x - x'| / |x|",
         run=RUNNER,
         rows={row: {"filters": filters, "channels": channels} for row, (filters, channels) in LAYERS.items()},
         columns={
@@ -75,7 +75,7 @@ STUDIES = (
         repeat={"seed": range(10)},
         published={row: {POOLED: (0.99, 0.00005)} for row in ("conv2", "conv5")},
         source="crelu Table S1, random",
-        protocol="Standard normal filters and inputs. Theorem C.1 holds for the root of the mean square.",
+        protocol="Standard normal filters and inputs. Theorem C.1 holds for the root mean square.",
         claims=(
             Claim(
                 "Theorem C.1",
@@ -85,7 +85,7 @@ STUDIES = (
                     for row, (filters, channels) in LAYERS.items()
                 ),
                 remark=remark,
-                erratum="It holds for the root of the mean square; the mean is smaller (Jensen), here hardly so.",
+                erratum="It holds for the root mean square; the mean is smaller (Jensen), here only slightly.",
                 code=("relucid.inspect.reconstruction.random_ratio",),
                 tests=(
                     "inspect/test_reconstruction.py::test_a_random_subspace_keeps_its_share_of_the_square",

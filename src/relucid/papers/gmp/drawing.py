@@ -1,4 +1,4 @@
-"""What the figures of gmp are drawn with."""
+"""Tools to draw the figures of gmp."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, np.ndarray]
 COLOURS = dict(zip(METHODS, PALETTE, strict=False))
-PALE = "#9690af"  # what is given, beside what is learned
+PALE = "#9690af"  # for data, beside what is learned
 
 
 def lines(direction: np.ndarray, radius: np.ndarray) -> tuple[list[float | None], list[float | None]]:
@@ -30,14 +30,14 @@ def lines(direction: np.ndarray, radius: np.ndarray) -> tuple[list[float | None]
 
 
 def arrays_by_method(table: Table, store: Store, rates: Mapping[str, float]) -> dict[str, Arrays]:
-    """What the runs at these rates have left, by method."""
+    """The arrays of the runs at these rates, by method."""
     runs = {method: table.finished(method=method, rate=rate) for method, rate in rates.items()}
     found = {method: store.arrays(each[0]["key"]) for method, each in runs.items() if each}
     return {method: arrays for method, arrays in found.items() if arrays}
 
 
 def panels(table: Table, store: Store, rates: Mapping[str, float]) -> tuple["go.Figure", dict[str, Arrays]]:
-    """A panel for each method at its rate, and what its run has left."""
+    """An empty plot with a panel for each method at its rate, and the arrays of the methods' runs."""
     from plotly.subplots import make_subplots
 
     found = arrays_by_method(table, store, rates)
@@ -49,9 +49,9 @@ def panels(table: Table, store: Store, rates: Mapping[str, float]) -> tuple["go.
 def play(
     plot: "go.Figure", found: dict[str, Arrays], draw: Callable[[Arrays, int, str], Sequence[Any]]
 ) -> None:
-    """Add what moves to each panel, and a frame for each moment that was kept.
+    """Add the moving traces to each panel, and a frame for each recorded moment.
 
-    The moments are the same in all panels; one whose training has ended stays as it was.
+    The moments are the same in all panels; where training has ended, the last frame stays.
     """
     import plotly.graph_objects as go
 
@@ -76,7 +76,7 @@ def play(
 
 
 def course(table: Table, store: Store, name: str, title: str, rate: float) -> Figure:
-    """The largest changes over training, all methods at one rate."""
+    """Draw the largest changes over training, for all methods at one rate."""
     import plotly.graph_objects as go
 
     plot = go.Figure()
@@ -84,7 +84,5 @@ def course(table: Table, store: Store, name: str, title: str, rate: float) -> Fi
         y = np.rad2deg(arrays[name]) if name == "turned" else arrays[name]
         plot.add_scatter(x=arrays["course"], y=y, name=method, mode="lines", line_color=COLOURS[method])
     plot.update_xaxes(title="step of training", type="log").update_yaxes(title=title)
-    alt = (
-        f"Lines of the {title} over training at rate {rate:g}, one a parameterization: lower is more stable."
-    )
+    alt = f"Lines of the {title} over training at rate {rate:g}, one per parameterization: lower is more stable."
     return Figure(f"{title.capitalize()}, rate {rate:g}", alt, plot)

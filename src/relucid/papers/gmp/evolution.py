@@ -20,9 +20,9 @@ from relucid.studies.study import Column, Scale
 from relucid.studies.table import Table
 from relucid.train.ensemble import BETA1, BETA2, Tensors
 
-FRAMES = 60  # moments of training that can be played back, evenly spaced on a logarithmic scale
-COURSE = 400  # points of the course of the largest changes
-# No step of Adam is longer, in learning rates, whatever the gradients (Cauchy and Schwarz); of a single gradient
+FRAMES = 60  # moments of training to play back, evenly spaced on a logarithmic scale
+COURSE = 400  # points on the curve of the largest changes
+# The longest possible step of Adam, in learning rates, whatever the gradients (Cauchy-Schwarz); for a single gradient
 # after many zeros it is (1 - BETA1) / sqrt(1 - BETA2), about 3.
 ADAM = (1 - BETA1) / ((1 - BETA2) * (1 - BETA1**2 / BETA2)) ** 0.5
 LARGE = 0.1  # the rate at which gmp Fig. 2c and 3i compare all methods
@@ -30,14 +30,14 @@ SMALL_AND_LARGE = (0.01, LARGE)
 
 
 class Watch:
-    """Sees every step of networks with one hidden layer in training; of the first it keeps frames.
+    """Observer of every training step of networks with one hidden layer, with frames of the first network.
 
     Args:
-        networks: M of them, before training.
+        networks: M networks before training.
         method: their parameterization.
-        units: of each.
-        steps: at most so many.
-        probe: inputs (P, n) at which the first network's outputs are kept.
+        units: the number of hidden units of each.
+        steps: the largest number of steps.
+        probe: inputs (P, n) at which the first network's outputs are recorded.
     """
 
     def __init__(self, networks: list[nn.Module], method: str, units: int, steps: int, probe: Tensor) -> None:
@@ -52,7 +52,7 @@ class Watch:
         self._keep(0, state, self.last)
 
     def __call__(self, step: int, members: Tensor, state: Tensors) -> None:
-        """Note how far the boundaries of each network have moved and turned in a step, at most."""
+        """Record the largest move and the largest turn of each network's boundaries in a step."""
         now = self._boundaries(state, len(members))
         own = (members.unsqueeze(1) * self.units + torch.arange(self.units)).flatten()
         before = Boundary(self.last.direction[own], self.last.radius[own])
@@ -63,7 +63,7 @@ class Watch:
             self._keep(step, state, now)
 
     def _boundaries(self, state: Tensors, count: int) -> Boundary:
-        """The boundaries of all networks: their hidden layers side by side are that of one wide network."""
+        """The boundaries of all networks, computed as one wide network with their hidden layers side by side."""
         if count != self.count:
             self.wide = network(self.method, self.probe.shape[1], self.units * count)
             self.count = count
@@ -84,16 +84,16 @@ class Watch:
 
 
 def run(config: dict[str, Any]) -> Result:
-    """Train one parameterization at one rate on all splits, and watch its boundaries."""
+    """Train one parameterization at one rate on all splits, and observe its boundaries."""
     return evolve(PROBLEMS[config["data"]], config)
 
 
 def evolve(problem: Problem, config: Mapping[str, Any]) -> Result:
-    """Train networks for a problem, and watch their boundaries; `config` has method, rate, splits, epochs, stop_on."""
+    """Train networks on a problem and observe their boundaries; `config` has method, rate, splits, epochs, stop_on."""
     splits = range(config["splits"])
     found = trials(problem, config["method"], splits, config["stop_on"])
     first = found.train[0]
-    steps = -(-len(first) // (problem.batch_size or len(first)))  # in an epoch
+    steps = -(-len(first) // (problem.batch_size or len(first)))  # per epoch
     epochs = config["epochs"] or problem.epochs
     probe = _probe(first.inputs)
     watch = Watch(found.networks, config["method"], problem.units, epochs * steps, probe)
@@ -124,7 +124,7 @@ RUNNER = Runner("gmp/evolution", run)
 
 
 def _probe(inputs: Tensor) -> Tensor:
-    """Points on a line, or on a square, that cover the inputs (N, 1) or (N, 2)."""
+    """A grid of points on a line or a rectangle that covers the inputs (N, 1) or (N, 2)."""
     points = 101 if inputs.shape[1] == 1 else 31
     low, high = inputs.amin(0), inputs.amax(0)
     axes = [
@@ -145,7 +145,7 @@ def _frames(frames: dict[int, tuple[Boundary, Tensor]]) -> dict[str, np.ndarray]
 
 
 def _course(moved: np.ndarray, turned: np.ndarray) -> dict[str, np.ndarray]:
-    """The largest changes in `COURSE` stretches of training, and the steps at which these end."""
+    """The largest changes in each of `COURSE` stretches of training, and the steps at which these end."""
     stretches = np.array_split(np.arange(len(moved)), min(COURSE, len(moved)))
     return {
         "course": np.array([stretch[-1] + 1 for stretch in stretches]),
@@ -162,7 +162,7 @@ ROWS = {method: {"method": method} for method in METHODS}
 
 
 def columns(what: dict[str, Column]) -> dict[str, Column]:
-    """Each column at either rate."""
+    """Each column at both rates."""
     return {
         f"{label}, rate {rate:g}": Column(column.metric, {"rate": rate}, digits=column.digits)
         for label, column in what.items()
@@ -171,10 +171,10 @@ def columns(what: dict[str, Column]) -> dict[str, Column]:
 
 
 def generalises_best(where: str, error: str) -> Claim:
-    """The claim that GmP has the lowest error: at the paper's rates, and where the others may have either rate."""
+    """The claim that GmP has the lowest error: at the paper's rates, and with both rates open to the others."""
 
     def worst_gain(rates: Mapping[str, Sequence[float]]) -> Statistic:
-        """GmP's mean error less the lowest mean of the others, drawn anew over the networks."""
+        """GmP's mean error minus the lowest mean of the others, with a bootstrap over the networks."""
 
         def compared(table: Table) -> Comparison | None:
             def values(method: str, rate: float) -> np.ndarray:

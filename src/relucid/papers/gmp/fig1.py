@@ -18,12 +18,12 @@ from relucid.studies.table import Table
 KINDS = {"SP": "standard", "WN": "weightnorm", "GmP": "geometric"}
 SIZES = (1.0, 0.1, 0.01, 0.001)  # standard deviations of weights and biases; gmp Fig. 1 has the last one
 EPSILON = 1e-3
-DRAWN = (0.001, 0.1)  # sizes of the unit whose boundary is drawn
-SHOWN = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # perturbations of the unit that the figure shows
+DRAWN = (0.001, 0.1)  # sizes of the unit in the figure
+SHOWN = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # its perturbations
 
 
 def run(config: dict[str, Any]) -> Result:
-    """Perturb random units of several sizes, described in one way."""
+    """Perturb random units of several sizes, under one parameterization."""
     kind, units = KINDS[config["method"]], config["units"]
     generator = torch.Generator().manual_seed(config["seed"])
     weight = torch.randn(units, 2, generator=generator, dtype=torch.float64)
@@ -43,24 +43,24 @@ RUNNER = Runner("gmp/perturbation", run)
 
 
 def remark(table: Table) -> str:
-    """How far boundaries turn at most, of small and of large weights."""
+    """State the largest turns of boundaries, for small and for large weights."""
     small, large = (f"size {size:g}" for size in (SIZES[-1], SIZES[0]))
     worst = {
         method: [max(table.cells[method, column].values) for column in (large, small)] for method in KINDS
     }
     bound = max(max(table.cells["GmP", column].values) for column in table.study.columns)
     return (
-        f"A change of {EPSILON:g} turns no boundary by more than {bound:.3f}° under GmP, whatever the weights' size "
-        f"(Theorem 3 allows {np.rad2deg(EPSILON):.3f}°), but by up to "
+        f"A change of {EPSILON:g} turns no boundary by more than {bound:.3f}° under GmP, whatever the size of the "
+        f"weights (Theorem 3 allows {np.rad2deg(EPSILON):.3f}°). With weights of {small} it turns them by up to "
         + " and ".join(f"{worst[method][1]:.0f}° under {method}" for method in ("SP", "WN"))
-        + f" where weights are of {small}. Where they are of {large} it is "
+        + f"; with weights of {large}, by at most "
         + " and ".join(f"{worst[method][0]:.1f}°" for method in ("SP", "WN"))
-        + " at most: it is small weights that make the difference."
+        + ". The difference comes from small weights."
     )
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """The boundary of one unit before and after perturbations (gmp Fig. 1b-e), of small and of larger weights."""
+    """Draw the boundary of a unit before and after perturbations (gmp Fig. 1b-e), with small and larger weights."""
     found = {run["config"]["method"]: store.arrays(run["key"]) for run in table.finished()}
     found = {method: arrays for method, arrays in found.items() if arrays}
     return [_boundaries(found, size) for size in DRAWN] if found else []
@@ -97,7 +97,7 @@ STUDY = Study(
     claims=(
         Claim(
             "Fig. 1",
-            "Perturbations of 0.001 move the boundaries of small weights far under SP and WN, little under GmP.",
+            "With small weights, perturbations of 0.001 move boundaries far under SP and WN, but little under GmP.",
             (Lower("GmP", than=("SP", "WN"), columns="size 0.001"),),
             remark=remark,
             code=("relucid.inspect.perturbation.perturbation",),
@@ -105,8 +105,8 @@ STUDY = Study(
     ),
     figures=figures,
     protocol=(
-        "1000 random units in the plane, weights and biases normally distributed; sizes are their standard "
-        "deviation (the authors' is 0.001). Mean over the units ± its standard error. Under WN v is taken to "
-        "be w, as it is at the start of training; v grows in training whatever w does, and WN gains by that."
+        "1000 random units in the plane with normally distributed weights and biases; the size is their standard "
+        "deviation (0.001 in the paper). Mean over the units ± its standard error. Under WN, v = w, as at the start "
+        "of training; v grows during training whatever w does, which favours WN."
     ),
 )

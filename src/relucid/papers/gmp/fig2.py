@@ -20,20 +20,19 @@ LARGEST = f"log2 of the largest step, rate {LARGE:g}"
 
 
 def remark(table: Table) -> str:
-    """The largest steps, and what Adam alone implies."""
+    """State the largest steps, and what Adam alone implies."""
     largest = {m: max(table.cells[m, LARGEST].values) for m in METHODS}
     below = [method for method in METHODS if largest[method] < 0]
     return (
-        f"At rate {LARGE:g} no step of a characteristic point is larger than {2 ** largest['GmP']:.2g} under GmP; the "
-        "largest are "
+        f"At rate {LARGE:g}, the largest step of a characteristic point is {2 ** largest['GmP']:.2g} under GmP, "
         + ", ".join(f"2^{largest[method]:.0f} under {method}" for method in METHODS if method != "GmP")
-        + f". It stays below 1 under {' and '.join(below) or 'none'}. For GmP that follows from Adam: the point is a "
+        + f". It stays below 1 under {' and '.join(below) or 'none'}. For GmP this follows from Adam: the point is a "
         f"parameter, and no step of Adam exceeds {ADAM:.2f} rates, here {ADAM * LARGE:.2f}."
     )
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """Predictions and characteristic points in training (gmp Fig. 2d-g), and the largest steps (Fig. 2c)."""
+    """Draw predictions and characteristic points in training (gmp Fig. 2d-g), and the largest steps (Fig. 2c)."""
     plot, found = panels(table, store, BEST_RATES)
     for place, arrays in enumerate(found.values(), start=1):
         x, y = arrays["inputs"][:, 0], arrays["targets"][:, 0]
@@ -41,8 +40,8 @@ def figures(table: Table, store: Store) -> list[Figure]:
     play(plot, found, _frame)
     plot.update_xaxes(range=[-10.5, 10.5], title="x").update_yaxes(range=[-2, 12])
     alt = (
-        "A panel for each parameterization with the data, the network's prediction and, below it, a tick for "
-        "the characteristic point of each unit; the slider goes through training."
+        "One panel per parameterization: the data, the network's prediction and, below it, a tick at the "
+        "characteristic point of each unit. The slider moves through training."
     )
     steps = course(table, store, "moved", "largest step of a characteristic point", LARGE)
     powers = range(-40, 25, 8)
@@ -86,7 +85,7 @@ STUDY = Study(
                 Higher(("SP", "WN", "BN"), than=0.0, columns=LARGEST),
             ),
             remark=remark,
-            note="For GmP it follows from Adam alone: the point is a parameter.",
+            note="For GmP this follows from Adam alone: the point is a parameter.",
             code=("relucid.inspect.BoundaryTracker",),
             tests=(
                 "inspect/test_tracker.py::test_changes_are_the_distance_of_locations_and_the_angle_of_directions",
@@ -98,9 +97,9 @@ STUDY = Study(
     protocol=(
         "10 networks, each with its own 50 points (noise 0.1) and initial weights; MAE loss, Adam, full "
         "batch, at most 10,000 epochs; the rate is cut to a tenth after 500 epochs without a lower training "
-        "loss, training ends after 1000. The test part, a grid without noise, is looked at once. The paper "
-        "shows one network of each kind and compares steps at rate 0.1, errors at 0.1 for GmP and 0.01 for "
-        "the others. The boundary of a unit with batch norm is that of the folded unit. ± is the standard "
+        "loss, and training ends after 1000. The test split, a grid without noise, is used once. The paper "
+        "shows one network per parameterization and compares steps at rate 0.1, errors at 0.1 for GmP and at 0.01 "
+        "for the others. Batch norm is folded into the unit before its boundary is computed. ± is the standard "
         "error."
     ),
 )

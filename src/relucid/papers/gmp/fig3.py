@@ -21,19 +21,18 @@ LARGEST = f"largest turn in degrees, rate {LARGE:g}"
 
 
 def remark(table: Table) -> str:
-    """The largest turns, and what Adam alone implies."""
+    """State the largest turns, and what Adam alone implies."""
     largest = {m: max(table.cells[m, LARGEST].values) for m in METHODS}
     return (
-        f"At rate {LARGE:g} no step turns a direction by more than {largest['GmP']:.0f}° under GmP; the largest "
-        "turns are "
+        f"At rate {LARGE:g}, the largest turn of a direction in a step is {largest['GmP']:.0f}° under GmP, "
         + ", ".join(f"{largest[method]:.0f}° under {method}" for method in METHODS if method != "GmP")
-        + f". For GmP the bound follows from Adam, whose steps of an angle do not exceed {ADAM:.2f} rates, here "
+        + f". For GmP a bound follows from Adam: no step of an angle exceeds {ADAM:.2f} rates, here "
         f"{np.rad2deg(ADAM * LARGE):.0f}°."
     )
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """Boundaries in training (gmp Fig. 3j-m), their paths (Fig. 3a-h), and the largest turns (Fig. 3i)."""
+    """Draw boundaries in training (gmp Fig. 3j-m), their paths (Fig. 3a-h), and the largest turns (Fig. 3i)."""
     return [
         in_training(table, store, BEST_RATES, "Training on Banana, at the paper's rates"),
         *(_paths(table, store, rate) for rate in (0.01, LARGE)),
@@ -42,16 +41,15 @@ def figures(table: Table, store: Store) -> list[Figure]:
 
 
 def in_training(table: Table, store: Store, rates: Mapping[str, float], title: str) -> Figure:
-    """Boundaries through training, with a slider, a panel for each method at its rate."""
+    """Draw boundaries through training, with a slider; one panel per method, at its rate."""
     plot, found = panels(table, store, rates)
     for place, arrays in enumerate(found.values(), start=1):
         _add_classes(plot, arrays, place)
     play(plot, found, _frame)
     plot.update_xaxes(range=[-3, 3]).update_yaxes(range=[-3, 3])
     alt = (
-        "A panel for each parameterization with points of both classes, the lines where units switch, a star "
-        "on each where it is nearest to the origin, and a bold line between the classes that are predicted; the "
-        "slider goes through training."
+        "One panel per parameterization: points of both classes, the lines where units switch, a star at each line's "
+        "nearest point to the origin, and a bold line between the predicted classes. The slider moves through training."
     )
     return Figure(title, alt, plot)
 
@@ -71,7 +69,7 @@ def _frame(arrays: Arrays, frame: int, colour: str) -> list[Any]:
     stars = -radius[:, None] * direction
     side = round(len(arrays["probe"]) ** 0.5)
     grid = arrays["probe"].reshape(side, side, 2)
-    # Only the sign near 0 is drawn: a byte a point is enough, and a frame stays small.
+    # Only the zero line is drawn: one byte per point is enough and keeps frames small.
     logits = np.round(127 * np.clip(arrays["outputs"][frame], -1, 1)).astype(np.int8).reshape(side, side)
     bold = {"color": PALETTE[5], "width": 3}
     level = {"start": 0, "end": 0, "size": 1, "coloring": "none"}
@@ -90,7 +88,7 @@ def _frame(arrays: Arrays, frame: int, colour: str) -> list[Any]:
 
 
 def _paths(table: Table, store: Store, rate: float) -> Figure:
-    """The paths of the units' locations through training at one rate."""
+    """Draw the paths of the units' locations through training at one rate."""
     plot, found = panels(table, store, dict.fromkeys(METHODS, rate))
     for place, arrays in enumerate(found.values(), start=1):
         _add_classes(plot, arrays, place)
@@ -98,8 +96,8 @@ def _paths(table: Table, store: Store, rate: float) -> Figure:
             plot.add_scatter(x=unit[:, 0], y=unit[:, 1], mode="lines", line_width=1, row=1, col=place)
     plot.update_xaxes(range=[-3, 3]).update_yaxes(range=[-3, 3])
     alt = (
-        "A panel for each parameterization with a line for each of its ten units: where the point of its boundary "
-        "that is nearest to the origin has been, at the moments that were kept."
+        "One panel per parameterization, with one line for each of its ten units: the path of the boundary's nearest "
+        "point to the origin, at the recorded moments."
     )
     return Figure(f"Paths of the units' locations, rate {rate:g}", alt, plot)
 
@@ -120,21 +118,21 @@ STUDY = Study(
     claims=(
         Claim(
             "Fig. 3",
-            "On Banana, directions turn little in a step under GmP, by up to 180 degrees under the others.",
+            "On Banana, directions turn little in a step under GmP, but by up to 180 degrees under the others.",
             (Lower("GmP", than=("SP", "WN", "BN"), columns=LARGEST),),
             remark=remark,
-            erratum="The figure's 10 units are right, the text's 100 a slip.",
+            erratum="The figure's 10 units are right; the text's 100 is a slip.",
             code=("relucid.inspect.BoundaryTracker",),
         ),
         generalises_best("Fig. 3", "test error %"),
     ),
     figures=figures,
     protocol=(
-        "10 networks, each with its own 1000 points of 5300 (800 for training), order and initial weights; "
+        "10 networks, each with its own 1000 of the 5300 points (800 for training), order and initial weights; "
         "standardised features, cross entropy, Adam, batches of 128, at most 5000 epochs; the rate is cut to "
-        "a tenth after 50 epochs without a better test accuracy, training ends after 100, the best weights "
-        "count: as in the authors' runs, so that the error is that of weights chosen on the test part "
-        "(gmp/rates has errors that are not). The paper shows one network of each kind. ± is the standard "
+        "a tenth after 50 epochs without a better test accuracy, training ends after 100, and the best weights "
+        "count. This follows the authors' runs, so the test split chooses the weights whose error is reported "
+        "(gmp/rates avoids this). The paper shows one network per parameterization. ± is the standard "
         "error."
     ),
 )

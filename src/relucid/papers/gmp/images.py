@@ -1,12 +1,15 @@
 """Parameterizations of VGG-6 and ResNet-50 on photographs: the runs of gmp Tables 1 and 2."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from relucid.data import cifar10, digits, imagenet, imagenet32
 from relucid.models import create
+from relucid.papers.imagenet import imagenet_flops
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
@@ -25,7 +28,7 @@ BEST = "GmP+IMN"
 
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
-    """Train one network; as in the paper, the part that decides when to stop is the one that is reported."""
+    """Train one network; as in the paper, the split that decides when to stop is the one that is reported."""
     data = LOADERS[config["data"]]()
     train, test = data.train, data.test
     if config["images"] is not None:
@@ -33,14 +36,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
             part.take(range(count)) for part, count in zip((train, test), config["images"], strict=True)
         )
     torch.manual_seed(config["seed"])
-    authors = config.get("authors", False)
-    network = create(
-        f"gmp/{config['backbone']}-{config['design']}{'-authors' if authors else ''}",
-        num_classes=data.classes,
-        in_channels=train.batch(torch.tensor([0]))[0].shape[1],
-        width=config["width"],
-        init=None if authors else "glorot",
-    )
+    network = _network(config, data.classes, train.batch(torch.tensor([0]))[0].shape[1])
     recipe = Recipe(
         epochs=config["epochs"],
         batch_size=config["batch"] * config["times"],
@@ -49,11 +45,28 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
         patience=5,
         stop=10,
         augment=config["augment"],
-        normalize="mean" if authors else True,
+        normalize="mean" if config.get("authors") else True,
     )
     fitted = fit(network, train, recipe, test, seed=config["seed"], machine=machine)
     errors = fitted.evaluate(test)
     return Result({"top1": 100 - errors["error"], "top5": 100 - errors["error5"]}, fitted.history)
+
+
+def _network(config: Mapping[str, Any], classes: int, channels: int) -> nn.Module:
+    authors = config.get("authors", False)
+    return create(
+        f"gmp/{config['backbone']}-{config['design']}{'-authors' if authors else ''}",
+        num_classes=classes,
+        in_channels=channels,
+        width=config["width"],
+        init=None if authors else "glorot",
+    )
+
+
+def flops(config: Mapping[str, Any]) -> float | None:
+    """Operations of a run on ImageNet that does not stop early; it is validated after every epoch, and tested."""
+    epochs = config["epochs"]
+    return imagenet_flops(lambda: _network(config, 1000, 3), config["data"], epochs, validations=epochs + 1)
 
 
 RUNNER = Runner("gmp/images", run)
@@ -62,20 +75,20 @@ RUNNER = Runner("gmp/images", run)
 def published(
     columns: list[str], rows: dict[str, list[tuple[float, float]]]
 ) -> dict[str, dict[str, Published]]:
-    """Figures by row and column."""
-    return {row: dict(zip(columns, figures, strict=True)) for row, figures in rows.items()}
+    """Arrange published values by row and column."""
+    return {row: dict(zip(columns, values, strict=True)) for row, values in rows.items()}
 
 
 def accuracies(table: Table, store: Store, title: str, setting: dict[str, Any]) -> Figure:
-    """Top-5 accuracies over the epochs that all seeds have reached, means over the seeds."""
+    """Draw top-5 accuracies, averaged over the seeds, for the epochs that all seeds reached."""
     from plotly.subplots import make_subplots
 
     plot = make_subplots(1, 2, subplot_titles=["training", "validation"], shared_yaxes=True)
     for colour, (row, config) in zip(PALETTE, table.study.rows.items(), strict=False):
         outcomes = [store.get(run["key"]) for run in table.finished(**config, **setting)]
         for place, name in enumerate(("train_error5", "val_error5"), start=1):
-            courses = [outcome.history[name] for outcome in outcomes if outcome and name in outcome.history]
-            means = [100 - float(np.mean(epoch)) for epoch in zip(*courses, strict=False)]
+            curves = [outcome.history[name] for outcome in outcomes if outcome and name in outcome.history]
+            means = [100 - float(np.mean(epoch)) for epoch in zip(*curves, strict=False)]
             look = {"name": row, "legendgroup": row, "showlegend": place == 1, "line_color": colour}
             plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, **look, row=1, col=place)
     plot.update_xaxes(title="epoch").update_yaxes(title="top-5 accuracy %", col=1)

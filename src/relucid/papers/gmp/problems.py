@@ -18,8 +18,8 @@ from relucid.train.measure import LOSSES, measures
 
 METHODS = ("SP", "WN", "BN", "GmP")
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # gmp C.3: the grid that rates are chosen from
-BEST_RATES = {"SP": 0.01, "WN": 0.01, "BN": 0.01, "GmP": 0.1}  # gmp C.3: what was chosen
-SHARE = 0.2  # of the training part, held out for validation
+BEST_RATES = {"SP": 0.01, "WN": 0.01, "BN": 0.01, "GmP": 0.1}  # gmp C.3: the chosen rates
+SHARE = 0.2  # of the training split, held out for validation
 
 StopOn = Literal["train", "validation", "test"]
 
@@ -30,17 +30,17 @@ def rmse(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def error_rate(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The percentage of wrong classes, of logits (N, 1)."""
+    """The percentage of wrong classes, from logits (N, 1)."""
     return measures("bce", outputs, targets)["error"]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Data and the recipe for it; where the paper is silent, its authors' published runs speak."""
+    """Data and the recipe for it; where the paper is silent, as in its authors' published runs."""
 
-    load: Callable[[int], Data[Split]]  # a split of it
+    load: Callable[[int], Data[Split]]  # the data, split by a number
     loss: Loss
-    measure: Loss  # what is reported, and what decides when to stop unless that is the training loss
+    measure: Loss  # is reported, and decides when to stop unless the training loss does
     epochs: int
     plateau: Plateau
     units: int = 100
@@ -50,8 +50,8 @@ class Problem:
 
 
 PROBLEMS = {
-    # The authors' batches of 1024 are not full for power and wine; gmp C.3 says full batch.
-    # float32 takes half of float64's time, and changes means (yacht's) by a quarter of their standard error at most.
+    # gmp C.3 says full batch; the authors' batches of 1024 are smaller than power and wine.
+    # float32 takes half the time of float64, and changes means by at most a quarter of their standard error (yacht).
     **{
         name: Problem(partial(uci, name), l1_loss, rmse, 5000, Plateau(50, 100), dtype=torch.float32)
         for name in UCI
@@ -68,15 +68,15 @@ PROBLEMS = {
 
 @dataclass(frozen=True, eq=False)
 class Trials:
-    """Networks of one parameterization on a problem, with the parts that each is trained, judged and tested on.
+    """Networks of one parameterization on a problem, with the splits to train, monitor and test each of them.
 
     Args:
         problem: what they learn.
-        networks: M of them.
-        train: M parts.
-        monitor: M parts whose error decides on the rate's schedule, the end of training and the weights that are
-            kept; None where the training loss does.
-        test: M parts.
+        networks: M networks.
+        train: M splits.
+        monitor: M splits; the error on them decides when the rate drops, when training ends and which weights are
+            kept. None if the training loss decides.
+        test: M splits.
     """
 
     problem: Problem
@@ -88,7 +88,7 @@ class Trials:
     def learn(
         self, rates: Sequence[float], epochs: int | None = None, observe: Observer | None = None
     ) -> Ensemble:
-        """Train them all at once, for at most so many epochs; the problem's by default."""
+        """Train all of them at once for at most ``epochs`` epochs, by default the problem's."""
         problem = self.problem
         return ensemble(
             self.networks,
@@ -105,7 +105,7 @@ class Trials:
 
     @torch.no_grad()
     def errors(self) -> Tensor:
-        """The errors on their test parts, (M,)."""
+        """The errors on their test splits, (M,)."""
         pairs = zip(self.networks, self.test, strict=True)
         return torch.stack(
             [self.problem.measure(net.eval()(part.inputs), part.targets) for net, part in pairs]
@@ -113,7 +113,7 @@ class Trials:
 
 
 def as_the_authors(problem: Problem) -> Problem:
-    """The problem in the precision, the batches and the schedule of the authors' own runs."""
+    """The problem with the precision, batches and schedule of the authors' own runs."""
     return replace(
         problem, dtype=torch.float64, batch_size=1024, plateau=replace(problem.plateau, threshold=1e-4)
     )
@@ -122,15 +122,15 @@ def as_the_authors(problem: Problem) -> Problem:
 def trials(
     problem: Problem, method: str, splits: Sequence[int], stop_on: StopOn, authors: bool = False
 ) -> Trials:
-    """A new network for each of the splits, which also seed the initial weights: equal splits have equal ones.
+    """Build a new network for each split; a split's number also seeds the initial weights.
 
     Args:
         problem: what they learn.
         method: one of `METHODS`.
-        splits: of the data.
-        stop_on: the part that decides when to stop: "test" is how the authors do it, "validation" a fifth of the
-            training part, "train" the training loss.
-        authors: with the authors' initial weights and norms.
+        splits: the numbers of the splits.
+        stop_on: what decides when to stop: "test" as in the authors' runs, "validation" for a fifth of the training
+            split, "train" for the training loss.
+        authors: use the authors' initial weights and norms.
     """
     parts = {split: _parts(problem, split, stop_on) for split in set(splits)}
     train, monitor, test = (list(kind) for kind in zip(*(parts[split] for split in splits), strict=True))
@@ -143,14 +143,14 @@ def trials(
 
 
 def network(method: str, features: int, units: int, authors: bool = False) -> nn.Module:
-    """A network with one hidden layer and one output."""
+    """Build a network with one hidden layer and one output."""
     name = f"gmp/mlp1-{method.lower()}{'-authors' if authors else ''}"
     init: Literal["glorot"] | None = None if authors else "glorot"
     return create(name, num_classes=1, in_channels=features, hidden=(units,), init=init).double()
 
 
 def _parts(problem: Problem, split: int, stop_on: StopOn) -> tuple[Split, Split, Split]:
-    """What is trained on, what decides when to stop, and what is tested on."""
+    """The splits to train on, to decide when to stop, and to test on."""
     data = problem.load(split)
     rest, held = holdout(data.train, SHARE, split) if stop_on == "validation" else (data.train, data.test)
     normal = moments(rest)

@@ -1,4 +1,4 @@
-"""How robust the parameterizations are to the learning rate, gmp's central claim: the whole grid, on every problem."""
+"""How robust the parameterizations are to the learning rate, gmp's central claim: every rate on every problem."""
 
 from collections.abc import Sequence
 from math import log
@@ -16,11 +16,11 @@ from relucid.studies.store import Store
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 
-TOLERANCE = 1.1  # a rate is good if its error is at most so many times that of the best rate
+TOLERANCE = 1.1  # a rate is good if its error is at most this many times that of the best rate
 
 
 def width(errors: Sequence[float]) -> float:
-    """How many times larger the largest good rate is than the smallest, of those next to the best rate.
+    """The ratio of the largest to the smallest rate in the unbroken range of good rates around the best one.
 
     >>> round(width([9.0, 1.05, 1.0, 1.0, 5.0, 1.0]), 3)  # errors at 0.001, 0.003, 0.01, 0.03, 0.1, 0.3
     10.0
@@ -36,9 +36,9 @@ def width(errors: Sequence[float]) -> float:
 
 
 def wider(other: str) -> Statistic:
-    """How much wider GmP's range of good rates is than another's, on a logarithmic scale, over all problems.
+    """How much wider GmP's range of good rates is than another method's, in logs, averaged over all problems.
 
-    The splits of every problem are drawn anew; they are the same for all methods.
+    The bootstrap resamples the splits of every problem, the same splits for both methods.
     """
 
     def compared(table: Table) -> Comparison | None:
@@ -62,9 +62,9 @@ def wider(other: str) -> Statistic:
 
 
 def _log_widths(errors: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Logarithms of the range of good rates, (draws,), of errors (rates, splits) at places (draws, n)."""
+    """The logarithm of the range of good rates, (draws,), from errors (rates, splits) at places (draws, n)."""
     splits = errors.shape[1]
-    places = places[:, :splits] % splits  # a problem with fewer splits is drawn as often as it has splits
+    places = places[:, :splits] % splits  # a problem with fewer splits gets as many draws as it has splits
     return np.array([log(width(each)) for each in errors[:, places].mean(2).T.tolist()])
 
 
@@ -78,7 +78,7 @@ def _problems(table: Table) -> list[str]:
 
 
 def remark(table: Table) -> str:
-    """The ranges of good rates, and the best rates, by method."""
+    """State the ranges of good rates, and the best rates, by method."""
     problems = _problems(table)
     means = {
         method: [[*_errors(table, f"{problem} {method}").mean(1)] for problem in problems]
@@ -87,7 +87,7 @@ def remark(table: Table) -> str:
     widths = {method: geometric_mean(map(width, found)) for method, found in means.items()}
     best = {method: geometric_mean(RATES[e.index(min(e))] for e in found) for method, found in means.items()}
     return (
-        f"The rates whose error is within {100 * (TOLERANCE - 1):.0f}% of the best one's span a factor of "
+        f"The rates with an error within {100 * (TOLERANCE - 1):.0f}% of the best one's span a factor of "
         + ", ".join(f"{widths[method]:.1f} under {method}" for method in METHODS)
         + f" (geometric means over {len(problems)} problems); the best rates are "
         + ", ".join(f"{best[method]:.3f} for {method}" for method in METHODS)
@@ -96,7 +96,7 @@ def remark(table: Table) -> str:
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """Errors over the learning rate, one panel per problem."""
+    """Draw errors over the learning rate, one panel per problem."""
     from plotly.subplots import make_subplots
 
     problems = list(dict.fromkeys(row.rpartition(" ")[0] for row, _ in table.cells))
@@ -122,15 +122,15 @@ def figures(table: Table, store: Store) -> list[Figure]:
             )
     plot.update_xaxes(type="log", tickvals=[0.001, 0.01, 0.1]).update_yaxes(type="log")
     alt = (
-        "A panel for each problem with lines of the test error over the learning rate, both logarithmic, one per "
-        "parameterization: the wider the valley, the more robust."
+        "One panel per problem: lines of the test error over the learning rate, both logarithmic, one line per "
+        "parameterization. The wider the valley, the more robust."
     )
     return [Figure("Test error over the learning rate", alt, plot)]
 
 
 OTHERS = tuple(method for method in METHODS if method != "GmP")
 LABELS = {name: name.title() for name in PROBLEMS}
-# gmp Fig. 2 has no validation data: the training loss decides.
+# gmp Fig. 2 has no validation data: the training loss decides when to stop.
 STOP_ON = {"levy": "train"}
 
 STUDY = Study(
@@ -158,15 +158,15 @@ STUDY = Study(
     claims=(
         Claim(
             "Abstract, range of learning rates",
-            "GmP works with less carefully chosen learning rates: the range of good ones is wider.",
+            "GmP needs a less careful choice of the learning rate: the range of good rates is wider.",
             tuple(Derived(wider(method), "higher") for method in OTHERS),
             remark=remark,
-            note="Ours: the paper shows its best rates only.",
+            note="Our test: the paper shows results at its best rates only.",
             code=("relucid.papers.gmp.rates.width",),
         ),
         Claim(
             "Abstract, large learning rates",
-            "GmP errs least at large learning rates, 0.1 and 0.3, on eight sets.",
+            "GmP has the lowest error at large learning rates, 0.1 and 0.3, on eight sets.",
             tuple(
                 Lower(
                     f"{label} GmP",
@@ -175,15 +175,16 @@ STUDY = Study(
                 )
                 for label in LABELS.values()
             ),
-            note="Ours: the paper shows its best rates only.",
+            note="Our test: the paper shows results at its best rates only.",
             code=("relucid.papers.gmp.table3.run",),
         ),
     ),
     figures=figures,
     protocol=(
-        "Ours: the paper shows its best rates only. The UCI sets are trained as in gmp/uci with validation "
-        "data, and are the same runs; Levy and Banana as in gmp/levy and gmp/banana, but Banana stops on a "
-        "fifth of its training part instead of on the test part. 50 splits (Levy: 50 draws of points; Power: 10 "
-        "splits); ± is the standard error. A range of good rates ends where the grid does: it may be wider than that."
+        "Our experiment: the paper shows results at its best rates only. The UCI runs are those of gmp/uci with "
+        "validation data; Levy and Banana are trained as in gmp/levy and gmp/banana, but Banana stops on a "
+        "fifth of its training split instead of on the test split. 50 splits (Levy: 50 draws of points; Power: 10 "
+        "splits); ± is the standard error. A range of good rates ends at the end of the grid at the latest, so its "
+        "true width may be larger."
     ),
 )

@@ -22,7 +22,7 @@ from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 from relucid.train import Plateau, ensemble
 
-# Units of length 1 (gmp's r = 1), Glorot's, and those of independent standard normal weights: badly scaled.
+# Weights of length 1 (gmp's r = 1), of Glorot's length, and independent standard normal weights: badly scaled.
 INITS = {"r = 1": "one", "Glorot": "glorot", "unscaled": "unscaled"}
 WIDTHS, DEPTHS = (16, 64, 256, 1024, 4096), (2, 3, 4, 5)
 DEEP_WIDTH = 128
@@ -38,7 +38,7 @@ BY_DEPTH = {f"depth {depth}": Column("error", {"width": DEEP_WIDTH, "depth": dep
 
 
 def run(config: dict[str, Any]) -> Result:
-    """Train networks of one shape on digits at all rates; of each split the rate is chosen on held-out digits."""
+    """Train networks of one shape on digits at all rates; for each split, held-out digits choose the rate."""
     splits, rates = range(config["splits"]), RATES
     parts = [_parts(split, config["images"]) for split in splits]
     networks = []
@@ -75,7 +75,7 @@ def run(config: dict[str, Any]) -> Result:
 
 
 def network(method: str, init: str, width: int, depth: int) -> nn.Module:
-    """A network for digits whose hidden units have initial weights of the length that `init` says."""
+    """Build a network for digits; `init` determines the length of the hidden units' initial weights."""
     net = create(
         f"gmp/mlp1-{method.lower()}", num_classes=10, in_channels=64, hidden=(width,) * depth, init="glorot"
     )
@@ -89,7 +89,7 @@ def network(method: str, init: str, width: int, depth: int) -> nn.Module:
 
 @torch.no_grad()
 def _rescale(layer: nn.Module, length: float) -> None:
-    """Give every unit of a layer weights of this length, however the layer describes them."""
+    """Give every unit of a layer weights of this length, under any parameterization."""
     if isinstance(layer, GeometricLinear):
         assert layer.scale is not None
         layer.scale.fill_(length)
@@ -108,7 +108,7 @@ def error_rate(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _parts(split: int, images: int | None) -> tuple[Split, Split, Split]:
-    """What is trained on, what decides when to stop and on the rate, and what is tested on."""
+    """The splits to train on, to choose the rate and the end of training by, and to test on."""
     data = digits(split)
     rest, held = holdout(data.train, 0.2, split)
     normal = moments(rest)
@@ -120,7 +120,7 @@ def _parts(split: int, images: int | None) -> tuple[Split, Split, Split]:
 
 
 def cost(method: str, column: str) -> Quantity:
-    """What badly scaled weights cost a method against Glorot's, split by split."""
+    """How much worse a method is with badly scaled weights than with Glorot's, split by split."""
 
     def sample(table: Table) -> Samples:
         bad, good = (table.cells[f"{method}, {label}", column].samples for label in ("unscaled", "Glorot"))
@@ -130,7 +130,7 @@ def cost(method: str, column: str) -> Quantity:
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """The test error over the width, one line per method and initialization."""
+    """Draw the test error over the width, one line per method and initialization."""
     import plotly.graph_objects as go
 
     plot = go.Figure()
@@ -165,11 +165,11 @@ STUDY = Study(
     repeat={},
     source="gmp Section 4.3, Abstract",
     protocol=(
-        "Ours: the paper claims it and shows no experiment. Eight splits of 1797 digits (64 features), the same for "
-        "all rows; cross entropy, Adam, full batch, at most 200 epochs, the rate from 0.001 to 0.1 chosen for each "
-        "split on a fifth of the training part, which also stops training. Hidden units start with weights of length "
-        "1, of Glorot's length, or of independent standard normal entries (length √n): GmP's scale r. The "
-        f"output layer starts with Glorot's weights in all rows. Depth is that of hidden layers of {DEEP_WIDTH} units."
+        "Our experiment: the paper makes the claim without one. Eight splits of 1797 digits (64 features), the same "
+        "for all rows; cross entropy, Adam, full batch, at most 200 epochs; a fifth of the training split chooses the "
+        "rate, from 0.001 to 0.1, and stops training. Hidden units start with weights of length 1, of Glorot's "
+        "length, or of the length of independent standard normal entries (√n); for GmP this is the scale r. The "
+        f"output layer starts with Glorot's weights in all rows. Depth counts hidden layers of {DEEP_WIDTH} units."
     ),
     paired=True,
     claims=(

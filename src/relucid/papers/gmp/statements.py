@@ -1,4 +1,4 @@
-"""What gmp defines and proves, and no study covers."""
+"""The definitions and theorems of gmp that no study covers."""
 
 from relucid.studies.expect import Claim
 
@@ -42,7 +42,7 @@ STATEMENTS = (
     Claim(
         "Eq. 10, 17",
         "A unit vector from its n - 1 angles.",
-        note="Layers store latitudes, pi/2 less the angle, where floating point is fine.",
+        note="Layers store latitudes, pi/2 minus the angle, where floating point has the finest resolution.",
         code=(
             "relucid.nn.unit_vector",
             "relucid.nn.angles_of",
@@ -73,7 +73,7 @@ STATEMENTS = (
             "Under GmP a boundary turns by the length of the perturbation in the metric, at most its Euclidean "
             "length."
         ),
-        erratum="The equality is of first order; the inequality always holds.",
+        erratum="The equality holds to first order; the inequality always holds.",
         code=("relucid.inspect.perturbation.perturbation",),
         tests=(
             "inspect/test_perturbation.py::test_a_geometric_unit_never_turns_by_more_than_its_angles_change",
@@ -84,7 +84,7 @@ STATEMENTS = (
     Claim(
         "Eq. 15",
         "The geometric unit, r ReLU(u(theta).x + lambda).",
-        note="r becomes negative in ordinary training, and then cannot be moved inside.",
+        note="r becomes negative in ordinary training, and then cannot be moved inside the ReLU.",
         code=(
             "relucid.nn.GeometricLinear",
             "relucid.nn.GeometricConv2d",
@@ -128,8 +128,8 @@ STATEMENTS = (
     Claim(
         "Eq. 18, 19, 20, 21, 22",
         (
-            "The metric tensor of the sphere is diagonal, and the length of a perturbation in it at most the "
-            "Euclidean."
+            "The metric tensor of the sphere is diagonal, and a perturbation's length in it is at most the Euclidean "
+            "length."
         ),
         erratum="Eq. 19 and 20 print sums of sin^2; the diagonal is the product, as in Eq. 13.",
         code=("relucid.inspect.perturbation.perturbation",),

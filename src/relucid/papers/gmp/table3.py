@@ -15,7 +15,7 @@ from relucid.studies.store import Store
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 
-BLOCKS = {"first": range(0, 50, 10)}  # splits come in tens: the paper's ten are the first block
+BLOCKS = {"first": range(0, 50, 10)}  # splits come in blocks of ten; the first block is the paper's ten
 SETS = ("boston", "concrete", "energy", "power", "wine", "yacht")
 ONCE = {"power": {"first": 0}}  # ten splits of the largest set take as long as fifty of all others
 AS_PUBLISHED = {
@@ -24,17 +24,17 @@ AS_PUBLISHED = {
 HELD_OUT_LABEL = ", held out"
 HELD_OUT = {"stop_on": "validation", "rates": RATES}
 
-FIGURES = {
+TABLE3 = {
     "SP": [(3.370, 0.145), (5.472, 0.144), (0.898, 0.274), (4.065, 0.029), (0.623, 0.008), (0.639, 0.063)],
     "WN": [(3.459, 0.156), (5.952, 0.148), (2.093, 0.789), (4.073, 0.026), (0.632, 0.008), (0.624, 0.076)],
     "BN": [(3.469, 0.153), (5.695, 0.160), (1.648, 0.302), (4.164, 0.026), (0.622, 0.011), (0.777, 0.055)],
     "GmP": [(3.057, 0.144), (5.153, 0.098), (0.474, 0.013), (4.022, 0.025), (0.613, 0.006), (0.584, 0.046)],
 }
-PUBLISHED = {row: dict(zip(map(str.title, SETS), figures, strict=True)) for row, figures in FIGURES.items()}
+PUBLISHED = {row: dict(zip(map(str.title, SETS), values, strict=True)) for row, values in TABLE3.items()}
 
 
 def run(config: dict[str, Any]) -> Result:
-    """Train one parameterization on all splits at all rates; the rate is chosen for each split by itself."""
+    """Train one parameterization on all splits at all rates; each split chooses its own rate."""
     problem, rates = PROBLEMS[config["data"]], config["rates"]
     splits = range(config["first"], config["first"] + config["splits"])
     if "batch_size" in config:
@@ -61,7 +61,7 @@ RUNNER = Runner("gmp/uci", run)
 
 
 def distances(table: Table) -> str:
-    """How many means are within three published standard errors of the published ones, and which are not."""
+    """Say how many means are within three published standard errors of the published mean, and which are not."""
     far, count = [], 0
     for (row, name), cell in table.cells.items():
         published, error = cell.published
@@ -72,12 +72,12 @@ def distances(table: Table) -> str:
                 far.append(f"{row} on {name} {cell.mean:.3f} instead of {published:.3f} ({away:.1f})")
     return (
         f"{count - len(far)} of {count} means are within three published standard errors"
-        f"{', not so (how many away): ' if far else ''}{', '.join(far)}."
+        f"{'; further off, in standard errors: ' if far else ''}{', '.join(far)}."
     )
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """Our errors over the published ones, under either protocol."""
+    """Draw our errors divided by the published ones, under both protocols."""
     import plotly.graph_objects as go
 
     if table.scale == "smoke":  # not to be compared with anything
@@ -98,8 +98,8 @@ def figures(table: Table, store: Store) -> list[Figure]:
         )
     plot.update_layout(scattermode="group").update_yaxes(title=f"error / error in {study.source}")
     alt = (
-        "Dots of our error divided by the published one, with standard errors, for each set, method and "
-        "protocol; a dot at 1 repeats the paper."
+        "Dots: our error divided by the published one, with standard errors, for each set, method and "
+        "protocol. A dot at 1 equals the paper's value."
     )
     return [Figure("Our errors beside the published ones", alt, plot)]
 
@@ -137,7 +137,7 @@ UCI = Study(
         ),
         Claim(
             "Table 3, held out",
-            f"{SAYS[:-1]} when a validation set stops training and chooses the rate.",
+            f"{SAYS[:-1]} if a validation set stops training and chooses the rate.",
             (
                 Lower(
                     f"GmP{HELD_OUT_LABEL}",
@@ -150,15 +150,14 @@ UCI = Study(
     ),
     figures=figures,
     protocol=(
-        "50 random 80/20 splits (of Power 10; the paper: 10), the same for all methods; standardised features, MAE "
-        "loss, Adam, full batch, "
-        "at most 5000 epochs, Glorot's initial weights (and their lengths as GmP's initial scales), in "
-        "float32 (the authors': float64). The first four rows do as the authors did: the rate of gmp C.3 (0.1 "
-        "for GmP, 0.01 for the others); the rate is cut to a tenth after 50 epochs without a better test "
-        "error, training ends after 100, and the weights with the best test error count. Those held out never "
-        "look at the test part before the end: a fifth of the training part decides all that, and chooses "
-        "the rate, from 0.001 to 0.3, for each split. ± is the standard error. gmp/uci-batches has the larger sets "
-        "in batches of 1024, as in the authors' runs."
+        "50 random 80/20 splits (10 for Power, as for all sets in the paper), the same for all methods; standardised "
+        "features, MAE loss, Adam, full batch, at most 5000 epochs, Glorot's initial weights (and their lengths as "
+        "GmP's initial scales), in float32 (the authors: float64). The first four rows follow the authors: the rate "
+        "of gmp C.3 (0.1 for GmP, 0.01 for the others); the rate is cut to a tenth after 50 epochs without a better "
+        "test error, training ends after 100, and the weights with the best test error count. The held-out rows never "
+        "use the test split before the end: a fifth of the training split makes all these decisions, and chooses the "
+        "rate, from 0.001 to 0.3, for each split. ± is the standard error. gmp/uci-batches trains the larger sets in "
+        "batches of 1024, as in the authors' runs."
     ),
 )
 
@@ -173,7 +172,7 @@ BATCHES = Study(
     config={"batch_size": 1024},
     scales=UCI.scales,
     repeat={"first": [0]},
-    published={row: {name: figures[name] for name in LARGE_SETS} for row, figures in PUBLISHED.items()},
+    published={row: {name: values[name] for name in LARGE_SETS} for row, values in PUBLISHED.items()},
     source="gmp Table 3",
     paired=True,
     claims=(
@@ -186,8 +185,8 @@ BATCHES = Study(
         ),
     ),
     protocol=(
-        "As in the first rows of gmp/uci, but in batches of 1024 as in the authors' runs, where gmp C.3 says "
-        "full batch: the other sets are smaller than a batch."
+        "As in the first rows of gmp/uci, but in batches of 1024 as in the authors' runs; gmp C.3 says full batch. The "
+        "other sets are smaller than a batch."
     ),
 )
 
@@ -215,7 +214,7 @@ AUTHORS = Study(
     protocol=(
         "As in the first rows of gmp/uci, in float64, in batches of 1024, with Glorot's uniform weights, the batch "
         "norm of the authors' framework (momentum 0.99, epsilon 0.001) and its plateaus: the rate is cut unless the "
-        "error falls by more than 0.0001. Which setup is the default, and why, stands in relucid.models.design."
+        "error falls by more than 0.0001. relucid.models.design says which setup is the default, and why."
     ),
 )
 STUDIES = (UCI, BATCHES, AUTHORS)

@@ -1,9 +1,9 @@
-"""Ours: what no paper has asked."""
+"""Our own studies: questions that no paper has asked."""
 
 from relucid.papers.ours import merge, quickstart, together
 from relucid.studies.expect import Claim
 
-STUDIES = (*quickstart.STUDIES, together.STUDY, *merge.STUDIES)
+STUDIES = (*quickstart.STUDIES, *together.STUDIES, *merge.STUDIES)
 STATEMENTS: tuple[Claim, ...] = ()
 
 __all__ = ["STATEMENTS", "STUDIES"]

@@ -1,4 +1,4 @@
-"""Depth for free: what ordinary and reversible heavy ball keep for the backward pass, and how long a step takes."""
+"""Depth for free: how much ordinary and reversible heavy ball keep for the backward pass, and the time per step."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,12 +13,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from relucid.nn import Propagation
 from relucid.studies.run import Result
 
-STEPS = 5  # of which the median is taken
+STEPS = 5  # timed; the median counts
 MEGABYTE = 1e6
 
 
 def transforms(layers: int, channels: int) -> list[nn.Module]:
-    """Layers of one convolution and a rectification."""
+    """Build layers of a ReLU and a convolution each."""
     return [
         nn.Sequential(nn.ReLU(), nn.Conv2d(channels, channels, 3, padding=1, bias=False))
         for _ in range(layers)
@@ -26,20 +26,23 @@ def transforms(layers: int, channels: int) -> list[nn.Module]:
 
 
 def step(stage: nn.Module, x: Tensor) -> Tensor:
-    """The gradients of the mean square of the outputs, in all parameters, one after the other."""
+    """Compute the gradients of the mean square of the outputs in all parameters, concatenated."""
     loss = stage(x).square().mean()
     return torch.cat([each.flatten() for each in torch.autograd.grad(loss, [*stage.parameters()])])
 
 
 def kept(stage: nn.Module, x: Tensor) -> int:
-    """Bytes that a forward pass keeps for the backward pass, parameters not counted."""
+    """Count the bytes that a forward pass keeps for the backward pass, without parameters."""
     own = {parameter.untyped_storage().data_ptr() for parameter in stage.parameters()}
     sizes: dict[int, tuple[Tensor, int]] = {}
 
     def note(value: Tensor) -> Tensor:
         storage = value.untyped_storage()
         if storage.data_ptr() not in own:
-            sizes[storage.data_ptr()] = value, storage.nbytes()  # held, so that no other takes its place
+            sizes[storage.data_ptr()] = (
+                value,
+                storage.nbytes(),
+            )  # kept alive, so that its address is not reused
         return value
 
     with saved_tensors_hooks(note, lambda value: value):
@@ -48,7 +51,7 @@ def kept(stage: nn.Module, x: Tensor) -> int:
 
 
 def run(config: Mapping[str, Any]) -> Result:
-    """Measure both sides in one process, step by step in turn."""
+    """Measure both sides in one process, alternating step by step."""
     torch.manual_seed(config["seed"])
     shared = transforms(config["layers"], config["channels"])
     for layer in shared:
@@ -68,7 +71,7 @@ def run(config: Mapping[str, Any]) -> Result:
 
 
 def _interleaved(sides: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """The median time of each, taken in turn."""
+    """Measure the median time of each side, with the sides taking turns."""
     times: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(STEPS):
         for side, function in sides.items():

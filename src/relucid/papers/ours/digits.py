@@ -1,4 +1,4 @@
-"""Small networks for handwritten digits: one that was damaged, mended and trained on; and one with half the filters."""
+"""Small networks for handwritten digits: one damaged, repaired and trained further; and one with half the filters."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -17,12 +17,12 @@ from relucid.studies.starts import dead_units
 from relucid.studies.subject import RECIPE, Subject
 from relucid.train import Machine, Recipe, fit
 
-POOL = 750  # digits to train on and to hold out of, of 1797
+POOL = 750  # of the 1797 digits, for training and validation
 FAR_TOO_LARGE = 0.3  # the rate that does the damage
 
 
 def network(width: int = 1, crelu: bool = False) -> nn.Sequential:
-    """Four convolutions for digits (N, 1, 8, 8) -> (N, 10); with CReLU, half the filters for as many channels."""
+    """Build four convolutions for digits, (N, 1, 8, 8) -> (N, 10); CReLU has half the filters and as many channels."""
     few = 2 if crelu else 1
 
     def unit(channels: int, filters: int) -> list[nn.Module]:
@@ -37,7 +37,7 @@ def network(width: int = 1, crelu: bool = False) -> nn.Sequential:
 
 @lru_cache
 def split(seed: int) -> Data[Split]:
-    """The digits that a seed trains on, 750, and those that it tests with."""
+    """The 750 digits that a seed trains on, and the others, to test on."""
     both = as_data("digits")
     parts = both.train, both.test
     whole = Split(torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts]))
@@ -46,14 +46,14 @@ def split(seed: int) -> Data[Split]:
 
 
 def damaged(seed: int, data: Data[Split], machine: Machine) -> nn.Module:
-    """A new network after three epochs at a rate that is far too large."""
+    """Damage a new network by three epochs at a far too large rate."""
     torch.manual_seed(seed)
     recipe = Recipe(epochs=3, lr=FAR_TOO_LARGE, batch_size=64, momentum=0.0, normalize=False)
     return fit(network(), data.train, recipe, seed=seed, machine=machine.within("damage")).network.cpu()
 
 
 def run(config: Mapping[str, Any], machine: Machine) -> Result:
-    """Mend a damaged network, or take a new one, and train it on as `relucid improve` does."""
+    """Repair a damaged network, or take a new one, and train it further as `relucid improve` does."""
     seed, data = config["seed"], split(config["seed"])
     fresh = config["network"] == "CReLU, half"
     hurt = network(crelu=True) if fresh else damaged(seed, data, machine)

@@ -1,4 +1,4 @@
-"""The four findings of the quickstart in words, from its table."""
+"""The four findings of the quickstart in words."""
 
 from statistics import fmean
 
@@ -17,13 +17,13 @@ MEND, BOUNDARIES, DEPTH = "find and mend", "boundaries that do not jump", "depth
 
 
 def mean(table: Table, row: str, column: str) -> float:
-    """The mean of a cell that has been run."""
+    """The mean of a cell; NaN if it has not been run."""
     value = table.cells[row, column].mean
     return float("nan") if value is None else value
 
 
 def mended(table: Table) -> str:
-    """What was found in the damaged networks, and what became of them."""
+    """State what was found in the damaged networks, and their errors after further training."""
     if not table.complete:
         return ""
     records = table.behind(CRELU, ERROR)
@@ -34,13 +34,14 @@ def mended(table: Table) -> str:
     return (
         f"Dead units were found in {sum(share > 0 for share in found)} of {len(found)} damaged networks, "
         f"{fmean(found):.0f}% of all units, and to_crelu was suggested for them. It moved no output by more than "
-        f"{moved:.1g} millionths. Trained on, the networks err on {mean(table, CRELU, ERROR):.2f}% of the digits, "
-        f"unchanged on {mean(table, UNCHANGED, ERROR):.2f}%: better in {sum(better)} of {len(better)}."
+        f"{moved:.1g} millionths. After further training the converted networks err on "
+        f"{mean(table, CRELU, ERROR):.2f}% of the digits, unchanged ones on {mean(table, UNCHANGED, ERROR):.2f}%: the "
+        f"converted network is better in {sum(better)} of {len(better)} cases."
     )
 
 
 def half_the_parameters(table: Table) -> str:
-    """Parameters and errors of both kinds of new networks."""
+    """State the parameters and errors of new networks with ReLU and with CReLU."""
     if not table.complete:
         return ""
     ours, theirs = mean(table, HALF, PARAMETERS), mean(table, ANEW, PARAMETERS)
@@ -51,16 +52,16 @@ def half_the_parameters(table: Table) -> str:
 
 
 def boundaries(table: Table) -> str:
-    """The largest turns of a boundary in a step."""
+    """State the largest turn of a boundary in a step, by parameterization."""
     if not table.complete:
         return ""
     worst = {row: max(table.cells[row, TURN].values) for row in METHODS}
-    others = ", ".join(f"{worst[row]:.0f}° under {row}" for row in METHODS if row != "geometric")
-    return f"The largest turn in a step is {worst['geometric']:.0f}° for geometric units; it is {others}."
+    others = ", ".join(f"{worst[row]:.0f}° with {row}" for row in METHODS if row != "geometric")
+    return f"The largest turn in a step is {worst['geometric']:.0f}° with geometric units, {others}."
 
 
 def free_depth(table: Table) -> str:
-    """What is kept at the least and the largest depth, and how long steps take."""
+    """State the memory kept at the smallest and the largest depth, and the time per step."""
     if not table.complete:
         return ""
     few, many = next(iter(LAYERS)), list(LAYERS)[-1]
@@ -68,14 +69,14 @@ def free_depth(table: Table) -> str:
     slower = mean(table, many, STEP["reversible"]) / mean(table, many, STEP["ordinary"])
     worst = max(run["metrics"]["gradients"] for row in LAYERS for run in table.behind(row, KEPT["ordinary"]))
     return (
-        f"From {few} to {many}, reversible heavy ball keeps {kept['reversible'][0]:.2f} and "
-        f"{kept['reversible'][1]:.2f} MB, ordinary {kept['ordinary'][0]:.2f} and {kept['ordinary'][1]:.2f} "
-        f"MB. A step of {many} takes {slower:.1f} times as long; gradients differ by {worst:.0e} of their length."
+        f"With {few} and {many}, reversible heavy ball keeps {kept['reversible'][0]:.2f} and "
+        f"{kept['reversible'][1]:.2f} MB, ordinary heavy ball {kept['ordinary'][0]:.2f} and {kept['ordinary'][1]:.2f} "
+        f"MB. A step through {many} takes {slower:.1f} times as long; gradients differ by {worst:.0e} of their length."
     )
 
 
 def findings(table: Table) -> str:
-    """The findings as a numbered list in Markdown, each with how its claim stands."""
+    """List the findings in Markdown, each with its claim and how the claim stands."""
     told = [entry("", table.study, claim, table) for claim in table.study.claims if claim.remark]
     return "\n".join(
         f"{number}. **{each.claim.where.capitalize()}.** {each.remark} *{each.claim.says} Here: {each.stands}.*"

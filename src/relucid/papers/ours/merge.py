@@ -1,4 +1,4 @@
-"""Ours: how many opposite filters of a trained network can share one before it errs more, against pruning."""
+"""How many opposite filters of a trained network can be merged before its error rises, compared with pruning."""
 
 import copy
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ from relucid.train import Fitted, Machine, Recipe, fit
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 LAYERS = tuple(f"conv{number}" for number in range(1, 7))
-OPPOSITE = 2**0.5  # as far as that from opposite, filters are orthogonal
+OPPOSITE = 2**0.5  # at this distance from opposite, filters are orthogonal
 MERGE, MERGE_DATA, PRUNE, PRUNE_DATA = "merge", "merge, refitted", "pruning", "pruning, refitted"
 Counts = Mapping[str, int]
 
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
-    """Train a network, take more and more filters from it, and test each time."""
+    """Train a network, remove more and more of its filters, and test it each time."""
     data = pictures(config["data"], config["train"], config["test"], config["seed"])
     torch.manual_seed(config["seed"])
     channels = data.train.inputs.shape[1]
@@ -47,7 +47,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
 
 
 def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Split) -> dict[str, float]:
-    """The test error and the number of parameters at every share of the pairs."""
+    """Measure the test error and the number of parameters at every share of the pairs."""
     example, batches = images[:2], list(images.split(64)) if method in (MERGE_DATA, PRUNE_DATA) else None
     whole = to_crelu(net, example, LAYERS, "merge", tolerance=OPPOSITE, budget=torch.inf).model
     pairs = sum(_fewer(net, whole).values())
@@ -74,7 +74,7 @@ def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Sp
 
 
 def _fewer(net: nn.Module, less: nn.Module) -> Counts:
-    """How many filters each layer has lost."""
+    """The number of filters that each layer has lost."""
     return {name: _filters(net, name) - _filters(less, name) for name in LAYERS}
 
 
@@ -89,13 +89,13 @@ def _convolution(net: nn.Module, name: str) -> nn.Conv2d:
 
 
 def pruned(net: nn.Module, counts: Counts, example: Tensor, data: list[Tensor] | None) -> nn.Module:
-    """The network without the shortest filters of each layer, which are set to zero; refitted where there are data.
+    """Set the shortest filters of each layer to zero in a copy of the network, and refit it if there are data.
 
     Args:
-        net: a chain of convolutions ``LAYERS`` and an output layer.
-        counts: how many filters of each.
+        net: the convolutions ``LAYERS`` one after the other, and an output layer.
+        counts: how many filters to prune in each layer.
         example: an input.
-        data: batches on which every layer but the first is fitted to what it computed before.
+        data: batches on which every layer but the first is refitted to its output before pruning.
     """
     before, after = capture(net, example), capture(copy.deepcopy(net), example)
     lengths = {name: _convolution(net, name).weight.detach().flatten(1).norm(dim=1) for name in LAYERS}
@@ -112,12 +112,12 @@ def pruned(net: nn.Module, counts: Counts, example: Tensor, data: list[Tensor] |
     readers = [node for node in after.graph.nodes if node.target in (*LAYERS[1:], "fc7")]
     for reader in readers if data is not None and any(counts.values()) else ():
         refit(before, after, [reader], data or [], {})
-        prune()  # what is gone must not come back
+        prune()  # refitting must not bring pruned filters back
     return after
 
 
 def _parameters_left(net: nn.Module, counts: Counts) -> int:
-    """The number of parameters once pruned filters, and the weights that read them, are taken out."""
+    """The number of parameters without pruned filters and the weights that read them."""
     total = sum(parameter.numel() for parameter in net.parameters())
     for name, following in pairwise((*LAYERS, "fc7")):
         layer, reader = _convolution(net, name), net.get_submodule(following).weight
@@ -132,18 +132,18 @@ RUNNER = Runner("merge", run)
 
 
 def remark(table: Table) -> str:
-    """What the whole network errs on, what is left with all pairs gone, and errors at equal parameters."""
+    """State the error of the whole network, its rise with all pairs gone, and errors at equal parameters."""
     whole = table.cells[MERGE, label(0.0)].mean or 0.0
     rises = {row: (table.cells[row, label(1.0)].mean or 0.0) - whole for row in table.study.rows}
     ends = ", ".join(f"{row} {rise:+.1f}" for row, rise in rises.items())
     return (
-        f"The whole network errs on {whole:.1f}%; with all pairs gone, points more: {ends}. "
+        f"The whole network has an error of {whole:.1f}%; with all pairs gone it rises, in points: {ends}. "
         f"{_at_equal_parameters(table)}"
     )
 
 
 def _at_equal_parameters(table: Table) -> str:
-    """Merging half of the pairs against pruning, between whose shares is interpolated, with as many parameters left."""
+    """State the errors after merging half the pairs, and after pruning to as many parameters, by interpolation."""
 
     def means(name: str, method: str) -> list[float]:
         found = [run["metrics"] for run in table.runs if run["config"]["method"] == method]
@@ -160,12 +160,12 @@ def _at_equal_parameters(table: Table) -> str:
 
 
 def label(share: float) -> str:
-    """What the column of a share is called."""
+    """The name of a share's column."""
     return f"{share:.0%} of pairs"
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """The test error over the parameters that are left, one line per method."""
+    """Draw the test error over the number of parameters left, one line per method."""
     import plotly.graph_objects as go
 
     plot = go.Figure()
@@ -185,7 +185,7 @@ def figures(table: Table, store: Store) -> list[Figure]:
 STUDIES = (
     Study(
         name="merge",
-        title="Test error in percent of a VGG-6 on CIFAR-10 whose opposite filters share one, or are pruned",
+        title="Test error in percent of a VGG-6 on CIFAR-10 with opposite filters merged, or with filters pruned",
         run=RUNNER,
         rows={method: {"method": method} for method in (MERGE, MERGE_DATA, PRUNE, PRUNE_DATA)},
         columns={label(share): Column(f"error at {share}") for share in SHARES},
@@ -226,11 +226,11 @@ STUDIES = (
         ),
         figures=figures,
         protocol=(
-            "Pairs: the matching of filters with negative cosine, most opposite first; at 100% nearly half of all "
-            "filters are gone. Pruning takes as many of each layer, the shortest ones, and saves more parameters, for "
-            "a merged filter is still read twice. Refitted: the layers that follow are fitted to what they computed "
-            "before by least squares on training images; no further training. Batch norm is folded first. Small: an "
-            f"eighth of the width, 5000 training images, 5 epochs, 128 images to refit on. {REENCODED}"
+            "Pairs: filters with negative cosine, matched most opposite first; at 100% nearly half of all filters are "
+            "gone. Pruning removes as many filters from each layer, the shortest ones, and saves more parameters, "
+            "because a merged filter is still read twice. Refitted: the following layers are fitted to their earlier "
+            "outputs by least squares on training images, without further training. Batch norm is folded first. Small "
+            f"scale: an eighth of the width, 5000 training images, 5 epochs, 128 images to refit on. {REENCODED}"
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Two moons learned at a large rate: how far boundaries turn in a step, under four parameterizations."""
+"""Two moons learned at a large rate: how far boundaries turn in a step under four parameterizations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ POINTS = 1000
 
 
 def moons(seed: int) -> Data[Split]:
-    """Points of two crescents (N, 2), four fifths for training: the form of the Banana set, which needs a download."""
+    """Draw points of two crescents (N, 2), four fifths for training: like the Banana set, but without a download."""
     from sklearn.datasets import make_moons
 
     inputs, classes = make_moons(POINTS, noise=0.3, random_state=seed)
@@ -29,5 +29,5 @@ PROBLEM = Problem(moons, LOSSES["bce"], error_rate, 5000, Plateau(50, 100), 10, 
 
 
 def run(config: Mapping[str, Any]) -> Result:
-    """Train networks of ten units by one parameterization, and watch their boundaries."""
+    """Train networks of ten units under one parameterization, and observe their boundaries."""
     return evolve(PROBLEM, {**config, "stop_on": "validation"})

@@ -1,4 +1,4 @@
-"""The quickstart: what each idea is for, on its own ground, measured in minutes on two cores."""
+"""The quickstart: what each idea is good for, measured in minutes on two cores."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,11 +42,11 @@ STARTS = {
     CRELU: Start("crelu"),
     MANY: Start("crelu", draw="all"),
 }
-MARGIN = 1.0  # percentage points within which an error is as good
+MARGIN = 1.0  # percentage points within which two errors count as equal
 
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
-    """One run of the part that its configuration names."""
+    """Execute one run of the part that its configuration names."""
     if config["part"] == "digits":
         return digits.run(config, machine)
     return moons.run(config) if config["part"] == "moons" else depth.run(config)
@@ -93,35 +93,36 @@ STUDIES = (
         claims=(
             Claim(
                 MEND,
-                "Converted by to_crelu and trained on, a damaged network errs less than unchanged, than with its dead "
-                "units re-initialised, and than started anew.",
+                "Converted by to_crelu and trained further, a damaged network has a lower error than unchanged, with "
+                "its dead units re-initialised, or started from scratch.",
                 (Lower(CRELU, than=(UNCHANGED, DEAD, ANEW), columns=ERROR),),
                 remark=mended,
                 code=("relucid.convert.to_crelu", "relucid.improve"),
             ),
             Claim(
                 f"{MEND}: is it the size?",
-                "The converted network errs less than a new one with as many parameters.",
+                "The converted network has a lower error than a new one with as many parameters.",
                 (Lower(CRELU, than=MANY, columns=ERROR),),
                 code=("relucid.improve",),
             ),
             Claim(
                 "half the parameters",
-                f"With half the filters, CReLU errs as ReLU does, within {MARGIN:g} percentage point.",
+                f"With half the filters, CReLU is at most {MARGIN:g} percentage point worse than ReLU.",
                 (NotWorse(HALF, than=ANEW, columns=ERROR, margin=MARGIN),),
                 remark=half_the_parameters,
                 code=("relucid.nn.CReLU",),
             ),
             Claim(
                 BOUNDARIES,
-                "At a large rate, no step turns a boundary of a geometric unit as far as those of the others.",
+                "At a large rate, the largest turn of a boundary in a step is smaller for geometric units than for "
+                "the others.",
                 (Lower("geometric", than=tuple(row for row in METHODS if row != "geometric"), columns=TURN),),
                 remark=boundaries,
                 code=("relucid.nn.GeometricLinear", "relucid.inspect.BoundaryTracker"),
             ),
             Claim(
                 DEPTH,
-                "Reversible heavy ball keeps less for the backward pass than ordinary heavy ball.",
+                "Reversible heavy ball keeps less memory for the backward pass than ordinary heavy ball.",
                 (Lower(tuple(LAYERS), columns=KEPT["reversible"], than_column=KEPT["ordinary"]),),
                 remark=free_depth,
                 code=("relucid.nn.Propagation",),
@@ -129,14 +130,14 @@ STUDIES = (
         ),
         page=quickstart_page,
         protocol=(
-            "Digits: networks of four convolutions. Of 1797 digits a seed picks 600 to train on, 150 to hold out and "
-            f"the rest to test with. Damage: three epochs of gradient descent at a rate of {digits.FAR_TOO_LARGE:g}; "
-            "the kind of damage was settled in trials with seeds 0 to 4, test errors in sight. "
-            "After it, and for new networks, 30 epochs of Adam at 0.001 in batches of 64, the same for all; rows "
-            "are compared seed by seed. Moons: ten units learn two crescents of points, the form of the Banana set, "
-            f"for 60 epochs of Adam at a rate of {LARGE:g}, eight splits. Depth: layers of a rectification and a "
-            "convolution, 16 channels of 8 x 8, batches of 16; kept: tensors saved for the backward pass, parameters "
-            "not counted; times are medians of steps taken in turn."
+            "Digits: networks of four convolutions. Of 1797 digits, a seed picks 600 to train on, 150 to hold out and "
+            f"the rest to test on. Damage: three epochs of gradient descent at a rate of {digits.FAR_TOO_LARGE:g}; "
+            "the kind of damage was chosen in trials with seeds 0 to 4, with the test errors in view. "
+            "Afterwards, and for new networks, 30 epochs of Adam at 0.001 in batches of 64, the same for all; rows "
+            "are compared seed by seed. Moons: ten units learn two crescents of points, shaped like the Banana set, "
+            f"for 60 epochs of Adam at a rate of {LARGE:g}, eight splits. Depth: each layer is a ReLU and a "
+            "convolution, 16 channels of 8 x 8, batches of 16; memory: tensors saved for the backward pass, without "
+            "parameters; times are medians of steps that alternate between both sides."
         ),
     ),
 )

@@ -27,14 +27,14 @@ from relucid.papers.ours.findings import (
 )
 from relucid.report.figure import PALETTE, Figure, literal
 from relucid.report.improvement import differences
-from relucid.report.page import Cell, Grid, Mood, render
+from relucid.report.page import Cell, CellStyle, Grid, render
 from relucid.report.study import grid_of_environments, grid_of_runs
 from relucid.studies.expect import Claim, Lower, judge
-from relucid.studies.formats import banner, figure
+from relucid.studies.formats import banner, cell_text
 from relucid.studies.ledger import Entry, entry
 from relucid.studies.store import Store
 from relucid.studies.study import Column
-from relucid.studies.table import Cell as Figures
+from relucid.studies.table import Cell as StudyCell
 from relucid.studies.table import Table
 
 
@@ -54,7 +54,7 @@ class Part:
 
 
 def quickstart_page(table: Table, store: Store, name: str) -> str:
-    """The page of the quickstart."""
+    """Render the page of the quickstart."""
     command = f"relucid {{}} {shlex.quote(name)} --scale {shlex.quote(table.scale)}"
     return render(
         "quickstart.html",
@@ -90,7 +90,7 @@ def parts(table: Table, store: Store) -> list[Part]:
 
 
 def grid(table: Table, rows: Sequence[str], columns: Sequence[str]) -> Grid:
-    """Some cells of the table."""
+    """A table of these rows and columns."""
     lines = []
     for row in rows:
         cells = [(table.cells[row, column], table.study.columns[column]) for column in columns]
@@ -98,21 +98,21 @@ def grid(table: Table, rows: Sequence[str], columns: Sequence[str]) -> Grid:
     return Grid("Means and their standard errors", [("", ""), *((column, "") for column in columns)], lines)
 
 
-def _shown(cell: Figures, column: Column) -> Cell:
-    """A figure in the colour of what it is beside those that it is compared with."""
-    mood: Mood = "" if cell.better is None else "good" if cell.better else "bad"
-    return Cell(figure(replace(cell, better=None), column), cell.mean, mood)
+def _shown(cell: StudyCell, column: Column) -> Cell:
+    """A cell, coloured if it is better or worse than the baseline."""
+    style: CellStyle = "" if cell.better is None else "good" if cell.better else "bad"
+    return Cell(cell_text(replace(cell, better=None), column), cell.mean, style)
 
 
 def mending(table: Table) -> list[Figure]:
-    """Differences to the unchanged network, with intervals."""
+    """Draw the differences from the unchanged network, with intervals."""
     others = tuple(row for row in MENDING if row != UNCHANGED)
     judged = judge(table, Claim("", "", (Lower(others, than=UNCHANGED, columns=ERROR),)))
     return [differences(judged, ERROR)] if any(each.found for each in judged) else []
 
 
 def halving(table: Table) -> list[Figure]:
-    """Errors of all repetitions over the number of parameters."""
+    """Draw the errors of all repetitions over the number of parameters."""
     plot = go.Figure(layout={"height": 320, "xaxis_title": "parameters", "yaxis_title": literal(ERROR)})
     for row, color in zip((ANEW, HALF), PALETTE, strict=False):
         cell, size = table.cells[row, ERROR], table.cells[row, PARAMETERS].mean
@@ -130,13 +130,13 @@ def halving(table: Table) -> list[Figure]:
 
 
 def turning(table: Table, store: Store) -> list[Figure]:
-    """Boundaries through training, with a slider."""
+    """Draw the boundaries through training, with a slider."""
     rates = dict.fromkeys(METHODS.values(), LARGE)
-    return [in_training(table, store, rates, f"Training at a rate of {LARGE:g}; the slider goes through it")]
+    return [in_training(table, store, rates, f"Training at a rate of {LARGE:g}; the slider moves through it")]
 
 
 def deepening(table: Table) -> list[Figure]:
-    """Megabytes kept and milliseconds per step, over depth."""
+    """Draw the megabytes kept and the milliseconds per step, over depth."""
     figures = []
     for what, unit, columns in ("Kept for the backward pass", "MB", KEPT), ("Time per step", "ms", STEP):
         plot = go.Figure(layout={"height": 320, "xaxis_title": "layers", "yaxis_title": unit})

@@ -1,12 +1,12 @@
 """What the studies of structure do with images: load them, build a network, train it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from relucid.data import Data, Split, cifar10, cifar100, digits, imagenet
+from relucid.data import Data, Split, cifar10, cifar100, digits, holdout, imagenet
 from relucid.models import Design, create
 from relucid.models.design import CHOICES
 from relucid.train import Fitted, Machine, Recipe, fit
@@ -49,24 +49,31 @@ def load(config: dict[str, Any]) -> Data[Any]:
 
 
 def build(config: dict[str, Any], data: Data[Any]) -> nn.Module:
-    """The network of a run: its row's design on the backbone of its family; "pool" pixels a side become one first."""
+    """The network of a run; "pool" pixels a side become one first."""
     assert data.classes is not None
     channels = data.train.batch(torch.tensor([0]))[0].shape[1]
     torch.manual_seed(config["seed"])
-    design = Design.from_dict({name: value for name, value in config["design"].items() if name in CHOICES})
-    options = {name: value for name, value in config["design"].items() if name not in CHOICES}
-    backbone = {**config[config["family"]], **options}
-    network = create(**backbone, design=design, num_classes=data.classes, in_channels=channels)
+    network = backbone(config, data.classes, channels)
     pool = config.get("pool", 1)
     return network if pool == 1 else nn.Sequential(nn.AvgPool2d(pool), network)
 
 
+def backbone(config: Mapping[str, Any], classes: int, channels: int) -> nn.Module:
+    """The row's design on the backbone of its family."""
+    design = Design.from_dict({name: value for name, value in config["design"].items() if name in CHOICES})
+    options = {name: value for name, value in config["design"].items() if name not in CHOICES}
+    settings = {**config[config["family"]], **options}
+    return create(**settings, design=design, num_classes=classes, in_channels=channels)
+
+
 def train(config: dict[str, Any], machine: Machine) -> tuple[Fitted, Data[Any]]:
-    """A network trained by the run's recipe, and the data."""
+    """A network trained by the run's recipe, and the data; where "share" says so, a share of the images is held out."""
     data = load(config)
     decay = config.get("decay", {}).get(config["family"], "groups")
-    recipe = Recipe(**config["recipe"], decay=decay)
-    return fit(build(config, data), data.train, recipe, seed=config["seed"], machine=machine), data
+    recipe, seed = Recipe(**config["recipe"], decay=decay), config["seed"]
+    share = config.get("share", 0.0)
+    rest, held = holdout(data.train, share, seed) if share else (data.train, None)
+    return fit(build(config, data), rest, recipe, held, seed=seed, machine=machine), data
 
 
 def parameters(network: nn.Module) -> int:

@@ -12,11 +12,11 @@ from relucid.studies.expect import Claim, Lower
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 
-ROUNDING = 1000.0  # in 1e-15 of the largest state: what float64 may come to in thirty layers
+ROUNDING = 1000.0  # in 1e-15 of the largest state: the rounding of float64 over thirty layers
 
 
 def difference(config: dict[str, Any]) -> dict[str, float]:
-    """The largest difference between a stage's states and an algorithm's iterates, in 1e-15 of the largest state."""
+    """Measure the largest difference between states and iterates, in 1e-15 of the largest state."""
     size, depth, name = config["features"], config["depth"], config["rule"]
     generator = torch.Generator().manual_seed(config["seed"])
     a, b, x = torch.randn(3, size, size, dtype=torch.float64, generator=generator)
@@ -24,13 +24,13 @@ def difference(config: dict[str, Any]) -> dict[str, float]:
     objective = Objective(0.9 * weight / torch.linalg.matrix_norm(weight, 2), config["activation"], b[0])
     rule = rules(kappa=1)[name]
     iterates = objective.to_x(minimize(rule, objective, objective.to_z(x), depth))
-    layer = _Layer(objective)
+    layer = _ObjectiveLayer(objective)
     layers: list[Any] = [(layer, layer) if rule.paths == 2 else layer] * depth
     states = torch.stack([Propagation(layers[:k], rule)(x) if k else x for k in range(depth + 1)])
     return {"difference": 1e15 * float((states - iterates).abs().max() / states.abs().max())}
 
 
-class _Layer(nn.Module):
+class _ObjectiveLayer(nn.Module):
     def __init__(self, objective: Objective) -> None:
         super().__init__()
         self.objective = objective
@@ -52,7 +52,7 @@ COLUMNS = {
 
 STUDY = Study(
     name="structure/lemma1",
-    title="Layers of one weight are steps of an algorithm on its objective, for every activation of Table 1",
+    title="Layers with a shared weight are steps of an algorithm on an objective, for every activation of Table 1",
     run=Runner("structure/lemma1", difference),
     rows={name: {"activation": name} for name in ACTIVATIONS},
     columns=COLUMNS,
@@ -65,7 +65,7 @@ STUDY = Study(
         "The largest difference, in 1e-15 of the largest state, between the states of 30 layers Phi(W x + b) joined "
         "by the rule and the iterates of the algorithm on f (Eq. 8) with z = sqrt(W) x: two computations that share "
         "no step. W is random, symmetric and positive definite with largest eigenvalue 0.9, b is random; three of "
-        "each, 100 starting points, float64. Softsign and ELU as corrected for negative arguments."
+        "each, 100 starting points, float64. Softsign and ELU are corrected for negative arguments."
     ),
     claims=(
         Claim(
@@ -73,7 +73,7 @@ STUDY = Study(
             "A layer Phi(Wx) with symmetric positive definite W is a step of gradient descent on an objective, "
             "and Eq. 11 to 14 are the other algorithms on the same objective.",
             (Lower(tuple(ACTIVATIONS), than=ROUNDING, columns=tuple(COLUMNS)),),
-            note="Differences count in 1e-15 of the largest state. ReLU without a bias has the trivial minimizer 0.",
+            note="Differences are in 1e-15 of the largest state. ReLU without a bias has the trivial minimizer 0.",
             code=("relucid.inspect.Objective", "relucid.inspect.objective.minimize"),
             tests=(
                 "inspect/test_objective.py::test_the_layers_of_a_network_are_the_iterates_of_the_algorithm",

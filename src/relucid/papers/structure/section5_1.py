@@ -17,7 +17,7 @@ from relucid.studies.table import Table
 
 
 def rules(kappa: float) -> dict[str, Rule]:
-    """The algorithms with their coefficients, for L / mu = kappa and steps of 1 / L."""
+    """The algorithms and their coefficients, for L / mu = kappa and steps of 1 / L."""
     root = math.sqrt(1 / kappa)
     return {
         "gd": Plain(),
@@ -33,7 +33,7 @@ def rules(kappa: float) -> dict[str, Rule]:
 
 
 def count(config: dict[str, Any]) -> dict[str, float]:
-    """The layers that bring x to 1e-6 of its first distance from the minimizer, `limit` where it takes more."""
+    """Count the layers until x is within 1e-6 of its first distance from the minimizer, at most `limit`."""
     kappa, seed, size, limit = config["kappa"], config["seed"], config["features"], config["limit"]
     objective, minimizer = strongly_convex(kappa, size, seed)
     begin = torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1))
@@ -42,7 +42,7 @@ def count(config: dict[str, Any]) -> dict[str, float]:
 
 
 def slope(row: str) -> Quantity:
-    """The power of kappa with which the layers grow from the least kappa to the largest, seed by seed."""
+    """The power of kappa by which the layers grow from the smallest kappa to the largest, seed by seed."""
 
     def sample(table: Table) -> Samples:
         few, many = (table.cells[row, f"kappa = {kappa}"].samples for kappa in (min(KAPPAS), max(KAPPAS)))
@@ -56,7 +56,7 @@ def slope(row: str) -> Quantity:
 
 
 def remark(table: Table) -> str:
-    """Which algorithm needs the fewest layers, how ADMM compares with GD, and which never got there."""
+    """Say which algorithm needs the fewest layers, how ADMM compares with GD, and which never converged."""
     last = f"kappa = {max(KAPPAS)}"
     layers = {row: table.cells[row, last].mean or math.nan for row in ROWS}
     missed = {run["config"]["rule"] for run in table.finished() if run["metrics"]["reached"] == 0}
@@ -64,14 +64,14 @@ def remark(table: Table) -> str:
     best = min(arrived, key=lambda row: layers[row])
     late = ", ".join(row for row in ROWS if row not in arrived)
     return (
-        f"At {last} {best} needs the fewest layers, {layers['GD (7)'] / layers[best]:.1f} times fewer than GD, and "
-        f"ADMM {layers['ADMM (14)'] / layers['GD (7)']:.1f} times as many."
-        + (f" Never there: {late}." if late else "")
+        f"At {last}, {best} needs the fewest layers, {layers['GD (7)'] / layers[best]:.1f} times fewer than GD; "
+        f"ADMM needs {layers['ADMM (14)'] / layers['GD (7)']:.1f} times as many as GD."
+        + (f" Not converged: {late}." if late else "")
     )
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """The layers to reach the minimizer over kappa; algorithms that did not reach it are left out."""
+    """Draw the number of layers to reach the minimizer, over kappa; algorithms that never reach it are left out."""
     import plotly.graph_objects as go
 
     study = table.study
@@ -86,7 +86,7 @@ def figures(table: Table, store: Store) -> list[Figure]:
             plot.add_scatter(x=kappas, y=layers, name=row, line={"color": colour, "dash": dash})
     plot.update_xaxes(type="log", title="kappa = L / mu", tickvals=kappas)
     plot.update_yaxes(type="log", title="layers", dtick=1)
-    alt = "Lines of the layers over the condition number, both logarithmic, one an algorithm: the steeper, the slower."
+    alt = "Lines of the layers over the condition number, both logarithmic, one per algorithm: steeper is slower."
     return [Figure("Layers to reach the minimizer", alt, plot)]
 
 
@@ -102,13 +102,13 @@ ROWS = {
     "AGD2 (13), constant of footnote 4": "agd2-constant",
 }
 KAPPAS = (10, 100, 1000)
-BETWEEN = 0.75  # the powers of kappa that are claimed, 1/2 and 1
+BETWEEN = 0.75  # between the claimed powers of kappa, 1/2 and 1
 LIMIT = 30_000  # layers
 COLUMNS = {f"kappa = {kappa}": Column("layers", {"kappa": kappa}, digits=0) for kappa in KAPPAS}
 
 STUDY = Study(
     name="structure/convergence",
-    title="How many layers of one weight each rule needs to reach the minimizer of its objective",
+    title="How many layers with a shared weight each rule needs to reach the minimizer of their objective",
     run=Runner("structure/convergence", count),
     rows={row: {"rule": rule} for row, rule in ROWS.items()},
     columns=COLUMNS,
@@ -119,15 +119,15 @@ STUDY = Study(
     baseline="GD (7)",
     source="structure Section 5.1",
     protocol=(
-        "ReLU layers of 100 units, all of the same W and bias, whose objective has L = 1 and mu = 1 / kappa, with the "
-        "eigenvalues of its Hessian spread evenly in their logarithm; the layers to come within 1e-6 of the "
-        f"minimizer, relative to the first distance, {LIMIT:,} where it takes more. Three random instances. HB-Net's "
-        "beta = 1 is a row of its own."
+        "ReLU layers of 100 units, all with the same W and bias; their objective has L = 1 and mu = 1 / kappa, and "
+        "the eigenvalues of its Hessian are evenly spaced in their logarithm. Counted are the layers until x is "
+        f"within 1e-6 of the minimizer, relative to the first distance, at most {LIMIT:,}. Three random instances. "
+        "HB-Net's beta = 1 is a row of its own."
     ),
     claims=(
         Claim(
             "Section 5.1",
-            "With condition number kappa gradient descent needs O(kappa) layers, faster algorithms O(sqrt(kappa)).",
+            "With condition number kappa, gradient descent needs O(kappa) layers, faster algorithms O(sqrt(kappa)).",
             (
                 Derived(slope("GD (7)"), "higher", BETWEEN),
                 *(
@@ -141,10 +141,10 @@ STUDY = Study(
             ),
             remark=remark,
             erratum=(
-                "It depends on the coefficients: with the theta_k of Eq. 3 layers grow faster than the root of kappa, "
-                "with the constant of footnote 4 as the root; heavy ball with beta = 1 does not converge."
+                "It depends on the coefficients: with the theta_k of Eq. 3, layers grow faster than the root of kappa; "
+                "with the constant of footnote 4, like the root; heavy ball with beta = 1 does not converge."
             ),
-            note="A power is counted as 1/2 below 3/4, as 1 above it.",
+            note="A power below 3/4 counts as 1/2, one above it as 1.",
             code=("relucid.inspect.convergence.convergence",),
             tests=(
                 "inspect/test_convergence.py::"

@@ -20,11 +20,11 @@ ROWS: dict[str, dict[str, Any]] = {
     HBNET: {"design": {"propagation": "heavy_ball"}},
 }
 TRAINED = "trained %"
-STARTED = 80.0  # training error in percent, by which He et al. tell that ResNet-110 has begun to learn
+STARTED = 80.0  # training error in percent below which, for He et al., ResNet-110 has begun to learn
 
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
-    """Train one network; whether it learns (100) or not (0), and its last training error, both in percent."""
+    """Train one network; record whether it learns (100) or not (0), and its last training error in percent."""
     try:
         history = train(config, machine)[0].history
         error = history["train_error"][-1]
@@ -37,7 +37,7 @@ RUNNER = Runner("structure/deep", run)
 
 
 def counts(table: Table) -> str:
-    """How many runs of each network have trained."""
+    """Count the runs of each network that trained."""
     cells = {row: table.cells[row, TRAINED].values for row in ROWS}
     listed = ", ".join(
         f"{row} {sum(value > 0 for value in values)} of {len(values)}" for row, values in cells.items()
@@ -46,7 +46,7 @@ def counts(table: Table) -> str:
 
 
 def explained(table: Table) -> str:
-    """Whether the control without momentum trains as well, which the claim must then not be credited with."""
+    """A caveat if the control without momentum trains as well: momentum is then not the cause."""
     (beats,) = judge(table, Claim("", "", (Higher(CONTROL, than=RESNET, columns=TRAINED),)))
     (differs,) = judge(table, Claim("", "", (Higher(HBNET, than=CONTROL, columns=TRAINED),)))
     if beats.outcome != HOLDS or differs.outcome == HOLDS:
@@ -56,7 +56,7 @@ def explained(table: Table) -> str:
 
 STUDY = Study(
     name="structure/deep",
-    title="The share of runs in which networks of 110 layers begin to learn, without warming up",
+    title="The share of runs in which networks of 110 layers begin to learn without warm-up",
     run=RUNNER,
     rows=ROWS,
     columns={
@@ -95,15 +95,16 @@ STUDY = Study(
     source="structure Section 7.2",
     protocol=(
         f"A run has trained if the training error of its last epoch is below {STARTED:.0f}%, the mark at which He et "
-        "al. end the warming up that they need for ResNet-110; one whose loss ceases to be finite has not. The recipe "
+        "al. end the warm-up that ResNet-110 needs; a run with a loss that is no longer finite has not. The recipe "
         "is Table 4's, at a learning rate of 0.1. Full scale: 300 epochs. Small scale: all 110 layers at a quarter of "
-        "the width and the first 5 epochs, 395 steps, on 5,000 images averaged over 4x4 pixels. "
-        f"A second rate, 0.5, was given up for more seeds after a look at seed 0, which is among them. {REENCODED}"
+        "the width, and only the first 5 epochs, 395 steps, on 5,000 images averaged over 4x4 pixels. "
+        "After a look at seed 0, which is one of the seeds here, a second rate of 0.5 was dropped in favour of more "
+        f"seeds. {REENCODED}"
     ),
     claims=(
         Claim(
             "Section 7.2",
-            "ResNet-110 needs warming up or several attempts to converge, HB-Net-110 does not.",
+            "ResNet-110 needs warm-up or several attempts to converge; HB-Net-110 does not.",
             (Higher(HBNET, than=RESNET, columns=TRAINED),),
             caveat=explained,
             remark=counts,
@@ -114,7 +115,7 @@ STUDY = Study(
             "Section 7.2, control",
             "HB-Net-110 trains more often than ResNet-110 without ReLU after the sum: momentum is the cause.",
             (Higher(HBNET, than=CONTROL, columns=TRAINED),),
-            note="Ours: the paper has no such control.",
+            note="Our control: the paper has none.",
             code=("relucid.papers.structure.section7_2.run",),
         ),
     ),

@@ -1,4 +1,4 @@
-"""What structure defines and proves, and no study covers."""
+"""The definitions and theorems of structure that no study covers."""
 
 from relucid.studies.expect import Claim
 
@@ -7,8 +7,8 @@ STATEMENTS = (
         "Table 1",
         "The objectives of eight activations.",
         erratum=(
-            "Softsign for negative t is -t - log(1 - t), the printed log(t - 1) is not real; ELU's is a (e^t - t "
-            "- 1), without a jump at 0; tanh's holds up to log 2."
+            "For negative t, softsign's is -t - log(1 - t): the printed log(t - 1) is not real; ELU's is a (e^t - t "
+            "- 1), without a jump at 0; tanh's is right up to the constant log 2."
         ),
         code=("relucid.inspect.objective.ACTIVATIONS",),
         tests=(
@@ -35,8 +35,8 @@ STATEMENTS = (
         "Eq. 4, 5, 13",
         "Its second form, a sum over all layers.",
         erratum=(
-            "Eq. 12 follows the z-sequence, Eq. 13 the y-sequence of Eq. 3: equal as algorithms, not layer by "
-            "layer."
+            "Eq. 12 follows the z-sequence and Eq. 13 the y-sequence of Eq. 3: the algorithms are equal, the layers "
+            "are not."
         ),
         code=("relucid.nn.RULES",),
         tests=(
@@ -46,15 +46,15 @@ STATEMENTS = (
     ),
     Claim(
         "Eq. 6, 14",
-        "Linearized ADMM, and its network of two paths.",
+        "Linearized ADMM, and its network with two paths.",
         code=("relucid.nn.RULES",),
         tests=("nn/test_rules.py::test_admm_is_linearized_admm_with_a_transform_for_each_path",),
     ),
     Claim(
         "Eq. 16, 17, 18, 20, Fig. 1",
-        "The same structures with coefficients that are chosen or learned.",
+        "The same structures with chosen or learned coefficients.",
         erratum=(
-            "Eq. 20 does not contain Eq. 14: signs differ between its two lines, and Eq. 14 uses the new x'."
+            "Eq. 14 is not a case of Eq. 20: the two lines of Eq. 20 differ in signs, and Eq. 14 uses the new x'."
         ),
         code=(
             "relucid.nn.Propagation",
@@ -84,7 +84,7 @@ STATEMENTS = (
         "Section 6.1",
         "HB-Net: x_{k+1} = T(x_k) + x_k - x_{k-1}.",
         note=(
-            "It has no ReLU after the sum, He's ResNet has: the control without it is a row of our studies. The "
+            "Unlike He's ResNet, it has no ReLU after the sum; our studies add a ResNet without it as a control. The "
             "recursion can be inverted, exactly so in fixed point (`relucid.nn.Propagation(reversible=True)`)."
         ),
         code=("relucid.models.residual.resnet_cifar",),

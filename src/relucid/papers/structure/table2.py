@@ -1,4 +1,4 @@
-"""structure Table 2: networks of 10 to 40 layers under five rules fit noise to noise."""
+"""structure Table 2: networks of 10 to 40 layers under five rules learn to map noise to noise."""
 
 from collections import defaultdict
 from functools import cache
@@ -23,7 +23,7 @@ from relucid.studies.table import Cell, Table
 from relucid.train import DivergedError, ensemble
 
 RULES = {"ADMM (14)": "admm", "GD (7)": "gd", "HB (11)": "hb", "AGD (12)": "agd", "AGD2 (13)": "agd2"}
-# Eq. 13 says W for all layers: T_j as layer j had it ("agd2"), or the newest layer's weights on all x_j.
+# Eq. 13 has one W for all layers. With one per layer: T_j as layer j computed it ("agd2"), or the newest W on all x_j.
 OTHER_READING = {"AGD2 (13), newest W": "agd2-latest"}
 MSE = {
     10: (1.07576, 1.00644, 1.00443, 1.00270, 1.00745),
@@ -31,11 +31,11 @@ MSE = {
     30: (1.07665, 1.00652, 1.00455, 1.00204, 1.00086),
     40: (1.07749, 1.00653, 1.00457, 1.00213, 0.99964),
 }
-DIGITS = 5  # of a loss that are shown
+DIGITS = 5  # shown of a loss
 
 
 def run(config: dict[str, Any]) -> Result:
-    """Train one network on pairs x, f ~ N(0, I); its loss, that of an output of 0, and that of least squares."""
+    """Train one network on pairs x, f ~ N(0, I); measure its loss, that of an output of 0 and that of least squares."""
     x, f = noise(config["seed"], config["pairs"], config["features"])
     torch.manual_seed(config["seed"])
     network = create(f"structure/fc-{config['rule']}", num_classes=config["features"], depth=config["depth"])
@@ -54,23 +54,23 @@ RUNNER = Runner("structure/depth", run)
 
 
 def noise(seed: int, pairs: int, features: int) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of a seed, (pairs, features) each."""
+    """Draw the inputs and targets of a seed, (pairs, features) each."""
     x, f = torch.randn(2, pairs, features, generator=torch.Generator().manual_seed(seed))
     return x, f
 
 
 @cache
 def best_constant(seed: int, pairs: int, features: int) -> float:
-    """The loss of the mean of all targets, less that of an output of 0."""
+    """The loss of the mean of all targets, minus that of an output of 0."""
     return -float(noise(seed, pairs, features)[1].mean(0).square().mean())
 
 
 def excess(table: Table) -> dict[tuple[str, int], dict[str, float]]:
-    """By rule and depth, and by seed: the loss less that of an output of 0.
+    """The loss minus that of an output of 0, by rule and depth, and by seed.
 
-    Least squares is rule "lstsq", the best output that does not depend on the input is rule "constant".
+    Least squares is rule "lstsq"; the best output that does not depend on the input is rule "constant".
 
-    All networks of a seed see the same noise, and its size is none of their doing.
+    All networks of a seed see the same noise; the difference removes its size, which no network can influence.
     """
     found: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
     for each in table.runs:
@@ -86,7 +86,7 @@ def excess(table: Table) -> dict[tuple[str, int], dict[str, float]]:
 
 
 def remark(table: Table) -> str:
-    """The order of the rules at the two greatest depths, beside the best constant and least squares."""
+    """State the order of the rules at the two greatest depths, beside the best constant and least squares."""
     found = excess(table)
     said = []
     for depth in (30, 40):
@@ -96,14 +96,14 @@ def remark(table: Table) -> str:
         )
         lstsq, constant = (fmean(found[rule, depth].values()) for rule in ("lstsq", "constant"))
         said.append(
-            f"At depth {depth} the loss is above that of an output of 0 by, best first: {listed}; the best constant: "
-            f"{constant:+.{DIGITS}f}, least squares: {lstsq:+.{DIGITS}f}."
+            f"At depth {depth}, the loss minus that of an output of 0, best first: {listed}; the best constant "
+            f"{constant:+.{DIGITS}f}, least squares {lstsq:+.{DIGITS}f}."
         )
     return " ".join(said)
 
 
 def fits_a_constant(table: Table) -> str:
-    """From which depth on no network has learned more than the mean of the targets, if from any."""
+    """Name the depths at which no network has learned more than the mean of the targets; empty if there are none."""
     found = excess(table)
     dull = []
     for depth in MSE:
@@ -117,7 +117,7 @@ def fits_a_constant(table: Table) -> str:
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """The loss over the depth, less that of an output of 0, and over the epochs at the greatest depth."""
+    """Draw the loss over the depth, minus that of an output of 0, and over the epochs at the greatest depth."""
     import plotly.graph_objects as go
 
     found = excess(table)
@@ -133,12 +133,12 @@ def figures(table: Table, store: Store) -> list[Figure]:
             plot.add_scatter(x=depths, y=means, error_y_array=errors, name=name, line=look)
     plot.update_xaxes(title="layers", tickvals=list(MSE)).update_yaxes(title="mean squared error - that of 0")
     alt = (
-        "Lines of the loss after training over the number of layers, one per rule, and one of least squares."
+        "Lines of the loss after training over the number of layers, one per rule, and one for least squares."
     )
     last = list(table.study.columns)[-1]
     return [
         Figure("Loss over depth", alt, plot),
-        courses(table, store, last, "train_loss", "mean squared error", f"Course of training, {last}"),
+        courses(table, store, last, "train_loss", "mean squared error", f"Training curves, {last}"),
     ]
 
 
@@ -162,14 +162,14 @@ STUDY = Study(
     protocol=(
         "The loss on the training data after 1000 epochs, as in the paper: x and f are independent noise, so there "
         "is nothing to generalize. Sigmoid layers with biases, beta = 0.3 for HB. The paper does not name the "
-        "optimizer: this is Adam at 0.001 on the full batch. Full scale: 10,000 pairs of 100 features; small: 3,200 "
-        "pairs of 32 features, again a hundred pairs a feature. The networks of a seed see the same data."
+        "optimizer; these runs use Adam at 0.001 on the full batch. Full scale: 10,000 pairs of 100 features; small: "
+        "3,200 pairs of 32 features, also a hundred pairs per feature. All networks of a seed see the same data."
     ),
     paired=True,
     claims=(
         Claim(
             "Eq. 15, Table 2",
-            "Networks of faster algorithms fit better: AGD2, AGD and HB before GD before ADMM at depth 30 and 40.",
+            "Networks from faster algorithms fit better: AGD2, AGD and HB before GD before ADMM at depths 30 and 40.",
             tuple(
                 Lower(better, than=worse, columns=("depth 30", "depth 40"))
                 for worse, better in combinations(RULES, 2)
@@ -177,9 +177,9 @@ STUDY = Study(
             caveat=fits_a_constant,
             remark=remark,
             erratum=(
-                "The optimizer is not stated; Adam at 0.001 with the full batch is taken. All printed losses but one "
-                "are above 1, which an output of 0 has in expectation. As implemented, AGD2's output is AGD's, "
-                "extrapolated by one step of its momentum: they are not two networks."
+                "The optimizer is not stated; we use Adam at 0.001 on the full batch. All printed losses but one are "
+                "above 1, the expected loss of an output of 0. As implemented, AGD2's output is AGD's, extrapolated by "
+                "one step of its momentum: they are not two different networks."
             ),
             code=("relucid.models.published.STRUCTURE",),
             tests=(

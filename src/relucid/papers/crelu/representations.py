@@ -1,4 +1,4 @@
-"""What the ImageNet networks of crelu Table 4 have learned: Fig. 2 to 5 and Appendix G, over the same runs."""
+"""What the ImageNet networks of crelu Table 4 have learned: Fig. 2 to 5 and Appendix G, from the same runs."""
 
 import torch
 
@@ -17,27 +17,30 @@ COMPARED = {row: ROWS[row] for row in (BASELINE, PHASED)}
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """Photographs, and what the features of conv1 to conv4 tell of them."""
+    """Draw photographs, and their reconstructions from the features of conv1 to conv4."""
     arrays = [store.arrays(run["key"]) for run in table.behind(PHASED)[:1]]
     if not arrays or "reconstructions" not in arrays[0]:
         return []
     stages = torch.from_numpy(arrays[0]["reconstructions"]).float().expand(-1, -1, 3, -1, -1)
-    columns = stages.transpose(0, 1).transpose(1, 2).flatten(2, 3)  # the images of a stage below each other
-    alt = f"Photographs, one below the other, and beside each what can be told of it {', '.join(STAGES[1:])}."
+    columns = stages.transpose(0, 1).transpose(1, 2).flatten(2, 3)  # stack the images of a stage
+    alt = (
+        f"Photographs, one below the other, with their reconstructions beside them: {', '.join(STAGES[1:])}."
+    )
     return [Figure("Photographs reconstructed from features", alt, figure_of_images(list(columns), STAGES))]
 
 
 STUDIES = (
     Study(
         name="crelu/pairing-imagenet",
-        title="Mean cosine of a filter with its most opposite one, less that of random filters, on ImageNet",
+        title="Mean cosine of a filter with its most opposite one, minus that of random filters, on ImageNet",
         rows=COMPARED,
         columns={layer: Column(f"{layer} excess", best=None) for layer in MEASURED},
         source="crelu Fig. 2, 3",
         claims=(
             Claim(
                 "Fig. 3, ImageNet",
-                "With CReLU fewer pairs are left to learn: the filters of conv1 are less opposite than with ReLU.",
+                "With CReLU there are fewer pairs left to learn: the filters of conv1 are less opposite than with "
+                "ReLU.",
                 (Lower(BASELINE, than=PHASED, columns="conv1"),),
                 code=("relucid.inspect.pairing",),
             ),
@@ -46,7 +49,7 @@ STUDIES = (
     ),
     Study(
         name="crelu/invariance-imagenet",
-        title="How often a unit still fires when the photograph is changed, over how often it fires, on ImageNet",
+        title="How often a unit still fires when the photograph is changed, divided by how often it fires, on ImageNet",
         rows=COMPARED,
         columns={layer: Column(f"{layer} invariance", best="highest", optional=True) for layer in MEASURED},
         source="crelu Fig. 4",
@@ -69,8 +72,8 @@ STUDIES = (
         claims=(
             Claim(
                 "Fig. 5, Appendix G, ImageNet",
-                "Photographs are recognisable when they are reconstructed from the features of conv1 to conv4.",
-                note="Drawn; nothing is compared.",
+                "Photographs reconstructed from the features of conv1 to conv4 are recognisable.",
+                note="Drawn as a figure; nothing is compared.",
                 code=("relucid.inspect.reconstruct",),
             ),
         ),

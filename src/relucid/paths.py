@@ -1,4 +1,4 @@
-"""Where data sets live; known without importing torch."""
+"""The data directory, found without importing torch."""
 
 import os
 from pathlib import Path
@@ -10,6 +10,6 @@ def directory() -> Path:
     >>> directory().is_absolute()
     True
     """
-    # The same cache directory on every platform, as torch.hub and the Hugging Face libraries have it.
+    # The same cache directory on every platform, as in torch.hub and the Hugging Face libraries.
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(os.environ.get("RELUCID_DATA") or f"{cache}/relucid").expanduser().absolute()

@@ -1,0 +1,64 @@
+"""Effects on one scale: comparisons of cells in per cent of the level that they are compared with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relucid.studies.expect import Judged, Place
+from relucid.studies.ledger import Entry
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A comparison in per cent of B's level; positive is what was claimed.
+
+    Args:
+        judged: the comparison.
+        size: A less B, or B less A where A was claimed to be lower.
+        low: lower end of its 95% interval.
+        high: upper end.
+        published: the paper's, None where it has no figures.
+        detectable: the smallest that would have been found.
+        level: B's mean, as it is.
+    """
+
+    judged: Judged
+    size: float
+    low: float
+    high: float
+    published: float | None
+    detectable: float
+    level: float
+
+
+def effects(entry: Entry) -> list[Effect]:
+    """The comparisons of a claim for which B is a cell whose level is above zero beyond its error."""
+    return [effect for judged in entry.judged if (effect := _effect(entry, judged))]
+
+
+def headline(entry: Entry) -> Effect | None:
+    """The effect that stands for a claim: the median, among those with a published one if there are any."""
+    found = effects(entry)
+    compared = [effect for effect in found if effect.published is not None] or found
+    return _median(compared) if compared else None
+
+
+def _median(found: Sequence[Effect]) -> Effect:
+    """The one in the middle; of an even number the smaller of the two."""
+    return sorted(found, key=lambda effect: effect.size)[(len(found) - 1) // 2]
+
+
+def _effect(entry: Entry, judged: Judged) -> Effect | None:
+    found, b = judged.found, judged.expected.b
+    if found is None or entry.table is None or not isinstance(b, Place):
+        return None
+    cell = entry.table.cells[b.row, b.column]
+    if cell.mean is None or cell.mean <= 2 * (cell.error or 0.0):
+        return None
+    claimed = 1 if judged.expected.relation == "higher" else -1
+    share = 100 * claimed / cell.mean
+    low, high = sorted((share * found.low, share * found.high))
+    there = cell.published[0]
+    published = 100 * claimed * judged.published / there if judged.published is not None and there else None
+    return Effect(
+        judged, share * found.effect, low, high, published, abs(share) * found.detectable, cell.mean
+    )

@@ -1,0 +1,116 @@
+"""A forest plot as a drawing that needs no script: effects with their intervals, and the published ones."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any
+
+from markupsafe import Markup
+
+from relucid.report.effects import Effect
+from relucid.report.figure import PALETTE
+from relucid.report.page import environment
+from relucid.studies.compare import HOLDS, REVERSED
+
+# In units of the drawing; a phone shows about two thirds of a pixel for each, a desktop five quarters.
+WIDTH, LEFT, EDGE = 520, 232, 12  # the labels are left of the axis
+TEXT, LINE, GAP = 15, 8, 5  # heights of a line of text, of an interval among others, and between rows
+TOP, BOTTOM = 42, 32
+REACH = 30  # per cent; an arrow stands for what is beyond
+TICKS = (-20, -10, 0, 10, 20)
+BESIDE, ACROSS = 36, 78  # characters that fit beside the axis, and across the drawing
+KINDS = {HOLDS: "holds", REVERSED: "reversed"}
+Part = dict[str, Any]  # of the drawing, for the template
+
+
+@dataclass(frozen=True)
+class Row:
+    """A label and the effects that are drawn beside it; without any it is only named, below the others."""
+
+    label: str
+    effects: Sequence[Effect] = ()
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The drawing, as SVG, and a description for readers who cannot see it."""
+
+    title: str
+    alt: str
+    svg: Markup
+
+
+def forest(title: str, groups: Mapping[str, Sequence[Row]]) -> Forest:
+    """The rows of every group below its name, an axis above all of them and a legend below."""
+    parts: list[Part] = []
+    y = TOP
+    for name, rows in groups.items():
+        if rows:
+            drawn, y = _group(name, rows, y)
+            parts += drawn
+    said = [
+        (f"{name}: " if name else "") + ", ".join(row.label for row in rows)
+        for name, rows in groups.items()
+        if rows
+    ]
+    alt = f"{title}. Effects with 95% intervals, in per cent of the baseline. {'; '.join(said)}."
+    svg = environment().get_template("forest.svg").render(
+        parts=parts, alt=alt, width=WIDTH, height=y + BOTTOM, left=LEFT, top=TOP, bottom=y,
+        ticks=[(tick, _x(tick)) for tick in TICKS], colours=PALETTE,
+    )  # fmt: skip
+    return Forest(title, alt, Markup(svg))
+
+
+def _group(name: str, rows: Sequence[Row], y: int) -> tuple[list[Part], int]:
+    """What is drawn for a group that begins at y, and where it ends."""
+    parts: list[Part] = []
+    if name:
+        parts.append({"kind": "group", "y": y + 16, "text": name})
+        y += 26
+    for row in rows:
+        if row.effects:
+            drawn, y = _row(row, y)
+            parts += drawn
+    if elsewhere := [row.label for row in rows if not row.effects]:
+        for text in wrap(
+            f"Not in per cent of a baseline: {'; '.join(elsewhere)}.", ACROSS, break_on_hyphens=False
+        ):
+            parts.append({"kind": "across", "y": y + 11, "text": text})
+            y += TEXT
+        y += GAP
+    return parts, y
+
+
+def _row(row: Row, y: int) -> tuple[list[Part], int]:
+    """What is drawn for a row that begins at y, and where it ends."""
+    lines = wrap(row.label, BESIDE, break_on_hyphens=False)
+    height = max(TEXT * len(lines), LINE * len(row.effects))
+    parts: list[Part] = [
+        {"kind": "label", "y": y + 11 + TEXT * number, "text": text} for number, text in enumerate(lines)
+    ]
+    pitch = max(LINE, TEXT) if len(row.effects) == 1 else LINE
+    parts += [_interval(effect, y + pitch * number + pitch // 2) for number, effect in enumerate(row.effects)]
+    return parts, y + height + GAP
+
+
+def _interval(effect: Effect, y: int) -> Part:
+    published = effect.published
+    return {
+        "kind": "interval",
+        "y": y,
+        "text": str(effect.judged),
+        "outcome": KINDS.get(effect.judged.outcome, "untold"),
+        "low": _x(effect.low),
+        "high": _x(effect.high),
+        "at": _x(effect.size) if abs(effect.size) <= REACH else None,
+        "left": effect.low < -REACH,
+        "right": effect.high > REACH,
+        "published": None if published is None else _x(published),
+    }
+
+
+def _x(percent: float) -> float:
+    """Where a share stands on the axis, at its end if it is beyond."""
+    inside = max(-REACH, min(REACH, percent)) / REACH
+    middle = (LEFT + WIDTH) / 2
+    return round(middle + inside * (middle - LEFT - EDGE), 1)

@@ -1,0 +1,169 @@
+"""LeakyReLU, PReLU and the absolute value become CReLU, exactly; what has no two phases is refused and says why."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from relucid.convert import fuse, to_crelu, to_geometric
+from relucid.convert.layout import Layout
+from relucid.nn import AVR, CReLU
+
+from .trial import faults
+
+
+def prelu(units=1):
+    module = nn.PReLU(units)
+    nn.init.uniform_(module.weight, -0.5, 1.5)
+    return module
+
+
+ACTIVATIONS = {
+    "leaky": lambda units: nn.LeakyReLU(0.2, inplace=True),
+    "leaky that turns": lambda units: nn.LeakyReLU(-0.3),
+    "prelu, shared": lambda units: prelu(),
+    "prelu, per channel": prelu,
+    "absolute": lambda units: AVR(),
+    "threshold": lambda units: nn.Threshold(0, 0),
+    "function": lambda units: Function(lambda x: F.leaky_relu(x, 0.1)),
+    "method": lambda units: Function(lambda x: x.abs()),
+    "functional prelu": lambda units: Functional(units),
+}
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+class Functional(nn.Module):
+    def __init__(self, units):
+        super().__init__()
+        self.slope = nn.Parameter(torch.linspace(-0.5, 0.5, units))
+
+    def forward(self, x):
+        return F.prelu(x, self.slope)
+
+
+class Net(nn.Module):
+    """Everything that may read an activation: convolutions, a pool, a norm, an addition, a dropout, a linear layer."""
+
+    def __init__(self, activation):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.conv2, self.conv3 = nn.Conv2d(4, 4, 3, padding=1, groups=2), nn.Conv2d(4, 4, 1)
+        self.norm2, self.fc1, self.fc2 = nn.BatchNorm2d(4), nn.Linear(4, 6), nn.Linear(6, 2)
+        self.acts = nn.ModuleList([activation(4), activation(4), activation(4), activation(6)])
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        a, b, c, d = self.acts
+        x = a(self.norm1(self.conv1(x)))
+        y = b(self.conv2(x)) + x  # an addition reads the value too
+        z = F.max_pool2d(c(self.norm2(self.conv3(F.avg_pool2d(y, 2)))), 2)
+        return self.fc2(self.drop(d(self.fc1(z.mean((2, 3))))))
+
+
+def network(name):
+    torch.manual_seed(0)
+    return Net(ACTIVATIONS[name]).double(), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_with_two_phases_becomes_crelu_exactly_in_both_modes_and_for_other_sizes(name):
+    model, x = network(name)
+    conversion = to_crelu(model, x)
+    crelus = [module for module in conversion.model.modules() if isinstance(module, CReLU)]
+    assert len(crelus) >= 2
+    for shape in (5, 3, 8, 8), (3, 3, 11, 9):
+        other = torch.randn(shape, dtype=torch.float64)
+        for training in (False, True):
+            assert faults(model, conversion.model, other, training) == []
+
+
+@pytest.mark.parametrize("name", ["leaky", "prelu, per channel", "absolute"])
+def test_the_chain_of_conversions_is_exact(name):
+    model, x = network(name)
+    fused = fuse(to_geometric(to_crelu(model, x).model, x).model, x).model.eval()
+    other = torch.randn(3, 3, 11, 9, dtype=torch.float64)
+    expected = model.eval()(other).detach()
+    assert torch.allclose(fused(other), expected, rtol=0, atol=1e-10 * float(expected.abs().max()))
+
+
+def test_the_new_weights_are_the_old_ones_times_minus_the_slope():
+    model = nn.Sequential(nn.Linear(3, 4), prelu(4), nn.Linear(4, 2)).double()
+    net = to_crelu(model, torch.randn(5, 3).double()).model
+    old, slope = model[2].weight, model[1].weight
+    assert torch.equal(net[2].weight, torch.cat((old, -slope * old), 1))
+
+
+def test_learned_slopes_that_become_weights_are_said():
+    model = nn.Sequential(nn.Linear(3, 4), nn.PReLU(), nn.Linear(4, 2))
+    reason = {c.name: c.reason for c in to_crelu(model, torch.randn(5, 3)).changes}["1"]
+    assert "slopes become factors in the weights that read it" in reason
+
+
+def test_one_prelu_that_is_called_twice_becomes_two_crelus():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.fc2, self.fc3 = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+            self.act = prelu(4)
+
+        def forward(self, x):
+            return self.fc3(self.act(self.fc2(self.act(self.fc1(x)))))
+
+    model = Twice().double()
+    net = to_crelu(model, torch.randn(2, 3).double()).model
+    assert sum(isinstance(module, CReLU) for module in net.modules()) == 2
+    assert not any(isinstance(module, nn.PReLU) for module in net.modules())
+    assert faults(model, net, torch.randn(5, 3).double(), training=True) == []
+
+
+@pytest.mark.parametrize(
+    "activation, reason",
+    [
+        (nn.ReLU6(), "its units switch at 0 and at 6"),
+        (nn.Hardtanh(), "its units switch at -1 and at 1"),
+        (nn.RReLU(), "in training, it draws a slope at random"),
+        (Function(lambda x: x.clamp(0, 3)), "its units switch at 0 and at 3"),
+    ],
+)
+def test_what_has_no_two_phases_is_refused_with_the_reason(activation, reason):
+    model = nn.Sequential(nn.Linear(3, 4), activation, nn.Linear(4, 2))
+    (change,) = [c for c in to_crelu(model, torch.randn(5, 3)).changes if c.status == "refused"]
+    assert reason in change.reason
+
+
+@pytest.mark.parametrize(
+    "between, reads",
+    [
+        (nn.AvgPool2d(2), True),
+        (nn.Dropout(), True),
+        (nn.MaxPool2d(2), False),
+        (nn.Dropout2d(), False),
+        (nn.BatchNorm2d(4), False),
+        (nn.Sequential(nn.AvgPool2d(2), nn.Dropout()), False),
+    ],
+)
+def test_phases_pass_only_what_treats_them_as_it_treats_their_sum(between, reads):
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.LeakyReLU(), between, nn.Conv2d(4, 2, 1))
+    statuses = {c.name: c.status for c in to_crelu(model, torch.randn(2, 3, 4, 4)).changes}
+    assert statuses["1"] == ("changed" if reads else "refused")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_terms_of_a_layout_put_the_old_channels_together(data):
+    origin = data.draw(st.permutations([0, 0, 1, 1, 2, 2, 2]))
+    scale = data.draw(st.lists(st.sampled_from([0.0, 1.0, -0.5]), min_size=7, max_size=7))
+    layout = Layout(0, torch.tensor(origin), torch.tensor(scale, dtype=torch.float64))
+    new = torch.randn(7, dtype=torch.float64)
+    expected = torch.zeros(3, dtype=torch.float64).index_add(0, layout.origin, layout.scale * new)
+    assert torch.allclose(sum(factor * new[at] for at, factor in layout.terms()), expected)

@@ -1,0 +1,156 @@
+"""A network that computes more in one mode than in the other is converted, and does in each mode what it did."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from relucid.convert import ConversionError, fuse, load, save, to_crelu, to_geometric, to_heavy_ball
+from relucid.nn import CReLU
+
+from .trial import faults
+
+
+class Outputs(NamedTuple):
+    logits: Tensor
+    aux: Tensor
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6)
+        self.conv2, self.bn2 = nn.Conv2d(6, 6, 3, padding=1), nn.BatchNorm2d(6)
+        self.fc = nn.Linear(6, 4)
+
+
+class Auxiliary(Body):
+    """As GoogLeNet: a second head in training, between the layers of the network, and a named tuple then."""
+
+    def __init__(self):
+        super().__init__()
+        self.aux = nn.Sequential(nn.Conv2d(6, 6, 1), nn.BatchNorm2d(6), nn.ReLU(inplace=True))
+        self.aux_fc = nn.Linear(6, 4)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        aux = None
+        if self.training:
+            aux = F.dropout(self.aux(x).mean((2, 3)), 0.5, self.training)
+            aux = self.aux_fc(aux) * torch.tensor(0.3)
+        x = F.dropout(F.relu(self.bn2(self.conv2(x)) + x), 0.2, self.training)
+        x = self.fc(x.mean((2, 3))) + torch.tensor(1.0)
+        return Outputs(x, aux) if self.training else x
+
+
+class Probabilities(Body):
+    """A softmax in evaluation only."""
+
+    def __init__(self):
+        super().__init__()
+        self.softmax = nn.Softmax(1)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.fc(F.relu(self.bn2(self.conv2(x)) + x).mean((2, 3)))
+        return x if self.training else {"probabilities": self.softmax(x), "classes": x.argmax(1)}
+
+
+class Inside(nn.Module):
+    """The same inside of another network, which takes the tuple apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.last = Auxiliary(), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.body(x) if self.training else self.body(x) + 1
+
+
+NETWORKS = {"auxiliary head": Auxiliary, "softmax": Probabilities, "inside": Inside}
+EXAMPLE = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("conversion", [to_crelu, to_geometric, to_heavy_ball])
+def test_each_mode_computes_what_it_did(network, conversion):
+    model = NETWORKS[network]().double()
+    net = conversion(model, EXAMPLE).model
+    for shape in (5, 3, 8, 8), (3, 3, 11, 9):
+        x = torch.randn(shape, dtype=torch.float64)
+        for training in (False, True):
+            assert faults(model, net, x, training) == []
+    for training in (False, True):
+        assert type(net.train(training)(EXAMPLE)) is type(model.train(training)(EXAMPLE))
+
+
+def test_layers_of_the_head_for_training_read_new_channels_too():
+    conversion = to_crelu(Auxiliary().double(), EXAMPLE)
+    assert conversion.model.get_submodule("aux.0").in_channels == 12
+    assert isinstance(conversion.model.get_submodule("aux.2"), CReLU)
+
+
+def test_conversions_follow_each_other_and_fuse_leaves_out_what_only_training_needs():
+    model = Auxiliary().double()
+    net = to_heavy_ball(to_crelu(model, EXAMPLE).model, EXAMPLE).model
+    for training in (False, True):
+        assert faults(model, net, torch.randn(5, 3, 8, 8).double(), training) == []
+    fused = fuse(net, EXAMPLE).model
+    assert faults(model, fused, torch.randn(5, 3, 8, 8).double(), training=False) == []
+    assert not any(str(node.target).startswith(("aux", "by_mode")) for node in fused.graph.nodes)
+
+
+def test_both_modes_are_saved(tmp_path):
+    model = Probabilities().double()
+    save(to_crelu(model, EXAMPLE), tmp_path)
+    net = load(tmp_path).model
+    for training in (False, True):
+        assert faults(model, net, torch.randn(5, 3, 8, 8).double(), training) == []
+
+
+class Counting(Body):
+    """A buffer that only training reads, and changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x):
+        if self.training:
+            self.seen += x.sum()
+        return self.fc(F.relu(self.conv1(x)).mean((2, 3)))
+
+
+class Twice(Body):
+    """The same weights in another place."""
+
+    def forward(self, x):
+        x = F.relu(self.conv1(x))
+        return self.fc((self.conv2(x) if self.training else self.conv2(x.flip(2))).mean((2, 3)))
+
+
+class Overwritten(Body):
+    """A value that training changes in place."""
+
+    def forward(self, x):
+        x = self.conv1(x)
+        if self.training:
+            x.view(-1).mul_(2)
+        return self.fc(F.relu(x).mean((2, 3)))
+
+
+@pytest.mark.parametrize("network", [Counting, Twice, Overwritten])
+def test_what_would_have_an_effect_in_the_other_mode_is_refused(network):
+    with pytest.raises(ConversionError, match=r"in training|assigns to its buffer seen"):
+        to_crelu(network().double(), EXAMPLE)
+
+
+@pytest.mark.parametrize("network", [Counting, Twice, Overwritten])
+def test_inside_of_another_network_it_is_kept_as_it_is(network):
+    model = nn.Sequential(network(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    net = to_crelu(model, EXAMPLE).model
+    assert isinstance(net[0], network)
+    for training in (False, True):
+        assert faults(model, net, torch.randn(5, 3, 8, 8).double(), training) == []
