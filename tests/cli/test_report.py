@@ -32,6 +32,9 @@ def batches():
 def generated():
     yield from batches()
 
+def labelled():
+    return torch.randn(60, 3), torch.arange(60)
+
 def none():
     return []
 
@@ -135,6 +138,7 @@ def test_a_pickled_network_is_loaded_only_if_it_is_trusted(relucid, weights):
         ("x64.npy", 70),
         ("my_net:batches", 60),
         ("my_net:generated", 60),
+        ("my_net:labelled", 60),
     ],
 )
 def test_examine_counts_on_data(relucid, weights, data, inputs):

@@ -35,6 +35,9 @@ FORMS = {
     "a tensor": lambda: INPUTS,
     "an array": lambda: INPUTS.numpy(),
     "an array of doubles": lambda: INPUTS.double().numpy(),
+    "inputs and labels": lambda: (INPUTS, LABELS),
+    "inputs and labels as arrays": lambda: (INPUTS.numpy(), LABELS.numpy()),
+    "two batches": lambda: (INPUTS[:75], INPUTS[75:]),
     "a data set": lambda: TensorDataset(INPUTS),
     "a data set with labels": lambda: TensorDataset(INPUTS, LABELS),
     "a stream": Stream,
@@ -127,3 +130,9 @@ def test_what_is_no_data_is_refused():
         examine(net, INPUTS[:1], "images.npy")
     with pytest.raises(TypeError, match="give the example as a mapping, too"):
         examine(net, INPUTS[:1], [{"x": INPUTS}])
+
+
+def test_labels_beside_the_inputs_are_told_by_class():
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+    found = examine(net, INPUTS[:1], (INPUTS, LABELS), measures=["classes"])["0"].measured["classes"]
+    assert found.inputs.tolist() == [50, 50, 50]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from relucid import convert, models
 from relucid.cli.checkpoint import load, restore
 from relucid.cli.foreign import foreign
+from relucid.inspect.batches import in_batches
 from relucid.models.suggest import suggest
 
 BATCH = 256  # inputs from a file per batch
@@ -83,12 +84,11 @@ def produced(name: str) -> Any:
 
 
 def _produced(data: str) -> Iterable[Any]:
-    batches = produced(data)
-    if isinstance(batches, Tensor):
-        return [batches]
-    if not isinstance(batches, Iterable):
-        raise TypeError(f"{data} returns {_kind(batches)}, not batches of inputs")
-    return batches
+    found = produced(data)
+    try:
+        return in_batches(found)
+    except TypeError:
+        raise TypeError(f"{data} returns {_kind(found)}, not batches of inputs") from None
 
 
 def _called(name: str, function: Any) -> Any:

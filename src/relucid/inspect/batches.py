@@ -30,8 +30,8 @@ def batches_of(data: Any, example: Batch) -> Iterator[DataBatch]:
     """Yield the batches of ``data`` in the form of the example.
 
     Args:
-        data: A tensor or array of inputs, a mapping of arguments, a dataset, or an iterable of batches such as a
-            loader. Labels may follow the inputs.
+        data: A tensor or array of inputs, a pair of inputs and labels, a mapping of arguments, a dataset, or an
+            iterable of batches such as a loader. Labels may follow the inputs of a batch.
         example: An input of the network: a tensor, a tuple of positional arguments or a mapping of keyword
             arguments.
 
@@ -41,7 +41,7 @@ def batches_of(data: Any, example: Batch) -> Iterator[DataBatch]:
     """
     example = dict(example) if isinstance(example, Mapping) else example
     empty = True
-    for number, given in enumerate(_batches(data)):
+    for number, given in enumerate(in_batches(data)):
         batch = _batch(given, example)
         _check(batch, number)
         if batch.inputs:
@@ -55,6 +55,8 @@ def count_of(data: Any) -> int | None:
     """The number of batches; None if it is not known."""
     if isinstance(data, Tensor | np.ndarray):
         return -(-len(data) // SIZE)
+    if _is_labelled(data):
+        return count_of(data[0])
     if isinstance(data, Mapping):
         return -(-_length(dict(data)) // SIZE)
     if isinstance(data, Dataset):
@@ -62,7 +64,11 @@ def count_of(data: Any) -> int | None:
     return len(data) if isinstance(data, Sized) else None
 
 
-def _batches(data: Any) -> Iterable[Any]:
+def in_batches(data: Any) -> Iterable[Any]:
+    """The batches of ``data`` as they come, before they are brought into the form of an example."""
+    if _is_labelled(data):
+        inputs, labels = data
+        return ((inputs[i : i + SIZE], labels[i : i + SIZE]) for i in range(0, len(inputs), SIZE))
     if isinstance(data, Tensor):
         split: tuple[Tensor, ...] = data.split(SIZE)
         return split
@@ -78,6 +84,14 @@ def _batches(data: Any) -> Iterable[Any]:
         f"data must be a tensor, an array, a mapping of arguments, a dataset or an iterable of batches, "
         f"not {type(data).__name__}"
     )
+
+
+def _is_labelled(data: Any) -> bool:
+    """Whether data is a pair (inputs, labels) and not two batches: labels have one dimension, inputs have more."""
+    if not isinstance(data, tuple) or len(data) != 2 or None in map(_rows, data):
+        return False
+    inputs, labels = data
+    return len(inputs) == len(labels) and inputs.ndim > labels.ndim == 1
 
 
 def _slice(arguments: Mapping[str, Any], start: int) -> dict[str, Any]:

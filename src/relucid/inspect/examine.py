@@ -34,8 +34,9 @@ def examine(
     Args:
         model: Any network.
         example: An input: a tensor, a tuple of positional arguments or a mapping of keyword arguments.
-        data: Data to watch the units on; the example by default. A tensor or array of inputs, a mapping of
-            arguments, a dataset, a loader or any other iterable of batches, with or without labels after the inputs.
+        data: Data to watch the units on; the example by default. A tensor or array of inputs, a pair of inputs and
+            labels, a mapping of arguments, a dataset, a loader or any other iterable of batches, with or without labels
+            after the inputs.
         measures: Names in `MEASURES`; by default "pairing", "phase_correlation", "boundary" and "activity".
         progress: True for a progress bar on the terminal (requires rich), or a function that is called as
             ``progress("layers", 3, 49)`` and ``progress("batches", 7, 20)``; the total is None if it is unknown.
