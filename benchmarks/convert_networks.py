@@ -35,7 +35,7 @@ def crepe() -> Built:
     return model, torch.randn(2, 1024), torch.randn(5, 1024)
 
 
-def pytorchcv(module: str, name: str, size: int = 32, other: int = 32, **options: Any) -> Built:
+def pytorchcv(module: str, name: str, size: int = 32, other: int = 30, **options: Any) -> Built:
     model = getattr(import_module(f"pytorchcv.models.{module}"), name)(**options)
     return model, torch.randn(2, 3, size, size), torch.randn(3, 3, other, other)
 
@@ -170,6 +170,42 @@ def mobile() -> nn.Module:
     return nn.Sequential(*layers, nn.Dropout(0.2), *head(8))
 
 
+class Unit(nn.Module):
+    """x + act(norm(conv(x))), as in Darknet and in networks for faces."""
+
+    def __init__(self, channels: int, activation: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.norm, self.act = conv(channels, channels), nn.BatchNorm2d(channels), activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.act(self.norm(self.conv(x)))
+        return y
+
+
+def rectified_by(make: Callable[[int], nn.Module]) -> nn.Module:
+    """Convolutions with norms, residual units and a pool; every activation is of one kind."""
+    stem = (conv(3, 8, stride=2), nn.BatchNorm2d(8), make(8))
+    middle = (Unit(8, make(8)), conv(8, 12, stride=2), nn.BatchNorm2d(12), make(12), Unit(12, make(12)))
+    return nn.Sequential(*stem, *middle, conv(12, 12, 1), make(12), *head(12))
+
+
+def leaky(channels: int) -> nn.Module:
+    return nn.LeakyReLU(0.1, inplace=True)
+
+
+def prelu(channels: int) -> nn.Module:
+    module = nn.PReLU(channels)
+    nn.init.uniform_(module.weight, 0.0, 0.5)
+    return module
+
+
+class Absolute(nn.Module):
+    """The absolute value of a channel, as in scattering networks and AVR."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+
 def alexnet() -> nn.Module:
     """Convolutions without norms, in-place ReLUs, dropouts between large linear layers."""
     features = [
@@ -247,6 +283,24 @@ def encoder() -> Built:
     return model, torch.randn(2, 7, 16), torch.randn(3, 9, 16)
 
 
+class Translation(nn.Module):
+    """An encoder and a decoder with a causal mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transformer = nn.Transformer(16, 2, 1, 1, 32, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.triu(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool), 1)
+        y: Tensor = self.head(self.transformer(x, x.flip(1), tgt_mask=mask))
+        return y
+
+
+def translation() -> Built:
+    return Translation(), torch.randn(2, 7, 16), torch.randn(3, 9, 16)
+
+
 TEXT = {"vocab_size": 100, "num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2}
 T5 = {"vocab_size": 100, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
 OPT = TEXT | {"ffn_dim": 32, "word_embed_proj_dim": 16, "max_position_embeddings": 64, "use_cache": False}
@@ -267,10 +321,10 @@ NETWORKS: dict[str, tuple[str, Callable[[], Built]]] = {
         "concatenation",
         partial(pytorchcv, "squeezenet", "squeezenet_v1_1", 224, 232),
     ),
-    "pytorchcv mobilenet_wd4": ("depthwise", partial(pytorchcv, "mobilenet", "mobilenet_wd4", 224, 224)),
+    "pytorchcv mobilenet_wd4": ("depthwise", partial(pytorchcv, "mobilenet", "mobilenet_wd4", 224, 218)),
     "pytorchcv shufflenetv2_wd2": (
         "shuffle",
-        partial(pytorchcv, "shufflenetv2", "shufflenetv2_wd2", 224, 224),
+        partial(pytorchcv, "shufflenetv2", "shufflenetv2_wd2", 224, 218),
     ),
     "monai DenseNet": (
         "concatenation, pre-activation",
@@ -374,6 +428,7 @@ NETWORKS: dict[str, tuple[str, Callable[[], Built]]] = {
         partial(transformers, "ViTConfig", "ViTModel", VIT, partial(pictures, step=0)),
     ),
     "torch TransformerEncoder": ("attention left alone", encoder),
+    "torch Transformer": ("decoder with a causal mask", translation),
     "stand-in: collection's ResNet": (
         "norms with activation, drop path",
         partial(stand_in, collection_resnet),
@@ -384,6 +439,12 @@ NETWORKS: dict[str, tuple[str, Callable[[], Built]]] = {
     ),
     "stand-in: standardized": ("weights standardized in forward", partial(stand_in, standardized)),
     "stand-in: mobile": ("depthwise, ReLU6", partial(stand_in, mobile)),
+    "stand-in: Darknet": ("LeakyReLU", partial(stand_in, partial(rectified_by, leaky))),
+    "stand-in: faces": ("PReLU with a slope per channel", partial(stand_in, partial(rectified_by, prelu))),
+    "stand-in: scattering": (
+        "absolute value",
+        partial(stand_in, partial(rectified_by, lambda channels: Absolute())),
+    ),
     "stand-in: AlexNet": ("no norm, dropout", partial(stand_in, alexnet)),
     "stand-in: DenseNet": ("lists of tensors, functional dropout", partial(stand_in, Dense)),
     "stand-in: segmentation": ("interpolation to the input's size", partial(stand_in, Segmentation)),

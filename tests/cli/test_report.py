@@ -1,5 +1,6 @@
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from relucid import inspect
 from relucid.models import create
 
 STUDY = """
@@ -89,6 +91,25 @@ def test_examine_tells_what_it_finds_and_writes_a_page(relucid, factory):
     assert told == "Written to page.html\n"
     with open("page.html") as file:
         assert f"What {factory} has learned" in file.read()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_examine_shows_how_far_it_is_on_a_terminal_only(relucid, monkeypatch, is_terminal):
+    asked = []
+
+    def examine(*args, progress=False, _examine=inspect.examine):
+        asked.append(progress)
+        return _examine(*args)
+
+    monkeypatch.setattr(inspect, "examine", examine)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    assert relucid("examine", "my_net:build", "--example", "2,3")[0] == 0
+    assert asked == [is_terminal]
+
+
+def test_examine_says_why_nothing_is_said_of_dead_units(relucid):
+    shown = relucid("examine", "my_net:build", "--example", "2,3")[1]
+    assert "too few" in shown
 
 
 def test_examine_prints_json_for_programs_and_nothing_else(relucid):

@@ -131,7 +131,7 @@ def test_one_prelu_that_is_called_twice_becomes_two_crelus():
     [
         (nn.ReLU6(), "its units switch at 0 and at 6"),
         (nn.Hardtanh(), "its units switch at -1 and at 1"),
-        (nn.RReLU(), "in training, it draws a slope at random"),
+        (nn.RReLU(), "in training, it draws a random slope"),
         (Function(lambda x: x.clamp(0, 3)), "its units switch at 0 and at 3"),
     ],
 )

@@ -146,6 +146,29 @@ def test_feed_forward_blocks_of_a_transformer_encoder_are_converted(norm_first):
         assert_same(model, found.model, (3, 7, 8), modes=(False,))
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_feed_forward_blocks_of_a_transformer_with_a_decoder_are_converted(norm_first):
+    class Translation(nn.Module):
+        def __init__(self):
+            super().__init__()
+            options = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
+            self.transformer, self.head = nn.Transformer(8, 2, 1, 2, 16, **options), nn.Linear(8, 3)
+
+        def forward(self, x):
+            mask = torch.triu(torch.ones(x.shape[1], x.shape[1], dtype=torch.bool), 1)
+            return self.head(self.transformer(x, x.flip(1), tgt_mask=mask))
+
+    model, x = Translation().double(), torch.randn(2, 5, 8, dtype=torch.float64)
+    conversion = to_crelu(model, x)
+    assert isinstance(conversion.model.get_submodule("transformer.decoder.layers.1.relu"), CReLU)
+    assert isinstance(
+        conversion.model.get_submodule("transformer.decoder.layers.0.multihead_attn"), nn.MultiheadAttention
+    )
+    assert_same(model, conversion.model, (3, 7, 8))
+    assert_same(model, to_geometric(model, x).model, (3, 7, 8))
+
+
 class Constants(nn.Module):
     """Tensors made in forward, lengths, integers, keyword arguments."""
 

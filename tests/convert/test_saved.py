@@ -49,7 +49,7 @@ def test_a_converted_sequential_is_indexed_as_before_also_when_loaded(tmp_path):
     for net in conversion.model, load(tmp_path).model:
         assert type(net[0]).__name__ == "GeometricLinear"
         assert net[-1] is net[2]
-        with pytest.raises(IndexError, match="layer 1 has become part of another one"):
+        with pytest.raises(IndexError, match="layer 1 has been merged into another layer"):
             net[1]
 
 

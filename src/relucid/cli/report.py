@@ -1,6 +1,7 @@
 """report and examine: the commands that write a page."""
 
 import json
+import sys
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -162,7 +163,7 @@ def _examined(built: "nn.Module", example: str | None, data: str | None) -> "tup
             first, batches = _peek(batches)
         example = ",".join(map(str, (1, *first.shape[1:]))) if isinstance(first, Tensor) else None
     with foreign("the network fails on these inputs"):
-        return inspect.examine(built, first, batches), example
+        return inspect.examine(built, first, batches, progress=sys.stderr.isatty()), example
 
 
 def _peek(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:

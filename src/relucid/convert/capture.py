@@ -1,4 +1,4 @@
-"""A network as one graph, found by running it on an example, and again on others to see what depends on sizes."""
+"""Capture a network as one graph by running it on an example, and on other sizes to see what depends on them."""
 
 import copy
 import keyword
@@ -32,23 +32,21 @@ from relucid.convert.normal import (
 from relucid.convert.tracer import OURS, Decision, Tracer, recorded_sizes
 from relucid.convert.traces import NoGraphError, Trace, code_of, compare, depending
 
-INSTANCES = (
-    3  # so many modules of one class are found to be no graph one by one; then all of the class are kept
-)
+INSTANCES = 3  # when so many modules of one class turn out to be no graph, all of the class are kept
 
 
 def capture(model: nn.Module, example: Batch, others: Sequence[Batch] | None = None) -> Network:
-    """A copy of ``model`` as a graph, in which every ReLU is a module of its own that works out of place.
+    """Return a copy of ``model`` as a graph, in which every ReLU is a module of its own that works out of place.
 
-    The copy keeps the names of parameters and buffers, used or not, and the mode (training or not) of every module. It
-    takes the arguments that the example has. A module inside whose computation depends on the size of its input or
-    on the mode, or that has hooks, is called as it is; if the network itself does so it is refused. ``meta["shape"]``
-    of every node whose value is a tensor is its shape on the example.
+    The copy keeps all parameters and buffers under their names, used or not, and the mode of every module. It takes
+    the arguments that the example has. Where the computation of an inner module depends on the size of its input, or
+    in a way that one graph cannot express on the mode, or where it has hooks, the module is called as it is; if the
+    network itself is like that, it is refused. ``meta["shape"]`` of a node is the shape of its value on the example.
 
     Args:
         model: Any network.
         example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
-        others: Examples of other sizes; by default they are made from the example, as far as the network takes them.
+        others: Examples of other sizes; by default made from the example, as far as the network takes them.
 
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True))
     >>> graph = capture(net, torch.zeros(2, 3, 8, 8))
@@ -64,7 +62,7 @@ def capture(model: nn.Module, example: Batch, others: Sequence[Batch] | None = N
 def captured(
     copied: nn.Module, example: Batch, others: Sequence[Batch], *, both_modes: bool = True
 ) -> Network:
-    """A network as a graph that has its modules, so that it should be a copy; of both modes or of evaluation."""
+    """Return ``copied`` as a graph that uses its modules, for both modes or for evaluation only."""
     training = copied.training
     modes = {module: module.training for module in copied.modules()}
     kept = _kept_modules(copied)
@@ -95,12 +93,12 @@ def captured(
 
 
 def copied_network(model: nn.Module) -> nn.Module:
-    """A deep copy, or an error for networks whose copy would not be the same."""
+    """Return a deep copy; raise an error for networks whose copy would not be the same."""
     name = type(model).__name__
     hooked = [n for n, p in model.named_parameters() if p._backward_hooks or _accumulates(p)]
     if hooked:
         raise ConversionError(
-            f"{name}'s parameter {hooked[0]} has a hook, which its converted form would lose"
+            f"{name}'s parameter {hooked[0]} has a hook, which a converted network would lose"
         )
     if model._forward_pre_hooks or "forward" in vars(model):
         what = "forward pre-hooks" if model._forward_pre_hooks else "a forward set on the object"
@@ -120,12 +118,12 @@ def _accumulates(parameter: nn.Parameter) -> bool:
 
 
 def _kept_modules(model: nn.Module) -> dict[nn.Module, str]:
-    """The modules that are called as they are, and why."""
+    """Return the modules that must be called as they are because of hooks, and why."""
     kept = {}
     for module in model.modules():
         hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
         if module is not model and ("forward" in vars(module) or any(hooks) or module._backward_pre_hooks):
-            kept[module] = "its hooks are kept, and so is it"
+            kept[module] = "it has hooks, so it is called as it is"
     return kept
 
 
@@ -134,9 +132,7 @@ class Agreement:
     """What a network computes whatever the size of its input, in both modes."""
 
     trace: Trace
-    shared: dict[
-        Node, Node
-    ]  #: by node of the trace: the node of training that computes the same, if there is one
+    shared: dict[Node, Node]  #: by node of ``trace``: the node that computes the same in training, if any
     decisions: list[Decision]  #: those that depend on sizes
 
 
@@ -199,7 +195,7 @@ def _erase(graph: fx.Graph, dropped: Iterable[Node]) -> None:
 
 
 def _trace(model: nn.Module, example: Batch, training: bool, kept: dict[nn.Module, str]) -> Trace:
-    """What a network does on an example; containers are told that they train, layers never."""
+    """Trace a network on an example; ``training`` is the mode of containers, layers are in evaluation."""
     tracer = Tracer(
         tree_map_only(Tensor, torch.clone, example), set(kept)
     )  # a network may change it in place
@@ -230,7 +226,7 @@ def _assigned(model: nn.Module) -> str:
 
 
 def where(error: BaseException) -> str:
-    """The last line of the network's own code that an error went through."""
+    """Return the last line of the network's own code in the traceback of an error, as " at FILE:LINE, `CODE`"."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not any(o in f.filename for o in OURS)]
     if not frames:
         return ""
@@ -246,7 +242,7 @@ def _is_leaf(tracer: Tracer, module: nn.Module, name: str) -> bool:
 
 
 def _mark(net: Network, kept: dict[str, str]) -> None:
-    """Say of every call of a module how often it is called, whether its tensors are others' too, and if it is kept."""
+    """Note on every call of a module how often it is called, whether its parameters are shared, and if it is kept."""
     called = [node for node in net.graph.nodes if node.op == "call_module"]
     modules = {node: net.get_submodule(str(node.target)) for node in called}
     times = Counter(modules.values())

@@ -17,20 +17,20 @@ from relucid.convert.graph import Batch, ConversionError, arguments
 from relucid.convert.network import light_copy
 from relucid.nn.geometric import _Geometric
 
-# Largest relative difference of outputs, by precision; gradients, and outputs in training, where norms divide by
-# what a few values happen to spread, may differ a hundred times as much.
+# The largest relative difference of outputs, by precision. Gradients, and outputs in training, may differ a hundred
+# times as much: there, norms divide by the spread of a few values.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 5e-2}
 LOOSER = 100
 
 
 def tolerance_of(outputs: list[Tensor]) -> float:
-    """The largest relative difference that is allowed to outputs, by the coarsest of their precisions."""
+    """Return the largest relative difference that is allowed, given the coarsest precision of the outputs."""
     real = [x.real.dtype if x.is_complex() else x.dtype for x in outputs]
     return max((TOLERANCE.get(dtype, 1e-4) for dtype in real if dtype.is_floating_point), default=0.0)
 
 
 def tensors(value: Any) -> list[Tensor]:
-    """All tensors in a network's output, containers and dataclasses looked into.
+    """Return all tensors in a network's output, including those in containers and dataclasses.
 
     >>> tensors({"a": torch.ones(1), "b": [None, torch.zeros(1)]})
     [tensor([1.]), tensor([0.])]
@@ -43,9 +43,9 @@ def tensors(value: Any) -> list[Tensor]:
 
 
 def difference(before: list[Tensor], after: list[Tensor]) -> tuple[float, float]:
-    """The largest difference between two lists of tensors, and the same divided by the largest entry.
+    """Return the largest difference between two lists of tensors, and the same divided by the largest entry.
 
-    It is infinite where shapes differ, integers do, or NaN and infinities are not in the same places.
+    It is infinite if shapes differ, or if NaN and infinities are not in the same places.
 
     >>> difference([torch.tensor([1.0, 4.0])], [torch.tensor([1.0, 3.0])])
     (1.0, 0.25)
@@ -75,7 +75,7 @@ def _difference(x: Tensor, y: Tensor) -> tuple[float, float]:
 
 
 def _signs(x: Tensor) -> Tensor:
-    """2 for NaN, -1 and 1 for infinities, 0 elsewhere."""
+    """Return 2 for NaN, -1 and 1 for infinities, 0 elsewhere."""
     return torch.where(x.isnan(), 2, torch.where(x.isinf(), x.sign(), 0))
 
 
@@ -84,22 +84,29 @@ class Run:
     """What a network computes on an example in one mode."""
 
     outputs: list[Tensor]
-    others: list[Any]  #: outputs that are no tensors
-    inputs: list[Tensor | None]  #: gradients, if there is a backward
+    others: list[Any]  #: outputs that are not tensors
+    inputs: list[Tensor | None]  #: gradients of the inputs
     gradients: dict[str, Tensor | None]  #: of all parameters
     values: dict[str, Tensor]  #: the parameters
     trained: dict[str, bool]  #: which parameters require gradients
     buffers: dict[str, Tensor]  #: after the run
-    backward: bool  #: whether outputs have gradients that can be computed
-    multiply_adds: int  #: how often a weight of a layer was multiplied with an input
+    backward: bool  #: whether gradients could be computed
+    multiply_adds: int  #: how many products of a weight and an input were computed
 
 
-def run(model: nn.Module, example: Batch, training: bool) -> Run:
-    """Run a copy of a network, with dropouts that halve, and compute the gradients of a fixed sum of its outputs."""
+def run(model: nn.Module, example: Batch, training: bool, *, backward: bool = True) -> Run:
+    """Run a copy of a network, with dropouts that halve, and compute the gradients of a fixed sum of its outputs.
+
+    Args:
+        model: Any network.
+        example: Its input.
+        training: In which mode.
+        backward: Whether to compute gradients; without, they are all None.
+    """
     model, products = light_copy(model), _Products()
     if not training:
         model.eval()
-    elif not model.training:  # else modules that were frozen in evaluation by hand stay so
+    elif not model.training:  # in training already, modules that were put into evaluation by hand stay there
         model.train()
     products.watch(model)
     example = tree_map_only(Tensor, _leaf, example)
@@ -110,7 +117,7 @@ def run(model: nn.Module, example: Batch, training: bool) -> Run:
         answer = model(*args, **kwargs)
     outputs = tensors(answer)
     wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    gradients = _gradients(outputs, [*leaves, *wanted.values()])
+    gradients = _gradients(outputs, [*leaves, *wanted.values()]) if backward else None
     given = iter(gradients or ())
     return Run(
         [x.detach() for x in outputs],
@@ -126,13 +133,13 @@ def run(model: nn.Module, example: Batch, training: bool) -> Run:
 
 
 class _Products:
-    """Counts the products of weights with inputs."""
+    """Counts the products of weights and inputs."""
 
     def __init__(self) -> None:
         self.counted = 0
 
     def watch(self, model: nn.Module) -> None:
-        """Count what the layers of a network do from now on."""
+        """Count the products in the layers of a network from now on."""
         for module in model.modules():
             if isinstance(module, nn.Linear | _ConvNd | _Geometric):
                 module.register_forward_hook(self._count, with_kwargs=True)
@@ -149,7 +156,7 @@ def _leaf(x: Tensor) -> Tensor:
 
 
 def _gradients(outputs: list[Tensor], of: list[Tensor]) -> list[Tensor | None] | None:
-    """The gradients of the sum of all outputs, each entry times a fixed random number; None if there are none."""
+    """Return the gradients of a fixed random combination of all outputs; None if there are none."""
     generator = torch.Generator().manual_seed(0)
     total = torch.zeros((), dtype=torch.float64)
     for x in outputs:
@@ -177,7 +184,7 @@ DROPOUTS |= {torch.dropout, torch.alpha_dropout, torch.feature_dropout, torch.dr
 
 
 class _HalvingDropout(TorchFunctionMode):
-    """Lets dropouts halve everything: a converted network has other channels, so it would drop others."""
+    """Makes dropouts halve everything: with other channels, a converted network would drop other entries."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -194,7 +201,7 @@ class _HalvingDropout(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Differences:
-    """How far a network is from the original, and the work on the example before and after."""
+    """How far a network is from the original, and the multiply-adds on the example before and after."""
 
     error: float
     relative: float
@@ -203,7 +210,7 @@ class Differences:
 
 
 class References:
-    """What a network computes on an example, and on others of other sizes that it takes, in both modes."""
+    """What a network computes on an example, and on other sizes that it takes, in both modes."""
 
     def __init__(self, model: nn.Module, example: Batch) -> None:
         self.model, self.name = model, type(model).__name__
@@ -212,10 +219,12 @@ class References:
         self._runs: dict[tuple[int, bool], Run | None] = {}
 
     def _run(self, number: int, training: bool) -> Run | None:
-        """What the network computes, or None if it does not take the example in this mode."""
+        """Return what the network computes, or None if it does not take the example in this mode."""
         if (number, training) not in self._runs:
             try:
-                found = run(self.model, self.examples[number], training)
+                found = run(
+                    self.model, self.examples[number], training, backward=self._backward(number, training)
+                )
             except Exception as error:
                 if number == 0 and not training:
                     raise ConversionError(f"{self.name} does not take the example: {error}") from error
@@ -224,7 +233,7 @@ class References:
         return self._runs[number, training]
 
     def check(self, net: nn.Module, tolerance: float | None, training: bool) -> Differences:
-        """How far outputs and gradients are from the original's; an error if too far."""
+        """Return how far outputs and gradients are from the original's; raise an error if that is too far."""
         error = relative = gradient = 0.0
         products: list[tuple[int, int]] = []
         for number, mode in self._cases(training):
@@ -233,7 +242,7 @@ class References:
                 continue
             case = f"{'in training' if mode else 'in evaluation'} on {_sizes(self.examples[number])}"
             try:
-                after = run(net, self.examples[number], mode)
+                after = run(net, self.examples[number], mode, backward=self._backward(number, mode))
             except Exception as raised:
                 raise ConversionError(
                     f"the converted network fails {case}, where {self.name} does not: {raised}"
@@ -243,8 +252,12 @@ class References:
             error, relative, gradient = map(max, (error, relative, gradient), found)
         return Differences(error, relative, gradient, products[0])
 
+    def _backward(self, number: int, training: bool) -> bool:
+        """Return whether to compare gradients: on the example, which may be large, only if there are no others."""
+        return training or number > 0 or not self.others
+
     def _cases(self, training: bool) -> Iterator[tuple[int, bool]]:
-        """Every example in evaluation; in training the first of another size that the network takes."""
+        """Yield every example in evaluation; in training, the first one of another size that the network takes."""
         yield from ((number, False) for number in range(len(self.examples)))
         if training:
             numbers = (*range(1, len(self.examples)), 0)
@@ -252,7 +265,7 @@ class References:
 
 
 def _sizes(example: Batch) -> str:
-    """The sizes of an example in words."""
+    """Return the sizes of an example in words."""
     found = [x for x in tree_leaves(arguments(example)) if isinstance(x, Tensor)]
     return "an input of " + " and ".join("x".join(map(str, x.shape)) or "one number" for x in found[:3])
 
@@ -260,7 +273,7 @@ def _sizes(example: Batch) -> str:
 def _judge(
     before: Run, after: Run, case: str, tolerance: float | None, training: bool
 ) -> tuple[float, float, float]:
-    """The differences of two runs, if they are small enough."""
+    """Return the differences between two runs; raise an error if they are too large."""
     error, relative = difference(before.outputs, after.outputs)
     limit = tolerance_of(before.outputs) if tolerance is None else tolerance
     allowed = LOOSER * limit if training and tolerance is None else limit
@@ -281,7 +294,7 @@ def _judge(
 
 
 def gradient_difference(before: Run, after: Run, case: str) -> float:
-    """The length of the difference of the gradients of inputs and all layers that were not changed, by their length."""
+    """Return the relative difference of the gradients of the inputs and of all layers that were not changed."""
     if before.backward != after.backward:
         which = "has no gradients" if before.backward else "has gradients, the original none"
         raise ConversionError(f"the converted network {which} {case}; it is not handed over")
@@ -327,7 +340,7 @@ def _by_layer(found: Run) -> dict[str, dict[str, Tensor]]:
 
 
 def _compare_buffers(before: Run, after: Run, case: str, limit: float) -> None:
-    """Raise if a statistic that both networks keep has been changed otherwise, on the scale of its layer's."""
+    """Raise an error if a buffer that both networks have was updated differently, on the scale of its layer."""
     scales: dict[str, float] = {}
     for name, value in before.buffers.items():
         layer = name.rpartition(".")[0]
@@ -339,5 +352,5 @@ def _compare_buffers(before: Run, after: Run, case: str, limit: float) -> None:
             continue
         if not difference([value], [other])[0] <= limit * scales.get(name.rpartition(".")[0], 0.0):
             raise ConversionError(
-                f"the converted network updates {name} otherwise {case}; it is not handed over"
+                f"the converted network updates {name} differently {case}; it is not handed over"
             )

@@ -1,4 +1,4 @@
-"""What every conversion hands over, and what it says of every layer."""
+"""What every conversion returns, and what it reports on every layer."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -7,13 +7,14 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, ParamSpec
 
 import torch
+import torch.nn.functional as F
 from torch import fx, nn
 from torch.fx.node import Node
 from torch.nn.modules.conv import _ConvNd
 
 from relucid.convert.capture import captured, copied_network, where
 from relucid.convert.check import References
-from relucid.convert.flow import ELEMENTWISE, key
+from relucid.convert.flow import key
 from relucid.convert.graph import (
     Batch,
     ConversionError,
@@ -27,6 +28,14 @@ from relucid.inspect import examine
 from relucid.nn.kinds import KINDS
 from relucid.printing import Tabular
 
+# Activations without a boundary; as functions, only those that are not used as gates.
+SMOOTH: set[Any] = {
+    *(nn.Sigmoid, nn.Hardsigmoid, nn.LogSigmoid, nn.Tanh, nn.Tanhshrink, nn.Softsign, nn.Softplus, nn.GLU),
+    *(nn.ELU, nn.CELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.Softshrink, nn.Hardshrink),
+    *(nn.Softmin, nn.Softmax, nn.Softmax2d, nn.LogSoftmax),
+    *(F.elu, F.selu, F.gelu, F.silu, F.hardswish, F.mish),
+}
+
 Layers = str | Sequence[str] | None
 Status = Literal["changed", "kept", "refused"]
 
@@ -38,7 +47,7 @@ class Change:
     name: str
     kind: str  #: the class of the layer, or the function
     status: Status
-    reason: str  #: what was done, or why nothing was
+    reason: str  #: what was done, or why nothing was done
 
 
 @dataclass(frozen=True)
@@ -46,26 +55,26 @@ class Conversion(Tabular):
     """A converted network, and how far it is from the original on the example."""
 
     model: nn.Module
-    changes: tuple[Change, ...]  #: one for every rectified or weighted layer of the original
+    changes: tuple[Change, ...]  #: one per rectified or weighted layer of the original
     max_error: float  #: the largest difference of an output
     relative_error: float  #: the same, divided by the largest output
     gradient_error: float  #: the same for the gradients of all parameters that both networks have
-    parameters: tuple[int, int]  #: how many there were, and are
-    multiply_adds: tuple[int, int]  #: of weights with inputs, for the example: how many there were, and are
+    parameters: tuple[int, int]  #: before and after
+    multiply_adds: tuple[int, int]  #: on the example, before and after
 
     def rows(self) -> list[dict[str, str]]:
-        """What became of each layer."""
+        """Return what became of each layer."""
         return [
             {"layer": c.name, "kind": c.kind, "status": c.status, "reason": c.reason} for c in self.changes
         ]
 
     def summary(self) -> str:
-        """One line per layer, then the differences."""
+        """Return one line per layer, then the differences."""
         lines = [f"{c.status}: {c.name} ({c.kind}): {c.reason}" for c in self.changes]
         return "\n".join([*lines, *self.notes()])
 
     def notes(self) -> list[str]:
-        """The sizes and the differences."""
+        """Return the sizes and the differences."""
         lines = []
         for what, (before, after) in ("parameters", self.parameters), ("multiply-adds", self.multiply_adds):
             lines.append(f"{what}: {before:,} -> {after:,}")
@@ -75,7 +84,7 @@ class Conversion(Tabular):
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the network, as plain values."""
+        """Return everything but the network, as plain values."""
         return {
             "changes": [vars(change) for change in self.changes],
             "max_error": self.max_error,
@@ -94,7 +103,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, Conversion]:
-    """A conversion that leaves random numbers as they are, and ends in a network or in a sentence."""
+    """Return ``convert`` with the random state preserved and every error turned into one sentence."""
 
     @functools.wraps(convert)
     def converted(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Conversion:
@@ -112,7 +121,7 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
 
 
 class Original:
-    """A network that is to be converted, and what it computes on the example and on others that it takes."""
+    """A network to be converted, and what it computes on the example and on other sizes that it takes."""
 
     def __init__(self, model: nn.Module, example: Batch) -> None:
         self.model, self.example = model, example
@@ -120,17 +129,17 @@ class Original:
         self.references = References(model, example)
 
     def capture(self) -> Network:
-        """The network as a graph of both modes; to be called once."""
+        """Return the network as a graph for both modes; can be called once."""
         return captured(self._copy, self.example, self.references.others)
 
     def capture_evaluation(self, prepare: Callable[[nn.Module], nn.Module]) -> Network:
-        """The network as it is in evaluation, after ``prepare`` has changed a copy of it; to be called once."""
+        """Return a copy of the network, changed by ``prepare``, as a graph for evaluation; can be called once."""
         return captured(prepare(self._copy), self.example, self.references.others, both_modes=False)
 
     def finish(
         self, net: Network, ledger: "Ledger", tolerance: float | None, *, training: bool = True
     ) -> Conversion:
-        """The conversion, if the network computes what the original does, in both modes if promised; else an error."""
+        """Return the conversion; raise an error unless ``net`` computes what the original does."""
         net.graph.eliminate_dead_code(_is_impure)
         net.graph.lint()
         _drop_replaced(net)
@@ -143,7 +152,7 @@ class Original:
 
 
 def _drop_replaced(net: Network) -> None:
-    """Delete the modules that have been called once, or were added, and are not called any more."""
+    """Delete the modules that were called, or added, and are not called any more."""
     called = {str(node.target) for node in net.graph.nodes if node.op == "call_module"}
     for name, module in list(net.named_modules()):
         is_new = name not in net.meta["names"] and type(module) is not nn.Module
@@ -166,7 +175,7 @@ def _size(model: nn.Module) -> int:
 
 
 class Ledger:
-    """What is said of every rectified or weighted layer of a network, and why it is kept if nothing is said."""
+    """What is reported on every rectified or weighted layer; ``weighted`` and ``relu`` say why one was kept."""
 
     def __init__(self, net: fx.GraphModule, model: nn.Module, *, weighted: str, relu: str) -> None:
         self._otherwise: dict[Node, str] = {}
@@ -193,17 +202,17 @@ class Ledger:
         ]
 
     def note(self, node: Node, status: Status, reason: str) -> None:
-        """Say something of a layer. What is changed in one way may be kept in another, and counts as changed."""
+        """Report on a layer; one that is changed in one way and kept in another counts as changed."""
         before, reasons = self._notes.get(node, (status, []))
         order: tuple[Status, ...] = ("kept", "refused", "changed")
         self._notes[node] = max(before, status, key=order.index), [*reasons, reason]
 
     def add(self, name: str, kind: str, status: Status, reason: str) -> None:
-        """Say something of what is no layer."""
+        """Report on something that is not a layer."""
         self._added.append(Change(name, kind, status, reason))
 
     def changes(self) -> tuple[Change, ...]:
-        """All that was said."""
+        """Return everything that was reported."""
         said = []
         for node, (name, kind) in self._names.items():
             status, reasons = self._notes.get(node, ("kept", [self._otherwise[node]]))
@@ -212,19 +221,19 @@ class Ledger:
 
 
 def _is_within(name: str, called: set[str]) -> bool:
-    """Whether a module or one around it is among ``called``."""
+    """Return whether a module or one that contains it is among ``called``."""
     while name and name not in called:
         name = name.rpartition(".")[0]
     return bool(name)
 
 
 def name_of(node: Node) -> str:
-    """The full name of the module that a node calls, or of the node."""
+    """Return the full name of the module that a node calls, or the node's own."""
     return str(node.target) if node.op == "call_module" else node.name
 
 
 def kind_of(net: fx.GraphModule, node: Node) -> str:
-    """The class of the module or the name of the function that a node calls."""
+    """Return the name of the class of the module, or of the function, that a node calls."""
     if node.op == "call_module":
         return type(net.get_submodule(str(node.target))).__name__
     return getattr(node.target, "__name__", str(node.target))
@@ -232,12 +241,11 @@ def kind_of(net: fx.GraphModule, node: Node) -> str:
 
 def is_activation(net: fx.GraphModule, node: Node) -> bool:
     """Return whether a node is an activation of torch's or ours, a ReLU or not."""
-    called = key(net, node)
-    return kind_at(net, node) is not None or called in ELEMENTWISE
+    return kind_at(net, node) is not None or key(net, node) in SMOOTH
 
 
 def sources(net: fx.GraphModule, node: Node) -> tuple[str, ...]:
-    """The names of the weighted layers that feed a node, with nothing but unweighted operations between."""
+    """Return the names of the weighted layers that feed a node, with only unweighted operations between."""
     names: dict[str, None] = {}
     stack, seen = list(node.all_input_nodes), set(node.all_input_nodes)
     while stack:
@@ -254,9 +262,9 @@ def sources(net: fx.GraphModule, node: Node) -> tuple[str, ...]:
 def select(
     names: Mapping[Node, tuple[str, ...]], layers: Layers, suggested: Callable[[], list[str]]
 ) -> set[Node]:
-    """The nodes, one of whose names is in ``layers`` or matches a glob in it.
+    """Return the nodes with a name that is in ``layers`` or matches a glob in it.
 
-    All of them for None; for "auto" those that ``suggested`` names.
+    None selects all of them, "auto" those that ``suggested`` names.
     """
     if layers is None:
         return set(names)
@@ -290,6 +298,6 @@ def chosen_activations(
 
 
 def suggestions(model: nn.Module, example: Batch, conversion: str, mode: str | None = None) -> list[str]:
-    """The layers for which `relucid.inspect.examine` suggests a conversion."""
+    """Return the layers for which `relucid.inspect.examine` suggests a conversion."""
     suggested = examine(model, example).suggestions()
     return [name for s in suggested if (s.conversion, s.mode) == (conversion, mode) for name in s.layers]

@@ -51,23 +51,23 @@ def to_crelu(
     become part of those weights, or constants where something else reads the value. Where x is exactly 0, CReLU has a
     gradient of 0, LeakyReLU and PReLU have a.
 
-    "merge": units i, j of one layer with w_i = -s w_j and b_i = -s b_j, batch norm folded, share one filter, whose
-    two phases they are. What reads them is rearranged. The shared filter is the best one for both.
+    "merge": two units of one layer with w_i = -s w_j and b_i = -s b_j, batch norm folded, become the two phases of
+    one filter, the one nearest to both. The weights that read them are rearranged. For ReLU only.
 
     Args:
         model: Any network.
         example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
-        layers: Names or globs, of ReLUs or of the layers that feed them; "auto" for those of which
-            `relucid.inspect.examine` suggests it. By default all.
+        layers: Names or globs of activations, or of the layers that feed them; "auto" for those that
+            `relucid.inspect.examine` suggests. By default all.
         mode: "expand" or "merge".
         tolerance: "expand": the largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by
             default. "merge": how far a pair may be from opposite, as the length of the sum of the two units'
             weights and biases, each of length 1; 1e-5 by default.
-        budget: "merge": the largest relative difference of outputs, by default as in "expand". The most opposite
-            pairs are merged, as many as keep to it.
-        pairs: "merge": at most so many pairs, the most opposite ones.
-        data: "merge": batches in the form of the example, on which readers of merged channels are fitted, by
-            least squares, to what they computed before.
+        budget: "merge": the largest relative difference of outputs, by default as in "expand". As many pairs are
+            merged as it allows, the most opposite first.
+        pairs: "merge": the largest number of pairs to merge, the most opposite first.
+        data: "merge": batches in the form of the example; the layers that read merged channels are fitted on them,
+            by least squares, to what they computed before.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> list(to_crelu(net, torch.randn(5, 4)).model.children())[1:]
@@ -83,7 +83,7 @@ def to_crelu(
 
 
 def _expand(model: nn.Module, example: Batch, layers: Layers, tolerance: float | None) -> Conversion:
-    """Replace every chosen activation by CReLU; the weights that read it put the old value together again."""
+    """Replace every chosen activation by CReLU, and rewrite the weights that read it."""
     original = Original(model, example)
     net = original.capture()
     ledger = Ledger(net, model, weighted="reads no new channels", relu="not chosen")
@@ -97,7 +97,7 @@ def _expand(model: nn.Module, example: Batch, layers: Layers, tolerance: float |
     for node in net.graph.nodes:
         if (layer := module_of(net, node)) is not None and getattr(layer, "activation", None) is not None:
             ledger.note(
-                node, "refused", "its activation is inside: fuse it first, and make it geometric afterwards"
+                node, "refused", "its activation is inside it: apply fuse first, and to_geometric afterwards"
             )
     found = _read_flow(net, starts, ledger)
     for node, layout in starts.items():
@@ -121,7 +121,7 @@ def _doubled(net: fx.GraphModule, node: Node) -> Layout | str:
         places = " and at ".join(f"{boundary:g}" for boundary in kind.boundaries)
         return f"its units switch at {places}: CReLU keeps the two phases of one boundary, at 0"
     if isinstance(module_of(net, node), nn.RReLU):
-        return "in training, it draws a slope at random for every entry, which no weight does"
+        return "in training, it draws a random slope for every entry, which weights cannot reproduce"
     if node.meta.get("fixed"):
         return "it works in place on a view of another value"
     if dim is None:
@@ -168,7 +168,7 @@ def _said(net: fx.GraphModule, node: Node, layout: Layout) -> str:
 
 
 def _place(net: fx.GraphModule, node: Node, crelu: CReLU) -> None:
-    """Call ``crelu`` at a node, under the name of the module that was called there if no other call needs it."""
+    """Make a node call ``crelu``, which takes the name of the module called there unless that is called elsewhere."""
     name = str(node.target)
     if node.op == "call_module" and node.meta["calls"] == 1:
         net.set_submodule(name, crelu.train(net.training))
@@ -192,7 +192,7 @@ def _delete_unread(net: fx.GraphModule, holder: Node) -> None:
 
 
 def _read_flow(net: fx.GraphModule, starts: dict[Node, Layout], ledger: Ledger) -> Flow:
-    """Return what the doubled channels meet; those that no layer with weights of its own reads are not doubled."""
+    """Return what happens to the doubled channels; remove the starts that no layer with weights of its own reads."""
     while True:
         found = flow(net, starts)
         read = found.read(net)

@@ -1,4 +1,4 @@
-"""Inputs of other sizes than an example's, made from it: what depends on the size shows on them."""
+"""Inputs made from an example, with other sizes: they reveal what depends on the size."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ Sizes = Mapping[tuple[int, int], int]  # by dimension and size in the example: t
 
 
 def other_examples(model: nn.Module, example: Batch) -> list[Batch]:
-    """Examples with other batch and image sizes that the network, in evaluation, takes without an error.
+    """Return examples with other batch and image sizes that the network takes without an error in evaluation.
 
     >>> [tuple(x.shape) for x in other_examples(nn.Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8))]
     [(1, 3, 9, 9)]
@@ -32,12 +32,12 @@ def other_examples(model: nn.Module, example: Batch) -> list[Batch]:
 
 
 def _changes(example: Batch) -> Iterator[list[Sizes]]:
-    """Lists of changes of sizes; of each list the first that the network takes is used."""
+    """Yield lists of alternative sizes; the first of each list that the network takes is used."""
     first = _largest(example)
     if first is None or first.dim() == 0:
         return
     n = first.shape[0]
-    batch = {(0, n): 1 if n == 2 else 2}  # few, which cost little
+    batch = {(0, n): 1 if n == 2 else 2}  # a small batch costs little
     places = [(d, first.shape[d]) for d in range(2, first.dim())]
     changes: list[Callable[[int], int]] = [lambda s: s + 1, lambda s: s // 2, lambda s: s + 32]
     if places and min(s for _, s in places) >= 16:
@@ -56,7 +56,7 @@ def _largest(example: Batch) -> Tensor | None:
 
 
 def resized(example: Batch, sizes: Sizes) -> Batch:
-    """An example with other sizes, and entries like those of the example, some of them larger."""
+    """Return an example with other sizes; its entries are drawn from the example's, with noise added."""
     generator = torch.Generator().manual_seed(1)
 
     def make(x: Tensor) -> Tensor:

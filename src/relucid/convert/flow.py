@@ -1,9 +1,8 @@
-"""How channels flow: what becomes of the readers of a value when its channels are doubled, reordered or scaled.
+"""How changed channels flow through a network, when a conversion doubles, reorders or scales them.
 
-A conversion changes the channels of some values. Every operation that follows is of one of three kinds: it hands
-channels on one by one (pooling, dropout, flatten, concatenation, ...), it mixes them by a weight, which can
-be rewritten for the new channels (linear, convolution) or by a norm with an entry for each, or it is none of
-these, and is given the old channels back.
+An operation that reads changed channels is one of three kinds. It hands them on one by one (pooling, dropout, flatten,
+concatenation). It has entries per channel that can be rewritten for the new channels (linear layers, convolutions,
+norms). Or it is neither, and is given the old channels.
 """
 
 import math
@@ -27,7 +26,7 @@ from relucid.nn.geometric import _Geometric
 
 @dataclass(frozen=True)
 class Flow:
-    """What changed channels meet on their way."""
+    """What happens to changed channels downstream."""
 
     layouts: dict[Node, Layout] = field(default_factory=dict)  #: of all values with changed channels
     absorbed: dict[Node, Tensor] = field(
@@ -39,7 +38,7 @@ class Flow:
     flattened: list[Node] = field(default_factory=list)  #: views that are written as flatten
 
     def read(self, net: fx.GraphModule) -> set[Node]:
-        """The values whose changed channels end in a weighted layer."""
+        """Return the values whose changed channels reach a weighted layer."""
         found: set[Node] = set()
         for node in reversed(list(self.layouts)):
             for user in node.users:
@@ -49,11 +48,11 @@ class Flow:
         return found
 
     def weights(self, net: fx.GraphModule) -> list[Node]:
-        """The weighted layers that read the changed channels."""
+        """Return the weighted layers that read changed channels."""
         return [node for node in self.absorbed if is_plain(module_of(net, node))]
 
 
-# Operations on one channel at a time: linear ones, those that commute with positive scales, and all others.
+# Operations on each channel alone: linear ones, those that commute with positive scales, and others.
 LINEAR: set[Any] = {
     *(nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.Upsample),
     *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
@@ -103,13 +102,13 @@ FLATTEN: set[Any] = {nn.Flatten, torch.flatten, "flatten", "view", "reshape", to
 
 
 def mark_channels(net: fx.GraphModule) -> None:
-    """Say of every value in which dimension its units are, by the layer that it comes from, if that is clear."""
+    """Note for every value which dimension holds its channels."""
     for node in net.graph.nodes:
         node.meta["channels"] = _channel_dim(net, node)
 
 
 def channel_dim(net: fx.GraphModule, node: Node) -> int | None:
-    """The dimension in which the units of a value are, by the layer that it comes from; None if it is not clear."""
+    """Return the dimension that holds the channels of a value, by the layer it comes from; None if not clear."""
     if "channels" not in node.meta:
         node.meta["channels"] = _channel_dim(net, node)
     dim: int | None = node.meta["channels"]
@@ -131,9 +130,9 @@ def _channel_dim(net: fx.GraphModule, node: Node) -> int | None:
 
 
 def flow(net: fx.GraphModule, starts: Mapping[Node, Layout]) -> Flow:
-    """What the changed channels of some values meet; nothing is changed yet.
+    """Return what happens downstream when the channels of ``starts`` change; the network is not modified.
 
-    A start that hands changed channels on is no start.
+    A start that hands on channels that have changed already does not change them again.
     """
     found = Flow()
     for node in net.graph.nodes:
@@ -166,7 +165,7 @@ def key(net: fx.GraphModule, node: Node) -> Any:
 
 
 def _order(net: fx.GraphModule, node: Node, layout: Layout) -> Tensor | None:
-    """The order in which a weight or norm takes the new channels, or None if it cannot be rewritten."""
+    """Return the order in which a weight or norm takes the new channels; None if it cannot be rewritten."""
     module = module_of(net, node)
     if module is None or not is_alone(node):
         return None
@@ -186,14 +185,14 @@ def _order(net: fx.GraphModule, node: Node, layout: Layout) -> Tensor | None:
 
 
 def _after_norm(net: fx.GraphModule, node: Node, layout: Layout) -> Layout:
-    """A batch norm takes up all scales, a mean norm none."""
+    """Return the layout after a norm: a batch norm absorbs all scales, a mean norm none."""
     if isinstance(module_of(net, node), MeanNorm):
         return layout
     return Layout(layout.dim, layout.origin, (layout.scale != 0).double())
 
 
 def _carried(net: fx.GraphModule, node: Node, given: Mapping[Node, Layout]) -> Layout | None:
-    """The layout of an operation's value, if it hands channels on one by one."""
+    """Return the layout of an operation's value if it hands channels on one by one, else None."""
     if node.target in (torch.cat, torch.concat):
         return _concatenated(node, given)
     first = node.args[0] if node.args else None
@@ -238,14 +237,14 @@ def _has_one_phase(net: fx.GraphModule, node: Node) -> bool:
 
 
 def _pads_places(node: Node, dims: int) -> bool:
-    """Whether a call of F.pad leaves channels alone and fills with zeros or copies."""
+    """Return whether a call of F.pad leaves channels alone and pads with zeros or copies."""
     values = dict(zip(("input", "pad", "mode", "value"), node.args, strict=False)) | dict(node.kwargs)
     pad, constant = values["pad"], values.get("mode", "constant") == "constant"
     return isinstance(pad, list | tuple) and len(pad) < 2 * dims and not (constant and values.get("value"))
 
 
 def _flattened(layout: Layout, shape: tuple[int, ...], out: tuple[int, ...]) -> Layout | None:
-    """Channel c at place p of (N, A, C, B) becomes feature (a C + c) B + b of (N, A C B)."""
+    """Return the layout after flatten: channel c of (N, A, C, B) becomes the features (a C + c) B + b."""
     if len(out) != 2 or out[0] != shape[0] or layout.dim == 0:
         return None
     outer, size, inner = (
@@ -259,7 +258,7 @@ def _flattened(layout: Layout, shape: tuple[int, ...], out: tuple[int, ...]) -> 
 
 
 def _moved(node: Node, layout: Layout, shape: tuple[int, ...], out: tuple[int, ...]) -> Layout | None:
-    """The layout after an operation that moves, drops or cuts other dimensions than that of the channels."""
+    """Return the layout after an operation that moves, drops or cuts dimensions other than the channels'."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     rest = list(node.args[1:]) or list(node.kwargs.values())
     dims = len(shape)
@@ -287,7 +286,7 @@ def _ints(values: list[Any]) -> list[int]:
 
 
 def _concatenated(node: Node, given: Mapping[Node, Layout]) -> Layout | None:
-    """The layouts one after the other, if the channels are what is concatenated."""
+    """Return the layouts one after the other, if values are concatenated along their channels."""
     parts = node.args[0] if node.args else node.kwargs["tensors"]
     dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
     if not isinstance(parts, list | tuple) or not isinstance(dim, int):

@@ -25,7 +25,7 @@ from relucid.nn.propagation import Propagation
 
 @conversion
 def fuse(model: nn.Module, example: Batch, *, tolerance: float | None = None) -> Conversion:
-    """The same function in evaluation, in plain layers: ``nn.Linear``, ``nn.ConvNd`` and activations.
+    """Return the same function in evaluation, in plain layers: ``nn.Linear``, ``nn.ConvNd`` and activations.
 
     Geometric layers and parametrizations (weight norm, ...) become weights. Batch norms and mean norms become part
     of the layer before or after them; a mean norm before a zero-padded convolution, whose border would differ,
@@ -56,14 +56,14 @@ def fuse(model: nn.Module, example: Batch, *, tolerance: float | None = None) ->
 
 
 def _without_parametrizations(model: nn.Module) -> nn.Module:
-    """The network with weights for parametrizations, and stages that need not run backwards."""
+    """Replace parametrizations by plain weights and reversible stages by ordinary ones; return the network."""
     modes = {module: module.training for module in model.modules()}
     model.eval()  # spectral norm iterates in training
     for module in modes:
         if isinstance(module, Propagation):
             module.reversible = False
         if parametrize.is_parametrized(module):
-            # Torch's own removal takes the weight from the class, which the original shares.
+            # Torch's own removal changes the class, which the original shares.
             lists = dict(module.get_submodule("parametrizations").named_children())
             weights = {name: getattr(module, name).detach() for name in lists}
             trained = {name: any(p.requires_grad for p in m.parameters()) for name, m in lists.items()}
@@ -77,7 +77,7 @@ def _without_parametrizations(model: nn.Module) -> nn.Module:
 
 
 def _fuse_geometric(net: fx.GraphModule, ledger: Ledger) -> None:
-    """Replace geometric layers by standard ones, and move scales forward that cannot be part of them."""
+    """Replace geometric layers by standard ones, and move scales forward that these cannot absorb."""
     starts: dict[Node, Layout] = {}
     plain: dict[nn.Module, tuple[nn.Module, Tensor | None]] = {}
     for node in list(net.graph.nodes):
@@ -97,7 +97,7 @@ def _fuse_geometric(net: fx.GraphModule, ledger: Ledger) -> None:
         if scale is not None:
             phases = torch.cat((scale, scale))[: last.meta["shape"][dim]]
             starts[last] = Layout(dim, torch.arange(len(phases)), phases.cpu())
-            what += "; scales that cannot be part of it move forward"
+            what += "; scales that it cannot absorb move forward"
         ledger.note(node, "changed", what)
     found = flow(net, starts)
     for node in found.weights(net):
@@ -106,7 +106,7 @@ def _fuse_geometric(net: fx.GraphModule, ledger: Ledger) -> None:
 
 
 def _standard(layer: _Geometric) -> tuple[nn.Module, Tensor | None]:
-    """A standard layer, and the scale that is left outside of the activation."""
+    """Return a standard layer, and the scale that remains outside the activation, if any."""
     layer = copy.deepcopy(layer)
     activation, layer.activation, scale = layer.activation, None, layer.scale
     if activation is None or scale is None:
@@ -122,19 +122,19 @@ def _standard(layer: _Geometric) -> tuple[nn.Module, Tensor | None]:
 def is_homogeneous(activation: Activation) -> bool:
     """Return whether g(a s) = a g(s) for every a > 0: a positive scale may be inside or outside.
 
-    >>> is_homogeneous(nn.ReLU()), is_homogeneous(CReLU()), is_homogeneous(torch.tanh)
-    (True, True, False)
+    >>> is_homogeneous(nn.LeakyReLU()), is_homogeneous(nn.ReLU6()), is_homogeneous(torch.tanh)
+    (True, False, False)
     """
     kind = kind_of(activation)
     return kind is not None and kind.homogeneous
 
 
 def _after(net: fx.GraphModule, node: Node, activation: Activation, dim: int, units: int) -> Node:
-    """Call an activation on a node's value, which has ``units`` channels; all who read the one read the other."""
+    """Insert an activation after a node with ``units`` channels; all readers of the node read it instead."""
     with net.graph.inserting_after(node):
         if isinstance(activation, nn.Module):
             name = fresh_name(net, f"{node.target}_{type(activation).__name__.lower()}")
-            add_module(net, name, copy.deepcopy(activation))  # which layers may share
+            add_module(net, name, copy.deepcopy(activation))  # layers may share one
             new = net.graph.call_module(name, (node,))
         else:
             new = net.graph.call_function(activation, (node,))
@@ -145,7 +145,7 @@ def _after(net: fx.GraphModule, node: Node, activation: Activation, dim: int, un
 
 
 def _fuse_norms(net: fx.GraphModule, ledger: Ledger) -> None:
-    """Make every norm part of the layer before it, or of the one after it, or a batch norm."""
+    """Fold every norm into the layer before or after it; if neither works, make a mean norm a batch norm."""
     for node in list(net.graph.nodes):
         norm = module_of(net, node)
         if not is_fixed(norm):
@@ -159,7 +159,7 @@ def _fuse_norms(net: fx.GraphModule, ledger: Ledger) -> None:
 
 
 def _fuse_rest(net: fx.GraphModule, node: Node, ledger: Ledger) -> None:
-    """Put padding back into convolutions, and functions in the place of our own modules."""
+    """Move padding back into convolutions, and replace modules of this package by functions."""
     module = module_of(net, node)
     if isinstance(module, AVR):
         node.op, node.target = "call_function", torch.abs
@@ -176,7 +176,7 @@ def _fuse_rest(net: fx.GraphModule, node: Node, ledger: Ledger) -> None:
 
 
 def _fuse_sum(net: fx.GraphModule, node: Node, module: HeavyBallSum) -> None:
-    """Write t + beta1 x + beta2 previous with numbers."""
+    """Replace a sum by t + beta1 x + beta2 previous with fixed numbers."""
     total, *states = node.all_input_nodes
     with net.graph.inserting_before(node):
         for state, beta in zip(states, (module.beta1, module.beta2), strict=False):
@@ -188,7 +188,7 @@ def _fuse_sum(net: fx.GraphModule, node: Node, module: HeavyBallSum) -> None:
 
 
 def _takes_padding(net: fx.GraphModule, node: Node, conv: _ConvNd) -> bool:
-    """Whether the zeros that are padded before a convolution can be its own padding."""
+    """Return whether the zero padding before a convolution can become the convolution's own."""
     pad = node.all_input_nodes[0]
     if pad.target is not F.pad or len(pad.users) > 1 or not is_alone(node) or len(pad.args) != 2:
         return False

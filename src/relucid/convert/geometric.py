@@ -1,4 +1,4 @@
-"""Weights to angles and radii: geometric parameterization of a network that exists (gmp)."""
+"""Weights to angles and radii: geometric parameterization of an existing network (gmp)."""
 
 import copy
 from collections.abc import Iterable
@@ -60,19 +60,20 @@ def to_geometric(
     center: Iterable[Any] | None = None,
     tolerance: float | None = None,
 ) -> Conversion:
-    """The same function with linear and convolution layers described by directions, offsets and scales.
+    """Return the same function with linear and convolution layers described by directions, offsets and scales.
 
-    A ReLU that alone reads a layer moves inside it: scales are lengths, so r relu(s) is relu(r s) (gmp Eq. 15).
+    A ReLU that is the only reader of a layer moves inside it: scales are lengths, so r relu(s) is relu(r s) (gmp
+    Eq. 15).
 
     Args:
         model: Any network.
         example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
-        layers: Names or globs; "auto" for those of which `relucid.inspect.examine` suggests it. By default all
+        layers: Names or globs; "auto" for those that `relucid.inspect.examine` suggests. By default all
             but output layers, which learn no features (gmp 4.1).
         norm: What becomes of a batch norm that follows such a layer: it is kept, or folded into it.
         center: Batches of data, in the form of the example. If given, an input mean normalization (IMN) with the
-            mean of these data stands before every converted layer but the first and those on a shortcut, and
-            the layer's offset makes up for it. Before a zero-padded convolution it pads, then centres.
+            mean of these data is inserted before every converted layer but the first and those on a shortcut, and
+            the layer's offset compensates for it. Before a zero-padded convolution it pads, then centres.
         tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -119,13 +120,13 @@ def to_geometric(
 
 
 def _obstacle(net: fx.GraphModule, node: Node) -> tuple[Literal["kept", "refused"], str] | None:
-    """Why a layer cannot be made geometric, if so."""
+    """Return why a layer cannot be made geometric, or None."""
     module = module_of(net, node)
     if isinstance(module, _Geometric):
         return "kept", "geometric already"
     if type(module) not in GEOMETRIC or not isinstance(module, nn.Linear | _ConvNd):
         what = "a function" if module is None else f"{type(module).__name__}"
-        return "refused", f"{what} has no geometric form, which linear and convolution layers have"
+        return "refused", f"{what} has no geometric form; linear and convolution layers have"
     if not is_plain(module) or "weight" not in module._parameters:
         return "refused", "its weight is computed from others (parametrized)"
     if node.meta.get("tied"):
@@ -135,7 +136,7 @@ def _obstacle(net: fx.GraphModule, node: Node) -> tuple[Literal["kept", "refused
     if node.meta["dtype"] not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         return "refused", f"its weights are {module.weight.dtype}"
     if module.bias is not None and module.weight.requires_grad and not module.bias.requires_grad:
-        return "refused", "its bias is frozen and its weight is not, which scales would move"
+        return "refused", "its bias is frozen and its weight is not; training the scales would move it"
     if not all(p.isfinite().all() for p in module.parameters()):
         return "refused", "its weights hold NaN or infinity"
     zero = (module.weight.flatten(1) == 0).all(1).nonzero().flatten().tolist()
@@ -146,7 +147,7 @@ def _obstacle(net: fx.GraphModule, node: Node) -> tuple[Literal["kept", "refused
 
 
 def _describe(net: fx.GraphModule, node: Node, ledger: Ledger) -> None:
-    """Replace a layer, and the ReLU that alone reads it, by a geometric layer."""
+    """Replace a layer, and the ReLU that is its only reader, by a geometric layer."""
     layer = module_of(net, node)
     assert layer is not None
     if isinstance(layer, _Geometric):  # called before
@@ -167,21 +168,21 @@ def _describe(net: fx.GraphModule, node: Node, ledger: Ledger) -> None:
 
 
 def _freeze(layer: nn.Module, new: _Geometric) -> None:
-    """Let a layer learn what the one in whose place it is did."""
+    """Freeze the parameters of ``new`` that were frozen in the layer it replaces."""
     trained = {name: p.requires_grad for name, p in layer.named_parameters()}
     for name, parameter in new.named_parameters():
         parameter.requires_grad_(trained["bias"] if name == "offset" else trained["weight"])
 
 
 def _is_centred(net: fx.GraphModule, node: Node) -> bool:
-    """Whether IMN may stand before a layer that is not the first: it is not shared, nor on a shortcut."""
+    """Return whether IMN may precede a layer: not if it is called more than once, or on a shortcut."""
     layer = module_of(net, node)
     channels_first = not isinstance(layer, nn.Linear) or len(node.meta["shape"]) == 2
     return channels_first and is_alone(node) and not _is_shortcut(net, node)
 
 
 def _is_shortcut(net: fx.GraphModule, node: Node) -> bool:
-    """Whether a layer's value is added, unrectified, to another that is computed from the layer's own input."""
+    """Return whether a layer's value is added, unrectified, to something computed from the layer's own input."""
     value, x = node, node.all_input_nodes[0]
     while len(value.users) == 1 and is_fixed(module_of(net, next(iter(value.users)))):
         value = next(iter(value.users))
@@ -190,7 +191,7 @@ def _is_shortcut(net: fx.GraphModule, node: Node) -> bool:
 
 
 def _center(net: fx.GraphModule, nodes: list[Node], data: Iterable[Any], ledger: Ledger) -> None:
-    """Insert IMN before layers, with the mean of the data, and make up for it."""
+    """Insert IMN with the mean of the data before layers, and compensate for it in their offsets."""
     means = _means(net, nodes, data)
     for node in nodes:
         layer = module_of(net, node)
@@ -211,7 +212,7 @@ def _center(net: fx.GraphModule, nodes: list[Node], data: Iterable[Any], ledger:
 
 
 def _means(net: fx.GraphModule, nodes: list[Node], data: Iterable[Any]) -> dict[Node, Tensor]:
-    """The mean of the data, channel by channel, at the (padded) input of each layer."""
+    """Return the mean of the data per channel at the (padded) input of each layer."""
     run, batches = _Sums(net, nodes), 0
     modes = {module: module.training for module in net.modules()}
     net.eval()
@@ -224,12 +225,12 @@ def _means(net: fx.GraphModule, nodes: list[Node], data: Iterable[Any]) -> dict[
     for module, mode in modes.items():
         module.training = mode
     if not batches:
-        raise ArgumentError("center holds no batches to take a mean of")
+        raise ArgumentError("center has no batches; give at least one to take the mean of")
     return {node: total / run.counts[node] for node, total in run.totals.items()}
 
 
 class _Sums(fx.Interpreter):
-    """Adds up the inputs of some layers over batches."""
+    """Sums the inputs of some layers over batches."""
 
     def __init__(self, net: fx.GraphModule, nodes: list[Node]) -> None:
         super().__init__(net)
@@ -238,7 +239,7 @@ class _Sums(fx.Interpreter):
         self.counts: dict[Node, int] = {}
 
     def run_node(self, n: Node) -> Any:
-        """Run it, and look at its input."""
+        """Run a node; if it calls one of the layers, add up its input first."""
         if n in self.nodes:
             x = self.env[n.all_input_nodes[0]]
             layer = self.fetch_attr(str(n.target))

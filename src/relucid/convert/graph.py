@@ -1,4 +1,4 @@
-"""What the nodes of a captured network are, and how modules are found in it, added and named."""
+"""Questions about the nodes of a captured network, and functions that find, add and name its modules."""
 
 import operator
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ class ConversionError(Exception):
 
 
 def arguments(example: Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The positional and the keyword arguments that an example stands for.
+    """Return the positional and keyword arguments that an example stands for.
 
     >>> arguments((1, 2)), arguments({"x": 1})
     (((1, 2), {}), ((), {'x': 1}))
@@ -75,13 +75,13 @@ def is_rectified(net: fx.GraphModule, node: Node) -> bool:
 
 
 def scope(node: Node) -> str:
-    """The name of the module in which a node was called, with a dot after it, or ""."""
+    """Return the name of the module whose code made a node, with a dot after it; "" for the network itself."""
     stack = list(node.meta.get("nn_module_stack", {}).values())
     return f"{stack[-1][0]}." if stack and stack[-1][0] else ""
 
 
 def fresh_name(model: nn.Module, wanted: str) -> str:
-    """A name for a module that no module, parameter or method of ``model`` has: ``wanted``, or with a number."""
+    """Return ``wanted``, with a number added if ``model`` has a module, parameter or method of that name."""
     name, number = wanted, 1
     while _taken(model, name):
         name, number = f"{wanted}_{number}", number + 1
@@ -97,7 +97,7 @@ def _taken(model: nn.Module, name: str) -> bool:
 
 
 def add_module(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Set a module by its full name, in the mode of its parent; parents that are missing become containers."""
+    """Add a module under its full name, in the mode of its parent; create parents that are missing."""
     *parents, leaf = name.split(".")
     parent = model
     for part in parents:
@@ -108,7 +108,7 @@ def add_module(model: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def add_buffer(net: fx.GraphModule, name: str, value: Tensor) -> str:
-    """Register a buffer on the network's device under a name like ``name``; the name."""
+    """Register a buffer on the network's device under ``name`` or one like it, and return that name."""
     device = next((p.device for p in net.parameters()), torch.device("cpu"))
     name = fresh_name(net, name.replace(".", "_"))
     net.register_buffer(name, value.to(device))
@@ -116,36 +116,36 @@ def add_buffer(net: fx.GraphModule, name: str, value: Tensor) -> str:
 
 
 def module_of(net: fx.GraphModule, node: Argument) -> nn.Module | None:
-    """The module that a node calls, or None; None too if the module must be called as it is."""
+    """Return the module that a node calls; None if it calls none, or one that must stay as it is."""
     if isinstance(node, Node) and node.op == "call_module" and "kept" not in node.meta:
         return net.get_submodule(str(node.target))
     return None
 
 
 def is_alone(node: Node) -> bool:
-    """Whether a module is called only here, and nobody else has or reads its parameters."""
+    """Return whether a module is called only here and its parameters are used nowhere else."""
     return node.meta.get("calls", 1) == 1 and not node.meta.get("tied", False)
 
 
 def is_plain(module: nn.Module | None) -> bool:
-    """Whether a module is a linear or convolution layer of torch's own, with its weight as a parameter."""
+    """Return whether a module is torch's own linear or convolution layer, with its weight as a parameter."""
     if module is None or type(module) not in PLAIN:
         return False
     return isinstance(module._parameters.get("weight"), nn.Parameter)
 
 
 def is_transposed(module: nn.Module | None) -> bool:
-    """Whether a module is a transposed convolution, whose weight has its inputs first."""
+    """Return whether a module is a transposed convolution, whose weight has its inputs first."""
     return isinstance(module, _ConvTransposeNd)
 
 
 def is_norm(module: nn.Module | None) -> bool:
-    """Whether a module is a batch norm with running statistics: the same affine map of every input."""
+    """Return whether a module is a batch norm with running statistics: in evaluation, a fixed affine map."""
     return module is not None and type(module) in NORMS and module.running_mean is not None
 
 
 def has_weight(net: fx.GraphModule, node: Node) -> bool:
-    """Whether a node multiplies its input with a weight."""
+    """Return whether a node multiplies its input by a weight."""
     if node.op != "call_module":
         return node.op != "get_attr" and node.target in PRODUCTS
     module = net.get_submodule(str(node.target))
@@ -153,7 +153,7 @@ def has_weight(net: fx.GraphModule, node: Node) -> bool:
 
 
 def reached(starts: Iterable[Node]) -> set[Node]:
-    """The nodes into whose values those of ``starts`` enter, without ``starts`` unless others reach them."""
+    """Return all nodes that depend on one of ``starts``; a start only if it depends on another."""
     found: set[Node] = set()
     stack = list(starts)
     while stack:
@@ -165,7 +165,7 @@ def reached(starts: Iterable[Node]) -> set[Node]:
 
 
 def reaching(ends: Iterable[Node]) -> set[Node]:
-    """The nodes whose values enter those of ``ends``, without ``ends`` unless they reach others."""
+    """Return all nodes that one of ``ends`` depends on; an end only if another depends on it."""
     found: set[Node] = set()
     stack = list(ends)
     while stack:
@@ -177,7 +177,7 @@ def reaching(ends: Iterable[Node]) -> set[Node]:
 
 
 def is_reachable(start: Node, end: Node) -> bool:
-    """Whether the value of ``start`` enters that of ``end``; only what lies between them is looked at."""
+    """Return whether ``end`` depends on ``start``; nodes before ``start`` are not visited."""
     stack, seen = [end], {end}
     while stack:
         for before in stack.pop().all_input_nodes:

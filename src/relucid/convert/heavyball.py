@@ -21,13 +21,13 @@ PUT_TOGETHER = {"narrow", torch.index_select, torch.mul, torch.add}  # the opera
 
 
 class HeavyBallSum(nn.Module):
-    """t + beta1 x + beta2 previous, with beta1 and beta2 learned; at first t + x (structure Eq. 16).
+    """t + beta1 x + beta2 previous, with learned beta1 and beta2; initially t + x (structure Eq. 16).
 
     >>> HeavyBallSum()(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([4.0]))
     tensor([3.], grad_fn=<AddBackward0>)
     """
 
-    weight_decay = False  # which would pull the shortcut to nothing
+    weight_decay = False  # decay would pull the shortcut to nothing
 
     beta2: nn.Parameter | None
 
@@ -37,19 +37,19 @@ class HeavyBallSum(nn.Module):
         self.register_parameter("beta2", nn.Parameter(torch.tensor(0.0)) if has_previous else None)
 
     def forward(self, transformed: Tensor, x: Tensor, previous: Tensor | None = None) -> Tensor:
-        """The next state, of the shape of the three."""
+        """Return the next state; all states have one shape."""
         total, beta2 = transformed + self.beta1 * x, self.beta2
         return total if previous is None or beta2 is None else total + beta2 * previous
 
 
 @conversion
 def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None = None) -> Conversion:
-    """The same function with learnable shortcuts to the last two states in place of y = f(x) + x.
+    """Return the same function with learned shortcuts to the last two states in place of y = f(x) + x.
 
     Every addition of a value and something computed from it is a residual block, whatever f is. Its state x_k gets a
-    factor beta1 = 1, and the state before, x_{k-1}, is added with beta2 = 0: the input of the block that made
-    x_k. At the first block of a stage there is none (x_{-1} = 0). Blocks that change the shape have no such
-    addition and stay as they are. Training can lead from there to HB-Net: beta1 = 1, beta2 = -1 (structure Eq. 11).
+    factor beta1 = 1. The state before it, x_{k-1}, which is the input of the block that made x_k, is added with
+    beta2 = 0; the first block of a stage has none (x_{-1} = 0). Blocks that change the shape have no such addition and
+    stay as they are. From there, training can reach HB-Net: beta1 = 1, beta2 = -1 (structure Eq. 11).
 
     Args:
         model: Any network with residual blocks.
@@ -64,7 +64,7 @@ def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None =
     original = Original(model, example)
     net = original.capture()
     ledger = Ledger(net, model, weighted="only additions change", relu="only additions change")
-    states: dict[Node, Node] = {}  # by the addition that ends a block: the state that it began with
+    states: dict[Node, Node] = {}  # by the addition that ends a block: the state that the block starts from
     for node in list(net.graph.nodes):
         block = _block(net, node)
         if block is None:
@@ -83,7 +83,7 @@ def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None =
 
 
 def _block(net: fx.GraphModule, node: Node) -> tuple[Node, Node] | None:
-    """(f(x), x) of a node that adds them, or None."""
+    """Return (f(x), x) for a node that adds them, else None."""
     if node.target not in ADDS or len(node.args) != 2 or node.kwargs:
         return None
     if not all(isinstance(n, Node) for n in node.args) or node.meta.get("fixed"):
@@ -99,20 +99,20 @@ def _block(net: fx.GraphModule, node: Node) -> tuple[Node, Node] | None:
 
 
 def _form(node: Node) -> tuple[torch.Size, torch.dtype] | None:
-    """The shape and type of a value, if it is one that can be multiplied with a learned number."""
+    """Return the shape and dtype of a floating-point value, else None."""
     dtype = node.meta.get("dtype")
     return None if dtype is None or not dtype.is_floating_point else (node.meta["shape"], dtype)
 
 
 def _origin(net: fx.GraphModule, node: Node) -> Node:
-    """The node whose value an ``nn.Identity``, a shortcut that does nothing, hands on."""
+    """Return the node whose value reaches ``node`` through ``nn.Identity`` only."""
     while isinstance(module_of(net, node), nn.Identity):
         node = node.all_input_nodes[0]
     return node
 
 
 def _whole(net: fx.GraphModule, node: Node) -> Node:
-    """Return the CReLU whose phases a node puts together to one value per unit; any other node itself.
+    """Return the CReLU whose phases a node combines to one value per unit; for other nodes, the node itself.
 
     `to_crelu` writes relu(x) as the first half of the channels, and other activations as a sum of both halves with
     factors.
@@ -139,7 +139,7 @@ def _end(net: fx.GraphModule, x: Node) -> Node:
 
 
 def _insert(net: fx.GraphModule, node: Node, transformed: Node, x: Node, previous: Node | None) -> Node:
-    """Replace an addition."""
+    """Replace an addition by a `HeavyBallSum`, and return the new node."""
     name = fresh_name(net, f"{scope(node)}sum")
     add_module(net, name, HeavyBallSum(previous is not None).to(node.meta["device"], node.meta["dtype"]))
     args = (transformed, x) if previous is None else (transformed, x, previous)

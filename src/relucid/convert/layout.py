@@ -19,7 +19,7 @@ class Layout:
 
     @staticmethod
     def same(size: int, dim: int) -> "Layout":
-        """The layout in which nothing has changed."""
+        """Return the layout in which nothing has changed."""
         return Layout(dim, torch.arange(size), torch.ones(size, dtype=torch.float64))
 
     def terms(self) -> list[tuple[Tensor, Tensor]]:
@@ -60,5 +60,5 @@ class Layout:
         return bool((self.scale >= 0).all()) and not self.is_split
 
     def at(self, dim: int) -> "Layout":
-        """The same with the channels in another dimension."""
+        """Return the same layout with the channels in another dimension."""
         return Layout(dim, self.origin, self.scale)

@@ -39,7 +39,7 @@ class Pair:
     relu: str
     first: int
     second: int
-    distance: float  #: the sine of the angle by which they fail to be opposite, weights and bias together
+    distance: float  #: the length of the sum of the two units, weights and bias together, each of length 1
 
 
 def merge(
@@ -51,7 +51,7 @@ def merge(
     limit: int | None,
     data: Iterable[Any] | None,
 ) -> Conversion:
-    """The network in which as many opposite pairs share a filter as budget and limit allow, the most opposite first."""
+    """Return the network with as many pairs merged as budget and limit allow, the most opposite first."""
     original = Original(model, example)
     net = original.capture()
     suggested = partial(suggestions, model, example, "to_crelu", "merge")
@@ -82,9 +82,9 @@ def merge(
 
 
 def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple[int, int, float]]:
-    """Pairs (i, j, distance) of units, none in two pairs, with w_i = -s w_j and b_i = -s b_j up to ``tolerance``.
+    """Return disjoint pairs (i, j, distance) of units with w_i = -s w_j and b_i = -s b_j up to ``tolerance``.
 
-    They are a matching of maximum weight, where a pair weighs 1 minus its distance, the sine of its angle to -1.
+    They are a matching of maximum weight, where a pair weighs 1 minus half its distance.
 
     Args:
         weight: (units, ...).
@@ -95,7 +95,7 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
     >>> opposite_pairs(weight, torch.tensor([1.0, 0.0, -2.0]), 1e-6)
     [(0, 2, 0.0)]
     """
-    networkx: Any = import_module("networkx")  # which torch itself needs; it has no types
+    networkx: Any = import_module("networkx")  # a dependency of torch, without types
 
     rows = torch.cat((weight.detach().flatten(1), bias.detach().unsqueeze(1)), 1).double()
     lengths = rows.norm(dim=1, keepdim=True)
@@ -104,7 +104,7 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
     near = (cosine < 0) & (1 - cosine.square() <= max(tolerance, 1e-7) ** 2 + 1e-12)
     graph: Any = networkx.Graph()
     for i, j in near.triu(1).nonzero().tolist():
-        # The length of the sum is exact where the cosine, near -1, is not.
+        # Near opposite units, the length of the sum is accurate and the cosine is not.
         distance = float((unit[i] + unit[j]).norm())
         if distance <= tolerance:
             graph.add_edge(i, j, weight=1 - distance / 2, distance=distance)
@@ -118,7 +118,7 @@ def _named(net: fx.GraphModule, names: Sequence[str]) -> list[Node]:
 
 
 def _all_pairs(net: fx.GraphModule, names: Sequence[str], tolerance: float) -> list[Pair]:
-    """The pairs of all chosen rectifications, the most opposite first."""
+    """Return the pairs of all chosen ReLUs, the most opposite first."""
     pairs = []
     for relu in _named(net, names):
         layer = _layer(net, relu)
@@ -130,16 +130,16 @@ def _all_pairs(net: fx.GraphModule, names: Sequence[str], tolerance: float) -> l
 
 
 def _layer(net: fx.GraphModule, relu: Node) -> Node | str:
-    """The call of the layer that a ReLU rectifies, through a norm at most; or why its units cannot be merged."""
+    """Return the node of the layer that a ReLU rectifies, directly or after a norm; or why it cannot be merged."""
     node = before = relu.all_input_nodes[0]
     norm = None
     if is_fixed(module_of(net, node)) and len(node.users) == 1:
         norm, node = module_of(net, node), node.all_input_nodes[0]
     layer = module_of(net, node)
     if not is_plain(layer) or is_transposed(layer):
-        return "it does not rectify a linear or convolution layer, through a norm at most"
+        return "it does not rectify a linear or convolution layer, directly or after a norm"
     if len(node.users) > 1 or not is_alone(node) or not is_alone(before):
-        return "others read the same filters"
+        return "something else reads the same filters"
     if any(n.meta.get("aliased") for n in (node, before, relu)):
         return "its value is changed in place later"
     assert layer is not None
@@ -155,7 +155,7 @@ def _layer(net: fx.GraphModule, relu: Node) -> Node | str:
 
 
 def _folded(net: fx.GraphModule, relu: Node, node: Node) -> tuple[Tensor, Tensor]:
-    """The weight and bias of a layer with the norm that follows it folded."""
+    """Return the weight and bias of a layer with the norm that follows it folded in."""
     layer, norm = module_of(net, node), module_of(net, relu.all_input_nodes[0])
     assert isinstance(layer, nn.Linear | _ConvNd)
     weight = layer.weight.detach().double()
@@ -175,7 +175,7 @@ def _merged(
     budget: float | None,
     data: list[Any] | None,
 ) -> Conversion:
-    """The network with these pairs merged, if it stays within the budget; else an error."""
+    """Return the network with these pairs merged; raise an error if it exceeds the budget."""
     net = copy.deepcopy(captured)
     ledger = Ledger(net, original.model, weighted="reads no merged channels", relu="not chosen")
     starts: dict[Node, Layout] = {}
@@ -204,9 +204,9 @@ def _merged(
 
 
 def _share(net: fx.GraphModule, relu: Node, node: Node, pairs: Sequence[Pair]) -> tuple[Layout, Target]:
-    """Let pairs of filters be one, doubled by CReLU; the layout of what it hands on, and what the layer is to compute.
+    """Replace each pair of filters by one, doubled by CReLU; return the layout, and what the layer is fitted to.
 
-    Of units that computed y and z, and are now (c, -r c), c = (y - r z) / (1 + r^2) is nearest to both.
+    For units that computed y and z and are now (c, -r c), the nearest c is (y - r z) / (1 + r^2).
     """
     rectified = str(relu.all_input_nodes[0].target)
     if (norm := relu.all_input_nodes[0]) is not node:
@@ -220,7 +220,7 @@ def _share(net: fx.GraphModule, relu: Node, node: Node, pairs: Sequence[Pair]) -
         rows = torch.cat((weight, bias.unsqueeze(1)), 1)
         indices, ratios = [], []
         for pair in pairs:
-            # The larger first, which is divided by.
+            # The larger one first: it is divided by.
             i, j = sorted((pair.first, pair.second), key=lambda k: -float(rows[k].norm()))
             shared, ratio = rank_one(rows[i], rows[j])
             rows[i] = shared
@@ -245,12 +245,12 @@ def _share(net: fx.GraphModule, relu: Node, node: Node, pairs: Sequence[Pair]) -
 
 
 def rank_one(a: Tensor, b: Tensor) -> tuple[Tensor, float]:
-    """The c and the ratio r for which (c, -r c) is nearest to (a, b).
+    """Return the c and the ratio r for which (c, -r c) is nearest to (a, b).
 
     >>> c, r = rank_one(torch.tensor([2.0, 4.0]), torch.tensor([-1.0, -2.0]))
     >>> [round(x, 4) for x in (*c.tolist(), r)]
     [2.0, 4.0, 0.5]
     """
     gram = torch.stack((a, b)) @ torch.stack((a, b)).T
-    p, q = torch.linalg.eigh(gram)[1][:, 1].tolist()  # of the larger eigenvalue
+    p, q = torch.linalg.eigh(gram)[1][:, 1].tolist()  # the eigenvector of the larger eigenvalue
     return p * (p * a + q * b), -q / p

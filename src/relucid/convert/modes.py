@@ -28,8 +28,8 @@ def join(model: nn.Module, evaluation: Trace, training: Trace) -> tuple[dict[Nod
     Returns:
         For each node that both modes compute, training's own node; and the decisions that only training makes.
     """
-    shared = _shared(evaluation, training)
-    _check(model, evaluation, training, shared)
+    shared = _shared(model, evaluation, training)
+    _check(evaluation, training, shared)
     images = {other: node for node, other in shared.items()}
     if len(shared) == len(evaluation.graph.nodes) == len(training.graph.nodes):
         return shared, []
@@ -39,29 +39,37 @@ def join(model: nn.Module, evaluation: Trace, training: Trace) -> tuple[dict[Nod
     return shared, [replace(decision, node=images[decision.node]) for decision in only]
 
 
-def _shared(evaluation: Trace, training: Trace) -> dict[Node, Node]:
-    """Return training's node for each node of evaluation that it computes too, both in order."""
+def _shared(model: nn.Module, evaluation: Trace, training: Trace) -> dict[Node, Node]:
+    """Return training's node for each node of evaluation that it computes too, both in order.
+
+    Raise `NoGraphError` at the first node that training does not compute and must not: one with weights, say.
+    """
     found: dict[Node, Node] = {}
     images: dict[Node, Node] = {}
     others, start = list(training.graph.nodes), 0
     for node in evaluation.graph.nodes:
         own = signature(node, evaluation)
         for place in range(start, len(others)):
-            if signature(others[place], training, images) == own and images.keys() >= set(
-                others[place].all_input_nodes
-            ):
-                found[node], images[others[place]], start = others[place], node, place + 1
+            other = others[place]
+            known = all(n in images for n in other.all_input_nodes)
+            if known and signature(other, training, images) == own:
+                found[node], images[other], start = other, node, place + 1
                 break
+        else:
+            _check_harmless(model, node)
     return found
 
 
-def _check(model: nn.Module, evaluation: Trace, training: Trace, shared: dict[Node, Node]) -> None:
-    """Raise unless what one mode alone computes can be computed, and thrown away, in the other."""
-    for node in _only(evaluation, set(shared)):
-        module = model.get_submodule(str(node.target)) if node.op == "call_module" else nn.Identity()
-        if node.meta.get("mutates") or [*module.parameters(), *module.buffers()]:
-            reason = f"computes {node.name} in evaluation only, which changes a value or has weights"
-            raise NoGraphError("", f"{reason}: it is not one graph")
+def _check_harmless(model: nn.Module, node: Node) -> None:
+    """Raise unless what only evaluation computes can be computed, and thrown away, in training."""
+    module = model.get_submodule(str(node.target)) if node.op == "call_module" else nn.Identity()
+    if node.meta.get("mutates") or [*module.parameters(), *module.buffers()]:
+        reason = f"computes {node.name} in evaluation only, which changes a value or has weights"
+        raise NoGraphError("", f"{reason}: it is not one graph")
+
+
+def _check(evaluation: Trace, training: Trace, shared: dict[Node, Node]) -> None:
+    """Raise unless what only training computes can be computed, and thrown away, in evaluation."""
     same = set(shared.values())
     lasting = [node for node in training.graph.nodes if node in same or node.op == "get_attr"]
     memory = {place for node in lasting for place in memory_of(node)}

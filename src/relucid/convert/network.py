@@ -1,4 +1,4 @@
-"""A converted network: a graph, and every module of the original whether the graph calls it or not."""
+"""A converted network: a graph, and every module of the original, whether the graph calls it or not."""
 
 import copy
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ HOOKS = (
 
 
 class Network(fx.GraphModule):
-    """A graph that keeps the modules, parameters and buffers that it does not use.
+    """A graph with all modules, parameters and buffers of the original, including those that it does not use.
 
-    What was an ``nn.Sequential`` can be indexed as before.
+    A network that was an ``nn.Sequential`` can be indexed as before.
     """
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Network":
@@ -31,10 +31,10 @@ class Network(fx.GraphModule):
         return new
 
     def save_pretrained(self, directory: str | Path) -> None:
-        """Write the configuration of a Hugging Face model and the weights into a directory, which is made."""
+        """Write a Hugging Face model's configuration and weights into a directory, which is created."""
         if "config" not in vars(self):
             raise TypeError(
-                f"{type(self).__name__} was no Hugging Face model; relucid.convert.save writes it"
+                f"{type(self).__name__} is not made from a Hugging Face model; relucid.convert.save writes it"
             )
         vars(self)["config"].save_pretrained(directory)
         torch.save(self.state_dict(), Path(directory) / "pytorch_model.bin")
@@ -42,15 +42,17 @@ class Network(fx.GraphModule):
     def __getitem__(self, index: int) -> nn.Module:
         names = self.meta.get("layers")
         if names is None:
-            raise TypeError(f"{type(self).__name__} was no nn.Sequential and cannot be indexed")
+            raise TypeError(
+                f"{type(self).__name__} is not made from an nn.Sequential, so it cannot be indexed"
+            )
         name = names[index]
         if name not in self._modules:
-            raise IndexError(f"layer {name} has become part of another one")
+            raise IndexError(f"layer {name} has been merged into another layer")
         return self.get_submodule(name)
 
 
 class ByMode(nn.Module):
-    """Hands on what belongs to its mode.
+    """Selects one of two values by its mode.
 
     >>> ByMode().eval()(training=1, evaluation=2)
     2
@@ -62,7 +64,7 @@ class ByMode(nn.Module):
 
 
 def light_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
-    """A copy to be run and thrown away: with the same parameters, and buffers and other state of its own."""
+    """Return a copy to be run and thrown away: it shares parameters, and copies buffers and all other state."""
     memo = {} if memo is None else memo
     if id(module) in memo:
         found: nn.Module = memo[id(module)]
@@ -94,7 +96,7 @@ SIMPLE = (bool, int, float, str, type(None))
 
 
 def empty(name: str) -> Network:
-    """A network without modules that computes nothing."""
+    """Return a network without modules that computes nothing."""
     graph = fx.Graph()
     graph.output(None)
     return Network(nn.Module(), graph, name)
@@ -107,11 +109,16 @@ def assemble(
     constants: Mapping[str, Tensor],
     others: Mapping[str, nn.Module],
 ) -> Network:
-    """The network of a graph with all that ``model`` has; modules that are not in ``leaves`` lose their code.
+    """Return a network that computes ``graph`` and has all modules, parameters and buffers of ``model``.
 
-    ``others`` are modules, by name, whose code is that of another class.
+    Args:
+        model: The original.
+        graph: What to compute.
+        leaves: The modules that keep their code; the others become bare containers.
+        constants: By name, tensors that ``forward`` made.
+        others: By name, the modules to use in place of the original's.
     """
-    graph._tracer_cls = fx.Tracer  # else a saved network would need this package to be loaded
+    graph._tracer_cls = fx.Tracer  # otherwise loading a pickled network would need this package
     net = empty(type(model).__name__)
     made = {model.get_submodule(name): module for name, module in others.items()}
     for module in others.values():
@@ -136,7 +143,7 @@ def assemble(
 
 
 def _fill(new: nn.Module, old: nn.Module, leaves: set[nn.Module], made: dict[nn.Module, nn.Module]) -> None:
-    """Give a module the parameters, buffers and children of another."""
+    """Give ``new`` the mode, parameters, buffers and children of ``old``."""
     new.training = old.training
     new._parameters.update(old._parameters)
     new._buffers.update(old._buffers)
@@ -155,7 +162,7 @@ def _part(module: nn.Module, leaves: set[nn.Module], made: dict[nn.Module, nn.Mo
 
 
 def _register(net: Network, model: nn.Module, target: str) -> None:
-    """Make a tensor that was a plain attribute of a module a buffer, which moves with the network."""
+    """Register a tensor that was a plain attribute as a buffer, so that it moves with the network."""
     path, _, name = target.rpartition(".")
     holder = net.get_submodule(path)
     if not hasattr(holder, name):

@@ -1,4 +1,4 @@
-"""A traced graph in the form that conversions read: modules for dropouts and ReLUs, nothing hidden in place."""
+"""Bring a traced graph into the form that conversions expect: modules for dropouts and ReLUs, no in-place effects."""
 
 import operator
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class Attention(nn.Module):
         self.dropouts = (evaluation, training)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-        """The values, (..., queries, features), weighted by how much keys are like queries."""
+        """Return the attended values, (..., queries, features)."""
         return F.scaled_dot_product_attention(
             query, key, value, dropout_p=self.dropouts[self.training], **options
         )
@@ -79,10 +79,10 @@ def _bound(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def mark_in_place(model: nn.Module, graph: fx.Graph) -> None:
-    """Let everyone who reads a value after it was changed in place read the result of the change.
+    """Redirect the readers of a value that was changed in place to the result of the change.
 
-    Where that is not all there is to it, since the value is a view of another, or has one, which is read later: the
-    change is ``fixed`` as it is, and all values that share the memory are ``aliased``.
+    That does not suffice where another view of the same memory is read later. There the change stays in place
+    (``fixed``), and all values that share the memory are marked as ``aliased``.
     """
     place = {node: i for i, node in enumerate(graph.nodes)}
     sharing: dict[int, list[Node]] = {}
@@ -105,7 +105,7 @@ def mark_in_place(model: nn.Module, graph: fx.Graph) -> None:
 
 
 def _changed(model: nn.Module, node: Node) -> list[Node]:
-    """The values that a node changes in place, on the example or in another mode."""
+    """Return the values that a node changes in place, on the example or in another mode."""
     changed = list(node.meta.get("mutates", ()))
     declared = bool(node.kwargs.get("inplace"))
     if node.op == "call_module":
@@ -135,20 +135,22 @@ def _is_same(x: Node, node: Node) -> bool:
 
 
 def detach_regions(graph: fx.Graph) -> None:
-    """Detach what leaves a region without gradients, so that it has none without the region."""
+    """Detach the values that leave a ``no_grad`` region, so that the region itself is not needed."""
     for node in list(graph.nodes):
         if not node.meta.get("no_grad") or node.op == "get_attr":
             continue
         if node.meta.get("mutates") and any(not n.meta.get("no_grad") for n in node.all_input_nodes[:1]):
             raise ConversionError(
-                f"{node.name} changes a value in place without gradients, which no graph does"
+                f"{node.name} changes a value in place under no_grad, which a graph cannot do"
             )
         outside = [user for user in node.users if not user.meta.get("no_grad")]
         value = node.meta["value"]
         if not outside or not any(isinstance(x, Tensor) for x in tree_leaves(value)):
             continue
         if not isinstance(value, Tensor):
-            raise ConversionError(f"{node.name}, computed without gradients, hands on more than one tensor")
+            raise ConversionError(
+                f"{node.name} is computed under no_grad and returns more than one tensor, which is not supported"
+            )
         with graph.inserting_after(node):
             detached = graph.call_method("detach", (node,))
         detached.meta = {key: node.meta[key] for key in ("value", "aliased") if key in node.meta}
@@ -157,7 +159,7 @@ def detach_regions(graph: fx.Graph) -> None:
 
 
 def guard(graph: fx.Graph, decision: Decision) -> None:
-    """Let the graph refuse an input for which the network would have decided otherwise."""
+    """Make the graph raise an error on inputs for which the network would decide otherwise."""
     node = decision.node
     text = f"the network was converted for sizes on which {decision.line} decides otherwise"
     with graph.inserting_after(node):
@@ -169,10 +171,10 @@ def guard(graph: fx.Graph, decision: Decision) -> None:
 
 
 def guard_optional(graph: fx.Graph, optional: Mapping[Node, Any]) -> None:
-    """Let the graph refuse arguments that the example did not have, unless they have their default."""
+    """Make the graph raise an error for arguments that the example did not have, unless they are the defaults."""
     last = [node for node in graph.nodes if node.op == "placeholder"][-1:]
     for node, default in optional.items():
-        text = f"the network was converted for an example without {node.target}; give it one with it"
+        text = f"the network was converted for an example without {node.target}; convert it with an example that has it"
         with graph.inserting_after(last[0]):
             same = graph.call_function(operator.is_ if default is None else operator.eq, (node, default))
         with graph.inserting_after(same):
@@ -180,14 +182,14 @@ def guard_optional(graph: fx.Graph, optional: Mapping[Node, Any]) -> None:
 
 
 def positional(graph: fx.Graph) -> None:
-    """Let modules that are given their one input by name have it by place, as those that replace them want it."""
+    """Pass the input of a module by position where it was passed as ``input=``."""
     for node in graph.nodes:
         if node.op == "call_module" and not node.args and list(node.kwargs) == ["input"]:
             node.args, node.kwargs = (node.kwargs["input"],), {}
 
 
 def say_values(graph: fx.Graph) -> None:
-    """Put the shape, type and device of every value in its place."""
+    """Replace the recorded value of every node by its shape, dtype and device."""
     for node in graph.nodes:
         value = node.meta.pop("value", None)
         if isinstance(value, Tensor):
@@ -195,7 +197,7 @@ def say_values(graph: fx.Graph) -> None:
 
 
 def modular_relus(net: fx.GraphModule) -> None:
-    """Give every ReLU a module of its own, out of place."""
+    """Replace every ReLU by a module of its own that works out of place."""
     seen: set[str] = set()
     for node in list(net.graph.nodes):
         if not is_relu_call(net, node):
@@ -209,7 +211,7 @@ def modular_relus(net: fx.GraphModule) -> None:
 
 
 def replace(node: Node, module: str, *args: Argument) -> Node:
-    """Call a module in the place of a node."""
+    """Replace a node by a call of a module, and return the new node."""
     with node.graph.inserting_before(node):
         new = node.graph.call_module(module, args)
     new.meta = {**node.meta, "calls": 1, "tied": False, "mutates": False}

@@ -1,4 +1,4 @@
-"""Norms with fixed statistics are affine maps; here they become part of the layers around them."""
+"""Norms with fixed statistics are affine maps: fold them into the layers around them."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 
 
 def fold_back(net: fx.GraphModule, node: Node) -> Node | None:
-    """Make the norm called at ``node`` part of the layer before it, and return that; None if it cannot be."""
+    """Fold the norm called at ``node`` into the layer before it and return that node; None if impossible."""
     before = node.all_input_nodes[0]
     layer, norm = module_of(net, before), module_of(net, node)
     if (
@@ -53,7 +53,7 @@ def fold_back(net: fx.GraphModule, node: Node) -> Node | None:
 
 
 def fold_forward(net: fx.GraphModule, node: Node) -> Node | None:
-    """Make the norm called at ``node`` part of the one layer that reads it, and return that; None if it cannot be.
+    """Fold the norm called at ``node`` into its only reader and return that node; None if impossible.
 
     A zero-padded convolution cannot take it: its zeros would have to be normalized too.
     """
@@ -96,7 +96,7 @@ def fold_forward(net: fx.GraphModule, node: Node) -> Node | None:
 
 
 def as_batch_norm(norm: MeanNorm, shape: tuple[int, ...]) -> nn.Module:
-    """The batch norm with unit variance that computes in evaluation what a MeanNorm does, for values of ``shape``."""
+    """Return a batch norm of unit variance that does in evaluation what a MeanNorm does to values of ``shape``."""
     make: Mapping[int, type[_BatchNorm]] = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
     new = make.get(len(shape), nn.BatchNorm1d)(norm.num_features, eps=0.0, affine=False).to(norm.running_mean)
     assert new.running_mean is not None
@@ -105,7 +105,7 @@ def as_batch_norm(norm: MeanNorm, shape: tuple[int, ...]) -> nn.Module:
 
 
 def is_fixed(norm: nn.Module | None) -> bool:
-    """Whether a module is a norm with running statistics."""
+    """Return whether a module is a norm with running statistics."""
     return is_norm(norm) or isinstance(norm, MeanNorm)
 
 

@@ -1,4 +1,4 @@
-"""Layers fitted anew, by least squares, to what they computed before their inputs changed."""
+"""Fit layers by least squares to what they computed before their inputs changed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +12,14 @@ from torch.nn.modules.conv import _ConvNd
 
 from relucid.convert.graph import arguments, module_of
 
-RIDGE = 1e-6  # of the mean square of the inputs: what the data do not determine stays as it is
+RIDGE = (
+    1e-6  # relative to the mean square of the inputs; weights that the data do not determine stay as they are
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What a layer is fitted to where its own filters have changed: the values of ``name``, mixed."""
+    """What a layer with changed filters is fitted to: linear combinations of the values of layer ``name``."""
 
     name: str
     mix: Tensor  #: (filters, filters before)
@@ -32,9 +34,8 @@ def refit(
 ) -> None:
     """Fit the weights of layers of ``after``, one by one, to the values that they have in ``before``.
 
-    W minimises |X W - Y|^2 + ridge |W - W_0|^2, where X are the inputs in ``after`` (patches of them, of a
-    convolution), Y the values in ``before``, or what ``targets`` says for the layer's name, and W_0 the present
-    weights.
+    W minimises |X W - Y|^2 + ridge |W - W_0|^2. X are the inputs in ``after`` (patches for a convolution), Y the
+    values in ``before`` or those that ``targets`` names, W_0 the present weights.
     """
     for node in nodes:
         layer = module_of(after, node)
@@ -51,7 +52,7 @@ def _moments(
     data: list[Any],
     target: Target | None,
 ) -> tuple[Tensor, Tensor]:
-    """X^T X and X^T Y over the data, with a column of ones in X if the layer has a bias."""
+    """Return X^T X and X^T Y over the data, with a column of ones in X if the layer has a bias."""
     squares = products = torch.zeros(())
     for batch in data:
         x, y = _at(after, name, batch)[0], _at(before, target.name if target else name, batch)[1]
@@ -65,7 +66,7 @@ def _moments(
 
 @torch.no_grad()
 def _at(net: fx.GraphModule, name: str, batch: Any) -> tuple[Tensor, Tensor]:
-    """The input and the value of a layer."""
+    """Return the input and the value of a layer in evaluation."""
     seen: list[tuple[Tensor, Tensor]] = []
     layer = net.get_submodule(name)
     hook = layer.register_forward_hook(lambda _, args, value: seen.append((args[0], value)))
@@ -79,7 +80,7 @@ def _at(net: fx.GraphModule, name: str, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def _rows(layer: nn.Linear | nn.Conv2d, x: Tensor) -> Tensor:
-    """What the weights of a layer are multiplied with, one row a value: (values, weights of a filter)."""
+    """Return what the weights of a layer multiply, one row per value: (values, weights of a filter)."""
     if isinstance(layer, nn.Linear):
         return x.flatten(0, -2)
     x = F.pad(x, layer._reversed_padding_repeated_twice, mode=_mode(layer))
@@ -92,7 +93,7 @@ def _mode(layer: _ConvNd) -> str:
 
 
 def _columns(y: Tensor, layer: nn.Linear | nn.Conv2d) -> Tensor:
-    """The values of a layer, (values, filters)."""
+    """Return the values of a layer as (values, filters)."""
     return y.flatten(0, -2) if isinstance(layer, nn.Linear) else y.movedim(1, -1).flatten(0, -2)
 
 

@@ -1,4 +1,4 @@
-"""Changed channels written into the network: weights and norms rewritten, old channels computed for the rest."""
+"""Write changed channels into a network: rewrite weights and norms, compute the old channels for other readers."""
 
 import torch
 from torch import Tensor, fx, nn
@@ -13,7 +13,7 @@ from relucid.nn import MeanNorm
 
 
 def apply(net: fx.GraphModule, found: Flow) -> None:
-    """Rewrite weights and norms for the changed channels, and give the old ones back where neither can be."""
+    """Rewrite weights and norms for the changed channels, and give all other readers the old ones."""
     for node in found.flattened:
         node.op, node.target = "call_function", torch.flatten
         node.args, node.kwargs = (node.args[0], 1), {}
@@ -30,7 +30,7 @@ def apply(net: fx.GraphModule, found: Flow) -> None:
 
 
 def _reorder(net: fx.GraphModule, node: Node, value: Node, layout: Layout, order: Tensor) -> Layout:
-    """Bring the channels of each group together before a grouped convolution; their layout."""
+    """Insert what sorts channels by group before a grouped convolution, and return their layout."""
     if torch.equal(order, torch.arange(len(order))):
         return layout
     index = add_buffer(net, f"{node.target}_order", order)
@@ -67,7 +67,7 @@ def _term(net: fx.GraphModule, value: Node, layout: Layout, positions: Tensor, s
 
 @torch.no_grad()
 def rewrite_weight(module: nn.Module, layout: Layout) -> None:
-    """Give a weight an entry for each new channel: that of the old one, times its scale."""
+    """Give a weight an entry per new channel: the old channel's entry times the scale."""
     assert isinstance(module, nn.Linear | _ConvNd)
     weight, size = module.weight, len(layout.origin)
     origin, scale = layout.origin.to(weight.device), layout.scale.to(weight.device, weight.dtype)
@@ -86,7 +86,7 @@ def rewrite_weight(module: nn.Module, layout: Layout) -> None:
 
 @torch.no_grad()
 def _rewrite_norm(module: nn.Module, layout: Layout) -> None:
-    """Give a norm an entry for each new channel; one that is not old is left as it is by it."""
+    """Give a norm an entry per new channel; channels with a scale of 0 pass unchanged."""
     assert isinstance(module, _BatchNorm | MeanNorm)
     assert module.running_mean is not None
     mean = module.running_mean

@@ -1,6 +1,6 @@
-"""A converted network on disk, and back, without the code of the original: a graph in JSON, and weights.
+"""Save and load a converted network without the code of the original: a graph in JSON, and weights.
 
-Nothing in the file is run but functions on tensors of torch's own, and layers of torch's and relucid's.
+A loaded graph calls only torch's functions on tensors, and torch's and relucid's layers.
 """
 
 import builtins
@@ -39,12 +39,12 @@ ATTRIBUTES = {
     "requires_grad",
 }
 BUILTINS = {"getattr", "len", "int", "float", "bool", "abs", "min", "max", "sum", "round", "tuple", "list"}
-# What a module keeps besides parameters, buffers and modules, and what torch puts into every module.
+# The attributes that every module has; others are a module's own.
 OWN = set(vars(nn.Module()))
 
 
 def _functions() -> dict[str, Callable[..., Any]]:
-    """By name, the functions that a saved graph may call: of torch on tensors, of operator and math."""
+    """Return, by name, the functions that a saved graph may call: torch's on tensors, operator's and math's."""
     found: dict[str, Callable[..., Any]] = {f"builtins.{n}": getattr(builtins, n) for n in BUILTINS}
     places = {"operator": operator, "math": math, "torch.nn.functional": F, "torch.fft": torch.fft}
     places |= {"torch.special": torch.special, "torch.linalg": torch.linalg}
@@ -56,9 +56,9 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 
 def save(conversion: Conversion, directory: str | Path) -> None:
-    """Write a conversion into a directory, which is made: ``network.json`` and ``weights.pt``.
+    """Write a conversion into a directory, which is created: ``network.json`` and ``weights.pt``.
 
-    Refused where a module has been kept as it is whose code is not torch's or relucid's.
+    A network cannot be saved if a module of neither torch nor relucid was kept as it is.
 
     >>> import tempfile
     >>> from relucid.convert import to_crelu
@@ -72,7 +72,7 @@ def save(conversion: Conversion, directory: str | Path) -> None:
     """
     net = conversion.model
     if not isinstance(net, Network):
-        raise ConversionError("only what a conversion has made can be saved; this is no captured network")
+        raise ConversionError("only the result of a conversion can be saved, and this is none")
     names = {f: name for name, f in _functions().items()}
     description = {
         "format": FORMAT,
@@ -91,7 +91,7 @@ def save(conversion: Conversion, directory: str | Path) -> None:
 
 
 def load(directory: str | Path) -> Conversion:
-    """The conversion that `save` wrote; nothing but torch and relucid is needed."""
+    """Return the conversion that `save` wrote; only torch and relucid are needed."""
     place = Path(directory)
     try:
         found = json.loads((place / "network.json").read_text())
@@ -115,11 +115,11 @@ def _tensors(net: nn.Module, kind: str) -> dict[str, Tensor]:
 
 
 def _module(name: str, module: nn.Module) -> dict[str, Any]:
-    """A module's class and plain attributes, which parameters are trained and which buffers are state."""
+    """Return a module's class and plain attributes, which parameters are trained, and which buffers are saved."""
     kind = type(module)
     if name and not kind.__module__.startswith(("torch.nn.modules.", "relucid.nn.", "relucid.convert.")):
         raise ConversionError(
-            f"{name} has been kept as it is, and cannot be saved without the code of {kind.__name__}"
+            f"{name} was kept as it is, and cannot be saved without the code of {kind.__name__}"
         )
     own = {k: v for k, v in vars(module).items() if k not in OWN} if name else {}
     return {
@@ -135,7 +135,7 @@ def _module(name: str, module: nn.Module) -> dict[str, Any]:
 
 
 def _value(value: Any, where: str, names: Mapping[Any, str]) -> Any:
-    """A value of a graph or an attribute of a module as JSON."""
+    """Return a value of a graph, or an attribute of a module, as JSON."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Node):
@@ -165,7 +165,7 @@ def _node(net: Network, node: Node, names: Mapping[Any, str]) -> dict[str, Any]:
     if node.op == "call_function" and node.target not in names:
         what = getattr(node.target, "__name__", str(node.target))
         raise ConversionError(
-            f"{type(net).__name__} cannot be saved: it calls {what}, which is no function of torch's"
+            f"{type(net).__name__} cannot be saved: it calls {what}, which is not a function of torch's"
         )
     target = names[node.target] if node.op == "call_function" else str(node.target)
     args, kwargs = (_value(v, node.name, names) for v in (tuple(node.args), dict(node.kwargs)))
@@ -176,7 +176,7 @@ def _network(found: dict[str, Any], tensors: Mapping[str, Tensor]) -> Network:
     net = empty(str(found["class"]))
     functions = _functions()
     modules: dict[str, nn.Module] = {"": net}
-    made: dict[int, nn.Parameter] = {}  # by memory, so that what was tied is
+    made: dict[int, nn.Parameter] = {}  # by address, so that tied parameters stay tied
     for said in found["modules"]:
         name = said["name"]
         modules[name] = _filled(_bare(said["class"]) if name else net, said, functions)
@@ -195,7 +195,7 @@ def _fill_tensors(
     for name, trained in said["parameters"].items():
         value = tensors.get(_join(said["name"], name))
         if value is not None:
-            key = value.data_ptr() or id(value)  # a tensor without entries has no memory
+            key = value.data_ptr() or id(value)  # a tensor without entries has no address
             parameter = Watched if isinstance(vars(module).get("_kept"), Kept) else nn.Parameter
             module._parameters[name] = made.setdefault(key, parameter(value, trained))
     for name, persistent in said["buffers"].items():
@@ -209,10 +209,10 @@ def _join(path: str, name: str) -> str:
 def _bare(name: str) -> nn.Module:
     place, _, kind = name.rpartition(".")
     if not place.startswith(("torch.nn.modules.", "relucid.nn.", "relucid.convert.")):
-        raise ValueError(f"{name} is no layer of torch's or relucid's")
+        raise ValueError(f"{name} is not a layer of torch's or relucid's")
     found = getattr(importlib.import_module(place), kind)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
-        raise ValueError(f"{name} is no module")
+        raise ValueError(f"{name} is not a module")
     module: nn.Module = found.__new__(found)
     nn.Module.__init__(module)
     return module
@@ -235,31 +235,31 @@ def _graph(nodes: list[dict[str, Any]], functions: Mapping[str, Any]) -> fx.Grap
         op, target = said["op"], said["target"]
         if op == "call_function":
             if target == "builtins.getattr" and args[1] not in ATTRIBUTES:
-                raise ValueError(f"it asks for {args[1]!r}, which is no attribute of a tensor")
+                raise ValueError(f"it asks for {args[1]!r}, which is not an attribute of a tensor")
             target = functions[target] if target in functions else _answer(target)
         elif op == "call_method" and (target.startswith("__") or not hasattr(Tensor, target)):
-            raise ValueError(f"it calls {target!r}, which is no method of a tensor")
+            raise ValueError(f"it calls {target!r}, which is not a method of a tensor")
         made[said["name"]] = graph.create_node(op, target, args, kwargs, said["name"])
     return graph
 
 
 def _is_answer(kind: type) -> bool:
-    """Whether a class is what a Hugging Face model returns."""
+    """Return whether a class is an output class of Hugging Face's."""
     return kind.__module__.startswith("transformers.") and is_dataclass(kind) and issubclass(kind, dict)
 
 
 def _answer(name: str) -> type:
     place, _, kind = name.rpartition(".")
     if not place.startswith("transformers."):
-        raise ValueError(f"it calls {name!r}, which is no function on tensors")
+        raise ValueError(f"it calls {name!r}, which is not a function on tensors")
     found = getattr(importlib.import_module(place), kind)
     if not (isinstance(found, type) and _is_answer(found)):
-        raise ValueError(f"{name} is no answer of a network")
+        raise ValueError(f"{name} is not an output class")
     return found
 
 
 def _read(value: Any, nodes: Mapping[str, Node], functions: Mapping[str, Any]) -> Any:
-    """What `_value` was given."""
+    """Return the value that `_value` was given."""
     if not isinstance(value, dict):
         return value
     (kind, held), *more = value.items()

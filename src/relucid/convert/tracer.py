@@ -1,4 +1,4 @@
-"""Records what a network does on an example while it does it, and on what its decisions depend."""
+"""A tracer that runs a network on an example while it records it, and notes which decisions depend on sizes."""
 
 import builtins
 import operator
@@ -20,20 +20,20 @@ from relucid.convert.network import ByMode
 from relucid.convert.opened import OPENED, is_norm_and_then, is_norm_with_more, norm_of, norms_called
 from relucid.nn.propagation import Propagation
 
-# Functions that make tensors: their arguments may be sizes of the input, and what is drawn is drawn anew every time.
+# Functions that make tensors. The first are recorded if an argument depends on the input, the random ones always.
 MAKERS = ("zeros", "ones", "full", "arange", "eye", "linspace", "tensor", "as_tensor", "tril_indices")
 RANDOM = ("empty", "rand", "randn", "randint", "randperm", "normal")
 
 DEFAULTS = (type(None), bool, int, float, str)
-RAND = torch.rand  # which is another function while a network is traced
+RAND = torch.rand  # tracing replaces torch.rand
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A Python value that was made of sizes: a condition, a number of rounds, a length."""
+    """A Python value that was computed from sizes: a condition, a number of iterations, a length."""
 
     node: Node
-    kind: Callable[[Any], Any]  #: bool, int or len: what was made of the node's value
+    kind: Callable[[Any], Any]  #: bool, int or len: what was applied to the node's value
     value: Any
     operands: tuple[Any, ...]  #: what it was computed from
     module: str  #: the module that decided
@@ -41,7 +41,7 @@ class Decision:
 
 
 class Tracer(fx.Tracer):
-    """Records what a network does while it does it, so that decisions on shapes can be followed.
+    """Records a network while it runs on an example, so that decisions on shapes can be followed.
 
     ``meta`` of every node has its ``value`` on the example, the input nodes that it ``mutates``, and whether it was
     computed without gradients (``no_grad``).
@@ -54,15 +54,15 @@ class Tracer(fx.Tracer):
         self.running = False
         self.decisions: list[Decision] = []
         self.constants: dict[str, Tensor] = {}
-        self.optional: dict[Node, Any] = {}  #: arguments that the example does not have, and their defaults
-        self.norms: dict[str, nn.Module] = {}  #: of modules that are a norm and then something else
-        self.dropped: list[Node] = []  #: what a `ByMode` did not hand on
+        self.optional: dict[Node, Any] = {}  #: arguments that the example lacks, and their defaults
+        self.norms: dict[str, nn.Module] = {}  #: by name, the norm in a module that does more
+        self.dropped: list[Node] = []  #: what a `ByMode` did not select
         self.failed = ""  #: the innermost module in which tracing failed
         self.proxy_buffer_attributes = True
         self.autocast = torch.is_autocast_enabled("cpu")
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Torch's own modules, relucid's layers, and what is kept as it is; but stages are looked into."""
+        """Return whether a module is recorded as one call: torch's and relucid's layers, and opaque modules."""
         if m in self.opaque:
             return True
         if type(m) in OPENED or isinstance(m, ByMode):
@@ -76,7 +76,7 @@ class Tracer(fx.Tracer):
     def create_args_for_root(
         self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
     ) -> tuple[Any, list[Any]]:
-        """One placeholder for every argument that the example has, and then one for those that may be left out."""
+        """Make a placeholder for every argument that the example has, then one for each optional argument."""
         args, kwargs = arguments(self.example)
         bound = signature(root_fn).bind(self.root, *args, **kwargs)
         given: list[fx.Proxy] = []
@@ -104,11 +104,11 @@ class Tracer(fx.Tracer):
         return lambda root, *_: root_fn(*bound.args, **bound.kwargs), [self.root, *given]
 
     def proxy(self, node: Node) -> "_Proxy":
-        """A proxy that knows its length."""
+        """Return a proxy that knows its length."""
         return _Proxy(node, self)
 
     def create_arg(self, a: Any) -> Argument:
-        """As always, but a dataclass that is also a dictionary stays what it is, and constants keep their values."""
+        """As in the base class, but keep the class of dataclasses that are dictionaries, and register constants."""
         if isinstance(a, fx.Proxy):
             return a.node
         if is_dataclass(a) and isinstance(a, dict):
@@ -123,7 +123,7 @@ class Tracer(fx.Tracer):
         return super().create_arg(a)
 
     def create_node(self, kind: str, *args: Any, **kwargs: Any) -> Node:
-        """A node with its value on the example."""
+        """Create a node and compute its value on the example."""
         node = super().create_node(kind, *args, **kwargs)
         if kind in ("placeholder", "output"):
             return node
@@ -153,7 +153,7 @@ class Tracer(fx.Tracer):
         return module.eval()(*args, **kwargs)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Record it, unless it is called to find a value."""
+        """Record a call of a module; while a node's value is computed, just make the call."""
         if self.running:
             return forward(*args, **kwargs)
         try:
@@ -165,7 +165,7 @@ class Tracer(fx.Tracer):
             raise
 
     def _forward_of(self, m: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """What is recorded of a module that is looked into: its forward, unless it is one of those we know better."""
+        """Return what to record when a module is traced into: its own forward, or a replacement from `opened`."""
         if m in self.opaque:
             return forward
         if type(m) in OPENED:
@@ -177,13 +177,13 @@ class Tracer(fx.Tracer):
         return forward
 
     def _chosen(self, m: ByMode, training: Any, evaluation: Any) -> Any:
-        """Return what a `ByMode` hands on, and note what it does not."""
+        """Return what a `ByMode` selects, and note what it does not."""
         dropped = evaluation if m.training else training
         self.dropped += [leaf.node for leaf in tree_leaves(dropped) if isinstance(leaf, fx.Proxy)]
         return m.forward(training, evaluation)
 
     def _norm_and_then(self, m: nn.Module, forward: Callable[..., Any], x: fx.Proxy) -> Any:
-        """Record a batch norm of torch's, and then what the module does with its value."""
+        """Record a call of torch's batch norm, then what the module does with its value."""
         name = self.path_of_module(m)
         self.running = True
         try:
@@ -201,19 +201,21 @@ class Tracer(fx.Tracer):
             m.training = mode
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """Record it, unless it is asked for to find a value."""
+        """Record access to a parameter or buffer; while a node's value is computed, just return it."""
         return attr_val if self.running else super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def decide(self, node: Node, kind: Callable[[Any], Any]) -> Any:
-        """What Python goes on with, which may depend on sizes but not on data."""
+        """Return the Python value that the network goes on with, and note the decision."""
         value = kind(node.meta["value"])
-        if not isinstance(node.meta["value"], torch.Size):  # whose length is no size
+        if not isinstance(
+            node.meta["value"], torch.Size
+        ):  # its length is the number of dimensions, not a size
             operands = tuple(_said(n.meta["value"]) for n in _operands(node))
             self.decisions.append(Decision(node, kind, value, operands, self.scope.module_path, user_line()))
         return value
 
     def to_bool(self, obj: fx.Proxy) -> bool:
-        """What a condition is on the example, if it depends on shapes and not on data."""
+        """Return what a condition is on the example; raise an error if it depends on data."""
         if isinstance(obj.node.meta["value"], Tensor):
             if _is_never(obj.node):
                 drawn = obj.node.all_input_nodes[0]
@@ -224,7 +226,7 @@ class Tracer(fx.Tracer):
         return bool(self.decide(obj.node, bool))
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
-        """The entries of a tuple, as many as there are on the example."""
+        """Iterate over the entries of a tuple, as many as there are on the example."""
         value = obj.node.meta["value"]
         if not isinstance(value, tuple | list):
             raise ConversionError("a loop depends on the data, so the network is not one graph")
@@ -234,14 +236,14 @@ class Tracer(fx.Tracer):
         )
 
     def integer(self, node: Node) -> int:
-        """The integer that a value is on the example, if it is not data."""
+        """Return the integer that a value is on the example; raise an error if it depends on data."""
         if isinstance(node.meta["value"], Tensor):
             raise ConversionError("a number depends on the data, so the network is not one graph")
         return int(self.decide(node, int))
 
 
 def _is_never(node: Node) -> bool:
-    """Whether a number drawn from [0, 1) for nothing else is asked to be less than 0: layers are never dropped."""
+    """Return whether a node asks if a random number from [0, 1) is below 0: layer dropping with probability 0."""
     if node.target not in (operator.lt, torch.lt, "lt") or len(node.args) != 2:
         return False
     drawn, limit = node.args
@@ -250,7 +252,7 @@ def _is_never(node: Node) -> bool:
 
 
 def _operands(node: Node) -> list[Node]:
-    """What a value was computed from, down to sizes: the first values that are no tensors, and the value itself."""
+    """Return a node and everything that it was computed from, as far as the values are not tensors."""
     found, stack = [node], list(node.all_input_nodes)
     while stack:
         before = stack.pop()
@@ -261,14 +263,14 @@ def _operands(node: Node) -> list[Node]:
 
 
 def _said(value: Any) -> str:
-    """A value in words, tensors by their number."""
+    """Return a value as a string; if there are tensors in it, their number."""
     leaves = tree_leaves(value)
     return str(len(leaves) if any(isinstance(x, Tensor) for x in leaves) else value)
 
 
 class _Proxy(fx.Proxy):
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # torch asks what kind of array it is
+        if name.startswith("_"):  # torch probes for array protocols
             raise AttributeError(name)
         if name in ("ndim", "dtype", "is_sparse", "is_nested", "is_quantized"):
             return getattr(self.node.meta["value"], name)
@@ -303,12 +305,12 @@ def _length(proxy: fx.Proxy) -> int:
 
 
 def versions(value: Any) -> list[int]:
-    """How often each tensor of a value has been changed in place."""
+    """Return how often each tensor of a value has been changed in place."""
     return [x._version for x in tree_leaves(value) if isinstance(x, Tensor) and not x.is_inference()]
 
 
 def user_line() -> str:
-    """The line of the network's own code that runs now."""
+    """Return the line of the network's own code that is running, as FILE:LINE."""
     frame = sys._getframe(1)
     while frame is not None and any(part in frame.f_code.co_filename for part in OURS):
         frame = frame.f_back  # type: ignore[assignment]
@@ -319,7 +321,7 @@ OURS = ("/torch/", "/relucid/convert/", "<eval_with_key>")
 
 
 class _IntegerType(type):
-    """``int`` that records what it is called on where that is a size."""
+    """An ``int`` that records the call if it is given a size."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], fx.Proxy) and not isinstance(args[0].node.meta["value"], Tensor):
@@ -344,13 +346,13 @@ def _recorded_len(value: Any) -> Any:
 
 
 def _recorded_isinstance(value: Any, kind: Any) -> bool:
-    """What it is outside of a trace; a proxy that called itself a tensor would crash torch."""
+    """Answer for the value of a proxy; a proxy that claimed to be a tensor itself would crash torch."""
     return isinstance(value.node.meta["value"] if isinstance(value, fx.Proxy) else value, kind)
 
 
 @contextmanager
 def recorded_sizes(model: nn.Module, tracer: Tracer) -> Iterator[None]:
-    """While it lasts, ``len``, ``int``, ``isinstance`` and functions that make tensors understand proxies."""
+    """Make ``len``, ``int``, ``isinstance`` and functions that make tensors accept proxies within the block."""
     scopes = {id(g): g for m in model.modules() if (g := getattr(type(m).forward, "__globals__", None))}
     names = {"len": _recorded_len, "int": _Integer, "isinstance": _recorded_isinstance}
     before = [(g, name, g.get(name)) for g in scopes.values() for name in names]
