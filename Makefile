@@ -74,6 +74,7 @@ browser:  ## install chromium for the tests of pages, where apt-get can
 
 BENCHMARKS := units layers propagation reversible models inspection convert ensemble training pipeline
 
+# `make bench BENCHMARKS="layers units"` measures these only; the others keep their figures in results.json.
 bench: setup  ## measure against the published formulations; wants a quiet machine
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/table.py

@@ -4,14 +4,14 @@ python benchmarks/convert.py
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from measure import Row, interleaved, report
 from networks import densenet, resnet
 from torch import Tensor, nn
 
-from relucid.convert import Conversion, ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import Conversion, fuse, to_crelu, to_geometric, to_heavy_ball
 from relucid.models import create
 
 CONVERSIONS: dict[str, Callable[[nn.Module, Tensor], Conversion]] = {
@@ -56,31 +56,35 @@ def processor_seconds(function: Callable[[], object]) -> float:
     return time.process_time() - begin
 
 
-def against_a_step(network: str, model: nn.Module, x: Tensor) -> list[Row]:
-    """Each conversion that the network has a use for, against a forward and backward pass."""
+def against_a_step(
+    network: str, model: nn.Module, x: Tensor, names: Iterable[str] = CONVERSIONS
+) -> list[Row]:
+    """Conversions of a network against a forward and backward pass."""
 
     def step() -> None:
         model(x).sum().backward()
 
     step()
     one, rows = min(processor_seconds(step) for _ in range(2)), []
-    for name, convert in CONVERSIONS.items():
-        try:
-            taken = processor_seconds(lambda c=convert: c(model, x))
-        except ConversionError:  # no residual stage, for example
-            continue
+    for name in names:
+        taken = processor_seconds(lambda c=CONVERSIONS[name]: c(model, x))
         rows.append(Row(f"{name}, {network}, against a training step", "time", taken, one, bar=5.0))
     return rows
 
 
-def over_depth(x: Tensor, few: int = 100, many: int = 1000) -> list[Row]:
-    """Each conversion against a training step, and of many layers against few."""
-    shallow, steep = (against_a_step(f"{layers} layers", deep(layers), x) for layers in (few, many))
-    grown = [
-        Row(f"{name}, {many} layers against {few}", "time", b.ours, a.ours, bar=12.0)
-        for name, a, b in zip(CONVERSIONS, shallow, steep, strict=True)
+def growth(x: Tensor, few: int = 100, many: int = 1000) -> list[Row]:
+    """Each conversion of many layers against the same of few."""
+    shallow, steep = deep(few, 4), deep(many, 4)
+    return [
+        Row(
+            f"{name}, {many} layers against {few}",
+            "time",
+            processor_seconds(lambda c=convert: c(steep, x)),
+            processor_seconds(lambda c=convert: c(shallow, x)),
+            bar=12.0,
+        )
+        for name, convert in CONVERSIONS.items()
     ]
-    return shallow + steep + grown
 
 
 def main() -> None:
@@ -93,10 +97,11 @@ def main() -> None:
         fused("vgg6, no norm, IMN", plain, x, center=True),
         fused("resnet20, batch norm", residual, x, center=False),
     ]
-    rows += over_depth(torch.randn(16, 3, 16, 16))
+    rows += against_a_step("100 layers", deep(100), x[:16])
+    rows += growth(x[:4, :, :8, :8])
     photos = torch.randn(4, 3, 64, 64)
-    rows += against_a_step("ResNet-152", resnet(3, 8, 36, 3).eval(), photos)
-    rows += against_a_step("DenseNet-201", densenet(6, 12, 48, 32).eval(), photos)
+    for name, model in (("ResNet-152", resnet(3, 8, 36, 3)), ("DenseNet-201", densenet(6, 12, 48, 32))):
+        rows += against_a_step(name, model.eval(), photos, ("to_crelu", "fuse"))
     report("convert", rows)
 
 

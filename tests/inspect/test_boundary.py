@@ -150,7 +150,7 @@ def test_what_has_no_boundary_is_refused(layer):
 
 
 def test_a_norm_without_running_statistics_is_refused():
-    with pytest.raises(TypeError, match="moves with every batch"):
+    with pytest.raises(TypeError, match="its output depends on the batch"):
         boundary(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False))
 
 

@@ -14,12 +14,11 @@ from relucid.nn.tracing import is_traced
 def crelu(x: Tensor, dim: int = 1, *, paired: int | None = None) -> Tensor:
     """Both phases of ``x``, one after the other: ``[relu(x), relu(-x)]`` (crelu Definition 2.1).
 
-    The gradient is that of the two ReLUs (0 at 0), but only the output is kept for it, which the layer that
-    follows keeps anyway.
+    The gradient is that of two ReLUs (0 at 0). Backward needs only the output, which the next layer stores anyway.
 
     Args:
         x: (..., C, ...), floating point.
-        dim: where the C channels are.
+        dim: dimension of the C channels.
         paired: double the first ``paired`` channels only; all of them by default.
 
     Returns:
@@ -38,7 +37,7 @@ def crelu(x: Tensor, dim: int = 1, *, paired: int | None = None) -> Tensor:
 
 
 def both_signs(x: Tensor, dim: int, paired: int | None) -> Tensor:
-    """``[x, -x]``, of which the second has the first ``paired`` channels only; all of them if None.
+    """``[x, -x]``, where ``-x`` has only the first ``paired`` channels; all of them if None.
 
     >>> both_signs(torch.tensor([[1.0, -2.0]]), dim=1, paired=1)
     tensor([[ 1., -2., -1.]])
@@ -65,7 +64,7 @@ class CReLU(nn.Module):
     """``[f(x), f(-x)]`` for an elementwise activation f, ReLU by default (crelu Definition 2.1).
 
     Args:
-        dim: where the channels are.
+        dim: dimension of the channels.
         activation: any elementwise callable; ReLU by default.
         paired: double the first ``paired`` channels only; all of them by default.
 
@@ -109,7 +108,7 @@ class CReLU(nn.Module):
 
 
 class AVR(nn.Module):
-    """The absolute value ``|x|``: both phases of a unit, but not which (crelu, "absolute value rectification").
+    """The absolute value ``|x|`` (crelu: "absolute value rectification"): both phases, without telling them apart.
 
     >>> AVR()(torch.tensor([-1.0, 2.0]))
     tensor([1., 2.])
@@ -130,7 +129,7 @@ def is_relu(activation: Activation) -> bool:
 
 
 def _check(x: Tensor, dim: int, paired: int | None) -> tuple[int, int]:
-    """The non-negative ``dim`` and the number of doubled channels, or a sentence that says what is wrong."""
+    """The non-negative ``dim`` and the number of doubled channels; raises if the arguments do not fit ``x``."""
     if not x.is_floating_point():
         raise TypeError(f"CReLU takes a real floating-point tensor, not {x.dtype}")
     if not -x.dim() <= dim < x.dim():
@@ -146,7 +145,7 @@ class _CReLU(torch.autograd.Function):
     def forward(x: Tensor, dim: int, paired: int) -> Tensor:
         shape = list(x.shape)
         shape[dim] += paired
-        # The physical order of the dimensions is that of x, so channels-last stays channels-last.
+        # Same memory order as x: channels-last stays channels-last.
         order = sorted(range(x.dim()), key=x.stride, reverse=True)
         y = torch.empty_permuted(shape, order, dtype=x.dtype, device=x.device)
         positive, negative = y.split([x.shape[dim], paired], dim)

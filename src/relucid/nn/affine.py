@@ -1,4 +1,4 @@
-"""A norm with fixed statistics as what it is in evaluation: an affine map of each channel."""
+"""Norms in evaluation mode: with fixed statistics, an affine map per channel."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor]:
     """
     mean = getattr(norm, "running_mean", None)
     if mean is None:
-        raise TypeError(
-            f"{type(norm).__name__} keeps no running mean: what it computes moves with every batch"
-        )
+        raise TypeError(f"{type(norm).__name__} keeps no running mean: its output depends on the batch")
     variance = getattr(norm, "running_var", None)
     return affine(
         mean, variance, getattr(norm, "weight", None), getattr(norm, "bias", None), getattr(norm, "eps", 0.0)
@@ -28,7 +26,7 @@ def affine(
 ) -> tuple[Tensor, Tensor]:
     """Return (scale, shift) with scale * x + shift = (x - mean) / sqrt(variance + eps) * weight + bias, in float64.
 
-    None stands for what leaves x as it is: a variance of 1 - eps, a weight of 1, a bias of 0.
+    None means no effect: a variance of 1 - eps, a weight of 1, a bias of 0.
     """
     mean = mean.detach().double()
     scale = torch.ones_like(mean) if variance is None else (variance.detach().double() + eps).rsqrt()

@@ -1,4 +1,4 @@
-"""An affine map whose weight is built from latitudes: the gradient in the weight exists in blocks only."""
+"""A linear layer with a weight built from latitudes; the weight's gradient is never held as a whole, only in blocks."""
 
 from typing import Any
 
@@ -6,35 +6,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from relucid.nn.sphere_grad import differentiable, is_moving, pull_by_blocks, pulls_by_blocks
+from relucid.nn.sphere_grad import differentiable, has_tangent, pull_by_blocks, pulls_by_blocks
 from relucid.nn.tracing import has_values
 
 
-def is_ordinary(x: Tensor) -> bool:
-    """Whether ``affine`` serves an input: in float32 on a CPU, where memory is what costs."""
+def is_cpu_float32(x: Tensor) -> bool:
+    """Whether ``linear_by_blocks`` applies: float32 on a CPU, where memory traffic dominates."""
     return (
         isinstance(x, Tensor)
         and x.dtype == torch.float32
         and has_values(x)
         and x.is_cpu
         and not torch.is_autocast_enabled("cpu")
-        and not is_moving(x)
+        and not has_tangent(x)
     )
 
 
-def affine(
+def linear_by_blocks(
     x: Tensor, latitudes: Tensor, scale: Tensor | None, bias: Tensor | None, w: Tensor, p: Tensor
 ) -> Tensor:
-    """``F.linear(x, w, bias)``, where w and p are those of the latitudes and the scale."""
-    y: Tensor = _Affine.apply(x, latitudes, scale, bias, w, p)
+    """``F.linear(x, w, bias)``, with the w and p that belong to the latitudes and the scale."""
+    y: Tensor = _LinearByBlocks.apply(x, latitudes, scale, bias, w, p)
     return y
 
 
-class _Affine(torch.autograd.Function):
+class _LinearByBlocks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
         x, latitudes, scale, bias, w, p = inputs
-        # Saved as tensors of their own: what is kept elsewhere may get another version.
+        # Detached: the cached tensors may be overwritten in place, which would change their version.
         ctx.save_for_backward(x, latitudes, scale, w.detach(), p.detach())
         return F.linear(x, w, bias)
 
@@ -46,17 +46,17 @@ class _Affine(torch.autograd.Function):
         rows, inputs = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
         in_x = grad @ w if ctx.needs_input_grad[0] else None
         in_bias = rows.sum(0) if ctx.needs_input_grad[3] else None
-        pull, along = pull_by_blocks(
+        pull, inner = pull_by_blocks(
             w, p, lambda begin, end, out: torch.mm(rows[:, begin:end].T, inputs, out=out)
         )
-        in_scale = None if scale is None else along / scale
+        in_scale = None if scale is None else inner / scale
         return in_x, pull, in_scale, in_bias, None, None
 
 
 def _by_autograd(
     ctx: Any, x: Tensor, latitudes: Tensor, scale: Tensor | None, w: Tensor, p: Tensor, grad: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """The same gradients, anywhere, and with derivatives of their own if they are asked for."""
+    """The same gradients by autograd: on any device, and differentiable again if asked."""
     again = torch.is_grad_enabled()
     rows, inputs = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
     sources = [each for each in (latitudes, scale) if each is not None and each.requires_grad]

@@ -1,4 +1,4 @@
-"""What layers refuse, in one sentence each."""
+"""Checks of arguments that several layers share; each raises an error of one sentence."""
 
 from collections.abc import Callable
 
@@ -16,19 +16,19 @@ def check_positive(**sizes: int) -> None:
 
 
 def check_callable(activation: Activation | None) -> None:
-    """Refuse, say, the name of an activation."""
+    """Refuse anything but None or a callable: the name of an activation, for example."""
     if activation is not None and not callable(activation):
         raise TypeError(f"an activation is a module or a function, such as nn.ReLU(), not {activation!r}")
 
 
 def check_homogeneous(activation: Activation, like: Tensor, spatial: int) -> None:
-    """Refuse an activation for which g(2s) is not 2 g(s): the scale could not leave it."""
+    """Refuse an activation g unless g(2s) = 2 g(s): otherwise a scale cannot be moved out of it."""
     probe = torch.linspace(-3, 3, like.shape[0], dtype=torch.float64).to(like)
     probe = torch.stack((probe, -probe)).view(2, -1, *(1,) * spatial)
     with torch.no_grad():
         if not torch.allclose(activation(2 * probe), 2 * activation(probe)):
             raise ValueError(
-                f"{name_of(activation)} is not positively homogeneous, so the scale cannot stand outside it; "
+                f"{name_of(activation)} is not positively homogeneous, so the scale cannot be moved outside it; "
                 "use ReLU, leaky ReLU, AVR or CReLU, or keep the activation outside the layer"
             )
 

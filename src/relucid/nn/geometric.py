@@ -1,7 +1,7 @@
 r"""Layers whose units are hyperplanes, described by angles and a radius: geometric parameterization (gmp).
 
 A unit is :math:`z = r \, g(u(\theta)^T x + \lambda)` (gmp Eq. 15): the direction u and the radius :math:`\lambda`
-say where its boundary lies, the scale r how strongly it speaks.
+place its boundary, the scale r sets the size of its output.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from relucid.nn.activation import CReLU, is_relu
-from relucid.nn.blockwise import affine, is_ordinary
+from relucid.nn.blockwise import is_cpu_float32, linear_by_blocks
 from relucid.nn.checks import Activation, check_callable, check_homogeneous, check_positive, name_of
 from relucid.nn.kept import Kept, Watched
 from relucid.nn.readonly import read_only
@@ -26,9 +26,9 @@ Init = Literal["one", "glorot", "glorot_uniform"]
 
 
 class _Geometric(nn.Module):
-    """What all geometric layers share."""
+    """Base class of the geometric layers."""
 
-    standard: ClassVar[type[Any]]  # the class of the standard layer, and its arguments
+    standard: ClassVar[type[Any]]  # the standard layer's class, and its arguments
     arguments: ClassVar[tuple[str, ...]]
     spatial: ClassVar[int]  # number of dimensions after the channels
     weight_decay: ClassVar[bool] = False
@@ -41,11 +41,11 @@ class _Geometric(nn.Module):
     def _set_up(
         self, like: Standard, activation: Activation | None, init: Init, scale: bool, device: Any
     ) -> None:
-        """Take over the arguments of a standard layer and create the parameters."""
+        """Copy the arguments of a standard layer and create the parameters."""
         if init not in ("one", "glorot", "glorot_uniform"):
             raise ValueError(f"init must be 'one', 'glorot' or 'glorot_uniform', not {init!r}")
         if not like.weight.is_floating_point():
-            raise TypeError(f"a geometric layer is of a real floating-point type, not {like.weight.dtype}")
+            raise TypeError(f"a geometric layer needs a real floating-point dtype, not {like.weight.dtype}")
         check_callable(activation)
         for name in self.arguments:
             setattr(self, name, getattr(like, name))
@@ -63,14 +63,14 @@ class _Geometric(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Directions uniform on the sphere, offsets 0, scales 1 or those of Glorot's weights (gmp 4.3).
+        """Draw directions uniformly on the sphere; offsets are 0, scales 1 or those of Glorot's weights (gmp 4.3).
 
-        "Uniformly at random" is said of the direction: angles that are each uniform would put all of u into its
-        first few coordinates.
+        The paper's "uniformly at random" means the direction: if each angle were uniform, the first few coordinates
+        would take up all of u.
         """
         weight = torch.empty(self.weight_shape, device=self.latitudes.device, dtype=torch.float32)
         if self.init == "glorot_uniform":
-            # The gmp authors' own: their fan-out leaves out the area of a convolution's kernel.
+            # As in the gmp authors' code, where the fan-out omits the area of a convolution's kernel.
             bound = math.sqrt(6 / (self.weight_shape[1:].numel() + self.weight_shape[0]))
             nn.init.uniform_(weight, -bound, bound)
         else:
@@ -81,12 +81,12 @@ class _Geometric(nn.Module):
 
     @property
     def angles(self) -> Tensor:
-        """The angles of gmp Eq. 10, (units, n - 1): pi/2 minus the latitudes, which are what is stored."""
+        """The angles of gmp Eq. 10, (units, n - 1): pi/2 minus the latitudes, which are stored."""
         return math.pi / 2 - self.latitudes
 
     @property
     def direction(self) -> Tensor:
-        """The unit vectors u, one a unit: (units, n), in float32 or better."""
+        """The unit vectors u, one per unit: (units, n), in float32 or better."""
         wide = torch.promote_types(self.latitudes.dtype, torch.float32)
         return _built(self.latitudes.to(wide), None, self.sign)
 
@@ -108,7 +108,7 @@ class _Geometric(nn.Module):
         super().__setattr__(name, value)
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        """As of any module, except that no weight or bias can be put beside the layer's own: not by pruning."""
+        """As in any module, except that a parameter named weight or bias (from pruning, say) is refused."""
         if name.startswith(("weight", "bias")):
             raise AttributeError(self._refusal(name, "latitudes" if name.startswith("weight") else "offset"))
         super().register_parameter(name, param)
@@ -116,12 +116,12 @@ class _Geometric(nn.Module):
     def _refusal(self, name: str, source: str) -> str:
         kind = type(self).__name__
         return (
-            f"a {kind} has no {name} that could be set: it is computed from the layer's `{source}` and `scale`; "
-            f"set those, or take over a standard layer by {kind}.from_standard"
+            f"a {kind} has no {name} to set: it is computed from the layer's `{source}` and `scale`; "
+            f"set those, or convert a standard layer with {kind}.from_standard"
         )
 
     def _mapped(self, x: Tensor, scale: nn.Parameter | None, bias: Tensor | None) -> Tensor:
-        """The standard layer's output with the weight ``scale`` u, kept from the last call if nothing has changed."""
+        """The standard layer's output with weight ``scale`` u, which is cached until the parameters change."""
         sources = [self.latitudes] if scale is None else [self.latitudes, scale]
         if self.sign is None and Kept.can_keep(*sources):
             return self._affine(x, self._kept.direction(*sources).view(self.weight_shape), bias)  # type: ignore[arg-type]
@@ -143,11 +143,11 @@ class _Geometric(nn.Module):
             if signs == "mixed":
                 return rectify(z, self.scale.view(-1, *(1,) * self.spatial))
             return torch.relu(z) if torch.is_grad_enabled() else torch.relu_(z)
-        # Eq. 15 as it stands: at r = 0, too, the gradient of r is g(u.x + lambda).
+        # Eq. 15 literally: the gradient of r is g(u.x + lambda) even at r = 0.
         return scaled(self._activated(self._mapped(x, None, self.offset)), self.scale, self.spatial)
 
     def _activated(self, y: Tensor) -> Tensor:
-        if isinstance(self.activation, CReLU):  # the layer knows where its channels are, batched or not
+        if isinstance(self.activation, CReLU):  # the layer knows its channel dimension, batched or not
             return self.activation.along(y, -1 - self.spatial)
         return y if self.activation is None else self.activation(y)
 
@@ -158,8 +158,8 @@ class _Geometric(nn.Module):
     def from_standard(cls, layer: Standard, activation: Activation | None = None) -> Self:
         """The geometric layer that computes ``layer``, or ``activation(layer(x))`` with the activation inside.
 
-        A filter that is exactly zero has no direction: it gets an arbitrary one, and a scale so small beside
-        its bias that its output stays the constant that it was.
+        A filter of zeros has no direction: it gets an arbitrary one, with a scale so small relative to its bias
+        that the output stays constant.
         """
         if not isinstance(layer, cls.standard):
             raise TypeError(
@@ -180,7 +180,7 @@ class _Geometric(nn.Module):
         return new.train(layer.training)
 
     def to_standard(self) -> Standard:
-        """The standard layer with the same output before the activation, if there is one inside."""
+        """The standard layer with the same output; an activation inside the layer is left out."""
         if self.activation is not None and self.scale is not None:
             negative = int((self.scale < 0).sum())
             if negative:
@@ -194,7 +194,7 @@ class _Geometric(nn.Module):
             **arguments, bias=self.offset is not None, dtype=self.latitudes.dtype, device="meta"
         ).to_empty(device=self.latitudes.device)
         with torch.no_grad():
-            # In float64: the layer's own float32 products are off by 1e-6 of the filter's length.
+            # In float64: products in float32 are off by 1e-6 of the filter's length.
             rows = _built(self.latitudes.double(), self.scale, self.sign)
             layer.weight.copy_(rows.view(self.weight_shape))
             if layer.bias is not None and self._bias is not None:
@@ -210,7 +210,7 @@ class _Geometric(nn.Module):
             self.sign.copy_(torch.where(rows < 0, -1.0, 1.0))
         self.latitudes.copy_(latitudes_of(torch.where(norms[:, None] == 0, 1.0, rows)))
         if bias is not None:
-            # The offset is at most limits.max / 64, so that sums of its products with gradients are finite.
+            # Limits the offset to limits.max / 64, so that sums of its products with gradients stay finite.
             limits = torch.finfo(self.latitudes.dtype)
             norms = norms.maximum(bias.double().abs() * max(limits.eps**2, 64 / limits.max))
         if self.scale is not None:
@@ -232,7 +232,7 @@ class _Geometric(nn.Module):
         self._own()
 
     def _own(self) -> Self:
-        """Watch the parameters again, where torch has put others in their place."""
+        """Watch the parameters again where torch has replaced them."""
         for name in ("latitudes", "scale"):
             parameter = self._parameters.get(name)
             if type(parameter) is nn.Parameter:
@@ -247,7 +247,7 @@ class _Geometric(nn.Module):
         return ", ".join(parts)
 
 
-@torch.fx.wrap  # one node of a graph, not a dozen
+@torch.fx.wrap  # one node in a graph instead of a dozen
 def _built(latitudes: Tensor, scale: Tensor | None, sign: Tensor | None) -> Tensor:
     """The rows r u of a weight, (units, n), in the dtype of the latitudes."""
     wide = torch.promote_types(latitudes.dtype, torch.float32)
@@ -258,7 +258,7 @@ def _built(latitudes: Tensor, scale: Tensor | None, sign: Tensor | None) -> Tens
 class GeometricLinear(_Geometric):
     r"""A linear layer in geometric parameterization, r g(u.x + lambda) (gmp Eq. 15).
 
-    A drop-in for ``nn.Linear``. Trained are ``latitudes`` (pi/2 minus the angles of gmp Eq. 10), ``offset``
+    A drop-in for ``nn.Linear``. Its parameters are ``latitudes`` (pi/2 minus the angles of gmp Eq. 10), ``offset``
     (the radius lambda) and ``scale`` (r): as many numbers as the standard layer has.
 
     Args:
@@ -268,9 +268,9 @@ class GeometricLinear(_Geometric):
         device: as in ``nn.Linear``.
         dtype: as in ``nn.Linear``.
         activation: g, any elementwise callable or CReLU; none by default.
-        init: initial scales: 1 ("one", as in the paper) or the norms of Glorot's weights: normal ("glorot") or uniform
-            ("glorot_uniform", the authors' own runs).
-        scale: whether there is a ``scale``; a norm that follows the layer would cancel it.
+        init: initial scales: 1 ("one", as in the paper), or the norms of Glorot's weights, normal ("glorot") or
+            uniform ("glorot_uniform", as in the authors' runs).
+        scale: whether there is a ``scale``; a norm after the layer would cancel it.
 
     Shape:
         (..., in_features) -> (..., out_features).
@@ -317,8 +317,8 @@ class GeometricLinear(_Geometric):
             w, p = self._kept.vector(*sources)
             if p is None:
                 return F.linear(x, w, bias)
-            if is_ordinary(x):
-                return affine(x, self.latitudes, scale, bias, w, p)
+            if is_cpu_float32(x):
+                return linear_by_blocks(x, self.latitudes, scale, bias, w, p)
         return super()._mapped(x, scale, bias)
 
 
@@ -342,7 +342,7 @@ class _GeometricConv(_Geometric):
     dilation: tuple[int, ...]
     groups: int
     padding_mode: str
-    output_padding = (0,)  # nn.ConvNd's repr asks for it
+    output_padding = (0,)  # nn.ConvNd's repr reads it
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Weights that are built from parameters: kept for as long as the parameters stay as they are."""
+"""A cache for weights built from parameters: valid until one of the parameters changes."""
 
 from typing import Any, NamedTuple
 
@@ -11,13 +11,13 @@ from relucid.nn.tracing import has_values
 
 
 class Watched(nn.Parameter):
-    """A parameter that counts how often its ``data`` was handed out: autograd's version misses changes made there."""
+    """A parameter that counts accesses to its ``data``: autograd's version counter misses changes made through it."""
 
     looks = 0
 
     @property
     def data(self) -> Tensor:
-        """As of any tensor."""
+        """As for any tensor."""
         self.looks += 1
         return super().data
 
@@ -27,12 +27,12 @@ class Watched(nn.Parameter):
         nn.Parameter.data.__set__(self, new)  # type: ignore[attr-defined]
 
 
-# On a GPU optimizers update many parameters in one call, of types that they know.
+# On a GPU, optimizers update many parameters per call, but only those of types in this list.
 _foreach_supported_types.append(Watched)
 
 
 class _Source(NamedTuple):
-    """What a parameter was when a weight was built from it. Its memory is held, so no other can get its address."""
+    """The state of a parameter when a weight was built from it; holds its memory, so that the address is not reused."""
 
     parameter: Watched
     memory: Tensor
@@ -55,12 +55,12 @@ class _Source(NamedTuple):
 class _Built(NamedTuple):
     sources: list[_Source]
     w: Tensor
-    p: Tensor | None  # for derivatives, where somebody asks for them
-    holders: int  # of the memory of w and p, as long as no graph needs it
+    p: Tensor | None  # for derivatives; None if they are not needed
+    holders: int  # tensors that share the memory of w and p while no graph does
 
 
 class Kept:
-    """The direction times scale that was built last, and what it was built from."""
+    """The weight, direction times scale, that was built last, and what it was built from."""
 
     def __init__(self) -> None:
         self._built: _Built | None = None
@@ -73,7 +73,7 @@ class Kept:
 
     @staticmethod
     def can_keep(*parameters: Tensor) -> bool:
-        """Whether a change of the parameters would be noticed: they are the layer's own, and not being traced."""
+        """Whether changes of the parameters would be noticed: they are the layer's own, and not being traced."""
         return has_values(parameters[0]) and all(
             type(each) is Watched and each.dtype in (torch.float32, torch.float64) and not each.is_inference()
             for each in parameters
@@ -81,16 +81,16 @@ class Kept:
 
     @property
     def made(self) -> tuple[Tensor, list[Watched]] | None:
-        """The weight that is kept and the parameters that it was built from; None if there is none."""
+        """The cached weight and the parameters it was built from; None if nothing is cached."""
         return None if self._built is None else (self._built.w, [s.parameter for s in self._built.sources])
 
     def direction(self, latitudes: Watched, scale: Watched | None = None) -> Tensor:
-        """``direction(latitudes, scale)``, built anew only if one of them has changed."""
+        """``direction(latitudes, scale)``, rebuilt only if one of them has changed."""
         w, p = self.vector(latitudes, scale)
         return w if p is None else differentiable(latitudes, scale, 1, w, p)[0]
 
     def vector(self, latitudes: Watched, scale: Watched | None = None) -> tuple[Tensor, Tensor | None]:
-        """The values of w and, where gradients are wanted, of p (see ``sphere_grad``)."""
+        """The values of w and, if gradients are needed, of p (see ``sphere_grad``)."""
         parameters = [latitudes] if scale is None else [latitudes, scale]
         trained = torch.is_grad_enabled() and any(each.requires_grad for each in parameters)
         built = self._built
@@ -101,15 +101,15 @@ class Kept:
 
     def _build(self, parameters: list[Watched], trained: bool) -> _Built:
         w, p = self._free_memory(parameters[0]) or _new_memory(parameters[0])
-        self._built = None  # should what follows be interrupted
+        self._built = None  # in case the next line is interrupted
         write_vector(parameters[0], parameters[1] if len(parameters) > 1 else None, True, w, p)
         sources = [_Source.of(each) for each in parameters]
         return _Built(sources, w, p, _holders(w, p)) if trained else _Built(sources, w, None, _holders(w))
 
     def _free_memory(self, latitudes: Tensor) -> tuple[Tensor, Tensor] | None:
-        """That of the weight before, if nobody else can need it any more."""
+        """The memory of the previous weight, if nothing else uses it."""
         old = self._built
-        if old is None or old.p is None or not latitudes.is_cpu:  # elsewhere another stream may still read it
+        if old is None or old.p is None or not latitudes.is_cpu:  # on a GPU, another stream may still read it
             return None
         alike = old.p.shape == latitudes.shape and old.p.dtype == latitudes.dtype and old.p.is_cpu
         return (old.w, old.p) if alike and _holders(old.w, old.p) == old.holders else None

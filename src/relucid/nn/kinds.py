@@ -1,7 +1,7 @@
-"""What each activation is: where a unit switches, what it lets through on either side, what can be undone.
+"""Facts about activations: where a unit switches, its slope on either side, and its inverse.
 
-All activations here are piecewise linear. The facts of each stand once, in `KINDS`; `kind_of` reads those of a module
-or of a function of torch's.
+All activations here are piecewise linear. `KINDS` has the facts, once per activation; `kind_of` looks up a module or
+a torch function.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Kind:
     boundaries: tuple[float, ...] = (0.0,)  #: the values at which a unit switches
     below: float | None = 0.0  #: None if it is learned
     above: float = 1.0
-    doubled: bool = False  #: are there two outputs a unit, [f(x), f(-x)]?
+    doubled: bool = False  #: whether each unit has two outputs, [f(x), f(-x)]
 
     @property
     def homogeneous(self) -> bool:
@@ -34,12 +34,12 @@ class Kind:
 
     @property
     def phases(self) -> int:
-        """How many sides of its boundary a unit tells apart; on the other, if there is one, it is constant."""
+        """On how many sides of its boundary a unit responds to its input; on any other side it is constant."""
         return 1 if self.below == 0 and not self.doubled else 2
 
     @property
     def inverse(self) -> Callable[[Tensor], Tensor] | None:
-        """The function that undoes it; None if there is none, or none that is known before training.
+        """The inverse function; None if there is none, or if it depends on a learned slope.
 
         >>> y = F.leaky_relu(torch.tensor([-2.0, 3.0]), 0.5)
         >>> KINDS["leaky"].with_slope(0.5).inverse(y)
@@ -53,7 +53,7 @@ class Kind:
         return lambda y: torch.where(y < 0, y / below, y)
 
     def with_slope(self, below: float | None) -> Kind:
-        """Return the same with another slope below its boundary."""
+        """A copy with another slope below its boundary."""
         return replace(self, below=below)
 
     def both_phases(self) -> Kind | None:
@@ -61,7 +61,7 @@ class Kind:
         return replace(self, name="crelu", doubled=True) if self.homogeneous and not self.doubled else None
 
     def between(self, low: float, high: float) -> Kind:
-        """Return the same with other boundaries."""
+        """A copy with other boundaries."""
         return replace(self, boundaries=(float(low), float(high)))
 
 
@@ -92,7 +92,7 @@ THRESHOLDS: set[Any] = {F.threshold, torch.threshold}
 
 
 def kind_of(activation: Any) -> Kind | None:
-    """Return what a module, or a function of torch's with its defaults, is; None for any other activation.
+    """The kind of a module, or of a torch function with its default arguments; None for any other activation.
 
     >>> kind_of(nn.LeakyReLU(0.2)).below, kind_of(nn.Hardtanh()).boundaries, kind_of(nn.GELU())
     (0.2, (-1.0, 1.0), None)

@@ -18,18 +18,17 @@ from relucid.nn.tracing import is_traced
 class MeanNorm(nn.Module):
     """x minus its mean over the batch and all positions, channel by channel; plus a learned shift if ``bias``.
 
-    Without ``bias`` it is input mean normalization (IMN, gmp Eq. 16), which stands before a layer but the
-    first; with ``bias`` it is mean-only batch normalization (MBN), which stands between a layer and its
-    activation. In evaluation the running mean takes the place of the batch's. Under distributed training the
-    mean is that of all processes' batches together.
+    Without ``bias`` it is input mean normalization (IMN, gmp Eq. 16), placed before every layer except the first;
+    with ``bias`` it is mean-only batch normalization (MBN), placed between a layer and its activation. Evaluation
+    uses the running mean. Distributed training uses the mean over the batches of all processes.
 
-    ``torch.optim.swa_utils.update_bn`` knows batch norms only; :func:`update_norms` does the same for both.
+    ``torch.optim.swa_utils.update_bn`` updates batch norms only; :func:`update_norms` updates both.
 
     Args:
         num_features: C.
         bias: whether to add a learned shift.
-        momentum: weight of the newest batch in the running mean; None for the mean of all batches alike.
-        dim: where the channels are; -1 for sequences (N, T, C).
+        momentum: weight of the newest batch in the running mean; None weights all batches equally.
+        dim: dimension of the channels; -1 for sequences (N, T, C).
         device: as in ``nn.BatchNorm2d``.
         dtype: as in ``nn.BatchNorm2d``.
 
@@ -69,18 +68,18 @@ class MeanNorm(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """No batch seen, no shift."""
+        """Forget all batches and set the shift to 0."""
         self.reset_running_stats()
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def reset_running_stats(self) -> None:
-        """No batch seen."""
+        """Forget all batches."""
         self.running_mean.zero_()
         self.num_batches_tracked.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The centred x, of its shape."""
+        """The centred x, of the same shape."""
         if not is_traced(x):
             self._check(x)
         shift = self._batch_mean(x) if self.training else self.running_mean
@@ -110,7 +109,7 @@ class MeanNorm(nn.Module):
         return f"{self.num_features}, bias={self.bias is not None}, momentum={self.momentum}{dim}"
 
 
-@torch.fx.wrap  # a graph has no number of dimensions yet
+@torch.fx.wrap  # while a graph is traced, the number of dimensions is unknown
 def _minus(x: Tensor, shift: Tensor, dim: int) -> Tensor:
     positions = x.dim() - 2 if dim == 1 else 0
     return x - shift.to(x.dtype).view(-1, *(1,) * positions)
@@ -118,7 +117,7 @@ def _minus(x: Tensor, shift: Tensor, dim: int) -> Tensor:
 
 @torch.fx.wrap
 def _mean_of_batch(x: Tensor, dim: int) -> Tensor:
-    """The mean of each channel, (C,), in float32 or better; of all processes' batches together."""
+    """The mean of each channel, (C,), in float32 or better, over the batches of all processes."""
     over = [d for d in range(x.dim()) if d != dim % x.dim()]
     wide = torch.promote_types(x.dtype, torch.float32)
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
@@ -130,12 +129,12 @@ def _mean_of_batch(x: Tensor, dim: int) -> Tensor:
 
 @torch.no_grad()
 def update_norms(batches: Iterable[Any], model: nn.Module, device: Any = None) -> None:
-    """Set the running statistics of all norms anew from ``batches``: ``swa_utils.update_bn`` that knows MeanNorm.
+    """Recompute the running statistics of all norms from ``batches``: ``swa_utils.update_bn``, but for MeanNorm too.
 
     Args:
-        batches: inputs, or tuples that begin with them.
-        model: put into training mode for one pass, and back.
-        device: where the inputs go first, if anywhere.
+        batches: inputs, or tuples whose first entry is the input.
+        model: in training mode for one pass; then each module has its old mode again.
+        device: the device to move inputs to, if any.
 
     >>> norm = MeanNorm(1)
     >>> update_norms([torch.tensor([[1.0]]), torch.tensor([[4.0]])], norm)
@@ -160,7 +159,7 @@ def update_norms(batches: Iterable[Any], model: nn.Module, device: Any = None) -
 
 
 class _SumOverProcesses(torch.autograd.Function):
-    """The sum over all processes, whose gradient is the sum of their gradients."""
+    """The sum over all processes; its gradient is the sum of their gradients."""
 
     @staticmethod
     def forward(ctx: object, x: Tensor) -> Tensor:
@@ -177,10 +176,10 @@ Layer = nn.Linear | _ConvNd
 
 
 def fold(first: nn.Module, second: nn.Module) -> Layer:
-    """One standard layer that computes ``second(first(x))`` in evaluation, where one of the two is a MeanNorm.
+    """One standard layer that computes ``second(first(x))`` in evaluation; one of the two must be a MeanNorm.
 
-    A norm after a layer moves its bias. A norm before a layer does so as well, except before a zero-padded
-    convolution, whose zeros would have to be centred too: that is refused.
+    Either way, the norm goes into the layer's bias. A norm before a zero-padded convolution is refused: the zeros
+    would have to be centred too.
 
     >>> norm, layer = MeanNorm(3).eval(), nn.Linear(3, 2)
     >>> x = torch.randn(8, 3)
@@ -200,13 +199,13 @@ def fold(first: nn.Module, second: nn.Module) -> Layer:
         per_group = _shift(first).view(groups, 1, -1) * sums.view(groups, -1, sums.shape[1])
         return _with_bias(second, -per_group.sum(2).flatten())
     raise TypeError(
-        "fold takes a MeanNorm and a linear or convolution layer, in the order in which they are applied, "
+        "fold takes a MeanNorm and a linear or convolution layer, in the order they are applied, "
         f"not {type(first).__name__} and {type(second).__name__}"
     )
 
 
 def pads_with_zeros(layer: nn.Module) -> bool:
-    """Whether a layer sees zeros around its input.
+    """Whether a layer pads its input with zeros.
 
     >>> pads_with_zeros(nn.Conv2d(1, 1, 3, padding=1)), pads_with_zeros(nn.Conv2d(1, 1, 3, padding="valid"))
     (True, False)

@@ -1,7 +1,7 @@
-"""A stage with a transform of its own for every pair of layers: DenseNet's block, and AGD-Net's.
+"""A stage with a separate transform for every pair of layers: the blocks of DenseNet and AGD-Net.
 
-A layer that convolves the concatenation of all layers before it is a sum of one convolution for each of them, so
-structure Eq. 18 with such transforms costs what DenseNet costs (Eq. 19).
+Convolving the concatenation of all earlier layers is the same as summing one convolution per earlier layer, so
+structure Eq. 18 with such transforms costs as much as DenseNet (Eq. 19).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,17 +16,17 @@ from relucid.nn.tracing import is_traced
 
 
 class PairwiseConv2d(nn.Module):
-    """sum_j alpha_j conv_j(z_j) of inputs z_j that come concatenated, as one convolution with learned ``alpha``.
+    """sum_j alpha_j conv_j(z_j) for concatenated inputs z_j, as one convolution with learned ``alpha``.
 
-    ``alpha``, 1 at first, shape (len(channels),), scales the weight's input channels: before a batch norm it
-    would be cancelled, and on images it would cost more. After a CReLU both phases of z_j share alpha_j.
+    ``alpha``, shape (len(channels),), starts at 1 and scales the weight's input channels: scaling before a batch
+    norm would be cancelled, and scaling images would cost more. After a CReLU, both phases of z_j share alpha_j.
 
     >>> layer = PairwiseConv2d(nn.Conv2d(40, 12, 3, padding=1), channels=[16, 12, 12])
     >>> layer(torch.zeros(2, 40, 8, 8)).shape, layer.alpha.shape
     (torch.Size([2, 12, 8, 8]), torch.Size([3]))
 
     Args:
-        conv: an ``nn.Conv2d``, or a layer like it, of one group and padded by zeros.
+        conv: an ``nn.Conv2d`` or a similar layer, with one group and zero padding.
         channels: the number of channels of each input.
         device: of ``alpha``; that of ``conv`` by default.
         dtype: of ``alpha``; that of ``conv`` by default.
@@ -53,7 +53,7 @@ class PairwiseConv2d(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """``alpha`` is 1; ``conv`` stays as it is."""
+        """Set ``alpha`` to 1; ``conv`` is left alone."""
         nn.init.ones_(self.alpha)
         self.get_buffer("_of_input").copy_(torch.tensor(self._inputs, device="cpu"))
 
@@ -68,10 +68,10 @@ class Pairwise(nn.ModuleList):
     """[z_0, ..., z_K] concatenated, z_{k+1} = T_{k+1}([z_0, ..., z_k]) + beta (z_k - sum_j h_{k+1,j} z_j).
 
     ``beta=0`` is DenseNet's block (structure Eq. 19: Eq. 18 with alpha = 1, beta = 0). AGD-Net (Eq. 21) has
-    ``beta=0.1`` and transforms with a :class:`PairwiseConv2d` behind batch norm and ReLU. As the input z_0 has
-    another number of channels, it takes part in T only, and h, of Eq. 5, counts from z_1.
+    ``beta=0.1`` and transforms with a :class:`PairwiseConv2d` after batch norm and ReLU. The input z_0 has another
+    number of channels, so it enters T only, and the h of Eq. 5 counts from z_1.
 
-    The channels are in ``dim``; with -3 images need not come in batches.
+    The channels are in ``dim``; with -3, images may come without a batch dimension.
 
     >>> block = Pairwise([nn.Conv2d(16, 12, 1), nn.Conv2d(28, 12, 1)], beta=0.1)
     >>> block(torch.zeros(2, 16, 8, 8)).shape
@@ -84,7 +84,7 @@ class Pairwise(nn.ModuleList):
         self._momentum: list[float] = momentum(len(self)).tolist()
 
     def extra_repr(self) -> str:
-        """Its one coefficient."""
+        """The coefficient."""
         return f"beta={self.beta}"
 
     def forward(self, x: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ class Pairwise(nn.ModuleList):
             z = transform(torch.cat(layers, dim=self.dim))
             if self.beta != 0 and k > 0:
                 _check_channels(z, layers[-1])
-                # As in Nesterov2 the sum runs along: z_k - sum_j h_{k+1,j} z_j = -running.
+                # A running sum, as in Nesterov2: z_k - sum_j h_{k+1,j} z_j = -running.
                 running = self._momentum[k - 1] * (running + layers[-1])
                 z = z - self.beta * running
             layers.append(z)
@@ -105,6 +105,6 @@ class Pairwise(nn.ModuleList):
 def _check_channels(z: Tensor, before: Tensor) -> None:
     if not is_traced(z) and z.shape != before.shape:
         raise ValueError(
-            f"with beta other than 0 layers are added: give all the same shape, not {tuple(before.shape)} "
+            f"with beta other than 0, layers are added: give all the same shape, not {tuple(before.shape)} "
             f"and {tuple(z.shape)}"
         )

@@ -12,10 +12,10 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def geometric(module: Module, name: str = "weight") -> Module:
-    """The same module, with ``module.name`` described by latitudes and a scale instead of by its entries.
+    """The same module, with ``module.name`` parameterized by latitudes and a scale per row.
 
-    A torch parametrization, in place and for any layer: each row of the weight (``weight[i]``, flattened) is
-    scale times a unit vector. The weight keeps its value; the bias stays as it is. Undo it with
+    A torch parametrization, in place and for any layer: each row of the weight (``weight[i]``, flattened) is a
+    scale times a unit vector. The weight keeps its value, and the bias is left alone. Undo it with
     ``torch.nn.utils.parametrize.remove_parametrizations``.
 
     >>> layer = geometric(nn.Linear(3, 5))
@@ -48,6 +48,6 @@ class GeometricParametrization(nn.Module):
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The latitudes and scales of a weight."""
         rows = weight.reshape(weight.shape[0], -1).double()
-        # In one dimension nothing but the scale is left, and it takes the sign.
+        # In one dimension only the scale is left, so it takes the sign.
         scale = rows.norm(dim=1) if rows.shape[1] > 1 else rows[:, 0]
         return latitudes_of(rows).to(weight.dtype), scale.to(weight.dtype)

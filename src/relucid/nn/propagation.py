@@ -28,22 +28,22 @@ class Propagation(nn.Module):
     Args:
         transforms: modules; for a rule with two paths (ADMM) pairs of them, (T', T).
         rule: a name in ``RULES``, or an object such as ``HeavyBall(beta=0.3)``.
-        first: a block ahead of the rule's first step that may change the shape: a downsampling block. It is
-            child "0" and the transforms come after it; without it they are "0", "1", ....
+        first: a block before the rule's first step that may change the shape, such as a downsampling block. It is
+            child "0" and the transforms follow; without it, they are "0", "1", ....
         after: applied to each x_{k+1} before the next layer sees it. He's ResNet: "residual", ``nn.ReLU()``.
-            An ``nn.ModuleList`` has a module of its own for each layer.
+            An ``nn.ModuleList`` gives each layer its own module.
         start: x_{-1} is x_0 ("same", as in the algorithms) or 0 ("zero", as in a residual network's stage).
-        reversible: same output and gradients in a memory that does not grow with depth; for heavy ball with
-            beta2 other than 0. Backward computes the transforms anew, and raises if it misses the input.
-        state_dtype: of the x_k, if not that of the input, in which the transforms compute. Float64, the
+        reversible: same output and gradients, in memory that does not grow with depth; for heavy ball with beta2
+            other than 0. Backward recomputes the transforms, and raises if it does not arrive at the input.
+        state_dtype: dtype of the x_k, if not that of the input; the transforms compute in the input's. Float64, the
             default if reversible, is rounded to multiples of 2^-36, so that sums are exact.
         store_every: a reversible stage stores its state every so many layers. If beta2 is not -1, rounding
-            errors in recovered states grow by 1 / \|beta2\| a layer.
-        device: of the coefficients that the rule learns.
-        dtype: of these coefficients.
+            errors in recovered states grow by 1 / \|beta2\| per layer.
+        device: device of learned coefficients.
+        dtype: dtype of learned coefficients.
     """
 
-    weight_decay = False  # of its own parameters, the coefficients
+    weight_decay = False  # for its own parameters, the coefficients
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Propagation(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """The coefficients that are learned start again at the rule's own; the transforms stay as they are."""
+        """Reset learned coefficients to the rule's values; the transforms are left alone."""
         for name, value in self.rule.coefficients(self.depth).items():
             if name in self._parameters:
                 self.get_parameter(name).copy_(value)
@@ -112,7 +112,7 @@ class Propagation(nn.Module):
 
     @property
     def transforms(self) -> list[nn.Module]:
-        """T_1, ..., T_K; for a rule with two paths an ``nn.ModuleList`` (T', T) each."""
+        """T_1, ..., T_K; for a rule with two paths, each is an ``nn.ModuleList`` (T', T)."""
         return [self.get_submodule(str(k + self.has_first)) for k in range(self.depth)]
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class Propagation(nn.Module):
         return self.transforms[k]
 
     def extra_repr(self) -> str:
-        """What its children do not show."""
+        """The arguments that its children do not show."""
         return f"rule={self.rule}, start={self.start!r}, reversible={self.reversible}"
 
     def forward(self, x: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class Propagation(nn.Module):
             x = self.get_submodule("0")(x)
         state = to_state(x, self.state_dtype)
         previous = state if self.start == "same" else state.new_zeros(1).expand_as(state)
-        # Without gradients nothing is kept anyway, and the ordinary loop can be compiled and exported.
+        # Without gradients nothing is stored anyway, and the ordinary loop can be compiled and exported.
         trained = torch.is_grad_enabled() and not is_traced(x)
         run = self._run_reversible if self.reversible and trained else self._run
         last = run(state, previous, x.dtype)
@@ -169,13 +169,13 @@ class Propagation(nn.Module):
         return x
 
     def _coefficients(self) -> dict[str, Any]:
-        """By name, those of all layers."""
+        """Each coefficient by name, for all layers."""
         learned = dict(self.named_parameters(recurse=False))
         return self._constants | {n: p.expand(self.depth) if p.dim() == 0 else p for n, p in learned.items()}
 
 
 class _Pair(nn.ModuleList):
-    """The transforms (T', T) of a layer with two paths."""
+    """The transforms (T', T) of one layer, for a rule with two paths."""
 
 
 def _layer(transform: nn.Module | Sequence[nn.Module], paths: int) -> nn.Module:

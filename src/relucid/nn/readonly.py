@@ -1,4 +1,4 @@
-"""Tensors that are computed from a layer's parameters, and cannot be set."""
+"""Read-only tensors: computed from a layer's parameters, they cannot be set."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,7 +15,7 @@ _HARMLESS = {"requires_grad_", "detach_", "share_memory_"}
 
 
 def read_only(x: Tensor, why: str) -> Tensor:
-    """``x``, which refuses with the sentence ``why`` to be changed in place: nobody would see the change.
+    """``x``, protected against changes in place, which would be lost: they raise an error that says ``why``.
 
     >>> torch.nn.init.zeros_(read_only(torch.ones(2), "set `latitudes` instead"))
     Traceback (most recent call last):

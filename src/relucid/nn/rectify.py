@@ -1,4 +1,4 @@
-"""Scales outside an activation; outside a ReLU at the price of the ReLU alone."""
+"""Scales outside an activation; outside a ReLU they cost nothing beyond the ReLU."""
 
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from relucid.nn.tracing import has_values, mapped_first
 def rectify(z: Tensor, scale: Tensor) -> Tensor:
     r"""The output r relu(s), given z = r s with r other than 0.
 
-    It is max(z, 0) where r > 0 and min(z, 0) where r < 0, with no gradient where it is 0, as for ReLU.
+    It is max(z, 0) where r > 0 and min(z, 0) where r < 0. As for ReLU, the gradient is 0 where the output is 0.
 
     Args:
         z: (..., C, ...).
@@ -25,16 +25,16 @@ def rectify(z: Tensor, scale: Tensor) -> Tensor:
 
 
 def scaled(y: Tensor, scale: Tensor, spatial: int) -> Tensor:
-    """``y`` times one scale per unit, which stand ``spatial`` dimensions before the last.
+    """``y`` times one scale per unit; the units are ``spatial`` dimensions before the last.
 
-    CReLU hands on more channels than there are units: the second phases have the scales of the first.
+    After CReLU there are more channels than units: second phases use the scales of the first.
     """
     of_channels = torch.cat((scale, scale))[: y.shape[-1 - spatial]]
     return y * of_channels.to(y.dtype).view(-1, *(1,) * spatial)
 
 
 def sign_of(scale: Tensor) -> Literal["positive", "mixed", "unknown"]:
-    """What is known of the signs, without waiting for a device; unknown as well if a scale is 0."""
+    """The signs of the scales; "unknown" if a scale is 0, or if reading them would wait for a device."""
     if not (has_values(scale) and scale.is_cpu):
         return "unknown"
     if scale.min() > 0:
@@ -46,7 +46,7 @@ class _Rectify(torch.autograd.Function):
     @staticmethod
     def forward(z: Tensor, scale: Tensor) -> Tensor:
         zero = torch.zeros_like(scale, dtype=z.dtype)
-        # In two steps that are each as fast as ReLU: a clamp between two tensors is not vectorised.
+        # Two steps, each as fast as ReLU: torch does not vectorise a clamp between two tensors.
         above = torch.maximum(z, torch.where(scale < 0, -torch.inf, zero))
         return above.clamp_max_(torch.where(scale < 0, zero, torch.inf))
 
@@ -68,6 +68,6 @@ class _Rectify(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
-        # Not generate_vmap_rule, which builds the rule anew at every call.
+        # Not generate_vmap_rule, which rebuilds the rule at every call.
         z, scale = mapped_first(info, in_dims, inputs)
         return _Rectify.apply(z, scale.unflatten(0, (-1, *[1] * (z.dim() - scale.dim())))), 0

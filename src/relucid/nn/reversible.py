@@ -1,14 +1,14 @@
-"""Heavy ball run backwards: training in an activation memory that does not grow with depth.
+"""Heavy ball run backwards: activation memory in training does not grow with depth.
 
 The recursion of structure Eq. 16 is undone by the same sum,
 
     x_{k+1} = T(x_k) + beta1 x_k + beta2 x_{k-1}    <=>    x_{k-1} = (T(x_k) + beta1 x_k - x_{k+1}) / -beta2,
 
-so backpropagation needs the last two states only and recomputes T on its way. Recovered in float32 the states
+so backpropagation needs only the last two states and recomputes T on its way back. States recovered in float32
 drift, ReLUs flip, and gradients are off by 1% after 200 layers. Here the state is float64 while T keeps the
-model's precision, and what T returns is rounded to a multiple of 2^-36. While the state stays below 2^17, all
-sums with beta1 = 1 and beta2 = -1 are then exact, at any depth. In all other cases the first states, which are
-kept, tell how far the recovered ones are off.
+model's precision, and the output of T is rounded to a multiple of 2^-36. Then all sums with beta1 = 1 and
+beta2 = -1 are exact at any depth, as long as the state stays below 2^17. In all other cases, the first states,
+which are stored, show how far the recovered ones are off.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +21,12 @@ from torch.autograd.function import once_differentiable
 
 from relucid.nn.tracing import is_traced
 
-# From 2^16 to 2^17 float64 numbers are 2^-36 apart, so adding and subtracting this one rounds all within
-# +-2^15 to a multiple of 2^-36. Unlike torch.round, whose gradient is 0, that has the gradient wanted: 1.
+# From 2^16 to 2^17, float64 numbers are 2^-36 apart, so adding and subtracting this number rounds anything within
+# +-2^15 to a multiple of 2^-36. The gradient is 1, as it should be; that of torch.round is 0.
 _ROUNDER = 1.5 * 2.0**16
 
-# How far a recovered state may be off, as a share of its norm, where the sums are not exact. What float32 itself
-# makes of a difference in the last bit of the state is about 1e-6 (benchmarks/reversible.py).
+# How far a recovered state may be off, relative to its norm, where the sums are not exact. A difference in the last
+# bit of the state changes what float32 computes by about 1e-6 (benchmarks/reversible.py).
 _MAX_DRIFT = 1e-5
 
 
@@ -45,7 +45,7 @@ def to_state(x: Tensor, dtype: torch.dtype | None) -> Tensor:
 def transformed(
     transform: Callable[[Tensor], Tensor], x: Tensor, dtype: torch.dtype, state_dtype: torch.dtype | None
 ) -> Tensor:
-    """``transform(x)`` as a state; computed in ``dtype`` where the state has a dtype of its own.
+    """``transform(x)`` as a state; computed in ``dtype`` if the state has its own dtype.
 
     >>> transformed(torch.nn.ReLU(), torch.tensor([-1.0, 2.0]).double(), torch.float32, torch.float64)
     tensor([0., 2.], dtype=torch.float64)
@@ -66,7 +66,7 @@ def _check_shape(x: Tensor, y: Tensor) -> None:
 
 
 def _as_state_like(x: Tensor, y: Tensor) -> Tensor:
-    """``y`` as a state, in the memory layout of ``x``: a transform may compute another result in another layout."""
+    """``y`` as a state, in the memory layout of ``x``: in another layout a transform may round differently."""
     return torch.empty_like(x).copy_(y).add_(_ROUNDER).sub_(_ROUNDER)
 
 
@@ -80,10 +80,10 @@ def reversible_heavy_ball(
 ) -> tuple[Tensor, Tensor]:
     """The last two states of structure Eq. 16, (x_{K-1}, x_K); backward needs only these and the first two.
 
-    ``previous`` and ``x`` are x_{-1} and x_0 as :func:`to_state` gives them, ``beta1`` and ``beta2`` have
-    shape (K,); the transforms compute in ``dtype``. Backward compares the first two states with what it
-    recovers of them, and raises a RuntimeError if they differ; where the last state exceeds 2^17 as well, the
-    network diverges, and its gradients are NaN.
+    ``previous`` and ``x`` are x_{-1} and x_0 as returned by :func:`to_state`; ``beta1`` and ``beta2`` have
+    shape (K,); the transforms compute in ``dtype``. Backward compares the first two states with those it
+    recovers and raises a RuntimeError if they differ. If the last state exceeds 2^17 as well, the network
+    diverges, and its gradients are NaN.
     """
     layers = [_Layer.of(transform) for transform in transforms]
     parameters = list({id(slot.tensor): slot.tensor for each in layers for slot in each.parameters}.values())
@@ -142,7 +142,7 @@ class _Layer(NamedTuple):
 
 
 class _Reversible(torch.autograd.Function):
-    """Parameters are inputs, so that autograd and DDP see them."""
+    """Parameters are inputs so that autograd and DDP see them."""
 
     @staticmethod
     def forward(
@@ -203,7 +203,7 @@ class _Reversible(torch.autograd.Function):
 def _pull_back(
     ctx: Any, k: int, parameters: Sequence[Tensor], x: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, dict[int, Tensor | None]]:
-    """T_k(x), computed once more, with the gradients of <grad, T_k(x)> in x and in the parameters, by index."""
+    """T_k(x), recomputed, and the gradients of <grad, T_k(x)> in x and in the parameters, by index."""
     if ctx.random[k] is not None:
         _set_random_state(x.device, ctx.random[k])
     layer, indices = ctx.layers[k], ctx.indices[k]
@@ -219,16 +219,16 @@ def _pull_back(
 
 
 def _without_hooks(parameter: Tensor) -> Tensor:
-    """A parameter's own hooks run once, when autograd receives what backward returns."""
+    """The parameter without its hooks, which run once: when autograd receives the result of backward."""
     return parameter.detach().requires_grad_() if parameter._backward_hooks else parameter
 
 
 def _is_recovered(recovered: Sequence[Tensor], first: Sequence[Tensor], last: Tensor, *, exact: bool) -> bool:
-    """Whether backward came back to where forward began; False if the stage diverges, an error if not even that."""
+    """Whether backward arrived where forward began; if not, False if the stage diverges, else an error."""
     size, drift = first[1].norm(), max((a - b).norm() for a, b in zip(recovered, first, strict=True))
     if drift <= _MAX_DRIFT * size:  # False if it is not a number
         return True
-    if not last.abs().max() < 2.0**17:  # so that a loop sees what it sees of any network that diverges
+    if not last.abs().max() < 2.0**17:  # NaN gradients, as for any network that diverges
         return False
     reason = (
         "a transform does not repeat its own result: use reversible=False"
@@ -240,7 +240,7 @@ def _is_recovered(recovered: Sequence[Tensor], first: Sequence[Tensor], last: Te
 
 @contextmanager
 def _random_state_kept(ctx: Any, device: torch.device) -> Iterator[None]:
-    """Leave the random state as it is, where a transform draws numbers."""
+    """Restore the random state afterwards, if a transform draws numbers."""
     if all(state is None for state in ctx.random):
         yield
     else:
@@ -249,7 +249,7 @@ def _random_state_kept(ctx: Any, device: torch.device) -> Iterator[None]:
 
 
 def _autocast_now(device_type: str) -> torch.autocast:
-    """The autocast in force; not its cache, which in older torch hands on weights cast without gradients."""
+    """The current autocast without its cache, which in older torch returns weights cast without gradients."""
     return torch.autocast(
         device_type,
         dtype=torch.get_autocast_dtype(device_type),

@@ -1,7 +1,7 @@
 """How layers follow each other: each rule is the iteration of an optimization algorithm.
 
-A layer T(x) = Phi(W x) is a gradient step on a function of its own, in suitable variables (structure Lemma 1,
-see ``relucid.inspect.objective``). So any algorithm that is made of gradient steps is a way to join layers.
+A layer T(x) = Phi(W x) is, in suitable variables, a gradient step on some function (structure Lemma 1, see
+``relucid.inspect.objective``). So any algorithm made of gradient steps is a way to join layers.
 """
 
 import math
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 Transform = Callable[[Tensor], Tensor]
-Coefficient = float | Sequence[float]  # one for all layers, or one for each
+Coefficient = float | Sequence[float]  # one for all layers, or one per layer
 Triangle = float | Sequence[Sequence[float]]  # one for all pairs of layers, or rows of 1, 2, ..., K
 
 
@@ -30,7 +30,7 @@ def momentum(steps: int) -> Tensor:
     for _ in range(steps):
         theta, before = theta * (math.sqrt(theta**2 + 4) - theta) / 2, theta
         betas.append(theta * (1 - before) / before)
-    return torch.tensor(betas, dtype=torch.float64, device="cpu")  # read at once, wherever the network is
+    return torch.tensor(betas, dtype=torch.float64, device="cpu")  # on the CPU: its values are read at once
 
 
 def nesterov_weights(depth: int) -> Tensor:
@@ -51,7 +51,7 @@ def nesterov_weights(depth: int) -> Tensor:
 
 
 class Rule:
-    """How x_{k+1} comes from the layers before it. Plain data: what is learned belongs to the stage.
+    """How x_{k+1} follows from the layers before it. Plain data: learned parameters belong to the stage.
 
     A rule carries a tuple of variables from layer to layer, x_k first.
     """
@@ -68,11 +68,11 @@ class Rule:
         return (x,)
 
     def step(self, *variables: Any, **coefficients: Any) -> tuple[Any, ...]:
-        """The variables one layer on, given the layer's T, the variables, and the layer's coefficients."""
+        """The variables after one more layer, given its T, the variables before it, and its coefficients."""
         raise NotImplementedError
 
     def end(self, *variables: Any) -> Tensor:
-        """The output of a stage, given the variables after its last layer."""
+        """The output of the stage, given the variables after its last layer."""
         last: Tensor = variables[0]
         return last
 
@@ -100,7 +100,7 @@ class HeavyBall(Rule):
     """x_{k+1} = T(x_k) + beta (x_k - x_{k-1}) (structure Eq. 11); beta = 1 in HB-Net.
 
     Given ``beta1`` or ``beta2`` it is T(x_k) + beta1 x_k + beta2 x_{k-1} (Eq. 16). Each is one number for all
-    layers or a sequence with one for each; ``learnable=True`` makes both parameters of the stage.
+    layers or a sequence with one per layer; ``learnable=True`` makes both parameters of the stage.
     """
 
     beta: Coefficient = 1.0
@@ -139,7 +139,7 @@ class Nesterov(Rule):
 
     def coefficients(self, depth: int) -> dict[str, Tensor]:
         """beta1, beta2."""
-        # Eq. 3 does not need beta_0, as there x_{-1} = x_0. It is 0: no past, no momentum.
+        # Eq. 3 does not need beta_0, because there x_{-1} = x_0. It is 0: no past, no momentum.
         beta = _given(self.beta, torch.cat([_tensor([0.0]), momentum(depth)])[:depth])
         return {"beta1": _given(self.beta1, 1 + beta), "beta2": _given(self.beta2, -beta)}
 
@@ -175,7 +175,7 @@ class Nesterov2(Rule):
     def step(self, T: Transform, x: Tensor, z: Tensor, *, beta: float) -> tuple[Tensor, Tensor]:
         """Eq. 13."""
         z, before = T(x), z
-        # z + beta (z - before) in one pass; under autocast T may return another dtype than x_0 has.
+        # z + beta (z - before) in one pass; under autocast, T may return another dtype than that of x_0.
         return torch.lerp(before.to(z.dtype), z, 1 + beta), z
 
 
@@ -183,8 +183,8 @@ class Nesterov2(Rule):
 class LatestNesterov2(Rule):
     """x_{k+1} = x_k + sum_j h_{k+1,j} (T_{k+1}(x_j) - x_j): Eq. 13 with the new layer's weights on all x_j.
 
-    The other reading of Eq. 13, which has one T for all layers: in :class:`Nesterov2` each x_j keeps its own T_{j+1}.
-    Here layer k + 1 is applied k times, and all x_j are kept.
+    Eq. 13 has one T for all layers and can be read in two ways. In :class:`Nesterov2` each x_j has its own T_{j+1};
+    here layer k + 1 is applied to all x_j, k + 1 times, and all x_j are stored.
     """
 
     def coefficients(self, depth: int) -> dict[str, Tensor]:
@@ -207,7 +207,7 @@ class RelaxedNesterov2(Rule):
     """x_{k+1} = sum_j alpha_{k+1}^j T(x_j) + sum_j beta_{k+1}^j x_j over all j = 0..k (structure Eq. 18).
 
     ``alpha`` and ``beta`` are one number for all pairs of layers, or rows of 1, 2, ..., K numbers, of which
-    row k is for x_{k+1}; by default those of Eq. 13. All layers are kept.
+    row k is for x_{k+1}; by default those of Eq. 13. All layers are stored.
     """
 
     alpha: Triangle | None = None
@@ -259,10 +259,10 @@ class RelaxedADMM(Rule):
     """Two paths, x'_{k+1} = T'(x'_k) + s_k and x_{k+1} = T(x_k) + s_k (structure Eq. 20).
 
     s_k = sum_t alpha_k^t x'_t + sum_t beta_k^t x_t, coefficients as in :class:`RelaxedNesterov2`; by default
-    alpha_k^k = beta_k^k = 1/2 and the others are 0: DMRNet. The printed alpha_t, the same in all layers, in
-    sums from t = 1, could not say that. Nor does Eq. 20 contain Eq. 14, whose signs differ between the paths.
-    A layer is a pair of transforms, (T', T). The output is the mean of x and x': of x alone, the last T' would
-    have no part in it.
+    alpha_k^k = beta_k^k = 1/2 and the others are 0: DMRNet. The paper prints alpha_t, the same in all layers, in
+    sums from t = 1, which cannot express DMRNet. Eq. 14 is no special case of Eq. 20: its signs differ between the
+    paths. A layer is a pair of transforms, (T', T). The output is the mean of x and x': x alone would not depend on
+    the last T'.
     """
 
     paths: ClassVar[int] = 2
@@ -304,7 +304,7 @@ RULES: dict[str, type[Rule]] = {
 
 
 def rule_of(rule: str | Rule) -> Rule:
-    """The rule that a name in ``RULES`` stands for; a rule stands for itself.
+    """The rule with this name in ``RULES``; a rule is returned as it is.
 
     >>> rule_of("heavy_ball")
     HeavyBall(beta=1.0, beta1=None, beta2=None, learnable=False)
@@ -319,7 +319,7 @@ def rule_of(rule: str | Rule) -> Rule:
 
 
 def per_layer(name: str, value: Tensor, depth: int) -> Tensor:
-    """A rule's coefficient for each of ``depth`` layers, (depth, ...), where one number serves all.
+    """A rule's coefficient for each of ``depth`` layers, (depth, ...); a single number is repeated.
 
     >>> per_layer("beta", torch.tensor(0.3), depth=2)
     tensor([0.3000, 0.3000])
@@ -351,7 +351,7 @@ def _triangle(value: Triangle | None, default: Tensor) -> Tensor:
 
 
 def _weighted(weights: Any, tensors: Sequence[Tensor]) -> Tensor:
-    """The sum of weight times tensor; a constant 0 costs nothing. Weights beyond the tensors are not used."""
+    """The sum of weight times tensor; a constant 0 costs nothing. Surplus weights are ignored."""
     total = torch.zeros_like(tensors[0])
     each = weights.unbind() if isinstance(weights, Tensor) else weights
     for weight, tensor in zip(each, tensors, strict=False):

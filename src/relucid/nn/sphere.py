@@ -1,8 +1,8 @@
 r"""Unit vectors and their angles, each the exact inverse of the other.
 
 A direction in n dimensions is described by n - 1 angles \(\theta_i\) (gmp Eq. 10), or by the latitudes
-\(\pi/2 - \theta_i\). In high dimension all angles of a random direction crowd around \(\pi/2\), where floating
-point is coarse, and all latitudes around 0, where it is fine: what is stored and trained is latitudes.
+\(\pi/2 - \theta_i\). In high dimension, all angles of a random direction crowd around \(\pi/2\), where floating
+point is coarse, and all latitudes around 0, where it is fine. So layers store and train latitudes.
 """
 
 import math
@@ -20,7 +20,7 @@ def unit_vector(angles: Tensor) -> Tensor:
     .. math:: u_i = \cos\theta_i \prod_{j<i} \sin\theta_j, \qquad u_n = \prod_{j<n} \sin\theta_j
 
     Args:
-        angles: (..., n - 1), in radians. With no angles at all the vector is (1).
+        angles: (..., n - 1), in radians. With no angles, the vector is (1).
 
     Returns:
         (..., n), of length 1.
@@ -40,7 +40,7 @@ def direction(latitudes: Tensor, scale: Tensor | None = None) -> Tensor:
 
     Args:
         latitudes: (..., n - 1), in radians.
-        scale: (...), of either sign; 1 by default. It costs nothing here: it starts the product.
+        scale: (...), of either sign; 1 by default. It costs nothing: the product starts with it.
 
     Returns:
         (..., n).
@@ -54,12 +54,12 @@ def direction(latitudes: Tensor, scale: Tensor | None = None) -> Tensor:
 
 
 def angles_of(vector: Tensor) -> Tensor:
-    r"""The angles of a vector: ``unit_vector`` of them is the vector over its length, all signs kept.
+    r"""The angles of a vector: ``unit_vector`` maps them to the vector over its length, with all signs.
 
     .. math:: \theta_i = \mathrm{atan2}(|x_{i+1..n}|, x_i), \qquad \theta_{n-1} = \mathrm{atan2}(x_n, x_{n-1})
 
-    The last angle is in (-pi, pi], the others are in [0, pi]. Where an angle is arbitrary (a zero vector, or a
-    zero tail below it) it is 0 and has no gradient.
+    The last angle is in (-pi, pi], the others are in [0, pi]. An arbitrary angle (of a zero vector, or before a
+    tail of zeros) is 0 and has no gradient.
 
     Args:
         vector: (..., n).
@@ -75,9 +75,9 @@ def angles_of(vector: Tensor) -> Tensor:
 
 
 def latitudes_of(vector: Tensor) -> Tensor:
-    r"""The latitudes of a vector: ``direction`` of them is the vector over its length.
+    r"""The latitudes of a vector: ``direction`` maps them to the vector over its length.
 
-    Computed as such, not as :math:`\pi/2` minus an angle, so that small latitudes keep all their digits.
+    Computed directly, not as :math:`\pi/2` minus an angle, so that small latitudes keep all their digits.
 
     >>> direction(latitudes_of(torch.tensor([3.0, -4.0])))
     tensor([ 0.6000, -0.8000])
@@ -132,7 +132,7 @@ def _check(x: Tensor, what: str) -> None:
 
 
 def _heads_and_tails(vector: Tensor) -> tuple[Tensor, Tensor]:
-    """x_i and |x_{i+1..n}| for every angle i, in float64; for the last angle the tail is x_n with its sign."""
+    """x_i and |x_{i+1..n}| for every angle i, in float64; for the last angle, x_n with its sign."""
     _check(vector, "vector")
     if vector.shape[-1] == 0:
         raise ValueError("a vector needs at least one coordinate; the last dimension has size 0")
@@ -160,7 +160,7 @@ def _arc(y: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _written_out(x: Tensor, scale: Tensor | None, latitude: bool) -> Tensor:
-    """The vector by operations that can be traced and exported, and that autograd differentiates by itself."""
+    """The vector by plain operations, which can be traced and exported."""
     along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
     first = torch.ones_like(x[..., :1]) if scale is None else scale.unsqueeze(-1)
     products = running_product(torch.cat((first, across), -1))
@@ -168,7 +168,7 @@ def _written_out(x: Tensor, scale: Tensor | None, latitude: bool) -> Tensor:
 
 
 def running_product(x: Tensor) -> Tensor:
-    """``x.cumprod(-1)``; for ONNX, which has no such operator, by doubling: log2(n) shifted products."""
+    """``x.cumprod(-1)``; for ONNX, which has no such operator, log2(n) shifted products."""
     if not is_exported():
         return x.cumprod(-1)
     shift = 1

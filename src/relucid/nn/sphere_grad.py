@@ -1,7 +1,7 @@
-r"""Vectors from latitudes or angles, and their derivatives of first and second order in closed form.
+r"""Vectors from latitudes or angles, and their first and second derivatives in closed form.
 
-Of a vector w of length r, with the running product \(p_i = r \prod_{j \le i} \sin\theta_j\) and
-\(t_i = \cot\theta_i\), every coordinate but the last is \(w_i = t_i p_i\), the last is \(w_n = p_{n-1}\), and in
+For a vector w of length r, with the running product \(p_i = r \prod_{j \le i} \sin\theta_j\) and
+\(t_i = \cot\theta_i\), every coordinate except the last is \(w_i = t_i p_i\), the last is \(w_n = p_{n-1}\), and in
 latitudes \(\partial w_i / \partial l_i = p_i\), \(\partial w_k / \partial l_i = -t_i w_k\) for \(k > i\): a product
 from the left and a sum from the right, O(n).
 """
@@ -16,7 +16,7 @@ from torch.autograd.forward_ad import unpack_dual
 
 from relucid.nn.tracing import has_values, mapped_first
 
-_TAIL = 64  # latitudes at the end, where sums are taken from the right
+_TAIL = 64  # last latitudes of a row, where sums are taken from the right
 _BLOCK = 2**17  # entries per block: a few arrays of them stay in a core's own cache
 _CHAIN = 16  # factors per chain of a running product: chains this short are computed side by side
 
@@ -24,16 +24,16 @@ _CHAIN = 16  # factors per chain of a running product: chains this short are com
 def differentiable(x: Tensor, scale: Tensor | None, sign: int, *known: Tensor) -> tuple[Tensor, Tensor]:
     """The w and p for latitudes (sign 1) or angles (sign -1); only w has a derivative.
 
-    ``known`` are w and p where they have been computed already, for the same ``x`` and ``scale``.
+    ``known`` are w and p if they were computed before, for the same ``x`` and ``scale``.
     """
-    # torch.compile does not trace a function that defines forward mode.
+    # torch.compile cannot trace a function that defines forward mode.
     function = _Direction if torch.compiler.is_compiling() else _DirectionForwardMode
     w, p = function.apply(x, scale, sign, *(known or (None, None)))
     return w, p
 
 
 def write_vector(x: Tensor, scale: Tensor | None, latitude: bool, w: Tensor, p: Tensor) -> None:
-    """Write w, (..., n), and p, (..., n - 1), block by block: each pass finds its block in the cache."""
+    """Write w, (..., n), and p, (..., n - 1), in blocks, so that each pass finds its block in the cache."""
     of_along, of_across = (torch.sin, torch.cos) if latitude else (torch.cos, torch.sin)
     for x_, w_, p_, r in zip(*_blocks(x, w, p, scale), strict=True):
         along = of_along(x_, out=w_[:, :-1])
@@ -65,7 +65,7 @@ def _running_product_(x: Tensor) -> None:
 def _vector(x: Tensor, scale: Tensor | None, latitude: bool) -> tuple[Tensor, Tensor]:
     if not has_values(x):
         along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
-        products = torch.cat((_given(scale, x).unsqueeze(-1), across), -1).cumprod(-1)
+        products = torch.cat((_scale_or_ones(scale, x).unsqueeze(-1), across), -1).cumprod(-1)
         return products * F.pad(along, (0, 1), value=1.0), products[..., 1:].contiguous()
     w, p = x.new_empty(*x.shape[:-1], x.shape[-1] + 1), x.new_empty(x.shape)
     write_vector(x, scale, latitude, w, p)
@@ -73,9 +73,9 @@ def _vector(x: Tensor, scale: Tensor | None, latitude: bool) -> tuple[Tensor, Te
 
 
 def _blocks(x: Tensor, *others: Tensor | None) -> list[Any]:
-    """Each tensor as a sequence of matrices, of as many rows of ``x`` as make up a block; None as Nones.
+    """Each tensor split into matrices of equally many rows, as many as make up a block of ``x``; None gives Nones.
 
-    All are contiguous, except that ``x`` need not be; a scale, (...), becomes matrices of one column.
+    All but ``x`` must be contiguous; a scale, (...), becomes matrices of one column.
     """
     rows = max(1, _BLOCK // x.shape[-1])
     found: list[Any] = []
@@ -89,9 +89,9 @@ def _blocks(x: Tensor, *others: Tensor | None) -> list[Any]:
 
 
 def _beside_zeros(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor]:
-    """The t and p of the derivatives, where a sine or the scale may be 0, or so small that its inverse is infinite.
+    """The t and p for derivatives where a sine or the scale may be 0, or too small to divide by.
 
-    What follows it in w vanishes but its derivative does not: t and p are those just beside it.
+    The coordinates of w after a zero vanish, but their derivatives do not: t and p are taken just beside the zero.
     """
     along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
     across = torch.where(across.abs() < _small(x), across.new_tensor(_small(x)).copysign(across), across)
@@ -104,7 +104,7 @@ def sum_from_right(x: Tensor) -> Tensor:
     return x.flip(-1).cumsum(-1).flip(-1)
 
 
-# Shifted, not "sum minus own term": beside a zero sine the terms differ by orders of magnitude.
+# Shifted, not "sum minus own term": near a zero sine the terms differ by orders of magnitude.
 def _sum_before(x: Tensor) -> Tensor:
     return F.pad(x.cumsum(-1)[..., :-1], (1, 0))
 
@@ -113,12 +113,12 @@ def _sum_after(x: Tensor) -> Tensor:
     return F.pad(sum_from_right(x)[..., 1:], (0, 1))
 
 
-def _given(scale: Tensor | None, x: Tensor) -> Tensor:
+def _scale_or_ones(scale: Tensor | None, x: Tensor) -> Tensor:
     return x.new_ones(x.shape[:-1]) if scale is None else scale
 
 
-def is_moving(*tensors: Tensor | None) -> bool:
-    """Whether forward mode is at work on any of them."""
+def has_tangent(*tensors: Tensor | None) -> bool:
+    """Whether any of them carries a tangent of forward-mode differentiation."""
     return any(unpack_dual(each).tangent is not None for each in tensors if each is not None)
 
 
@@ -127,12 +127,12 @@ def _beside_zero(scale: Tensor) -> Tensor:
 
 
 def _small(x: Tensor) -> float:
-    """What counts as nothing beside 1, though products of two or three of it do not underflow."""
+    """Negligible next to 1, yet products of two or three of it do not underflow."""
     return float(torch.finfo(x.dtype).tiny ** 0.25)
 
 
 def _pull(t: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """For a gradient g in w, (..., n): the gradient in the latitudes, (..., n - 1), and <g, w>, (...)."""
+    """The gradient in the latitudes, (..., n - 1), and <g, w>, (...), for a gradient g in w, (..., n)."""
     own, last = g[..., :-1] * p, g[..., -1] * p[..., -1]
     later = (own * t).flip(-1)  # g_k w_k, from the right
     later[..., 0].add_(last)
@@ -145,37 +145,37 @@ def _pull(t: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
 def pull_by_blocks(
     w: Tensor, p: Tensor, gradient: Callable[[int, int, Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """The same from w and p, both matrices, with no array of their size but the result.
+    """The same as ``_pull`` from matrices w and p; allocates no array of their size but the result.
 
-    ``gradient(begin, end, out)`` returns rows of g, written to ``out`` if it has to compute them. The sum of what
-    follows i is the whole minus what comes before it, except in the tail, where p is small.
+    ``gradient(begin, end, out)`` returns rows of g and may write them to ``out``. The sum over k > i is the whole
+    sum minus the sum up to i, except in the tail, where p is small.
     """
-    pull, along, tail = torch.empty_like(p), p.new_empty(len(p), 1), p.new_empty(len(p), _TAIL)
+    pull, inner, tail = torch.empty_like(p), p.new_empty(len(p), 1), p.new_empty(len(p), _TAIL)
     count = max(1, _BLOCK // w.shape[1])
     out, sums = (w.new_empty(min(count, len(w)), w.shape[1]) for _ in range(2))
-    blocks = zip(*(each.split(count) for each in (w, p, pull, along, tail)), strict=True)
-    for begin, (w_, p_, pull_, along_, tail_) in zip(range(0, len(w), count), blocks, strict=True):
+    blocks = zip(*(each.split(count) for each in (w, p, pull, inner, tail)), strict=True)
+    for begin, (w_, p_, pull_, inner_, tail_) in zip(range(0, len(w), count), blocks, strict=True):
         rows = len(w_)
         g, minus_later = gradient(begin, begin + rows, out[:rows]), sums[:rows]
         tail_.copy_(g[:, -_TAIL:])
         torch.mul(g, w_, out=minus_later).cumsum_(-1)
-        along_.copy_(minus_later[:, -1:])
-        minus_later.sub_(along_).mul_(w_)
+        inner_.copy_(minus_later[:, -1:])
+        minus_later.sub_(inner_).mul_(w_)
         torch.mul(g[:, :-1], p_, out=pull_).addcdiv_(minus_later[:, :-1], p_)
     last, _ = _pull(w[:, -_TAIL:-1] / p[:, 1 - _TAIL :], p[:, 1 - _TAIL :], tail)
     pull[:, 1 - _TAIL :] = last
-    return pull, along.squeeze(1)
+    return pull, inner.squeeze(1)
 
 
 def pulls_by_blocks(p: Tensor, scale: Tensor | None) -> bool:
-    """Whether ``pull_by_blocks`` is as exact as sums from the right: in float32, where only the tail of p is small."""
+    """Whether ``pull_by_blocks`` is as exact as sums from the right: in float32, if p is small in the tail only."""
     if p.dtype != torch.float32 or p.shape[-1] <= 2 * _TAIL:
         return False
     return _none_small(p, scale) and bool((p[..., -_TAIL].abs() > _length(p, scale) / 64).all())
 
 
 def _none_small(p: Tensor, scale: Tensor | None) -> bool:
-    # Products of sines and cosines only shrink: if the last is not small, none is.
+    # Products of cosines only shrink: if the last is not small, none is.
     return bool((p[..., -1].abs() > _small(p) * _length(p, scale)).all())
 
 
@@ -184,7 +184,7 @@ def _length(p: Tensor, scale: Tensor | None) -> Tensor:
 
 
 def _push(t: Tensor, p: Tensor, scale: Tensor, v: Tensor, r: Tensor) -> Tensor:
-    """Change of w for a change v of the latitudes and r of the scale: (..., n - 1), (...) -> (..., n)."""
+    """The change of w, (..., n), for a change v of the latitudes, (..., n - 1), and r of the scale, (...)."""
     grown = (r / _beside_zero(scale)).unsqueeze(-1)
     turned = (t * v).cumsum(-1)[..., -1:]
     return torch.cat((p * (v - t * (_sum_before(t * v) - grown)), -p[..., -1:] * (turned - grown)), -1)
@@ -193,7 +193,7 @@ def _push(t: Tensor, p: Tensor, scale: Tensor, v: Tensor, r: Tensor) -> Tensor:
 def _bend(
     t: Tensor, p: Tensor, scale: Tensor, g: Tensor, pull: Tensor, v: Tensor, r: Tensor
 ) -> tuple[Tensor, Tensor]:
-    r"""Change of the gradients in the latitudes and in the scale for a change v of the one and r of the other.
+    r"""The change of the gradients in latitudes and scale, for a change v of the latitudes and r of the scale.
 
     The Hessian of <g, w> in the latitudes is :math:`-t_{\min(i,j)} \, \mathrm{pull}_{\max(i,j)}` off the diagonal
     and :math:`-\sum_{k \ge i} g_k w_k` on it.
@@ -206,11 +206,11 @@ def _bend(
 
 
 class _Direction(torch.autograd.Function):
-    """x, scale or None, sign, w and p if they are known -> w, p."""
+    """(x, scale or None, sign, w or None, p or None) -> (w, p)."""
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
-        # One name for all: torch binds the signature anew at every call.
+        # One argument for all: torch binds the signature at every call.
         x, scale, sign, w, p = inputs
         return _vector(x, scale, latitude=sign == 1) if w is None else (w.detach(), p.detach())
 
@@ -231,12 +231,12 @@ class _Direction(torch.autograd.Function):
             return (None,) * 5
         x, scale, w, p = ctx.saved_tensors
         compiling = torch.compiler.is_compiling()
-        if compiling or torch.is_grad_enabled() or is_moving(x, scale, g):
+        if compiling or torch.is_grad_enabled() or has_tangent(x, scale, g):
             function = _Pull if compiling else _PullForwardMode
-            pull, in_scale = function.apply(x, _given(scale, x), g, ctx.sign)
+            pull, in_scale = function.apply(x, _scale_or_ones(scale, x), g, ctx.sign)
             return pull, None if scale is None else in_scale, None, None, None
-        pull, along = _pull_once(x, scale, ctx.sign, w, p, g)  # nobody asks for a second derivative
-        in_scale = along / _beside_zero(scale) if ctx.needs_input_grad[1] else None
+        pull, inner = _pull_once(x, scale, ctx.sign, w, p, g)  # no second derivative is needed
+        in_scale = inner / _beside_zero(scale) if ctx.needs_input_grad[1] else None
         return pull if ctx.sign == 1 else pull.neg_(), in_scale, None, None, None
 
     @staticmethod
@@ -248,7 +248,7 @@ class _DirectionForwardMode(_Direction):
     @staticmethod
     def jvp(ctx: Any, v: Tensor | None, r: Tensor | None, *_: None) -> tuple[Tensor, None]:
         x, scale = ctx.saved_tensors
-        scale = _given(scale, x)
+        scale = _scale_or_ones(scale, x)
         t, p = _beside_zeros(x, scale, ctx.sign == 1)
         v = torch.zeros_like(t) if v is None else ctx.sign * v
         return _push(t, p, scale, v, torch.zeros_like(scale) if r is None else r), None
@@ -257,24 +257,24 @@ class _DirectionForwardMode(_Direction):
 def _pull_once(
     x: Tensor, scale: Tensor | None, sign: int, w: Tensor, p: Tensor, g: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradient in latitudes and <g, w>, from w and p where they can be looked at and none is 0."""
-    # Elsewhere than on a CPU a look would wait for the device.
+    """The gradient in latitudes and <g, w>; from w and p if they can be read and none is 0."""
+    # On other devices, reading them would wait for the device.
     if not (has_values(g) and p.is_cpu and _none_small(p, scale)):
-        return _pull(*_beside_zeros(x, _given(scale, x), sign == 1), g)
+        return _pull(*_beside_zeros(x, _scale_or_ones(scale, x), sign == 1), g)
     if not pulls_by_blocks(p, scale):
         return _pull(w[..., :-1] / p, p, g)
     flat = g.reshape(-1, g.shape[-1])
-    pull, along = pull_by_blocks(w.flatten(0, -2), p.flatten(0, -2), lambda begin, end, _: flat[begin:end])
-    return pull.view(p.shape), along.view(p.shape[:-1])
+    pull, inner = pull_by_blocks(w.flatten(0, -2), p.flatten(0, -2), lambda begin, end, _: flat[begin:end])
+    return pull.view(p.shape), inner.view(p.shape[:-1])
 
 
 class _Pull(torch.autograd.Function):
-    """x, scale, g, sign -> the gradients of <g, w> in x and scale, with derivatives in x, scale and g."""
+    """(x, scale, g, sign) -> the gradients of <g, w> in x and scale; differentiable in x, scale and g."""
 
     @staticmethod
     def forward(x: Tensor, scale: Tensor, g: Tensor, sign: int) -> tuple[Tensor, Tensor]:
-        pull, along = _pull(*_beside_zeros(x, scale, sign == 1), g)
-        return sign * pull, along / _beside_zero(scale)
+        pull, inner = _pull(*_beside_zeros(x, scale, sign == 1), g)
+        return sign * pull, inner / _beside_zero(scale)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""What the layers must know of who calls them: someone who computes, or someone who writes down a graph."""
+"""How a layer is being called: to compute, or to be traced, compiled, exported or mapped."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import Tensor
 def is_traced(x: Tensor) -> bool:
     """Whether a graph of plain operations is being recorded: by torch.jit.trace, torch.fx or an exporter.
 
-    torch.compile is not meant: it records autograd functions too.
+    Not by torch.compile, which also records autograd functions.
 
     >>> is_traced(torch.ones(1))
     False
@@ -20,18 +20,18 @@ def is_traced(x: Tensor) -> bool:
 
 
 def is_exported() -> bool:
-    """Whether torch.export or an ONNX exporter is at work."""
+    """Whether torch.export or an ONNX exporter is running."""
     return torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()
 
 
 def has_values(x: Tensor) -> bool:
-    """Whether ``x`` holds numbers of its own, which one may look at, and not only a shape or a batch of others."""
+    """Whether the numbers in ``x`` can be read: not while tracing or compiling, on "meta", or inside vmap."""
     recorded = torch.compiler.is_compiling() or is_traced(x)
-    return not (recorded or x.is_meta) and torch._C._has_storage(x)  # what vmap hands on has none
+    return not (recorded or x.is_meta) and torch._C._has_storage(x)  # tensors inside vmap have none
 
 
 def mapped_first(info: Any, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
-    """The inputs of a function under vmap with the dimension that is mapped over in front, in all tensors."""
+    """The inputs of a function under vmap, with the mapped dimension first in every tensor."""
     return [
         x if not isinstance(x, Tensor)
         else x.expand(info.batch_size, *x.shape) if dim is None

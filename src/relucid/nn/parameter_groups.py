@@ -1,4 +1,4 @@
-"""Which parameters weight decay may touch."""
+"""Parameter groups for optimizers: which parameters get weight decay, and which must not."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups for an optimizer: parameters with weight decay, and those that it would destroy.
+    """Two groups for an optimizer: parameters with weight decay, and parameters that decay would harm.
 
-    Decay pulls latitudes to 0, so all of u into its last coordinate. It has no business with offsets, scales,
-    norms and the coefficients of a propagation rule either. A module says so of its own parameters by an
+    Decay pulls latitudes to 0 and so moves all of u into its last coordinate. Offsets, scales, norms and the
+    coefficients of a propagation rule should not decay either. A module exempts its own parameters with the
     attribute ``weight_decay = False``.
 
-    Frozen parameters are in their groups as well: an optimizer passes over them as long as they have no gradient,
-    and trains them once they are no longer frozen.
+    The groups include frozen parameters: an optimizer skips them while they have no gradient, and trains them
+    once they are unfrozen.
 
     >>> from relucid.nn import GeometricLinear
     >>> net = nn.Sequential(GeometricLinear(4, 8, activation=nn.ReLU()), nn.Linear(8, 2))
@@ -37,6 +37,6 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
 
 def _is_exempt(module: nn.Module) -> bool:
-    if isinstance(module, ParametrizationList):  # holds the parameters of the parametrization in it
+    if isinstance(module, ParametrizationList):  # holds the parameters of the parametrizations inside it
         return any(_is_exempt(parametrization) for parametrization in module)
     return isinstance(module, _NORMS) or getattr(module, "weight_decay", None) is False
