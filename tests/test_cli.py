@@ -64,16 +64,16 @@ def test_show_shows_what_there_is_and_every_format_of_it(relucid, study):
 def test_a_dry_run_tells_the_plan_and_the_time_and_does_nothing(relucid, study):
     status, shown, _ = relucid("run", study, "--dry-run", "--jobs", "2")
     assert status == 0
-    assert "6 runs, 6 of them to do: about 0:03:00 with 2 at a time; from what the scale says" in shown
+    assert "6 runs, 6 still to do: about 0:03:00 with 2 at a time; from what the scale says" in shown
     assert "`relucid logs squares.py --scale small` lists them." in shown
-    assert "After a pilot, `relucid run squares.py --scale small --seeds 2`, this command tells." in shown
+    assert "After a pilot, `relucid run squares.py --scale small --seeds 2`, this command says." in shown
     assert "(0 of 3 runs)" in relucid("show", study)[1]
 
 
 def test_after_a_pilot_a_dry_run_tells_how_many_seeds_you_need(relucid, study):
     relucid("run", study, "--jobs", "1", "--seeds", "2")
     _, shown, _ = relucid("run", study, "--dry-run", "--seeds", "18")
-    assert "36 runs, 32 of them to do" in shown
+    assert "36 runs, 32 still to do" in shown
     assert "at a time; from " in shown
     assert "By the noise of the 2 seeds that have been run" in shown
     assert (

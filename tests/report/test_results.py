@@ -65,7 +65,7 @@ def test_the_page_has_findings_figures_claims_and_tables_and_folds_the_rest_away
         "chosen: lr 0.1 for all",
         "Nothing is hidden.",
         "Scale full: 12 runs, 0:12:00 of computing, torch 2 on a processor; channels-last. "
-        "Again: `relucid run s --scale full`.",
+        "To repeat: `relucid run s --scale full`.",
         "</details>",
         "- `relucid run later --scale full`: 3 runs, about 2 hours of one core. Table 2.",
     ]

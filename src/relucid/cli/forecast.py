@@ -1,4 +1,4 @@
-"""What `run --dry-run` says: what there is to do, how long it takes, what it costs and what it would detect."""
+"""What `run --dry-run` prints: what there is to do, how long it takes, what it costs and what it would detect."""
 
 import shlex
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MORE = (4, 8, 16, 32)  # seeds, for those who ask how many they need
 
 @dataclass(frozen=True)
 class Fleet:
-    """The devices that the runs of a study are to have.
+    """The devices for the runs of a study.
 
     Args:
         jobs: runs at a time, one per core by default.
@@ -37,11 +37,11 @@ class Fleet:
     price: float | None = None
 
     def workers(self, runs: int) -> int:
-        """How many of these runs go at a time."""
+        """How many of these runs are executed at a time."""
         return 1 if self.shared > 1 else min(self.jobs or cores(), max(1, runs))
 
     def seconds(self, found: Estimate) -> float | None:
-        """How long all of it takes; devices that share a run are taken to be that many times as fast as one."""
+        """How long all of it takes; n devices that share a run are assumed to be n times as fast."""
         if found.seconds is None:
             return None
         return makespan(found.seconds, self.workers(len(found.missing))) / self.shared
@@ -67,13 +67,13 @@ def tell_plan(
     seeds: int | None,
     name: str,
 ) -> None:
-    """Tell what there is to do, what it takes and costs, and what it could tell; `name` is what the user calls it."""
+    """Print the missing runs, their time, cost and power; `name` is the identifier the user passed."""
     results = Store(store, create=False)
     if found := outdated(planned, results):
-        typer.echo(f"{said(found)}: say --keep to count them, or --rerun", err=True)
+        typer.echo(f"{said(found)}: pass --keep to count them, or --rerun to repeat them", err=True)
     expected = estimate(study, scale, planned, results, fleet.tflops)
     results.close()
-    typer.echo(f"{len(planned)} runs, {len(expected.missing)} of them to do: {forecast(expected, fleet)}.")
+    typer.echo(f"{len(planned)} runs, {len(expected.missing)} still to do: {forecast(expected, fleet)}.")
     typer.echo(f"`{shlex.join(['relucid', 'logs', name, '--scale', scale])}` lists them.")
     _tell_power(study, scale, store, seeds, name)
 
@@ -94,7 +94,7 @@ def forecast(expected: Estimate, fleet: Fleet) -> str:
 
 
 def _tell_power(study: Study, scale: str, store: Path, seeds: int | None, name: str) -> None:
-    """Tell what the comparisons would detect, by the noise of what has been run."""
+    """Print what the comparisons would detect, given the noise of the runs so far."""
     if scale == "smoke":
         typer.echo(
             "What can be detected is told at other scales: a smoke test is not to be compared with anything."
@@ -103,11 +103,11 @@ def _tell_power(study: Study, scale: str, store: Path, seeds: int | None, name: 
     found = pilot(study, scale, store, seeds=seeds)
     if found is None:
         command = shlex.join(["relucid", "run", name, "--scale", scale, "--seeds", "2"])
-        typer.echo(f"How many seeds do you need? After a pilot, `{command}`, this command tells.")
+        typer.echo(f"How many seeds do you need? After a pilot, `{command}`, this command says.")
         return
     lines = list(power(found))
     if not lines:
-        typer.echo("Nothing that this study compares varies from run to run: more seeds would tell no more.")
+        typer.echo("Nothing that this study compares varies from run to run: more seeds would not help.")
         return
     done = f"the {found.seeds} seeds" if found.seeds else "all"
     typer.echo(
@@ -120,7 +120,7 @@ def _tell_power(study: Study, scale: str, store: Path, seeds: int | None, name: 
         where = each.where
         typer.echo(indent(_said(each, "seeds" if found.seeds else "repetitions"), "  "))
     if found.seeds == 2:
-        typer.echo("Two seeds tell little of the noise: it may be half as large, or several times.")
+        typer.echo("Two seeds say little about the noise: it may be half as large, or several times larger.")
 
 
 def _said(each: Planned, unit: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
+from relucid.papers.cifar import REENCODED
 from relucid.studies.expect import Claim
 from relucid.studies.study import Column, Config, Scale, Study
 from relucid.studies.table import Table
@@ -57,7 +58,7 @@ def rates_of(
         protocol=(
             f"One run per row and rate, at the size and length of {study.name} at scale cpu, on nine tenths of the "
             f"training images; the error on the last tenth decides which rate {study.name} takes for the row. The test "
-            "images are not looked at."
+            f"images are not looked at. {REENCODED}"
         ),
     )
 

@@ -30,7 +30,7 @@ POWER = ("baseline", "repeated", "effect %", "detectable %", "published %", "hou
 
 @dataclass(frozen=True)
 class Section:
-    """A study as it was run, and what became of its claims."""
+    """A study that was run, and how its claims stand."""
 
     study: Study
     table: Table
@@ -38,7 +38,7 @@ class Section:
 
     @property
     def command(self) -> str:
-        """What makes its runs again."""
+        """The command that repeats its runs."""
         return f"relucid run {self.study.name} --scale {self.table.scale}"
 
 
@@ -53,7 +53,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Chapter:
-    """What became of a paper."""
+    """The results for one paper."""
 
     paper: str
     title: str
@@ -72,7 +72,7 @@ class Chapter:
 
 
 def chapters(entries: Sequence[Entry], papers: Mapping[str, str]) -> list[Chapter]:
-    """The papers of which something was run, from the ledger and the papers' titles."""
+    """The papers with any runs, from the ledger and the papers' titles."""
     found = []
     for paper, title in papers.items():
         mine = [entry for entry in entries if entry.paper == paper]
@@ -122,7 +122,7 @@ def power(entry: Entry) -> tuple[str, ...]:
 
 
 def short(table: Table) -> Table:
-    """The table without published figures, unless its scale is the paper's: they cannot be compared."""
+    """The table without published values, unless its scale is the paper's: they cannot be compared."""
     if table.scale == "full":
         return table
     cells = {place: replace(cell, published=(None, None)) for place, cell in table.cells.items()}
@@ -141,7 +141,7 @@ def made(section: Section) -> str:
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
-    """The versions and processors that the runs were made with, and how those that trained did."""
+    """The versions and processors that the runs were made with, and how they were trained."""
     environments = [run["environment"] for run in runs if run["environment"]]  # none where a process died
     names = {(each["versions"]["torch"], each["device"]) for each in environments}
     trained = {way for each in environments for way in each.get("trained", ())}
@@ -160,7 +160,7 @@ def _by_study(entries: Iterable[Entry]) -> list[tuple[Study, Table | None, list[
 
 
 def _named(entry: Entry) -> str:
-    """A claim in a drawing: where it stands in the paper, how many of its comparisons hold, whether there is a but."""
+    """A claim in a drawing: its place in the paper, how many of its comparisons hold, whether there is a caveat."""
     several = count(entry).replace(" of ", "\u00a0of\u00a0")  # not to be broken
     return f"{entry.claim.where}{several}" + (", but see below" if entry.caveat else "")
 

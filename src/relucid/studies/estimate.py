@@ -16,11 +16,11 @@ Kind = Callable[[Run], str]
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long runs take.
+    """An estimate of how long runs take.
 
     Args:
         missing: the runs that remain.
-        seconds: of each of them; None if that is unknown of any.
+        seconds: the time of each of them; None if it is unknown for any of them.
         basis: where the seconds come from, or why they are unknown.
     """
 
@@ -32,7 +32,7 @@ class Estimate:
 def estimate(
     study: Study, scale: str, runs: list[Run], store: Store, tflops: float | None = None
 ) -> Estimate:
-    """The remaining runs and how long each of them will take.
+    """Estimate how long each of the remaining runs will take.
 
     A run takes as long as those that differ from it only in what is repeated or chosen; if none of them has
     been run, as long as the study's runs on average; where none has, what the scale says; else it is unknown.

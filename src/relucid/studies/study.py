@@ -95,8 +95,8 @@ class Study:
         figures: draws its figures: a function of its table and store that returns a list of
             `relucid.report.Figure`.
         page: renders a page of its own: a function of its table, its store and the name the user passed.
-        flops: floating-point operations of a run, by its configuration, for estimates where none has been timed;
-            None where they are not counted.
+        flops: floating-point operations of a run, by its configuration, for estimates before any run has been timed;
+            None if they are not counted.
 
     >>> study = Study(
     ...     name="parabola",

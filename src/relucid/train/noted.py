@@ -42,7 +42,7 @@ def noting() -> Iterator[list[Computed]]:
 
 
 def note(engine: Engine, memory_kept: bool) -> None:
-    """Tell those who listen how a training is about to be computed."""
+    """Record how a training is about to be computed, for all open contexts."""
     found, computed = _listening.get(), Computed(**asdict(engine), memory_kept=memory_kept)
     if found is not None and computed not in found:
         found.append(computed)

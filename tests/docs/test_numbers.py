@@ -1,4 +1,4 @@
-"""Figures that the documentation takes from results or from code."""
+"""Numbers that the documentation takes from results or from code."""
 
 import re
 from pathlib import Path
