@@ -43,10 +43,12 @@ class Quantity:
     Args:
         label: what it is, in words.
         sample: its value by repetition, from a table; empty where runs are missing.
+        rows: the rows that it is computed from, if a scale may lack some of them.
     """
 
     label: str
     sample: "Callable[[Table], Samples]"
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,13 @@ class Expected:
     def places(self) -> Iterator[Place]:
         """The cells that it names."""
         return (side for side in (self.a, self.b) if isinstance(side, Place))
+
+    def lies_in(self, rows: Container[str], columns: Container[str]) -> bool:
+        """Whether these rows and columns are all that it needs."""
+        quantities = (side for side in (self.a, self.b) if isinstance(side, Quantity))
+        return all(place.row in rows and place.column in columns for place in self.places()) and all(
+            row in rows for quantity in quantities for row in quantity.rows
+        )
 
 
 class Expectation(Protocol):
@@ -258,11 +267,7 @@ class Claim:
 
     def within(self, rows: Container[str], columns: Container[str]) -> "Claim | None":
         """The claim about these rows and columns alone; None where nothing is left to compare."""
-        kept = tuple(
-            each
-            for each in self.comparisons()
-            if all(place.row in rows and place.column in columns for place in each.places())
-        )
+        kept = tuple(each for each in self.comparisons() if each.lies_in(rows, columns))
         if not self.expect or len(kept) == len(self.comparisons()):
             return self
         return replace(self, expect=(Listed(kept),)) if kept else None

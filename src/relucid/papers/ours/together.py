@@ -107,7 +107,7 @@ def interaction(pair: str) -> Quantity:
 
         return {seed: fmean((short(without, seed), short(beside, seed))) for seed in errors.get(NONE, {})}
 
-    return Quantity(f"{pair}: sum of gains less joint gain", sample)
+    return Quantity(f"{pair}: sum of gains less joint gain", sample, tuple(ROWS))
 
 
 def share(table: Table) -> str:
@@ -227,7 +227,7 @@ STUDY = Study(
             "interactions",
             f"Of any two choices the joint gain falls short of the sum of their gains by less than {MARGIN:g} point.",
             tuple(Derived(interaction(pair), "not worse", margin=MARGIN) for pair in PAIRS),
-            note="The interactions of a 2 x 2 x 2 factorial; scales without pairs of choices cannot tell them.",
+            note="The interactions of a 2 x 2 x 2 factorial.",
             code=("relucid.papers.ours.together.interaction",),
         ),
     ),
