@@ -351,7 +351,7 @@ def negative(layer):
             ValueError,
             "init must be 'one', 'glorot' or 'glorot_uniform', not 'ones'",
         ),
-        (lambda: GeometricLinear(3, 3, dtype=torch.complex64), TypeError, "real floating-point type"),
+        (lambda: GeometricLinear(3, 3, dtype=torch.complex64), TypeError, "real floating-point dtype"),
         (
             lambda: GeometricLinear.from_standard(nn.Conv2d(1, 1, 1)),
             TypeError,
