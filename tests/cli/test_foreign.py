@@ -123,7 +123,7 @@ def test_a_study_that_ends_the_program_is_said(relucid, tmp_path, command):
     (tmp_path / "study.py").write_text("import sys\nsys.exit(0)\n")
     status, _, told = relucid(command, "study.py")
     assert status == 1
-    assert told.startswith("relucid: study.py ends by sys.exit() when it is loaded")
+    assert told.startswith("relucid: study.py calls sys.exit() when it is loaded")
 
 
 def test_data_that_fails_while_it_is_read_is_said_with_its_line(relucid):
@@ -145,7 +145,7 @@ def test_what_fails_in_a_library_is_said_too(relucid):
 
 
 def test_faults_of_relucid_are_not_taken_for_the_users(monkeypatch):
-    broken = compile("lambda *_: {}['missing']", str(OURS / "inspect" / "broken.py"), "eval")
+    broken = compile("lambda *_, **__: {}['missing']", str(OURS / "inspect" / "broken.py"), "eval")
     monkeypatch.setattr("relucid.inspect.examine", eval(broken))
     with pytest.raises(KeyError, match="missing"):
         app(["examine", "user.py:chatty", "--example", "1,3"])
