@@ -4,7 +4,7 @@ import torch
 from relucid.inspect import reconstruct
 from relucid.models import create
 from relucid.papers.crelu import STUDIES, fig2, fig4, table1, table2, table4, table6, table_s1, theorem_c1
-from relucid.papers.crelu.images import pictures
+from relucid.papers.crelu.images import images
 from relucid.papers.crelu.measures import LAYERS, measured, random_mu
 from relucid.studies import plan, run, table
 
@@ -103,7 +103,7 @@ def test_the_rate_of_vgg_is_the_source_s_at_full_scale_and_chosen_for_each_netwo
 
 
 def test_shrunk_pictures_have_the_means_of_squares_for_pixels():
-    whole, shrunk = (pictures("digits", train=5, test=5, pool=pool) for pool in (1, 8))
+    whole, shrunk = (images("digits", train=5, test=5, pool=pool) for pool in (1, 8))
     squares = whole.train.inputs.unfold(2, 8, 8).unfold(3, 8, 8).float().mean((-2, -1))
     torch.testing.assert_close(shrunk.train.inputs.float(), squares, atol=0.5, rtol=0)
     assert shrunk.train.inputs.dtype == whole.train.inputs.dtype
@@ -112,7 +112,7 @@ def test_shrunk_pictures_have_the_means_of_squares_for_pixels():
 
 def test_dropout_is_where_the_source_of_convpool_has_it():
     config = plan(BY_NAME["crelu/convpool"], "full")[0].config
-    data = pictures("digits", 10)
+    data = images("digits", 10)
     ratios = {
         name: module.p
         for name, module in table1.network(config, data).named_children()

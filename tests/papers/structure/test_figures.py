@@ -3,7 +3,7 @@ import pytest
 from relucid.papers.ours.together import STUDY as TOGETHER
 from relucid.papers.structure import STUDIES
 from relucid.papers.structure.table2 import OTHER_READING, RULES
-from relucid.report.courses import training
+from relucid.report.curves import training
 from relucid.studies import Outcome, Store, plan, run, table
 
 NAMED = {study.name: study for study in (*STUDIES, TOGETHER)}

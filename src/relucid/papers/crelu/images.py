@@ -6,12 +6,12 @@ from torch.nn.functional import avg_pool2d
 from relucid.data import Data, Split, cifar10, cifar100, digits
 
 
-def pictures(
+def images(
     name: str, train: int | None = None, test: int | None = None, seed: int = 0, pool: int = 1
 ) -> Data[Split]:
     """CIFAR-10, CIFAR-100 or, where nothing is to be read, digits of 32 pixels; a random part of them if asked for.
 
-    >>> data = pictures("digits", train=100)
+    >>> data = images("digits", train=100)
     >>> data.train.inputs.shape, len(data.test)
     (torch.Size([100, 1, 32, 32]), 360)
 

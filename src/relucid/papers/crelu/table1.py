@@ -10,7 +10,7 @@ from torch import nn
 from relucid.data import Data, Split
 from relucid.models import create
 from relucid.papers.cifar import REENCODED
-from relucid.papers.crelu.images import pictures
+from relucid.papers.crelu.images import images
 from relucid.papers.crelu.measures import measured
 from relucid.papers.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, VOTE, tested, trained
 from relucid.papers.tuning import rates_of
@@ -117,7 +117,7 @@ SCALES100 = {"full": Scale(FULL | {"data": "cifar100"}), "smoke": SCALES["smoke"
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
     """Train a ConvPool network as crelu Section 3.1 says, and test it; one of "Single" is measured as well."""
-    data = pictures(config["data"], config["train"], config["test"], config["seed"], config.get("pool", 1))
+    data = images(config["data"], config["train"], config["test"], config["seed"], config.get("pool", 1))
     recipe = Recipe(
         epochs=config["epochs"],
         lr=config["lr"],
@@ -134,8 +134,8 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
         return result
     assert isinstance(fitted.network, nn.Sequential)
     torch.manual_seed(config["seed"])  # random filters are drawn
-    images = fitted.moments.normalize(data.test.inputs[: config["images"]])
-    metrics, arrays = measured(fitted.network, images, config["samples"])
+    seen = fitted.moments.normalize(data.test.inputs[: config["images"]])
+    metrics, arrays = measured(fitted.network, seen, config["samples"])
     metrics["train_error"] = fitted.evaluate(data.train)["error"]
     return Result({**result.metrics, **metrics}, result.history, arrays)
 

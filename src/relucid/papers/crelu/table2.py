@@ -6,7 +6,7 @@ from torch import nn
 
 from relucid.models import create
 from relucid.papers.cifar import REENCODED
-from relucid.papers.crelu.images import pictures
+from relucid.papers.crelu.images import images
 from relucid.papers.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, VOTE, tested, trained
 from relucid.studies.expect import Claim, Lower, NotWorse
 from relucid.studies.run import Result
@@ -68,7 +68,7 @@ CIFAR100: dict[str, tuple[Published, ...]] = {
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
     """Train VGG-16 with CReLU after some layers, with flips and random shifts, and test it."""
-    data = pictures(config["data"], config["train"], config["test"], config["seed"])
+    data = images(config["data"], config["train"], config["test"], config["seed"])
     recipe = Recipe(
         epochs=config["epochs"],
         lr=config["lr"],

@@ -14,7 +14,7 @@ from relucid.convert.refit import refit
 from relucid.data import Split
 from relucid.models import create
 from relucid.papers.cifar import REENCODED
-from relucid.papers.crelu.images import pictures
+from relucid.papers.crelu.images import images
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.run import Result
@@ -33,7 +33,7 @@ Counts = Mapping[str, int]
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
     """Train a network, remove more and more of its filters, and test it each time."""
-    data = pictures(config["data"], config["train"], config["test"], config["seed"])
+    data = images(config["data"], config["train"], config["test"], config["seed"])
     torch.manual_seed(config["seed"])
     channels = data.train.inputs.shape[1]
     net = create(

@@ -10,7 +10,7 @@ from relucid.data import holdout
 from relucid.papers.cifar import REENCODED
 from relucid.papers.structure.images import AUGMENT, RECIPE, build, load, parameters
 from relucid.papers.tuning import rates_of
-from relucid.report.courses import training
+from relucid.report.curves import training
 from relucid.studies.expect import Claim, Derived, Lower, Quantity, Samples
 from relucid.studies.plan import merge
 from relucid.studies.run import Result

@@ -4,7 +4,7 @@ from typing import Any
 
 from relucid.papers.cifar import REENCODED
 from relucid.papers.structure.images import AUGMENT, RECIPE, train
-from relucid.report.courses import training
+from relucid.report.curves import training
 from relucid.studies.compare import HOLDS
 from relucid.studies.expect import Claim, Higher, judge
 from relucid.studies.run import Result

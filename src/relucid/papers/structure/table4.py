@@ -5,7 +5,7 @@ from typing import Any
 from relucid.papers.cifar import REENCODED
 from relucid.papers.structure.images import AUGMENT, RECIPE, parameters, train
 from relucid.papers.tuning import rates_of
-from relucid.report.courses import training
+from relucid.report.curves import training
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.plan import merge
 from relucid.studies.run import Result

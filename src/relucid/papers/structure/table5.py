@@ -5,7 +5,7 @@ from typing import Any
 
 from relucid.papers.imagenet import imagenet_flops
 from relucid.papers.structure.images import RECIPE, backbone, parameters, train
-from relucid.report.courses import training
+from relucid.report.curves import training
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner

@@ -14,13 +14,13 @@ def training(table: Table, store: Store) -> list[Figure]:
         labels.setdefault(str(column.config), label)  # the first of those that show the same runs
     titles = {label: f", {label}" if len(labels) > 1 else "" for label in labels.values()}
     found = (
-        courses(table, store, label, "train_error", "training error %", f"Training curves{of}")
+        curves(table, store, label, "train_error", "training error %", f"Training curves{of}")
         for label, of in titles.items()
     )
     return [figure for figure in found if figure.plot.data]
 
 
-def courses(table: Table, store: Store, column: str, name: str, quantity: str, title: str) -> Figure:
+def curves(table: Table, store: Store, column: str, name: str, quantity: str, title: str) -> Figure:
     """Draw the training curve of every row in a column, averaged over its runs."""
     import plotly.graph_objects as go
 
