@@ -41,9 +41,9 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     )
     recipe = Recipe(epochs=config["epochs"], lr=0.1, steps=(0.5, 0.75), weight_decay=5e-4, augment=("flip",))
     fitted = fit(net, data.train, recipe, seed=config["seed"], machine=machine)
-    images = fitted.moments.normalize(data.train.inputs[: config["images"]])
-    plain = fuse(fitted.network.cpu().eval(), images[:2]).model
-    return Result(_curve(config["method"], plain, images, fitted, data.test), fitted.history)
+    seen = fitted.moments.normalize(data.train.inputs[: config["images"]])
+    plain = fuse(fitted.network.cpu().eval(), seen[:2]).model
+    return Result(_curve(config["method"], plain, seen, fitted, data.test), fitted.history)
 
 
 def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Split) -> dict[str, float]:
