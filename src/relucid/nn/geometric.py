@@ -68,6 +68,8 @@ class _Geometric(nn.Module):
         "Uniformly at random" is said of the direction: angles that are each uniform would put all of u into its
         first few coordinates.
         """
+        if self.latitudes.is_meta:  # there are no values to set, and meta tensors are slow
+            return
         weight = torch.empty(self.weight_shape, device=self.latitudes.device, dtype=torch.float32)
         if self.init == "glorot_uniform":
             # The gmp authors' own: their fan-out leaves out the area of a convolution's kernel.
