@@ -109,6 +109,17 @@ def test_learned_slopes_that_become_weights_are_said():
     assert "slopes become factors in the weights that read it" in reason
 
 
+def test_activations_that_are_not_chosen_or_have_both_phases_are_kept():
+    model = nn.Sequential(
+        *(nn.Linear(3, 4), nn.LeakyReLU(), nn.Linear(4, 4), nn.LeakyReLU(), nn.Linear(4, 4)),
+        *(CReLU(activation=nn.LeakyReLU()), nn.Linear(8, 2)),
+    )
+    changes = {c.name: (c.status, c.reason) for c in to_crelu(model, torch.randn(5, 3), layers=["0"]).changes}
+    assert changes["1"][0] == "changed"
+    assert changes["3"] == ("kept", "not chosen")
+    assert changes["5"] == ("kept", "CReLU already")
+
+
 def test_one_prelu_that_is_called_twice_becomes_two_crelus():
     class Twice(nn.Module):
         def __init__(self):

@@ -71,7 +71,7 @@ def test_imn_stands_before_every_layer_but_the_first_and_shortcuts_with_the_mean
     "change, sentence",
     [
         ({"norm": "drop"}, "norm is 'keep' or 'fold', not 'drop'"),
-        ({"center": []}, "center holds no batches"),
+        ({"center": []}, "center has no batches"),
         ({"layers": ["conv9"]}, "no layer that can be converted is named 'conv9'; there are: 0, 2"),
     ],
 )

@@ -110,6 +110,11 @@ def test_both_modes_are_saved(tmp_path):
         assert faults(model, net, torch.randn(5, 3, 8, 8).double(), training) == []
 
 
+def test_an_output_of_a_class_that_could_not_be_loaded_is_not_saved(tmp_path):
+    with pytest.raises(ConversionError, match="it calls Outputs, which is not a function of torch's"):
+        save(to_crelu(Auxiliary().double(), EXAMPLE), tmp_path)
+
+
 class Counting(Body):
     """A buffer that only training reads, and changes."""
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.convert import fuse, load, save, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import check, fuse, load, save, to_crelu, to_geometric, to_heavy_ball
 from relucid.nn import CReLU, GeometricLinear
 
 from .trial import faults
@@ -105,6 +105,21 @@ def test_a_norm_that_is_none_in_training_is_kept_as_it_is():
 def test_a_norm_without_momentum_averages_as_before():
     model = network(lambda c: NormAct(c, momentum=None)).double()
     assert_same(model, to_crelu(model, torch.randn(2, 3, 8, 8).double()).model, (5, 3, 8, 8))
+
+
+def test_training_is_compared_on_more_than_one_image(monkeypatch):
+    """Norms centre one image on their shift: a gate that averages it would rectify rounding errors."""
+    batches = []
+
+    def run(model, example, training, _run=check.run, **options):
+        batches.append((training, len(example)))
+        return _run(model, example, training, **options)
+
+    monkeypatch.setattr(check, "run", run)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 3))
+    to_crelu(model.double(), torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    assert (False, 1) in batches
+    assert {size for training, size in batches if training} == {2}
 
 
 class Attention(nn.Module):

@@ -25,7 +25,7 @@ from relucid.convert.graph import (
 )
 from relucid.convert.network import Network
 from relucid.inspect import examine
-from relucid.nn.kinds import KINDS
+from relucid.nn.kinds import KINDS, Kind
 from relucid.printing import Tabular
 
 # Activations without a boundary; as functions, only those that are not used as gates.
@@ -183,9 +183,7 @@ class Ledger:
             if has_weight(net, node):
                 self._otherwise[node] = weighted
             elif is_activation(net, node):
-                is_relu = kind_at(net, node) == KINDS["relu"]
-                view = "works in place on a view" if is_relu else "not a ReLU"
-                self._otherwise[node] = relu if is_relu_call(net, node) else view
+                self._otherwise[node] = relu if is_relu_call(net, node) else _why_no_relu(kind_at(net, node))
             if "kept" in node.meta:
                 self._otherwise[node] = node.meta["kept"]
         self._names = {node: (name_of(node), kind_of(net, node)) for node in self._otherwise}
@@ -218,6 +216,13 @@ class Ledger:
             status, reasons = self._notes.get(node, ("kept", [self._otherwise[node]]))
             said.append(Change(name, kind, status, "; ".join(reasons)))
         return (*said, *self._added, *self._unused)
+
+
+def _why_no_relu(kind: Kind | None) -> str:
+    """Return why an activation is not treated as a ReLU."""
+    if kind == KINDS["relu"]:
+        return "works in place on a view"
+    return "CReLU already" if kind is not None and kind.doubled else "not a ReLU"
 
 
 def _is_within(name: str, called: set[str]) -> bool:

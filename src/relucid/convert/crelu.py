@@ -20,11 +20,12 @@ from relucid.convert.conversion import (
     suggestions,
 )
 from relucid.convert.flow import Flow, channel_dim, flow
-from relucid.convert.graph import Batch, add_module, fresh_name, kind_at, module_of, scope
+from relucid.convert.graph import Batch, add_module, fresh_name, is_rectified, kind_at, module_of, scope
 from relucid.convert.layout import Layout
 from relucid.convert.merge import merge
 from relucid.convert.rewrite import apply
 from relucid.nn import CReLU
+from relucid.nn.geometric import _Geometric
 from relucid.nn.kinds import Kind
 
 
@@ -88,17 +89,20 @@ def _expand(model: nn.Module, example: Batch, layers: Layers, tolerance: float |
     net = original.capture()
     ledger = Ledger(net, model, weighted="reads no new channels", relu="not chosen")
     starts: dict[Node, Layout] = {}
-    for node in chosen_activations(net, layers, partial(suggestions, model, example, "to_crelu", "expand")):
-        layout = _doubled(net, node)
-        if isinstance(layout, str):
-            ledger.note(node, "refused", layout)
-        else:
-            starts[node] = layout
+    suggested = partial(suggestions, model, example, "to_crelu", "expand")
+    chosen = set(chosen_activations(net, layers, suggested))
     for node in net.graph.nodes:
-        if (layer := module_of(net, node)) is not None and getattr(layer, "activation", None) is not None:
-            ledger.note(
-                node, "refused", "its activation is inside it: apply fuse first, and to_geometric afterwards"
-            )
+        if node in chosen:
+            layout = _doubled(net, node)
+            if isinstance(layout, str):
+                ledger.note(node, "refused", layout)
+            else:
+                starts[node] = layout
+        elif is_rectified(net, node):
+            ledger.note(node, "kept", "not chosen")
+        elif isinstance(layer := module_of(net, node), _Geometric) and layer.activation is not None:
+            reason = "its activation is inside it: apply fuse first, and to_geometric afterwards"
+            ledger.note(node, "refused", reason)
     found = _read_flow(net, starts, ledger)
     for node, layout in starts.items():
         if found.layouts[node] is not layout:

@@ -55,6 +55,12 @@ def _largest(example: Batch) -> Tensor | None:
     return max(found, key=Tensor.dim, default=None)
 
 
+def batch_size(example: Batch) -> int:
+    """Return the first size of the tensor with the most dimensions; 1 if there is none."""
+    first = _largest(example)
+    return 1 if first is None or first.dim() == 0 else first.shape[0]
+
+
 def resized(example: Batch, sizes: Sizes) -> Batch:
     """Return an example with other sizes; its entries are drawn from the example's, with noise added."""
     generator = torch.Generator().manual_seed(1)

@@ -84,6 +84,8 @@ def light_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Modu
             memo.update({id(b): copied[n] for n, b in value.items()})
         elif type(value) in SIMPLE:
             copied = value
+        elif type(value) in FLAT and all(type(v) in SIMPLE for v in value):
+            copied = memo.setdefault(id(value), copy.copy(value))  # a deep copy, but faster
         elif isinstance(value, dict) and not value:
             copied = type(value)()
         else:
@@ -93,6 +95,7 @@ def light_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Modu
 
 
 SIMPLE = (bool, int, float, str, type(None))
+FLAT = (tuple, list, set)
 
 
 def empty(name: str) -> Network:

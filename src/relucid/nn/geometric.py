@@ -68,6 +68,8 @@ class _Geometric(nn.Module):
         The paper's "uniformly at random" means the direction: if each angle were uniform, the first few coordinates
         would take up all of u.
         """
+        if self.latitudes.is_meta:  # there are no values to set, and meta tensors are slow
+            return
         weight = torch.empty(self.weight_shape, device=self.latitudes.device, dtype=torch.float32)
         if self.init == "glorot_uniform":
             # As in the gmp authors' code, where the fan-out omits the area of a convolution's kernel.
