@@ -6,8 +6,8 @@ Geometric layers against nn.Linear, CReLU against ReLU with twice the filters, M
 memory is reused ("time") and after ("reusing"), with one thread and with two.
 
 "passes alone" is a lower bound for geometric layers: the step of nn.Linear, and the passes over the weight that its
-derivatives cannot do without, over a block that stays in the cache. Where even that is over the bar, these operations of
-torch cannot meet it; a fused kernel could.
+derivatives cannot do without, over a block that stays in the cache. Where even that is over the bar, these operations
+of torch cannot meet it; a fused kernel could.
 """
 
 from collections.abc import Callable

@@ -50,16 +50,20 @@ def test_a_file_has_runs_of_its_study_as_it_is_now_and_no_others(path):
 
 
 def sections(page):
-    """The sections of the page of results, by study."""
-    return {section.partition("\n")[0]: section for section in page.split("\n### ")[1:]}
+    """The sections of the page of results, by study and scale."""
+    named = {section.partition("\n")[0]: section for section in page.split("\n### ")[1:]}
+    return {
+        (name.partition(", ")[0], name.partition(", ")[2].removesuffix(" scale") or "full"): section
+        for name, section in named.items()
+    }
 
 
 def test_page_ledger_table_and_verdict_agree_on_every_comparison(recorded_tables, ledger, written):
     pages = sections(written["results.md"])
-    assert pages.keys() == {table.study.name for table in recorded_tables}
+    assert {name for name, _ in pages} == {table.study.name for table in recorded_tables}
     compared = 0
     for table in recorded_tables:
-        page, cells = pages[table.study.name], table.to_dict()["comparisons"]
+        page, cells = pages.get((table.study.name, table.scale)), table.to_dict()["comparisons"]
         for where, judged in table.judged.items():
             (entry,) = [
                 each

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import groupby
 from typing import Any
 
 from relucid.report.effects import effects, headline
@@ -149,14 +148,13 @@ def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _by_study(entries: Iterable[Entry]) -> list[tuple[Study, Table | None, list[Entry]]]:
-    """The studies of claims that studies check, in their order, each with its claims."""
-    found = []
-    empirical = (entry for entry in entries if entry.study is not None)
-    for _, group in groupby(empirical, key=lambda entry: entry.study and entry.study.name):
-        mine = list(group)
-        assert mine[0].study is not None
-        found.append((mine[0].study, mine[0].table, mine))
-    return found
+    """The studies that check claims, in their order, each with its claims, scale by scale."""
+    found: dict[tuple[str, str | None], tuple[Study, Table | None, list[Entry]]] = {}
+    for entry in entries:
+        if entry.study is not None:
+            place = entry.study.name, entry.table and entry.table.scale
+            found.setdefault(place, (entry.study, entry.table, []))[2].append(entry)
+    return list(found.values())
 
 
 def _named(entry: Entry) -> str:
@@ -183,7 +181,9 @@ def _digits(value: float) -> str:
 
 
 def _waiting(study: Study, entries: Sequence[Entry]) -> Waiting:
-    scale = study.default_scale
+    claimed = {entry.claim.where for entry in entries}
+    scales = (study.default_scale, *(name for name in reversed(study.largest_first()) if name != "smoke"))
+    scale = next(name for name in scales if claimed <= {claim.where for claim in study.at(name).claims})
     runs, seconds = len(plan(study, scale)), study.scales[scale].seconds
     cost = f"{runs} run{'s' if runs > 1 else ''}" + (
         "" if seconds is None else f", about {_digits(runs * seconds / 3600)} hours of one core"

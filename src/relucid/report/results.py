@@ -75,7 +75,7 @@ def _section(section: Section) -> str:
         figures, details, summary = [], [*figures, *details], f"Table, {summary}"
     title = f"{study.title}." + (f" Published: {study.source}." if study.source else "")
     folded = _folded(summary.capitalize(), _paragraphs(details) + "\n")
-    return _paragraphs([f"### {study.name}", title, *figures, folded])
+    return _paragraphs([f"### {section.name}", title, *figures, folded])
 
 
 def _paragraphs(texts: Sequence[str]) -> str:
