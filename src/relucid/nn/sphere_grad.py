@@ -18,7 +18,6 @@ from relucid.nn.tracing import has_values, mapped_first
 
 _TAIL = 64  # last latitudes of a row, where sums are taken from the right
 _BLOCK = 2**17  # entries per block: a few arrays of them stay in a core's own cache
-_CHAIN = 16  # factors per chain of a running product: chains this short are computed side by side
 
 
 def differentiable(x: Tensor, scale: Tensor | None, sign: int, *known: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,25 +40,9 @@ def write_vector(x: Tensor, scale: Tensor | None, latitude: bool, w: Tensor, p: 
         if r is not None:
             p_[:, :1].mul_(r)
             along[:, :1].mul_(r)
-        _running_product_(p_)
+        p_.cumprod_(-1)
         along[:, 1:].mul_(p_[:, :-1])
         w_[:, -1:].copy_(p_[:, -1:])
-
-
-def _running_product_(x: Tensor) -> None:
-    """``x.cumprod_(-1)`` of a matrix, faster.
-
-    Each product has to wait for the one before it. Short chains, which a processor overlaps, are followed by one
-    multiplication with what comes before them.
-    """
-    whole = x.shape[1] // _CHAIN * _CHAIN
-    if whole == 0:
-        x.cumprod_(-1)
-        return
-    chains = x[:, :whole].unflatten(1, (-1, _CHAIN)).cumprod_(-1)
-    before = chains[..., -1].cumprod(-1)
-    chains[:, 1:].mul_(before[:, :-1, None])
-    x[:, whole:].cumprod_(-1).mul_(before[:, -1:])
 
 
 def _vector(x: Tensor, scale: Tensor | None, latitude: bool) -> tuple[Tensor, Tensor]:
@@ -150,21 +133,21 @@ def pull_by_blocks(
     ``gradient(begin, end, out)`` returns rows of g and may write them to ``out``. The sum over k > i is the whole
     sum minus the sum up to i, except in the tail, where p is small.
     """
-    pull, inner, tail = torch.empty_like(p), p.new_empty(len(p), 1), p.new_empty(len(p), _TAIL)
+    pull, along = torch.empty_like(p), p.new_empty(len(p), 1)
     count = max(1, _BLOCK // w.shape[1])
-    out, sums = (w.new_empty(min(count, len(w)), w.shape[1]) for _ in range(2))
-    blocks = zip(*(each.split(count) for each in (w, p, pull, inner, tail)), strict=True)
-    for begin, (w_, p_, pull_, inner_, tail_) in zip(range(0, len(w), count), blocks, strict=True):
-        rows = len(w_)
-        g, minus_later = gradient(begin, begin + rows, out[:rows]), sums[:rows]
-        tail_.copy_(g[:, -_TAIL:])
-        torch.mul(g, w_, out=minus_later).cumsum_(-1)
-        inner_.copy_(minus_later[:, -1:])
-        minus_later.sub_(inner_).mul_(w_)
-        torch.mul(g[:, :-1], p_, out=pull_).addcdiv_(minus_later[:, :-1], p_)
-    last, _ = _pull(w[:, -_TAIL:-1] / p[:, 1 - _TAIL :], p[:, 1 - _TAIL :], tail)
-    pull[:, 1 - _TAIL :] = last
-    return pull, inner.squeeze(1)
+    rows, sums, ratios = (each.new_empty(min(count, len(p)), each.shape[1]) for each in (w, w, p))
+    for begin in range(0, len(p), count):
+        end = min(begin + count, len(p))
+        out, total, ratio = (each[: end - begin] for each in (rows, sums, ratios))
+        g = gradient(begin, end, out)
+        torch.mul(g, w[begin:end], out=total)
+        tail = sum_from_right(total[:, -_TAIL:])
+        along[begin:end] = total.cumsum_(-1)[:, -1:]
+        minus_later = total.sub_(along[begin:end])[:, :-1]
+        torch.neg(tail[:, 1:], out=minus_later[:, 1 - _TAIL :])
+        torch.div(w[begin:end, :-1], p[begin:end], out=ratio)
+        torch.mul(g[:, :-1], p[begin:end], out=pull[begin:end]).addcmul_(minus_later, ratio)
+    return pull, along.squeeze(1)
 
 
 def pulls_by_blocks(p: Tensor, scale: Tensor | None) -> bool:
