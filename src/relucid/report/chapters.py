@@ -36,6 +36,13 @@ class Section:
     entries: Sequence[Entry]
 
     @property
+    def name(self) -> str:
+        """The study's name, with its scale unless that is the paper's."""
+        return (
+            self.study.name if self.table.scale == "full" else f"{self.study.name}, {self.table.scale} scale"
+        )
+
+    @property
     def command(self) -> str:
         """The command that repeats its runs."""
         return f"relucid run {self.study.name} --scale {self.table.scale}"
@@ -152,7 +159,7 @@ def _by_study(entries: Iterable[Entry]) -> list[tuple[Study, Table | None, list[
     found: dict[tuple[str, str | None], tuple[Study, Table | None, list[Entry]]] = {}
     for entry in entries:
         if entry.study is not None:
-            place = entry.study.name, entry.table and entry.table.scale
+            place = entry.study.name, entry.table.scale if entry.table is not None else None
             found.setdefault(place, (entry.study, entry.table, []))[2].append(entry)
     return list(found.values())
 
