@@ -1,12 +1,14 @@
 """The rates of the scale "cpu": those with the lowest held-out error, none of them at the edge of what was tried."""
 
+import math
 from pathlib import Path
 
 import pytest
 
 from relucid.papers import built_in, recorded
-from relucid.papers.tuning import chosen
+from relucid.papers.tuning import UNTUNED, chosen
 from relucid.studies import plan, run, table
+from relucid.studies.compare import detectable_errors
 
 RESULTS = Path(__file__).parents[2] / "results"
 RATES = {each.study.name: each for each in recorded(RESULTS) if each.study.name.endswith("-rates")}
@@ -51,3 +53,16 @@ def test_each_row_has_the_rate_of_the_lowest_held_out_error_and_better_rates_wer
     for row, best in chosen(tuned).items():
         assert rate(study.at("cpu").rows[row]) == best, row
         assert tried[0] < best < tried[-1], row
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_a_protocol_says_so_until_the_rates_have_been_tried(name):
+    assert (UNTUNED in built_in()[name].at("cpu").protocol) == (f"{name}-rates" not in RATES)
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_a_protocol_tells_the_difference_that_its_seeds_detect(name):
+    study = built_in()[name]
+    seeds = len(study.scales["cpu"].repeat["seed"])
+    detectable = 0.5 * math.sqrt(2 / seeds) * detectable_errors(seeds - 1)
+    assert f"difference of {detectable:.1f} points" in study.at("cpu").protocol

@@ -21,8 +21,8 @@ from relucid.studies import (
     table,
 )
 from relucid.studies.compare import HOLDS, REVERSED, UNABLE, UNTOLD, compare, compare_shares, holm
-from relucid.studies.expect import judge
 from relucid.studies.formats import banner
+from relucid.studies.judge import judge
 
 ROWS = ("old", "new", "other")
 

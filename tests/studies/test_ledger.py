@@ -5,7 +5,8 @@ import pytest
 
 from relucid.studies import Cell, Claim, Column, Lower, Scale, Study, Table
 from relucid.studies.compare import HOLDS, REVERSED, UNABLE, UNTOLD
-from relucid.studies.expect import Expected, Judged, Place
+from relucid.studies.expect import Expected, Place
+from relucid.studies.judge import Judged
 from relucid.studies.ledger import STATES, best, counted, entries, entry, sentence, state
 
 CLAIM = Claim("Table 1", "New errs less.", (Lower("new", than="old", columns=("a", "b")),))

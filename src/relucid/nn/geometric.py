@@ -126,7 +126,8 @@ class _Geometric(nn.Module):
         """The standard layer's output with weight ``scale`` u, which is cached until the parameters change."""
         sources = [self.latitudes] if scale is None else [self.latitudes, scale]
         if self.sign is None and Kept.can_keep(*sources):
-            return self._affine(x, self._kept.direction(*sources).view(self.weight_shape), bias)  # type: ignore[arg-type]
+            weight = self._kept.direction(*sources)  # type: ignore[arg-type]  # all Watched, as can_keep has seen
+            return self._affine(x, weight.view(self.weight_shape), bias)
         return self._affine(x, _built(self.latitudes, scale, self.sign).view(self.weight_shape), bias)
 
     @property

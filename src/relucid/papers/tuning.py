@@ -9,6 +9,10 @@ from relucid.studies.study import Column, Config, Scale, Study
 from relucid.studies.table import Table
 
 CPU = "cpu"
+# For the protocol of a study until its rates have been tried.
+UNTUNED = (
+    "They have not been tried yet: until then every network would be trained at 0.1, which answers nothing."
+)
 CHECK = (
     "test_each_row_has_the_rate_of_the_lowest_held_out_error_and_better_rates_were_looked_for_on_both_sides"
 )

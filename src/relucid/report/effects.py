@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relucid.studies.expect import Judged, Place
+from relucid.studies.expect import Place
+from relucid.studies.judge import Judged
 from relucid.studies.ledger import Entry
 
 

@@ -10,9 +10,10 @@ from relucid.report.figure import PALETTE, Figure, literal
 from relucid.report.page import render
 from relucid.report.study import grid, grid_of_environments, grid_of_runs
 from relucid.studies.compare import HOLDS, REVERSED, Comparison
-from relucid.studies.expect import Judged, Place
+from relucid.studies.expect import Place
 from relucid.studies.formats import legend
 from relucid.studies.improve import FAIR, Improvement
+from relucid.studies.judge import Judged
 from relucid.studies.ledger import entry
 
 KINDS = {

@@ -16,7 +16,8 @@ from relucid.convert import ConversionError
 from relucid.inspect import Examination, examine
 from relucid.studies.compare import HOLDS
 from relucid.studies.executors import using
-from relucid.studies.expect import Claim, Judged, Lower, Place
+from relucid.studies.expect import Claim, Lower, Place
+from relucid.studies.judge import Judged
 from relucid.studies.run import Report, Result, default_store, run
 from relucid.studies.runner import Runner
 from relucid.studies.starts import CONVERSIONS, LABELS, Start, dead_units, start

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from relucid.studies.compare import HOLDS, REVERSED, UNABLE, UNTOLD
-from relucid.studies.expect import Claim, Judged
+from relucid.studies.expect import Claim
+from relucid.studies.judge import Judged
 from relucid.studies.study import Study
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare, holm
-from relucid.studies.expect import Claim, Higher, Judged, Lower, Place, judge
+from relucid.studies.expect import Claim, Higher, Lower, Place
+from relucid.studies.judge import Judged, judge
 
 if TYPE_CHECKING:
     from relucid.studies.table import Table

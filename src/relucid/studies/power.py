@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relucid.studies.compare import Comparison
-from relucid.studies.expect import Claim, Expected, Higher, Judged, Lower, judge, wanted
+from relucid.studies.expect import Claim, Expected, Higher, Lower
+from relucid.studies.judge import Judged, judge, wanted
 from relucid.studies.plan import Run, plan
 from relucid.studies.store import Store
 from relucid.studies.study import Study

@@ -15,7 +15,8 @@ import torch
 
 from relucid.printing import Tabular
 from relucid.studies import formats, marks
-from relucid.studies.expect import Judged, Samples, judge
+from relucid.studies.expect import Samples
+from relucid.studies.judge import Judged, judge
 from relucid.studies.ledger import entry, sentence
 from relucid.studies.plan import Cells, Run, cells
 from relucid.studies.run import default_store

@@ -29,8 +29,9 @@ from relucid.report.figure import PALETTE, Figure, literal
 from relucid.report.improvement import differences
 from relucid.report.page import Cell, CellStyle, Grid, render
 from relucid.report.study import grid_of_environments, grid_of_runs
-from relucid.studies.expect import Claim, Lower, judge
+from relucid.studies.expect import Claim, Lower
 from relucid.studies.formats import banner, cell_text
+from relucid.studies.judge import judge
 from relucid.studies.ledger import Entry, entry
 from relucid.studies.store import Store
 from relucid.studies.study import Column

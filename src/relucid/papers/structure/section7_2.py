@@ -6,7 +6,8 @@ from relucid.papers.cifar import REENCODED
 from relucid.papers.structure.images import AUGMENT, RECIPE, train
 from relucid.report.curves import training
 from relucid.studies.compare import HOLDS
-from relucid.studies.expect import Claim, Higher, judge
+from relucid.studies.expect import Claim, Higher
+from relucid.studies.judge import judge
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
