@@ -29,8 +29,10 @@ def test_runs_that_choose_a_rate_are_those_of_the_study_but_for_what_is_held_out
     allowed = {"lr", "recipe", "seed", "fold", "protocol", "held_out_only", "share", "dense"}
     here, there = plan(study, "cpu")[0].config, plan(rates, "cpu")[0].config
     assert {key for key in here.keys() | there.keys() if here.get(key) != there.get(key)} <= allowed
-    recipes = [config.get("recipe", {}) | {"lr": None} for config in (here, there)]
+    recipes = [config.get("recipe", {}) | {"lr": None, "epochs": None} for config in (here, there)]
     assert recipes[0] == recipes[1]
+    epochs = [config["recipe"]["epochs"] for config in (here, there) if "recipe" in config]
+    assert not epochs or epochs[1] in (epochs[0], epochs[0] // 2)
     assert {run.key for run in plan(study, "cpu")}.isdisjoint(run.key for run in plan(rates, "cpu"))
 
 

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from relucid.papers.cifar import REENCODED
 from relucid.studies.expect import Claim
+from relucid.studies.plan import merge
 from relucid.studies.study import Column, Config, Scale, Study
 from relucid.studies.table import Table
 
@@ -24,11 +25,12 @@ def rates_of(
     held_out: Callable[[float], Config],
     seconds: float,
     smoke: Config = MappingProxyType({}),
+    epochs: int | None = None,
 ) -> Study:
     """The study that tries every rate for the rows that `study` has at the scale "cpu".
 
-    Its runs have the length and size of that scale, hold out a part of the training images, and do not see the test
-    images. `study` then fixes the best rate of each row: see `chosen`.
+    Its runs have the size of that scale, hold out a part of the training images, and do not see the test images.
+    `study` then fixes the best rate of each row: see `chosen`.
 
     Args:
         study: with a scale "cpu".
@@ -36,8 +38,11 @@ def rates_of(
         held_out: what a run at this rate adds to the configuration.
         seconds: rough time per run.
         smoke: what the runs of the smoke scale need besides: more images, some of which are held out.
+        epochs: fewer than the scale has, where trying every rate at full length would take too long.
     """
     scale = study.scales[CPU]
+    length = "length" if epochs is None else f"schedule (in {epochs} epochs)"
+    config = scale.config if epochs is None else merge(scale.config, {"recipe": {"epochs": epochs}})
     return Study(
         name=f"{study.name}-rates",
         title=f"Error on held-out images by learning rate, for {study.name}",
@@ -45,7 +50,7 @@ def rates_of(
         rows={row: study.rows[row] for row in scale.rows or study.rows},
         columns={f"{rate:g}": Column("val_error", held_out(rate), repeat={}) for rate in rates},
         scales={
-            CPU: Scale(scale.config, seconds=seconds),
+            CPU: Scale(config, seconds=seconds),
             "smoke": Scale({**study.scales["smoke"].config, **smoke}, seconds=study.scales["smoke"].seconds),
         },
         config=study.config,
@@ -60,7 +65,7 @@ def rates_of(
             ),
         ),
         protocol=(
-            f"One run per row and rate, at the size and length of {study.name} at scale cpu, on nine tenths of the "
+            f"One run per row and rate, of the size and {length} of {study.name} at scale cpu, on nine tenths of the "
             f"training images; the error on the last tenth decides which rate {study.name} takes for the row. The test "
             f"images are not looked at. {REENCODED}"
         ),
