@@ -64,6 +64,28 @@ def same_address(layer, x):
         layer.scale.data = torch.randn(4, dtype=layer.scale.dtype)
 
 
+@torch.no_grad()
+def one_offset(layer, x):
+    layer.offset[1] += 1
+
+
+def one_offset_of_data(layer, x):
+    layer.offset.data[1] += 1
+
+
+def new_offset(layer, x):
+    layer.offset = nn.Parameter(torch.randn_like(layer.offset))
+
+
+def other_activation(layer, x):
+    layer.activation = {nn.ReLU: nn.Tanh, nn.Tanh: nn.ReLU}.get(type(layer.activation), nn.ReLU)()
+
+
+def one_scale_below_zero(layer, x):
+    with torch.no_grad():
+        layer.scale[0] = -layer.scale[0].abs() - 0.1
+
+
 def load(layer, x):
     layer.load_state_dict(layer_of(layer.activation).state_dict())
 
@@ -131,6 +153,7 @@ DEEDS = [
     *(same_address, load, assign, flip_scales, zero_scales, new_parameter, swapped, there_and_back),
     *(by_detached_alias, reset, look_with_inference_mode, look_without_gradients),
     *(look_at_other_parameters, evaluate, train),
+    *(one_offset, one_offset_of_data, new_offset, other_activation, one_scale_below_zero),
 ]
 
 
@@ -241,6 +264,27 @@ def test_a_compiled_layer_follows_its_parameters():
         compiled(x)
         deed(layer, x)
         torch.testing.assert_close(compiled(x), expected(layer, x))
+
+
+@pytest.mark.parametrize("name", ["latitudes", "scale", "offset"])
+def test_a_parameter_that_becomes_a_function_of_another_is_followed(name):
+    layer, x = layer_of(nn.ReLU()), torch.randn(3, 5)
+    with torch.no_grad():
+        layer(x)
+        nn.utils.parametrize.register_parametrization(layer, name, nn.Softplus())
+        torch.testing.assert_close(layer(x), expected(layer, x))
+        layer.parametrizations[name].original.add_(1)
+        torch.testing.assert_close(layer(x), expected(layer, x))
+
+
+def test_what_evaluation_keeps_does_not_keep_training_from_using_the_memory_again():
+    layer, x = layer_of(nn.ReLU()), torch.randn(3, 5)
+    layer(x).sum().backward()
+    look_without_gradients(layer, x)
+    address = layer._kept._built.w.data_ptr()
+    one_entry(layer, x)
+    layer(x).sum().backward()
+    assert layer._kept._built.w.data_ptr() == address
 
 
 def test_evaluation_keeps_the_weight_alone():

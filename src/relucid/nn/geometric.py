@@ -23,6 +23,8 @@ from relucid.nn.sphere import direction, latitudes_of
 
 Standard = nn.Linear | _ConvNd
 Init = Literal["one", "glorot", "glorot_uniform"]
+Place = Literal["inside", "inside, mixed", "outside"]
+PLACES: dict[str, Place] = {"positive": "inside", "mixed": "inside, mixed", "unknown": "outside"}
 
 
 class _Geometric(nn.Module):
@@ -55,7 +57,7 @@ class _Geometric(nn.Module):
         self._kept = Kept()
         self.latitudes = Watched(torch.empty(units, inputs - 1, **kind))
         self.register_parameter("scale", Watched(torch.empty(units, **kind)) if scale else None)
-        offset = None if like.bias is None else nn.Parameter(torch.empty(units, **kind))
+        offset = None if like.bias is None else Watched(torch.empty(units, **kind))
         self.register_parameter("offset", offset)
         # In one dimension a direction is a sign, which no gradient changes.
         self.register_buffer("sign", torch.empty(units, 1, **kind) if inputs == 1 else None)
@@ -136,18 +138,45 @@ class _Geometric(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The output r g(u.x + lambda), of the shape that the standard layer and the activation g give."""
+        settled = None if torch.is_grad_enabled() else self._settled()
+        if settled is not None:
+            place, weight, bias = settled
+            y = self._affine(x, weight, bias)
+        elif (place := self._place_of_scale()) == "outside":
+            y = self._mapped(x, None, self.offset)
+        else:
+            y = self._mapped(x, self.scale, self._bias)
         if self.activation is None:
-            return self._mapped(x, self.scale, self._bias)
-        if self.scale is None:
-            return self._activated(self._mapped(x, None, self.offset))
-        signs = sign_of(self.scale) if is_relu(self.activation) else "unknown"
-        if signs != "unknown":
-            z = self._mapped(x, self.scale, self._bias)
-            if signs == "mixed":
-                return rectify(z, self.scale.view(-1, *(1,) * self.spatial))
-            return torch.relu(z) if torch.is_grad_enabled() else torch.relu_(z)
+            return y
+        if place == "inside":
+            return torch.relu(y) if torch.is_grad_enabled() else torch.relu_(y)
+        if place == "inside, mixed":
+            assert self.scale is not None
+            return rectify(y, self.scale.view(-1, *(1,) * self.spatial))
         # Eq. 15 literally: the gradient of r is g(u.x + lambda) even at r = 0.
-        return scaled(self._activated(self._mapped(x, None, self.offset)), self.scale, self.spatial)
+        y = self._activated(y)
+        return y if self.scale is None else scaled(y, self.scale, self.spatial)
+
+    def _place_of_scale(self) -> Place:
+        """Whether r is part of the weight, and if it is, whether with a ReLU its signs are mixed."""
+        if self.activation is None:
+            return "inside"
+        if self.scale is None or not is_relu(self.activation):
+            return "outside"
+        return PLACES[sign_of(self.scale)]
+
+    def _settled(self) -> tuple[Place, Tensor, Tensor | None] | None:
+        """The place of the scale, the weight and the bias, for calls that need no gradients; None while tracing."""
+        if self.sign is not None:
+            return None
+        parameters = [each for each in (self.latitudes, self.scale, self.offset) if each is not None]
+        return self._kept.settled(parameters, self.activation, self._settle)
+
+    def _settle(self) -> tuple[Place, Tensor, Tensor | None]:
+        place = self._place_of_scale()
+        inside = place != "outside"
+        w, _ = self._kept.vector(self.latitudes, self.scale if inside else None)  # type: ignore[arg-type]  # Watched
+        return place, w.view(self.weight_shape), self._bias if inside else self.offset
 
     def _activated(self, y: Tensor) -> Tensor:
         if isinstance(self.activation, CReLU):  # the layer knows its channel dimension, batched or not
@@ -236,7 +265,7 @@ class _Geometric(nn.Module):
 
     def _own(self) -> Self:
         """Watch the parameters again where torch has replaced them."""
-        for name in ("latitudes", "scale"):
+        for name in ("latitudes", "scale", "offset"):
             parameter = self._parameters.get(name)
             if type(parameter) is nn.Parameter:
                 self._parameters[name] = Watched(parameter.detach(), parameter.requires_grad)

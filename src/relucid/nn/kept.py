@@ -1,6 +1,7 @@
 """A cache for weights built from parameters: valid until one of the parameters changes."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,8 @@ from torch.optim.optimizer import _foreach_supported_types
 
 from relucid.nn.sphere_grad import differentiable, write_vector
 from relucid.nn.tracing import has_values
+
+Parts = TypeVar("Parts")
 
 
 class Watched(nn.Parameter):
@@ -59,11 +62,18 @@ class _Built(NamedTuple):
     holders: int  # tensors that share the memory of w and p while no graph does
 
 
+class _Settled(NamedTuple):
+    sources: list[_Source]
+    activation: Any
+    parts: Any
+
+
 class Kept:
     """The weight, direction times scale, that was built last, and what it was built from."""
 
     def __init__(self) -> None:
         self._built: _Built | None = None
+        self._settled: _Settled | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Kept":
         return Kept()
@@ -78,6 +88,24 @@ class Kept:
             type(each) is Watched and each.dtype in (torch.float32, torch.float64) and not each.is_inference()
             for each in parameters
         )
+
+    def settled(self, parameters: list[Any], activation: Any, settle: Callable[[], Parts]) -> Parts | None:
+        """``settle()``, without gradients, called again only if a parameter or the activation has changed.
+
+        None if a change of the parameters would go unnoticed.
+        """
+        old = self._settled
+        if not has_values(parameters[0]):
+            return None
+        if old is None or old.activation is not activation or not _all_still(old.sources, parameters):
+            if not self.can_keep(*parameters):
+                return None
+            with torch.inference_mode(False), torch.no_grad():
+                old = self._settled = _Settled(
+                    [_Source.of(each) for each in parameters], activation, settle()
+                )
+        parts: Parts = old.parts
+        return parts
 
     @property
     def made(self) -> tuple[Tensor, list[Watched]] | None:
@@ -100,6 +128,7 @@ class Kept:
         return built.w, built.p if trained else None
 
     def _build(self, parameters: list[Watched], trained: bool) -> _Built:
+        self._settled = None  # it may hold memory that is now free
         w, p = self._free_memory(parameters[0]) or _new_memory(parameters[0])
         self._built = None  # in case the next line is interrupted
         write_vector(parameters[0], parameters[1] if len(parameters) > 1 else None, True, w, p)
