@@ -111,8 +111,17 @@ class _Layer(NamedTuple):
 
     @classmethod
     def of(cls, transform: nn.Module) -> "_Layer":
-        layer = cls(transform, [], [])
-        for module in transform.modules():
+        layer, seen = cls(transform, [], []), {transform}
+        todo = [
+            transform
+        ]  # not transform.modules(), which also makes names: that takes as long as a small layer
+        while todo:
+            module = todo.pop()
+            children = [
+                child for child in module._modules.values() if child is not None and child not in seen
+            ]
+            seen.update(children)
+            todo += reversed(children)
             for name, parameter in module._parameters.items():
                 if parameter is not None and parameter.requires_grad:
                     layer.parameters.append(_Slot(module._parameters, name, parameter))
@@ -127,18 +136,18 @@ class _Layer(NamedTuple):
         _check_shape(x, y)
         return y
 
-    @contextmanager
-    def using(self, parameters: Sequence[Tensor]) -> Iterator[None]:
-        """Put these parameters into its slots, and copies of its buffers: running statistics count one pass only."""
-        found = [(slot, slot.holder[slot.name]) for slot in (*self.parameters, *self.buffers)]
-        copies = [slot.holder[slot.name].clone() for slot in self.buffers]
+    def again(self, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+        """T(x) with these parameters and copies of its buffers: running statistics count one pass only."""
+        slots = (*self.parameters, *self.buffers)
+        found = [holder[name] for holder, name, _ in slots]
+        copies = [buffer.clone() for buffer in found[len(self.parameters) :]]
         try:
-            for (slot, _), tensor in zip(found, (*parameters, *copies), strict=True):
-                slot.holder[slot.name] = tensor
-            yield
+            for (holder, name, _), tensor in zip(slots, (*parameters, *copies), strict=True):
+                holder[name] = tensor
+            return self(x)
         finally:
-            for slot, tensor in found:
-                slot.holder[slot.name] = tensor
+            for (holder, name, _), tensor in zip(slots, found, strict=True):
+                holder[name] = tensor
 
 
 class _Reversible(torch.autograd.Function):
@@ -209,8 +218,8 @@ def _pull_back(
     layer, indices = ctx.layers[k], ctx.indices[k]
     weights = {i: _without_hooks(parameters[i]) for i in indices}
     inputs = x.to(ctx.dtype, copy=True).requires_grad_()
-    with torch.enable_grad(), layer.using([weights[i] for i in indices]):
-        y = layer(inputs)
+    with torch.enable_grad():
+        y = layer.again(inputs, [weights[i] for i in indices])
     if not y.requires_grad:
         return _as_state_like(x, y), torch.zeros_like(x), {}
     found = torch.autograd.grad(y, (inputs, *weights.values()), grad.to(y.dtype), allow_unused=True)
