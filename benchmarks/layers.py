@@ -15,6 +15,7 @@ from functools import partial
 
 import torch
 from measure import Row, device_asked_for, interleaved, report, threads
+from passes import passes
 from torch import Tensor, nn
 
 from relucid.nn import CReLU, GeometricLinear, MeanNorm
@@ -48,36 +49,13 @@ def linear(size: int) -> Sides:
     }
 
 
-def passes(size: int, entries: int = 2**15, chain: int = 16) -> Callable[[], None]:
-    """Weights from latitudes and the gradient in latitudes: nine passes, and nothing written that is not needed again.
-
-    Products and sums run in chains of 16, which is as fast as torch computes them; joining the chains is left out.
-    """
-    latitudes, g = 0.03 * torch.randn(entries), torch.randn(entries)
-    w, p, t = (torch.empty(entries) for _ in range(3))
-
-    def block() -> None:
-        torch.sin(latitudes, out=w)
-        torch.cos(latitudes, out=p).view(-1, chain).cumprod_(-1)
-        w.mul_(p)
-        torch.div(w, p, out=t)
-        w.mul_(g).view(-1, chain).cumsum_(-1)
-        p.mul_(g).addcmul_(w, t, value=-1)
-
-    def every_block() -> None:
-        for _ in range(size * size // entries):
-            block()
-
-    return every_block
-
-
 def geometric(reuse: bool) -> list[Row]:
     rows = []
     measure = "reusing" if reuse else "time"
     for size, batch, bar, repeats in [(1024, 64, 2.0, 40), (1024, 256, 1.5, 25), (4096, 64, 2.0, 4)]:
         sides, x = linear(size), torch.randn(batch, size)
         steps = {name: training_step(net, x) for name, net in sides.items()}
-        found = interleaved({**steps, "passes": passes(size)}, repeats, reuse)
+        found = interleaved({**steps, "passes": passes(size * size)}, repeats, reuse)
         case = f"GeometricLinear({size}, {size}) with ReLU, batch {batch}"
         rows.append(Row(f"{case}: training step", measure, found["ours"], found["theirs"], bar))
         least = found["theirs"] + found["passes"]

@@ -49,6 +49,10 @@ CLAIMS = [
     Claim("units", "direction", "time", "weights from latitudes, as layers store them", PUBLISHED),
     Claim("units", "unit_vector", "reusing", "weights from angles, memory reused", PUBLISHED),
     Claim("units", "direction", "reusing", "weights from latitudes, memory reused", PUBLISHED),
+    *(
+        Claim("units", "passes", measure, f"lower bound of weights from latitudes{more}", PUBLISHED)
+        for measure, more in (("time", ""), ("reusing", REUSED))
+    ),
     Claim("units", "unit_vector", "bytes", "memory of weights from angles", PUBLISHED),
     Claim("units", "direction", "bytes", "memory of weights from latitudes", PUBLISHED),
     Claim("units", "crelu", "time", "CReLU", "two ReLUs and a concatenation"),

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from measure import Row, device_asked_for, interleaved, report, saved_bytes
+from passes import passes
 from torch import Tensor, nn
 
 from relucid.nn import GeometricConv2d, crelu, direction, unit_vector
@@ -37,6 +38,16 @@ def weights_from_angles(reuse: bool) -> list[Row]:
         latitudes.requires_grad_()
         theirs = partial(forward_backward, published_unit_vector, angles, grad)
         kept = saved_bytes(partial(published_unit_vector, angles))
+        least = interleaved({"passes": passes(latitudes.numel()), "published": theirs}, 40, reuse)
+        rows.append(
+            Row(
+                f"passes alone {units}x{inputs}",
+                "reusing" if reuse else "time",
+                least["passes"],
+                least["published"],
+                0.4,
+            )
+        )
         for function, x, bar in ((unit_vector, angles, 0.6), (direction, latitudes, 0.4)):
             sides = {"ours": partial(forward_backward, function, x, grad), "published": theirs}
             # two at a time, as each meets the caches that the one before it leaves
