@@ -5,11 +5,12 @@ import torch
 from torch import nn
 
 import relucid
-from relucid.data import Data, Split
+from relucid.data import Data, Split, from_arrays
 from relucid.report.handover import FILES
 from relucid.studies import Store
 from relucid.studies import table as tabulate
-from relucid.studies.improve import DEAD, SCRATCH, UNCHANGED, _chosen, project
+from relucid.studies.compare import compare
+from relucid.studies.improve import DEAD, SCRATCH, UNCHANGED, _chosen, measured, project
 from relucid.studies.subject import RECIPE, subject
 from relucid.studies.table import Cell
 
@@ -106,6 +107,24 @@ def test_values_are_judged_by_the_root_of_their_squared_error():
     whole = project(subject(network(1), (inputs, inputs.sum(1)), recipe=QUICK), ["geometric"], seeds=2)
     assert whole.column == "test RMSE"
     assert whole.subject.recipe.loss == "mse"
+
+
+class OneMore:
+    """What `measured` asks of a trained network: errors as float32 gives them."""
+
+    def __init__(self, wrong, of):
+        self.error = float(torch.tensor(100 * wrong / of))
+
+    def evaluate(self, examples):
+        return {"error": self.error}
+
+
+@pytest.mark.parametrize("count", [7, 360, 719, 10_000])
+def test_one_example_more_is_the_same_difference_in_every_seed_and_no_proof(count):
+    examples = from_arrays(torch.zeros(count, 1), torch.zeros(count, dtype=torch.int64))
+    fewer, more = ([measured(OneMore(k, count), examples, "error") for k in (a, a + 3)] for a in (1, 2))
+    assert all(a == 100 * k / count for a, k in zip(fewer, (1, 4), strict=True))
+    assert compare(more, fewer, paired=True).p == 0.5
 
 
 def test_every_seed_tests_with_other_examples_unless_the_data_have_their_own():

@@ -123,7 +123,7 @@ def _judged(
     from scipy.special import stdtr, stdtrit
 
     variance = sum(error**2 for error in errors)
-    if variance <= (1e-12 * effect) ** 2:  # rounding is not noise
+    if variance <= (1e-9 * effect) ** 2:  # rounding is not noise
         # Equal differences are no proof (small test sets count whole examples): all that counts is their sign, and
         # coins may all show the same side, too.
         p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)
