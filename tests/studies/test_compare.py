@@ -178,3 +178,9 @@ def test_what_a_comparison_says_of_a_claim(effect, p, allowed, outcome):
     found = compare([effect - 0.5, effect, effect + 0.5], 0.0)
     assert 0.1 < found.detectable < 5
     assert decide(found, p, expected=-1, allowed=allowed) == outcome
+
+
+def test_differences_that_cancel_are_shown_as_zero():
+    found = compare([0.1, 0.2, 0.3, 0.4], [0.3, 0.0, 0.4, 0.3], paired=True)
+    assert found.effect == 0
+    assert str(found).startswith("0 [")

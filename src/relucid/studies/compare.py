@@ -131,6 +131,7 @@ def _judged(
     spread = sum(error**4 / freedom for error, freedom in zip(errors, freedoms, strict=True))
     freedom = variance**2 / spread if spread else math.inf
     error = math.sqrt(variance)
+    effect = 0.0 if abs(effect) < 1e-9 * error else effect  # what rounding leaves of differences that cancel
     half = error * float(stdtrit(freedom, 1 - LEVEL / 2))
     p = float(2 * stdtr(freedom, -abs(effect) / error))
     detectable = error * detectable_errors(freedom)
