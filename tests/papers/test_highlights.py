@@ -4,6 +4,7 @@ from relucid.papers.gmp.table3 import UCI
 from relucid.papers.highlights import highlights
 from relucid.papers.structure.section7_2 import STUDY as DEEP
 from relucid.papers.structure.table2 import STUDY as DEPTH
+from relucid.papers.structure.table4 import DEEPER
 from relucid.studies.compare import HOLDS
 
 # Two findings are that a claim of structure holds, but not for its reason.
@@ -17,6 +18,20 @@ def test_the_findings_are_told_by_what_was_recorded(ledger):
     published = next(entry for entry in ledger.values() if entry.claim is UCI.claims[0])
     holding = sum(each.outcome == HOLDS for each in published.judged)
     assert f"{holding} of 18 comparisons" in said[0]
+
+
+def test_momentum_is_said_to_help_only_against_both_resnets(ledger):
+    entries = {entry.claim: entry for entry in ledger.values()}
+    against_both = [entries[claim] for claim in DEEPER.claims[:2]]
+    helps = all(each.outcome == HOLDS for entry in against_both for each in entry.judged)
+    said = "".join(highlights(list(ledger.values())))
+    assert ("momentum does lower the error" in said) == helps
+    if helps:
+        gains = [-entry.judged[0].found.effect for entry in against_both]
+        assert "by {:.1f} points against ResNet, and by {:.1f}".format(*gains) in said
+    others = [entry for entry in ledger.values() if entry not in against_both]
+    blank = [replace(against_both[0], judged=()), against_both[1]]
+    assert "momentum does lower" not in "".join(highlights(others + blank))
 
 
 def test_what_was_not_recorded_is_not_told(ledger):
