@@ -183,7 +183,7 @@ def scale() -> list[Row]:
     for blocks in (1, 5):
         net = feed_forward(blocks)
         weights = sum(p.numel() for p in net.parameters())
-        rows += at_scale(f"feed-forward, {weights / 1e6:.0f}M", net, torch.randn(256, 4096).split(64), 1)
+        rows += at_scale(f"feed-forward, {weights / 1e6:.0f}M", net, torch.randn(256, 4096).split(64), 3)
     return rows
 
 
