@@ -264,8 +264,8 @@ def _kept(model: nn.Module) -> Iterator[tuple[Tensor, Sequence[Tensor]]]:
     """Yield the weights that layers cache, with the parameters they were computed from."""
     for module in model.modules():
         kept = getattr(module, "_kept", None)
-        if isinstance(kept, Kept) and kept.made is not None:
-            yield kept.made
+        if isinstance(kept, Kept):
+            yield from kept.made()
 
 
 def _owner(parameter: str) -> str:

@@ -1,6 +1,6 @@
 """A cache for weights built from parameters: valid until one of the parameters changes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -107,10 +107,15 @@ class Kept:
         parts: Parts = old.parts
         return parts
 
-    @property
-    def made(self) -> tuple[Tensor, list[Watched]] | None:
-        """The cached weight and the parameters it was built from; None if nothing is cached."""
-        return None if self._built is None else (self._built.w, [s.parameter for s in self._built.sources])
+    def made(self) -> Iterator[tuple[Tensor, list[Watched]]]:
+        """All cached tensors, each with the parameters it was built from."""
+        if self._built is not None:
+            yield self._built.w, [source.parameter for source in self._built.sources]
+        if self._settled is not None:
+            sources = [source.parameter for source in self._settled.sources]
+            for part in self._settled.parts:
+                if isinstance(part, Tensor) and not isinstance(part, Watched):
+                    yield part, sources
 
     def direction(self, latitudes: Watched, scale: Watched | None = None) -> Tensor:
         """``direction(latitudes, scale)``, rebuilt only if one of them has changed."""
