@@ -155,6 +155,19 @@ CLAIMS = [
         "step of a small ResNet-20",
         "a plain loop",
     ),
+    *(
+        Claim(
+            "training",
+            f"{case}: conv",
+            "time",
+            f"lower bound of the {what}: convolutions alone",
+            "a plain loop",
+        )
+        for case, what in (
+            ("ResNet-20, 32 pixels", "step of ResNet-20"),
+            ("ResNet-20, half width, 16 pixels", "step of a small ResNet-20"),
+        )
+    ),
     Claim("pipeline", "batch of 128, per-sample", "time", "augmentation of CIFAR-10", "Pillow, one by one"),
     Claim("pipeline", "batch of 128, step", "time", "augmentation of CIFAR-10", "a step of VGG-6"),
 ]

@@ -1,5 +1,8 @@
 """`fit` against a plain PyTorch loop (contiguous, default allocator): time of a step of ResNet-20.
 
+A lower bound stands beside it: the convolutions of the network alone, forward and backward, in `fit`'s layout and with
+its allocator. Whatever else a step needs, batch norm, ReLU, the sums and the optimizer, comes on top of it.
+
 The allocator's setting belongs to a process, so each side has a process of its own, with one thread. The sides take
 turns, an epoch at a time. Processor time is measured: on a quiet machine that is what the clock shows.
 
@@ -19,10 +22,13 @@ from torch import Tensor, nn
 from relucid.data import Split, moments
 from relucid.models import create
 from relucid.train import Engine, Machine, Recipe, fit
+from relucid.train.engine import lay_out
+from relucid.train.memory import keep_memory
 
 BATCH, STEPS, ROUNDS = 128, 10, 7
 CASES = {"ResNet-20, 32 pixels": (1.0, 32, 1.4), "ResNet-20, half width, 16 pixels": (0.5, 16, 1.6)}
-SIDES = {"loop": None, "fit": Engine("channels_last"), "fit, compiled": Engine("channels_last", compile=True)}
+ENGINES = {"fit": Engine("channels_last"), "fit, compiled": Engine("channels_last", compile=True)}
+SIDES = ("loop", *ENGINES, "convolutions alone")
 
 
 class Turns:
@@ -65,18 +71,42 @@ def loop(network: nn.Module, train: Turns) -> None:
             optimizer.step()
 
 
+def convolutions(network: nn.Module, train: Turns) -> None:
+    """The convolutions of a step, each forward and backward on an input of the size it has in the network."""
+    keep_memory()
+    lay_out(network, torch.channels_last)
+    calls: list[tuple[nn.Module, Tensor]] = []
+
+    def look(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        calls.append((module, args[0].detach().requires_grad_(bool(calls))))  # images need no gradient
+
+    hooks = [m.register_forward_pre_hook(look) for m in network.modules() if isinstance(m, nn.Conv2d)]
+    with torch.no_grad():
+        network(Engine().arrange(train.split.inputs[:BATCH]))
+    for hook in hooks:
+        hook.remove()
+    while True:
+        for indices in torch.randperm(len(train)).split(BATCH):
+            train.batch(indices)
+            network.zero_grad()
+            for module, x in calls:
+                x.grad = None
+                y = module(x)
+                y.backward(y.detach())
+
+
 def side(connection: Connection, case: str, name: str) -> None:
     """One side, for as long as it is given turns."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     width, pixels, _ = CASES[case]
-    network, split, engine = create("resnet20", num_classes=10, width=width), images(pixels), SIDES[name]
-    if engine is None:
-        normalized = Split(moments(split).normalize(split.inputs), split.targets)
-        loop(network, Turns(normalized, connection))
-    else:
+    network, split = create("resnet20", num_classes=10, width=width), images(pixels)
+    if name in ENGINES:
         recipe = Recipe(epochs=10**6, batch_size=BATCH)
-        fit(network, Turns(split, connection), recipe, machine=Machine(engine=engine))
+        fit(network, Turns(split, connection), recipe, machine=Machine(engine=ENGINES[name]))
+    else:
+        normalized = Split(moments(split).normalize(split.inputs), split.targets)
+        (loop if name == "loop" else convolutions)(network, Turns(normalized, connection))
 
 
 def compare(case: str) -> tuple[list[Row], dict[str, float]]:

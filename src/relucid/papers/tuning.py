@@ -6,6 +6,7 @@ from types import MappingProxyType
 from relucid.papers.cifar import REENCODED
 from relucid.studies.expect import Claim
 from relucid.studies.plan import merge
+from relucid.studies.run import Result
 from relucid.studies.study import Column, Config, Scale, Study
 from relucid.studies.table import Table
 
@@ -70,6 +71,11 @@ def rates_of(
             f"images are not looked at. {REENCODED}"
         ),
     )
+
+
+def held_out_error(history: dict[str, list[float]]) -> Result:
+    """The result of a run that tries a rate: its last error on held-out images, and nothing of the test images."""
+    return Result({"val_error": history["val_error"][-1]}, history)
 
 
 def chosen(table: Table) -> dict[str, float]:

@@ -50,7 +50,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A study that was not run: its claims, its command, and how long it takes."""
+    """A study that was not run, or not at the scale made to answer: its claims, its command, how long it takes."""
 
     entries: Sequence[Entry]
     command: str
@@ -91,7 +91,7 @@ def chapters(entries: Sequence[Entry], papers: Mapping[str, str]) -> list[Chapte
             tried = [entry for section in sections for entry in section.entries]
             rows = [Row(_named(entry), effects(entry)) for entry in tried if entry.judged]
             drawing = forest(f"Every comparison that {paper} comes to", {"": rows})
-            waiting = [_waiting(study, rest) for study, table, rest in _by_study(mine) if table is None]
+            waiting = [each for found in _by_study(mine) for each in _waiting(*found)]
             found.append(Chapter(paper, title.replace("*", ""), drawing, sections, waiting))
     return found
 
@@ -187,12 +187,23 @@ def _digits(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
 
 
-def _waiting(study: Study, entries: Sequence[Entry]) -> Waiting:
-    claimed = {entry.claim.where for entry in entries}
-    scales = (study.default_scale, *(name for name in reversed(study.largest_first()) if name != "smoke"))
-    scale = next(name for name in scales if claimed <= {claim.where for claim in study.at(name).claims})
+def _waiting(study: Study, table: Table | None, entries: Sequence[Entry]) -> list[Waiting]:
+    """The study at the scale at which it should be run next, with the claims it has there; [] if it has been."""
+    claimed = {entry.claim.where: entry for entry in entries}
+    if table is None:
+        scales = (study.default_scale, *(name for name in reversed(study.largest_first()) if name != "smoke"))
+        scale = next(name for name in scales if claimed.keys() <= _claims(study, name))
+    elif table.scale == "small" and "cpu" in study.scales:
+        scale = "cpu"
+    else:
+        return []
+    mine = [entry for where, entry in claimed.items() if where in _claims(study, scale)]
     runs, seconds = len(plan(study, scale)), study.scales[scale].seconds
     cost = f"{runs} run{'s' if runs > 1 else ''}" + (
         "" if seconds is None else f", about {_digits(runs * seconds / 3600)} hours of one core"
     )
-    return Waiting(entries, f"relucid run {study.name} --scale {scale}", cost)
+    return [Waiting(mine, f"relucid run {study.name} --scale {scale}", cost)] if mine else []
+
+
+def _claims(study: Study, scale: str) -> set[str]:
+    return {claim.where for claim in study.at(scale).claims}

@@ -55,7 +55,7 @@ def _chapter(chapter: Chapter, figure: str) -> list[str]:
             for each in chapter.waiting
         ]
         parts.append(
-            _folded(f"Studies of {chapter.paper} that were not run: {len(runs)}", "\n".join(runs) + "\n")
+            _folded(f"Studies of {chapter.paper} still to be run: {len(runs)}", "\n".join(runs) + "\n")
         )
     return parts
 

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from scipy.stats import fisher_exact
 from torch.nn.functional import mse_loss
 
 from relucid.data import Data, Split
@@ -296,11 +297,19 @@ def test_the_share_of_runs_that_train_is_judged_by_fishers_test_and_the_control_
     assert standing(without, "Section 7.2, control").stands == "reproduced at small scale"
 
 
+def test_the_cpu_scale_tells_apart_the_shares_that_its_protocol_names():
+    seeds = len(section7_2.STUDY.scales["cpu"].repeat["seed"])
+    p = [fisher_exact([[seeds, 0], [trained, seeds - trained]]).pvalue for trained in (3, 4)]
+    assert (seeds, round(p[0], 3)) == (8, 0.026)
+    assert p[1] > 0.05
+    assert "three of eight (p = 0.026), not from four" in section7_2.STUDY.at("cpu").protocol
+
+
 def test_a_run_that_diverges_has_not_trained(monkeypatch):
     def diverge(config, machine):
         raise DivergedError("the loss is nan", {"train_error": [89.0]})
 
     monkeypatch.setattr(section7_2, "train", diverge)
-    result = section7_2.run({}, None)
-    assert result.metrics == {"trained": 0.0, "train_error": 100.0}
+    result = section7_2.run({"recipe": {"epochs": 3}}, None)
+    assert result.metrics == {"trained": 0.0, "train_error": 100.0, "epochs": 4}
     assert result.history == {"train_error": [89.0]}

@@ -15,6 +15,8 @@ from relucid.train.measure import error
 AVERAGE, VOTE = "Average %", "Vote %"
 SINGLE = {"protocol": "single"}
 FOLDS: dict[str, Any] = {"config": {"protocol": "folds", "seed": 0}, "repeat": {"fold": range(10)}}
+# What a run that tries a rate adds: it trains without the last fold, and the test images play no part.
+TRIES_RATE = {"protocol": "folds", "fold": 9, "seed": 0, "held_out_only": True}
 TEN_FOLDS = {AVERAGE: Column("error", **FOLDS), VOTE: Column("error", **FOLDS, summary="vote")}
 
 

@@ -12,8 +12,8 @@ from relucid.models import create
 from relucid.papers.cifar import REENCODED
 from relucid.papers.crelu.images import images
 from relucid.papers.crelu.measures import measured
-from relucid.papers.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, VOTE, tested, trained
-from relucid.papers.tuning import rates_of
+from relucid.papers.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, TRIES_RATE, VOTE, tested, trained
+from relucid.papers.tuning import held_out_error, rates_of
 from relucid.studies.expect import Claim, Lower, NotWorse
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
@@ -128,7 +128,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     )
     fitted = trained(lambda: network(config, data), data, recipe, config, machine)
     if config.get("held_out_only"):  # the runs that choose a rate do not see the test set
-        return Result({"val_error": fitted.history["val_error"][-1]}, fitted.history)
+        return held_out_error(fitted.history)
     result = tested(fitted, data)
     if config["protocol"] == "folds":
         return result
@@ -283,9 +283,8 @@ def _errors(name: str, data: str, scales: dict[str, Scale], published: dict[str,
 
 ONCE = SCALES | {"cpu": replace(SCALES["cpu"], columns=(TRAIN, TEST))}
 CONVPOOL = _errors("convpool", "CIFAR-10", ONCE, CIFAR10)
-HELD_OUT = {"protocol": "folds", "fold": 9, "seed": 0, "held_out_only": True}
 STUDIES = (
     CONVPOOL,
-    rates_of(CONVPOOL, RATES, lambda rate: HELD_OUT | {"lr": rate}, seconds=300),
+    rates_of(CONVPOOL, RATES, lambda rate: TRIES_RATE | {"lr": rate}, seconds=300),
     _errors("convpool-100", "CIFAR-100", SCALES100, CIFAR100),
 )

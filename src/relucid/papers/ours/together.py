@@ -9,7 +9,7 @@ from typing import Any
 from relucid.data import holdout
 from relucid.papers.cifar import REENCODED
 from relucid.papers.structure.images import AUGMENT, RECIPE, build, load, parameters
-from relucid.papers.tuning import UNTUNED, rates_of
+from relucid.papers.tuning import UNTUNED, held_out_error, rates_of
 from relucid.report.curves import training
 from relucid.studies.expect import Claim, Derived, Lower, Quantity, Samples
 from relucid.studies.plan import merge
@@ -57,7 +57,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     recipe = Recipe(**config["recipe"], lr=config["lr"])
     fitted = fit(network, rest, recipe, held, seed=config["seed"], machine=machine)
     if config.get("held_out_only"):  # the runs that choose a rate do not see the test set
-        return Result({"val_error": fitted.history["val_error"][-1]}, fitted.history)
+        return held_out_error(fitted.history)
     metrics = {
         "error": fitted.evaluate(data.test)["error"],
         "val_error": fitted.history["val_error"][-1],

@@ -20,18 +20,28 @@ ROWS: dict[str, dict[str, Any]] = {
     CONTROL: {"design": {"rectify": "nowhere"}},
     HBNET: {"design": {"propagation": "heavy_ball"}},
 }
-TRAINED = "trained %"
+TRAINED, ERROR, EPOCHS = "trained %", "training error %", "epochs to 80%"
 STARTED = 80.0  # training error in percent below which, for He et al., ResNet-110 has begun to learn
 
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
-    """Train one network; record whether it learns (100) or not (0), and its last training error in percent."""
+    """Train one network; record whether it learns (100) or not (0), when it began to, and its last training error."""
     try:
         history = train(config, machine)[0].history
         error = history["train_error"][-1]
     except DivergedError as diverged:
         history, error = diverged.history, 100.0
-    return Result({"trained": 100.0 * (error < STARTED), "train_error": error}, history)
+    epochs = epochs_to_start(history.get("train_error", []), config["recipe"]["epochs"])
+    return Result({"trained": 100.0 * (error < STARTED), "train_error": error, "epochs": epochs}, history)
+
+
+def epochs_to_start(errors: list[float], epochs: int) -> int:
+    """The first epoch, from 1, whose training error is below `STARTED`; one more than there are if none is.
+
+    >>> epochs_to_start([90.0, 85.0, 70.0], 3), epochs_to_start([90.0], 3)
+    (3, 4)
+    """
+    return next((epoch for epoch, error in enumerate(errors, start=1) if error < STARTED), epochs + 1)
 
 
 RUNNER = Runner("structure/deep", run)
@@ -62,10 +72,26 @@ STUDY = Study(
     rows=ROWS,
     columns={
         TRAINED: Column("trained", summary="share", best="highest", digits=0),
-        "training error %": Column("train_error"),
+        ERROR: Column("train_error"),
+        EPOCHS: Column("epochs", digits=1),
     },
     scales={
         "full": Scale({"data": "cifar10"}, {"seed": range(5)}, seconds=150_000),
+        "cpu": Scale(
+            {
+                "data": "cifar10",
+                "pool": 4,
+                "residual": {"width": 0.25},
+                "recipe": {"epochs": 10, "steps": []},
+            },
+            {"seed": range(8)},
+            seconds=750,
+            protocol=(
+                "At cpu scale: as at small scale, but all images, 10 epochs, 7,810 steps, and eight seeds. Designed "
+                "before any of it was run: by Fisher's exact test, eight runs that all train are told apart from "
+                "three of eight (p = 0.026), not from four."
+            ),
+        ),
         "small": Scale(
             {
                 "data": "cifar10",
@@ -76,6 +102,7 @@ STUDY = Study(
             },
             {"seed": range(5)},
             seconds=40,
+            columns=(TRAINED, ERROR),
         ),
         "smoke": Scale(
             {
@@ -96,7 +123,8 @@ STUDY = Study(
     source="structure Section 7.2",
     protocol=(
         f"A run has trained if the training error of its last epoch is below {STARTED:.0f}%, the mark at which He et "
-        "al. end the warm-up that ResNet-110 needs; a run with a loss that is no longer finite has not. The recipe "
+        "al. end the warm-up that ResNet-110 needs; a run with a loss that is no longer finite has not. A run that "
+        "never falls below the mark counts one epoch more than there are. The recipe "
         "is Table 4's, at a learning rate of 0.1. Full scale: 300 epochs. Small scale: all 110 layers at a quarter of "
         "the width, and only the first 5 epochs, 395 steps, on 5,000 images averaged over 4x4 pixels. "
         "After a look at seed 0, which is one of the seeds here, a second rate of 0.5 was dropped in favour of more "

@@ -4,7 +4,7 @@ from typing import Any
 
 from relucid.papers.cifar import REENCODED
 from relucid.papers.structure.images import AUGMENT, RECIPE, parameters, train
-from relucid.papers.tuning import rates_of
+from relucid.papers.tuning import held_out_error, rates_of
 from relucid.report.curves import training
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.plan import merge
@@ -60,7 +60,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     """Train one network and test it once."""
     fitted, data = train(config, machine)
     if config.get("share"):  # the runs that choose a rate do not see the test set
-        return Result({"val_error": fitted.history["val_error"][-1]}, fitted.history)
+        return held_out_error(fitted.history)
     metrics = {"error": fitted.evaluate(data.test)["error"], "parameters": parameters(fitted.network)}
     return Result(metrics, fitted.history)
 
