@@ -23,6 +23,7 @@ class Claim(NamedTuple):
     measure: str
     what: str
     against: str
+    bound: bool = False  # what nothing can go below: over the bar, it says that the bar is out of reach
 
 
 PUBLISHED = "sin, cos, cumprod, concatenation"
@@ -50,7 +51,9 @@ CLAIMS = [
     Claim("units", "unit_vector", "reusing", "weights from angles, memory reused", PUBLISHED),
     Claim("units", "direction", "reusing", "weights from latitudes, memory reused", PUBLISHED),
     *(
-        Claim("units", "passes", measure, f"lower bound of weights from latitudes{more}", PUBLISHED)
+        Claim(
+            "units", "passes", measure, f"lower bound of weights from latitudes{more}", PUBLISHED, bound=True
+        )
         for measure, more in (("time", ""), ("reusing", REUSED))
     ),
     Claim("units", "unit_vector", "bytes", "memory of weights from angles", PUBLISHED),
@@ -74,7 +77,7 @@ CLAIMS = [
         "layers", "GeometricLinear(4096, 4096) with ReLU, batch 64: t", "reusing", STEP_4096 + REUSED, LINEAR
     ),
     *(
-        Claim("layers", f"{case}: passes", measure, f"lower bound of the {what}{more}", LINEAR)
+        Claim("layers", f"{case}: passes", measure, f"lower bound of the {what}{more}", LINEAR, bound=True)
         for case, what in BOUNDS.items()
         for measure, more in (("time", ""), ("reusing", REUSED))
     ),
@@ -84,7 +87,7 @@ CLAIMS = [
     Claim("layers", "MeanNorm", "time", "training step with MeanNorm", "batch norm"),
     Claim("reversible", "8 channels", "time", "reversible step, 30 small layers", "ordinary, float32"),
     *(
-        Claim("reversible", bound, "time", f"lower bound of it: {bound}", "ordinary, float32")
+        Claim("reversible", bound, "time", f"lower bound of it: {bound}", "ordinary, float32", bound=True)
         for bound in ("recomputation alone", "recomputation and sums")
     ),
     Claim("reversible", LAYERS_200 + "checkpoint per", "time", "reversible step, 200 layers", CHECKPOINT),
@@ -162,6 +165,7 @@ CLAIMS = [
             "time",
             f"lower bound of the {what}: convolutions alone",
             "a plain loop",
+            bound=True,
         )
         for case, what in (
             ("ResNet-20, 32 pixels", "step of ResNet-20"),
@@ -190,10 +194,11 @@ def table(short: bool = False) -> str:
     for claim in CLAIMS:
         mine = [key for key in rows if _belongs(key, claim)]
         taken = [rows.pop(key) for key in mine]
-        if taken and (not short or claim[3:] in SHORT):
+        if taken and (not short or (claim.what, claim.against) in SHORT):
             ratios = sorted({f"{row['ratio']:.3g}" for row in taken}, key=float)
             shown = " to ".join(dict.fromkeys((ratios[0], ratios[-1])))
-            over = " (over)" if any(row["ratio"] > row["bar"] for row in taken) else ""
+            beyond = any(row["ratio"] > row["bar"] for row in taken)
+            over = (" (bar out of reach)" if claim.bound else " (over)") if beyond else ""
             lines.append(f"| {claim.what} | {claim.against} | {shown}{over} | {taken[0]['bar']:.3g} |")
     if rows:
         raise ValueError(f"no claim for {', '.join(map(str, rows))}: add it to CLAIMS")
