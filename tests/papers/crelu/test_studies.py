@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from relucid.data import Data
 from relucid.inspect import reconstruct
 from relucid.models import create
 from relucid.papers.crelu import STUDIES, fig2, fig4, table1, table2, table4, table6, table_s1, theorem_c1
@@ -64,6 +65,28 @@ def test_what_networks_have_learned_is_measured_on_the_networks_of_table_1(study
     assert {each.key for each in plan(BY_NAME[study], scale)} <= trained
 
 
+@pytest.mark.parametrize(
+    "study, trained",
+    [
+        ("invariance-100", "convpool-100"),
+        ("reconstruction-100", "convpool-100"),
+        *((f"{what}-imagenet", "imagenet") for what in ("pairing", "invariance", "reconstruction", "phase")),
+    ],
+)
+def test_other_data_are_measured_on_networks_of_the_tables_too(study, trained):
+    known = {each.key for each in plan(BY_NAME[f"crelu/{trained}"], "full")}
+    assert {each.key for each in plan(BY_NAME[f"crelu/{study}"], "full")} <= known
+
+
+def test_a_run_on_imagenet_leaves_pairs_invariance_reconstructions_and_phases(tmp_path):
+    row = "CReLU (conv1-7)"
+    finished(BY_NAME["crelu/imagenet"], tmp_path, row)
+    for what in ("pairing", "invariance", "reconstruction", "phase"):
+        found = table(BY_NAME[f"crelu/{what}-imagenet"], "smoke", only=row, store=tmp_path)
+        missing = [column for (_, column), cell in found.cells.items() if cell.mean is None]
+        assert len(missing) < len(found.cells) if what == "invariance" else not missing  # some never fire
+
+
 def test_the_full_scale_of_cifar_100_is_that_of_cifar_10_but_for_the_data():
     ours, other = (plan(BY_NAME[f"crelu/{name}"], "full")[0].config for name in ("convpool", "convpool-100"))
     assert ours | {"data": "cifar100"} == other
@@ -100,6 +123,31 @@ def test_the_rate_of_vgg_is_the_source_s_at_full_scale_and_chosen_for_each_netwo
     for other in others:
         assert len(other) == 24
         assert all(each in other for each in first)
+
+
+@pytest.mark.parametrize("study", ["crelu/vgg", "crelu/vgg-100", "crelu/vgg-footnotes"])
+def test_at_full_scale_vgg_takes_the_steps_of_its_source(study, monkeypatch):
+    recipes = []
+    monkeypatch.setattr(table2, "trained", lambda build, data, recipe, *rest: recipes.append(recipe))
+    monkeypatch.setattr(table2, "tested", lambda *rest: None)
+    table2.run(plan(BY_NAME[study], "full")[0].config | {"data": "digits", "train": 10, "test": 10}, None)
+    ours, theirs = (torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3)) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    source = torch.optim.SGD(theirs.parameters(), lr=1, momentum=0.9, dampening=0.9, weight_decay=5e-4)
+    optimizers = {ours: recipes[0].make_optimizer(ours), theirs: source}
+    for x in torch.randn(20, 8, 5):
+        for network, optimizer in optimizers.items():
+            optimizer.zero_grad()
+            network(x).logsumexp(1).mean().backward()
+            optimizer.step()
+        assert all(a.equal(b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    assert "dampening 0.9" in BY_NAME[study].protocol
+
+
+def test_crops_of_imagenet_are_from_the_central_square_and_ten_of_them_from_all_of_it(monkeypatch):
+    monkeypatch.setattr(table4, "imagenet", lambda **options: Data(options, options))
+    train, centre, whole = table4._photos("imagenet")
+    assert (train["central"], centre.get("test_size", 224), whole["test_size"]) == (True, 224, 256)
 
 
 def test_shrunk_pictures_have_the_means_of_squares_for_pixels():

@@ -7,7 +7,7 @@ from torch.nn.functional import mse_loss
 
 from relucid.data import Data, Split
 from relucid.models import create
-from relucid.papers.structure import STUDIES, section7_2
+from relucid.papers.structure import STUDIES, images, section7_2
 from relucid.papers.structure.images import build, load
 from relucid.papers.structure.lemma1 import difference
 from relucid.papers.structure.section5_1 import count
@@ -97,6 +97,25 @@ def test_the_full_scale_is_the_paper_s_setting():
         assert expected.items() <= each.config["recipe"].items()
     for each in plan(NAMED["structure/depth"], "full"):
         assert {"features": 100, "pairs": 10_000, "epochs": 1000}.items() <= each.config.items()
+
+
+FULL = [
+    name
+    for name, study in NAMED.items()
+    if name.startswith(("structure/cifar", "structure/imagenet", "structure/deep")) and "full" in study.scales
+]
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_at_full_scale_all_parameters_decay_as_in_the_source_of_densenet(name, monkeypatch):
+    made = []
+    monkeypatch.setattr(images, "load", lambda config: IMAGES)
+    monkeypatch.setattr(images, "build", lambda config, data: None)
+    monkeypatch.setattr(images, "fit", lambda network, train, recipe, *rest, **named: made.append(recipe))
+    for row in NAMED[name].rows:
+        images.train(plan(NAMED[name], "full", only=row)[0].config, None)
+    assert {recipe.decay for recipe in made} == {"all"}
+    assert len(made) == len(NAMED[name].rows)
 
 
 def test_a_part_of_the_images_is_their_first_ones():

@@ -3,7 +3,7 @@
 from typing import Any
 
 from relucid.papers.cifar import REENCODED
-from relucid.papers.structure.images import AUGMENT, RECIPE, train
+from relucid.papers.structure.images import AUGMENT, DECAY, DECAYS_ALL, RECIPE, train
 from relucid.report.curves import training
 from relucid.studies.compare import HOLDS
 from relucid.studies.expect import Claim, Higher
@@ -76,7 +76,9 @@ STUDY = Study(
         EPOCHS: Column("epochs", digits=1),
     },
     scales={
-        "full": Scale({"data": "cifar10"}, {"seed": range(5)}, seconds=150_000),
+        "full": Scale(
+            {"data": "cifar10", "decay": DECAY}, {"seed": range(5)}, seconds=150_000, protocol=DECAYS_ALL
+        ),
         "cpu": Scale(
             {
                 "data": "cifar10",

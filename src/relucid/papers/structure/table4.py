@@ -3,7 +3,7 @@
 from typing import Any
 
 from relucid.papers.cifar import REENCODED
-from relucid.papers.structure.images import AUGMENT, RECIPE, parameters, train
+from relucid.papers.structure.images import AUGMENT, DECAY, DECAYS_ALL, RECIPE, parameters, train
 from relucid.papers.tuning import held_out_error, rates_of
 from relucid.report.curves import training
 from relucid.studies.expect import Claim, Lower
@@ -230,8 +230,7 @@ def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Cl
     return residual, control, dense
 
 
-# structure 7.1 trains dense networks by "the strategies of DenseNet", whose source decays all parameters.
-FULL = Scale({"decay": {"dense": "all"}}, seconds=80_000)
+FULL = Scale({"decay": DECAY}, seconds=80_000, protocol=DECAYS_ALL)
 DENSE = {"full": FULL, "cpu": DENSE_CPU, "small": SMALL, "smoke": SMOKE}
 RESIDUAL = {"full": FULL, "cpu": RESIDUAL_CPU, "smoke": SMOKE}
 CIFAR = _study("structure/cifar", "CIFAR-10", 9, 40, DENSE)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from relucid.papers.imagenet import imagenet_flops
-from relucid.papers.structure.images import RECIPE, backbone, parameters, train
+from relucid.papers.structure.images import DECAY, DECAYS_ALL, RECIPE, backbone, parameters, train
 from relucid.report.curves import training
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.run import Result
@@ -47,7 +47,7 @@ STUDY = Study(
         "parameters": Column("parameters", repeat={"seed": [0]}, best=None, digits=0),
     },
     scales={
-        "full": Scale({"data": "imagenet"}, {"seed": [0]}),
+        "full": Scale({"data": "imagenet", "decay": DECAY}, {"seed": [0]}, protocol=DECAYS_ALL),
         "smoke": Scale(
             {
                 "data": "noise",
