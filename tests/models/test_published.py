@@ -293,6 +293,13 @@ def test_the_authors_norms_have_their_frameworks_momentum_and_eps_and_no_learned
             assert (module.momentum, module.bias) == (0.01, None)
 
 
+@pytest.mark.parametrize("method", ["sp", "wn", "bn", "gmp"])
+def test_the_authors_networks_begin_with_glorots_uniform_weights(method):
+    weight = create(f"gmp/mlp1-{method}-authors", num_classes=1, in_channels=300).fc1.weight.detach()
+    bound = (6 / 400) ** 0.5
+    assert 0.99 * bound < weight.abs().max() <= bound * (1 + 1e-6)
+
+
 def test_alexnet_has_torchvisions_names_and_shapes():
     with torch.device("meta"):
         net = create("alexnet", num_classes=1000)

@@ -187,6 +187,14 @@ def test_inputs_can_be_left_as_they_are():
     assert fitted.moments.normalize(torch.tensor([[7.0]])).item() == 7.0
 
 
+@pytest.mark.parametrize("dtype, scale", [(torch.uint8, 255), (torch.float32, 1)])
+def test_inputs_can_be_centred_and_not_scaled(dtype, scale):
+    inputs = torch.tensor([[10], [50]], dtype=dtype)
+    recipe = Recipe(epochs=1, loss="mse", normalize="mean")
+    fitted = fit(nn.Linear(1, 1), Split(inputs, torch.ones(2, 1)), recipe)
+    torch.testing.assert_close(fitted.moments.normalize(inputs), torch.tensor([[-20.0], [20.0]]) / scale)
+
+
 def test_ten_crops_are_averaged_as_probabilities():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 2, 4), nn.Flatten())

@@ -38,6 +38,7 @@ def test_a_rate_can_be_halved_every_25_epochs():
 
 def test_patience_and_stop_make_a_plateau():
     assert Recipe(epochs=5000, patience=50, stop=100).plateau == Plateau(50, 100, 0.1)
+    assert Recipe(epochs=9, patience=5, stop=10, threshold=0.01).plateau == Plateau(5, 10, 0.1, 0.01)
     assert Recipe(epochs=1).plateau is None
 
 
@@ -122,6 +123,7 @@ def test_optimizers_have_the_momentum_of_the_recipe(name, kind, nesterov):
         ({"decay": "some"}, "there is no decay 'some'; there are groups, all"),
         ({"dampening": 0.9, "optimizer": "nesterov"}, "dampening=0.9 needs optimizer='sgd', not 'nesterov'"),
         ({"patience": 5}, "a plateau needs both patience and stop"),
+        ({"threshold": 0.01}, "threshold=0.01 needs a plateau: give patience and stop"),
         ({"patience": 9, "stop": 5}, "patience=9 must be at least 1 and at most stop=5"),
         ({"steps": (0.5,), "table": CRELU}, "a recipe has one schedule"),
         ({"table": CRELU, "epochs": 50}, "the table ends at epoch 45 of 50"),

@@ -7,6 +7,8 @@ from typing import Any
 from relucid.models.suggest import suggest
 from relucid.nn.rules import RULES, Rule
 
+# The networks of gmp have two setups. The default is the paper's: its claims are about what it describes. That of the
+# authors' code, where the paper is silent, is `relucid.models.published.AUTHORS`, in the networks "...-authors".
 # The paper does not say exactly where IMN goes. gmp Eq. 16 centres the input of a ReLU layer. "input_mean" does just
 # that, and the "-imn" networks use it: a skip stays the identity, and the output layer, which learns no features
 # (gmp 4.1), is left alone. The authors' code centres the output of every activation instead, "activation_mean": before

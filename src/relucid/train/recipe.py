@@ -46,6 +46,7 @@ class Recipe:
     table: Sequence[Sequence[float]] = ()
     patience: int | None = None
     stop: int | None = None
+    threshold: float = 0.0  # the least progress that counts on a plateau, in units of `monitor`
     monitor: str = "val_error"
     target_loss: float | None = None  # stop once the training loss reaches it
     augment: Sequence[str] = ()
@@ -65,6 +66,8 @@ class Recipe:
         if (self.patience is None) != (self.stop is None):
             raise ValueError("a plateau needs both patience and stop")
         _ = self.plateau  # checks them
+        if self.threshold and self.patience is None:
+            raise ValueError(f"threshold={self.threshold:g} needs a plateau: give patience and stop")
         if sum((bool(self.steps), bool(self.table), self.patience is not None)) > 1:
             raise ValueError("a recipe has one schedule: steps, a table, or patience and stop")
         if self.table and self.table[-1][0] < self.epochs:
@@ -75,7 +78,7 @@ class Recipe:
         """The schedule on a plateau, if this is one."""
         if self.patience is None or self.stop is None:
             return None
-        return Plateau(self.patience, self.stop, self.factor)
+        return Plateau(self.patience, self.stop, self.factor, self.threshold)
 
     def rate_and_decay(self, epoch: int) -> tuple[float, float]:
         """The learning rate and weight decay of an epoch, counted from 0."""

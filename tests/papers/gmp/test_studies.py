@@ -11,9 +11,9 @@ from relucid.data.tables import UCI
 from relucid.inspect import BoundaryTracker
 from relucid.models import create
 from relucid.papers import find
-from relucid.papers.gmp import STUDIES, evolution, fig1, rates, table1, table2, table3
+from relucid.papers.gmp import STUDIES, evolution, fig1, images, rates, section4_3, table1, table2, table3
 from relucid.papers.gmp.evolution import ADAM
-from relucid.papers.gmp.problems import METHODS, PROBLEMS, Problem, trials
+from relucid.papers.gmp.problems import METHODS, PROBLEMS, Problem, as_the_authors, trials
 from relucid.studies import plan, run, table
 from relucid.train import Plateau
 from relucid.train.ensemble import BETA1, BETA2
@@ -88,6 +88,18 @@ def test_the_two_larger_sets_are_those_that_do_not_fit_into_a_batch():
     }
 
 
+def test_width_and_depth_are_tried_under_every_initialization(tmp_path):
+    study = BY_NAME["gmp/width"]
+    tried = {(config["method"], config["init"]) for config in study.rows.values()}
+    assert tried == {(method, init) for method in METHODS for init in ("one", "glorot", "unscaled")}
+    shapes = {(column.config["width"], column.config["depth"]) for column in study.columns.values()}
+    assert shapes >= {(16, 1), (4096, 1), (128, 5)}
+    found = smoke(narrowed(study, ["width 16", "depth 5"]), tmp_path, only="GmP, unscaled")
+    for each in found.runs:
+        errors, trained = (each["metrics"][name] for name in ("error", "trained"))
+        assert trained == [100.0 * (error < 50) for error in errors]
+
+
 @pytest.mark.parametrize("name", ["gmp/levy", "gmp/banana", "gmp/perturbation"])
 def test_a_figure_runs_at_smoke_scale_and_is_not_judged(name, data):
     found = smoke(BY_NAME[name], data)
@@ -151,6 +163,43 @@ def test_the_published_protocol_stops_on_the_test_part():
     assert found.monitor[0].targets.equal(found.test[0].targets)
     best = found.learn([0.01]).best
     assert best.tolist() == pytest.approx(found.errors().tolist())
+
+
+def test_the_authors_plateaus_are_of_the_mean_squared_error_and_its_root_is_reported():
+    found = trials(as_the_authors(TOY), "BN", [3], "test", authors=True)
+    assert (found.problem.plateau.threshold, found.problem.batch_size) == (1e-4, 1024)
+    assert found.networks[0].bn1.eps == 1e-3
+    best = found.learn([0.01]).best
+    assert best.sqrt().tolist() == pytest.approx(found.errors().tolist())
+
+
+@pytest.mark.parametrize(
+    "study, setup",
+    [
+        (table2.STUDY, (True, 0.0, "gmp/vgg6-gmp-imn")),
+        (table2.AUTHORS, ("mean", 0.01, "gmp/vgg6-gmp-imn-authors")),
+    ],
+)
+def test_images_are_normalized_and_plateaus_judged_as_the_setup_says(study, setup, monkeypatch):
+    made = []
+
+    def fit(network, train, recipe, *rest, **named):
+        made.append((recipe.normalize, recipe.plateau.threshold, network.name))
+        raise InterruptedError
+
+    monkeypatch.setattr(images, "fit", fit)
+    with pytest.raises(InterruptedError):
+        images.run(plan(study, "smoke", only=images.BEST)[0].config, None)
+    assert made == [setup]
+
+
+@pytest.mark.parametrize("init", ["one", "unscaled"])
+@pytest.mark.parametrize("method", METHODS)
+def test_units_begin_with_weights_of_the_length_of_their_row(method, init):
+    net = section4_3.network(method, init, width=20, depth=3)
+    for number, inputs in ((1, 64), (2, 20), (3, 20)):
+        lengths = net.get_submodule(f"fc{number}").weight.detach().norm(dim=1)
+        torch.testing.assert_close(lengths, torch.full((20,), 1.0 if init == "one" else inputs**0.5))
 
 
 def test_features_are_standardized_by_the_training_part():

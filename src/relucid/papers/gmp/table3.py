@@ -214,7 +214,7 @@ AUTHORS = Study(
     protocol=(
         "As in the first rows of gmp/uci, in float64, in batches of 1024, with Glorot's uniform weights, the batch "
         "norm of the authors' framework (momentum 0.99, epsilon 0.001) and its plateaus: the rate is cut unless the "
-        "error falls by more than 0.0001. relucid.models.design says which setup is the default, and why."
+        "mean squared error falls by more than 0.0001. relucid.models.design says which setup is the default, and why."
     ),
 )
 STUDIES = (UCI, BATCHES, AUTHORS)
