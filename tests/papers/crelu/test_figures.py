@@ -1,10 +1,16 @@
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 
+from relucid.inspect import pairing
 from relucid.papers import find
+from relucid.papers.crelu import fig1
 from relucid.papers.crelu.measures import LAYERS
 from relucid.papers.ours.merge import SHARES
-from relucid.studies import Outcome, Store, plan, table
+from relucid.studies import Outcome, Store, plan, run, table
 
 
 def outcome(config):
@@ -24,8 +30,8 @@ def outcome(config):
 def drawn(name, tmp_path, made):
     study = find(name)
     store = Store(tmp_path)
-    for run in plan(study, "small"):
-        store.put(run, made(run.config))
+    for each in plan(study, "small"):
+        store.put(each, made(each.config))
     found = study.figures(table(study, "small", store=tmp_path), store)
     store.close()
     assert all(figure.title and figure.alt for figure in found)
@@ -69,6 +75,48 @@ def test_merging_is_drawn_against_the_parameters_that_are_left(tmp_path):
     (found,) = drawn("merge", tmp_path, made)
     assert list(found.plot.data[0].x) == [100 - share for share in SHARES]
     assert list(found.plot.data[0].y) == [10 + share for share in SHARES]
+
+
+def test_figures_of_published_weights_are_those_of_alexnet(tmp_path):
+    study = find("crelu/pairing-published")
+    run(study, "smoke", store=tmp_path, jobs=1)
+    store = Store(tmp_path)
+    over_layers, *others = study.figures(table(study, "smoke", store=tmp_path), store)
+    store.close()
+    assert len(over_layers.plot.data) == 2 * len(fig1.NETWORKS)
+    pairs, histograms = others[::2], others[1::2]
+    assert [figure.title.partition(":")[0] for figure in pairs] == list(fig1.NETWORKS)
+    assert [figure.plot.data[0].type for figure in pairs] == ["image"] * 3
+    for figure in histograms:
+        bars = [trace for trace in figure.plot.data if trace.type == "histogram"]
+        assert [len(trace.x) for trace in bars] == [16] * fig1.LAYERS
+
+
+@pytest.mark.needs("deepsea")
+def test_published_weights_are_read_from_their_package():
+    found = fig1.run({"random": False, **fig1.ROWS["DeepSea (cells, segmentation), 1"]})
+    assert found.arrays["filters"].shape == (64, 1, 3, 3)
+    assert found.metrics["mu"] == pytest.approx(-0.7135, abs=1e-4)
+
+
+def test_figures_1_and_2_are_drawn_from_a_file_of_alexnets_weights(relucid, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fig1, "create", partial(fig1.create, width=0.125))
+    made = fig1.alexnet()
+    with torch.no_grad():
+        made.features[0].weight[4:] = -made.features[0].weight[:4]
+    torch.save(made.state_dict(), "alexnet.pth")
+    command = (
+        "examine relucid.papers.crelu.fig1:alexnet --checkpoint alexnet.pth --example 1,3,95,95 -o fig1.html"
+    )
+    status, shown, told = relucid(*command.split())
+    assert (status, told) == (0, "Written to fig1.html\n")
+    assert pairing(made.features[0].weight).share == 1
+    first = next(line for line in shown.splitlines() if line.startswith("features.0"))
+    assert "100%" in first
+    page = Path("fig1.html").read_text()
+    assert "cosine with the most opposite filter" in page
+    assert '"type":"image"' in page.replace(" ", "")
 
 
 def test_without_runs_nothing_is_drawn(tmp_path):

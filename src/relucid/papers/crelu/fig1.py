@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from relucid.data import MissingDataError
-from relucid.inspect import pairing
+from relucid.inspect import figure_of_pairs, pairing
 from relucid.models import create
+from relucid.papers.crelu.fig2 import ALT, histograms
 from relucid.papers.crelu.measures import random_mu
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies.expect import Claim, Lower
@@ -38,6 +39,7 @@ ROWS = {
     for place, weight in enumerate(weights, start=1)
 }
 EXCESS = "mu less that of random filters"
+LAYERS = 5  # in crelu Fig. 2, from the first
 
 
 def alexnet() -> nn.Module:
@@ -50,14 +52,19 @@ def run(config: dict[str, Any]) -> Result:
     weight = torch.randn(16, 3, 3, 3) if config["random"] else load(config["network"], config["weight"])
     found = pairing(weight)
     random = random_mu(found.dimension, found.others)
+    arrays = {"mu": found.opposite.numpy()}
+    if weight.dim() == 4 and weight.shape[1] in (1, 3) and min(weight.shape[2:]) > 1:
+        arrays["filters"] = weight.numpy()  # can be seen as images
     return Result(
         {
             "mu": float(found.opposite.nanmean()),
             "random": random,
             "excess": (found.opposite - random).tolist(),
             "filters": len(weight),
+            "weights": found.dimension,
             "paired": 100 * float(found.paired.double().mean()),
-        }
+        },
+        arrays=arrays,
     )
 
 
@@ -73,7 +80,7 @@ def load(network: str, name: str) -> Tensor:
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
-    """Draw the mean cosine with the most opposite filter over the layers, beside that of random filters."""
+    """Draw mean cosines with the most opposite filter over the layers, and crelu Fig. 1 and 2 for each network."""
     import plotly.graph_objects as go
 
     plot = go.Figure()
@@ -84,10 +91,30 @@ def figures(table: Table, store: Store) -> list[Figure]:
             look = {"color": colour, "dash": dash}
             plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, name=f"{name}, {column}", line=look)
     plot.update_xaxes(title="layer", dtick=1).update_yaxes(title="mean cosine with the most opposite filter")
-    alt = (
-        "Lines over the layers of three trained networks, each well below the dotted line of random filters."
-    )
-    return [Figure("Opposite filters in networks trained by others", alt, plot)]
+    alt = "Lines over the layers of three trained networks, each with a dotted line for random filters."
+    drawn = [Figure("Opposite filters in networks trained by others", alt, plot)]
+    for name in NETWORKS:
+        drawn += _of_network(table, store, name)
+    return drawn
+
+
+def _of_network(table: Table, store: Store, name: str) -> list[Figure]:
+    """Draw a network's first filters in pairs, if they are images (crelu Fig. 1), and histograms of mu (Fig. 2)."""
+    rows = [row for row, config in ROWS.items() if config["network"] == name][:LAYERS]
+    runs = {f"layer {place}": run for place, row in enumerate(rows, 1) for run in table.behind(row)}
+    kept = {layer: store.arrays(run["key"]) for layer, run in runs.items()}
+    if not kept or not all(kept.values()):
+        return []
+    drawn = []
+    if "filters" in kept.get("layer 1", {}):
+        weight = torch.from_numpy(kept["layer 1"]["filters"])
+        alt = "Filters of the first layer, each beside its most opposite one, strongest pairs first."
+        pairs = figure_of_pairs(weight, pairing(weight))
+        drawn.append(Figure(f"{name}: filters beside their opposites", alt, pairs))
+    mu = {layer: [arrays["mu"]] for layer, arrays in kept.items()}
+    plot = histograms(mu, {layer: int(run["metrics"]["weights"]) for layer, run in runs.items()})
+    title = f"{name}: cosines with the most opposite filter"
+    return [*drawn, Figure(title, ALT.format(", ".join(mu)), plot)]
 
 
 STUDIES = (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 DRAWN = ("conv1", "conv2", "conv3", "conv4")  # the layers of crelu Fig. 3
+ALT = "Histograms of {}, each with the density of random filters as a line."
 
 
 def remark(table: Table) -> str:
@@ -40,22 +41,27 @@ def figures(table: Table, store: Store) -> list[Figure]:
         arrays = [store.arrays(run["key"]) for run in table.behind(row)]
         if arrays and all(f"{layer} mu" in each for each in arrays for layer in DRAWN):
             weights = {layer: int(table.behind(row)[0]["metrics"][f"{layer} weights"]) for layer in DRAWN}
+            mu = {layer: [each[f"{layer} mu"] for each in arrays] for layer in DRAWN}
             title = f"Cosines with the most opposite filter: {row}"
-            alt = f"Histograms of {', '.join(DRAWN)}, each with the density of random filters as a line."
-            found.append(Figure(title, alt, _histograms(arrays, weights)))
+            found.append(Figure(title, ALT.format(", ".join(DRAWN)), histograms(mu, weights)))
     return found
 
 
-def _histograms(arrays: list[dict[str, np.ndarray]], weights: dict[str, int]) -> "go.Figure":
+def histograms(mu: dict[str, list[np.ndarray]], weights: dict[str, int]) -> "go.Figure":
+    """Draw a histogram of mu for every layer, beside the density of random filters.
+
+    Args:
+        mu: by layer, an array (filters,) for every network.
+        weights: by layer, the number of weights of a filter.
+    """
     from plotly.subplots import make_subplots
 
-    plot = make_subplots(1, len(DRAWN), subplot_titles=DRAWN, shared_xaxes=True)
+    plot = make_subplots(1, len(mu), subplot_titles=list(mu), shared_xaxes=True)
     edges = torch.linspace(-1, 0.5, 151, dtype=torch.float64)
-    for column, layer in enumerate(DRAWN, 1):
-        mu = [each[f"{layer} mu"] for each in arrays]
-        density = extreme_p_value(edges, weights[layer], len(mu[0]) - 1).diff() / edges.diff()
+    for column, (layer, of_networks) in enumerate(mu.items(), 1):
+        density = extreme_p_value(edges, weights[layer], len(of_networks[0]) - 1).diff() / edges.diff()
         plot.add_histogram(
-            x=np.concatenate(mu),
+            x=np.concatenate(of_networks),
             xbins={"start": -1, "end": 0.5, "size": 0.05},
             histnorm="probability density",
             name="learned filters",
