@@ -6,9 +6,12 @@ STATEMENTS = (
     Claim(
         "Fig. 1",
         "AlexNet's first filters, each beside its most opposite one.",
-        note="AlexNet itself is not trained here.",
-        code=("relucid.inspect.figure_of_pairs",),
-        tests=("inspect/test_pairing.py::test_the_picture_puts_every_filter_beside_its_pair",),
+        note="AlexNet is not trained here; its published weights load as they are, from a file.",
+        code=("relucid.inspect.figure_of_pairs", "relucid.papers.crelu.fig1.alexnet"),
+        tests=(
+            "inspect/test_pairing.py::test_the_picture_puts_every_filter_beside_its_pair",
+            "papers/crelu/test_figures.py::test_figures_1_and_2_are_drawn_from_a_file_of_alexnets_weights",
+        ),
     ),
     Claim(
         "Definition 2.1",

@@ -91,6 +91,7 @@ STATEMENTS = (
         ),
         tests=(
             "nn/test_geometric.py::test_output_is_equation_15_for_scales_of_either_sign",
+            "nn/test_geometric.py::test_gradients_are_those_of_equation_15_for_any_scale",
             "nn/test_geometric.py::test_conversion_keeps_outputs_and_gives_weights_back",
         ),
     ),

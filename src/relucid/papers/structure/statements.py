@@ -70,6 +70,7 @@ STATEMENTS = (
     Claim(
         "Eq. 19, Table 3",
         "ResNet, DenseNet and DMRNet are special cases of Eq. 16, 18 and 20.",
+        note="The two paths of DMRNet meet at the end of a stage, in their mean: else the last T' would learn nothing.",
         code=(
             "relucid.nn.RULES",
             "relucid.models.dense.densenet_cifar",
@@ -78,6 +79,7 @@ STATEMENTS = (
             "nn/test_rules.py::test_residual_is_heavy_ball_with_beta2_zero",
             "nn/test_pairwise.py::test_densenet_is_eq18_with_alpha_one_and_beta_zero",
             "nn/test_rules.py::test_relaxed_admm_is_dmrnet_by_default_and_not_eq14",
+            "models/test_every_name.py::test_no_parameter_is_without_gradient",
         ),
     ),
     Claim(
@@ -98,10 +100,16 @@ STATEMENTS = (
             "AGD-Net: every earlier layer produces its own output, and the weighted outputs are added, with "
             "momentum."
         ),
+        note=(
+            "With bottlenecks the weights scale the 1x1 convolution, and the batch norm after it cancels their common "
+            "factor: the 3x3 convolution has it as a weight of its own. A block's first layer, whose output only batch "
+            "norms read, has no weights."
+        ),
         code=("relucid.models.dense.densenet_cifar",),
         tests=(
             "nn/test_pairwise.py::test_agd_net_is_one_convolution_for_every_pair_with_the_momentum_of_eq21",
             "models/test_dense.py::test_agdnet_is_one_convolution_a_pair_computed_as_one_a_layer",
+            "models/test_dense.py::test_twice_the_alphas_of_a_layer_make_twice_its_output",
         ),
     ),
 )

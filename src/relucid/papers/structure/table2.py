@@ -184,6 +184,7 @@ STUDY = Study(
             code=("relucid.models.published.STRUCTURE",),
             tests=(
                 "models/test_mlp.py::test_the_networks_of_section_5_3_iterate_their_algorithm",
+                "models/test_mlp.py::test_agd2_with_kept_layers_is_agd_with_an_extrapolated_output",
                 "models/test_published.py::test_the_networks_of_section_5_3_are_k_layers_of_100_sigmoids",
             ),
         ),
