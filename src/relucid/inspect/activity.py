@@ -49,7 +49,7 @@ class Activity(Measurement):
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
         """A counter; None if the layer has no dimension of units."""
-        return _ActivityGauge(layer) if len(layer.shape) > 1 else None
+        return _ActivityGauge(layer, network) if len(layer.shape) > 1 else None
 
     @property
     def inputs(self) -> int:
@@ -228,10 +228,10 @@ class ActivityCounter:
 class _ActivityGauge(Gauge):
     """`ActivityCounter` for a rectified layer."""
 
-    def __init__(self, layer: Rectified) -> None:
+    def __init__(self, layer: Rectified, network: Network) -> None:
         self.counter = ActivityCounter(layer.units)
         if layer.scale is not None:
-            radius, lengths = planes_of(layer)
+            radius, lengths = network.once(planes_of, layer)
             self.counter.planes = radius.cpu(), lengths.cpu()
             self.wants_shell = True
         first, *rest = layer.activation.boundaries

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid.inspect.batches import DataBatch, batches_of, count_of
+from relucid.inspect.blocks import squared_norms
 from relucid.inspect.examination import Examination, ExaminedLayer
 from relucid.inspect.execution import DATA, Batch, Node
 from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
@@ -137,13 +138,13 @@ class _Shells:
 def _squares(node: Node, x: Tensor) -> Tensor | None:
     """The squared norms of the inputs (of a convolution: patches) that a weight is multiplied with."""
     function, args, _ = node.call
-    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     if node.op != "convolution":
-        sums: Tensor = x.square().sum(-2 if args[-1] is DATA else -1)
-        return sums
+        return squared_norms(torch.atleast_2d(x.mT if args[-1] is DATA else x), -1)
     if args[6]:  # the outputs of a transposed convolution have inputs of different shapes
         return None
-    groups = args[8]
-    energy = x.square().unflatten(1, (groups, -1)).sum(2)
-    squares: Tensor = function(energy, x.new_ones(groups, 1, *args[1].shape[2:]), None, *args[3:])
+    groups, kernel = args[8], args[1].shape[2:]
+    energy = squared_norms(x.unflatten(1, (groups, -1)), 2)
+    if kernel.numel() == 1 and set(args[3]) == {1} and not any(args[4]):  # every place is a patch
+        return energy
+    squares: Tensor = function(energy, energy.new_ones(groups, 1, *kernel), None, *args[3:])
     return squares
