@@ -16,7 +16,7 @@ from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
 from relucid.inspect.measures import MEASURES, USUAL
 from relucid.inspect.progress import Progress, telling
 from relucid.inspect.replay import following
-from relucid.inspect.trace import Rectified, Trace, trace
+from relucid.inspect.trace import Rectified, Trace, attributed, recorded
 
 
 def examine(
@@ -51,11 +51,12 @@ def examine(
     """
     if unknown := set(measures) - set(MEASURES):
         raise ValueError(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
-    traced = trace(model, example)
+    nodes = recorded(model, example)
+    traced = attributed(model, nodes)
     network = Network(model, example, data)
     with telling(progress) as tell:
         started = _start(network, traced, measures, tell)
-        _watch(network, traced, started, tell)
+        _watch(network, traced, nodes, started, tell)
     layers = tuple(
         ExaminedLayer(r, {name: m for name, found in begun.items() if (m := _result(found)) is not None})
         for r, begun in zip(traced.rectified, started, strict=True)
@@ -87,7 +88,11 @@ def _result(found: Measurement | Gauge) -> Measurement | None:
 
 
 def _watch(
-    network: Network, traced: Trace, started: list[dict[str, Measurement | Gauge]], tell: Progress
+    network: Network,
+    traced: Trace,
+    nodes: list[Node],
+    started: list[dict[str, Measurement | Gauge]],
+    tell: Progress,
 ) -> None:
     """Pass the data through the network once, for all gauges."""
     watched: dict[str, tuple[Rectified, list[Gauge]]] = {}
@@ -99,7 +104,7 @@ def _watch(
     data = [network.example] if network.data is None else network.data
     shells = _Shells(watched)
     seen = 0
-    with following(network.model) as run:
+    with following(network.model, nodes) as run:
         for number, batch in enumerate(batches_of(data, network.example), 1):
 
             def visit(node: Node, value: Tensor, batch: DataBatch = batch, first: int = seen) -> None:
