@@ -34,6 +34,29 @@ def test_counts_are_exact_in_every_precision(dtype):
     assert torch.equal(counter.result().active, (values > 0).double().mean(1))
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    st.permutations([0, 1, 2, 3]),
+    st.integers(0, 3),
+    st.sampled_from([1, 7, 1 << 18]),
+    st.lists(st.sampled_from([0.0, -0.0, torch.nan, torch.inf, -torch.inf]), max_size=3),
+)
+def test_what_is_neither_positive_nor_negative_is_counted_as_neither(order, dim, block, planted):
+    values = torch.randn(3, 5, 4, 6)
+    values.view(-1)[torch.randperm(360)[: len(planted)]] = torch.tensor(planted)
+    values = values.permute(order)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(activity, "BLOCK", block)
+        counter = ActivityCounter(values.shape[dim])
+        counter.ceiling = 1.0
+        counter.count(values, dim, inputs=3)
+    found, rows = counter.result(), values.movedim(dim, 0).flatten(1)
+    assert torch.equal(found.active, (rows > 0).double().mean(1))
+    assert torch.equal(found.inactive, (rows < 0).double().mean(1))
+    assert torch.equal(found.saturated, (rows > 1).double().mean(1))
+    assert torch.equal(found.finite, rows.isfinite().all(1))
+
+
 def switching(module, biases):
     """Six units on 64 inputs of standard deviation 1, with these biases."""
     net = nn.Sequential(nn.Linear(3, len(biases)), module)

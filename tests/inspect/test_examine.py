@@ -126,6 +126,18 @@ def test_the_shell_holds_the_lengths_of_the_patches_that_a_filter_sees():
     )
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("stride, padding", [(1, 0), (2, 0), (1, 1), (2, 1)])
+def test_the_patches_of_a_filter_of_one_place_are_the_places_it_sees(stride, padding, layout):
+    conv = nn.Conv2d(4, 6, 1, stride=stride, padding=padding, groups=2)
+    x = torch.randn(2, 4, 7, 7).to(memory_format=layout)
+    lengths = torch.cat(
+        [F.unfold(half, 1, padding=padding, stride=stride).norm(dim=1) for half in x.chunk(2, 1)]
+    )
+    found = examine(nn.Sequential(conv, nn.ReLU()), x)["0"].activity.shell
+    assert found == pytest.approx((float(lengths.min()), float(lengths.max())), rel=1e-6)
+
+
 def test_distances_are_in_units_of_the_input_whatever_the_norm():
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU()).eval()
     net[1].running_var.uniform_(0.1, 5)

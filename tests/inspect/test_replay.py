@@ -54,6 +54,18 @@ def test_a_network_that_decides_on_its_values_is_seen_as_it_runs_each_layer_once
         assert all(torch.equal(value, after[name]) for name, value in before)
 
 
+@pytest.mark.parametrize("way", ["a module", "a weight", "one more", "another operation"])
+@pytest.mark.parametrize("sign", [3, -3])
+def test_the_recording_of_another_batch_is_followed_only_as_far_as_it_goes(way, sign):
+    model, batch = Deciding(way), torch.randn(6, 4) + 3
+    recording = execute(model, torch.randn(1, 4) + sign)
+    ((*expected,),) = seen(model, [batch], execute)
+    with following(model, recording) as run:
+        ((*found,),) = seen(model, [batch], lambda _, given, visit: run(given, visit))
+    assert sorted(name for name, _ in expected) == sorted(name for name, _ in found)
+    assert all(torch.equal(value, dict(found)[name]) for name, value in expected)
+
+
 def test_batches_and_images_of_other_sizes_are_followed():
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 1), CReLU()

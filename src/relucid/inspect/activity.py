@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from relucid.inspect.blocks import wide
 from relucid.inspect.boundary import hyperplanes, planes_of
 from relucid.inspect.evidence import NEEDED, Sample, interval
 from relucid.inspect.findings import Finding
@@ -49,7 +50,7 @@ class Activity(Measurement):
     @classmethod
     def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
         """A counter; None if the layer has no dimension of units."""
-        return _ActivityGauge(layer) if len(layer.shape) > 1 else None
+        return _ActivityGauge(layer, network) if len(layer.shape) > 1 else None
 
     @property
     def inputs(self) -> int:
@@ -174,28 +175,19 @@ class ActivityCounter:
         places = values.numel() // max(values.shape[dim], 1)
         self.places += places
         self.inputs += min(inputs, places)
-        for block in _blocks(values, dim):
-            self._count(block)
-
-    def _count(self, block: Tensor) -> None:
-        """Add a block (outer, units, inner) with one buffer: allocating one per comparison would dominate the time."""
-        block = block if block.dtype == torch.float64 else block.float()
-        buffer = torch.empty_like(block)
-
-        def total() -> Tensor:
-            return _by_unit(buffer, torch.sum)
-
-        torch.gt(block, 0, out=buffer)
-        self.positive += total()
-        torch.lt(block, 0, out=buffer)
-        self.negative += total()
+        if not places or not len(self.total):
+            return
+        found = [_counts(block) for block in _blocks(values, dim)]
+        positive, total, least = (torch.stack(each).cpu() for each in zip(*found, strict=True))
+        number = positive.double().sum(0)
+        self.positive += number
+        # Counting negative values takes time; unless some are 0 or nan, they are those that are not positive.
+        exact = bool((least > 0).all())
+        self.negative += places - number if exact else _number(values, dim, torch.lt, 0)
+        self.total += total.double().sum(0)
+        torch.minimum(self.least, least.amin(0), out=self.least)
         if self.ceiling is not None:
-            torch.gt(block, self.ceiling, out=buffer)
-            self.above += total()
-        torch.abs(block, out=buffer)
-        self.total += total()
-        if self.planes is not None:
-            torch.minimum(self.least, _by_unit(buffer, torch.amin), out=self.least)
+            self.above += _number(values, dim, torch.gt, self.ceiling)
 
     def update_shell(self, lengths: Tensor) -> None:
         """Add the norms of some inputs."""
@@ -228,10 +220,10 @@ class ActivityCounter:
 class _ActivityGauge(Gauge):
     """`ActivityCounter` for a rectified layer."""
 
-    def __init__(self, layer: Rectified) -> None:
+    def __init__(self, layer: Rectified, network: Network) -> None:
         self.counter = ActivityCounter(layer.units)
         if layer.scale is not None:
-            radius, lengths = planes_of(layer)
+            radius, lengths = network.once(planes_of, layer)
             self.counter.planes = radius.cpu(), lengths.cpu()
             self.wants_shell = True
         first, *rest = layer.activation.boundaries
@@ -250,20 +242,36 @@ class _ActivityGauge(Gauge):
         return self.counter.result() if self.counter.places else None
 
 
+def _counts(block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The number of positive values, the sum of all sizes and the least of them per unit, of a block.
+
+    One buffer serves them all: allocating one per comparison would dominate the time.
+    """
+    size = torch.abs(block)
+    total, least = _by_unit(size, torch.sum), _by_unit(size, torch.amin)
+    return _by_unit(torch.gt(block, 0, out=size), torch.sum), total, least
+
+
+def _number(values: Tensor, dim: int, compare: Callable[..., Tensor], bound: float) -> Tensor:
+    """The number of values per unit for which a comparison with ``bound`` holds."""
+    blocks = _blocks(values, dim)
+    counts = [_by_unit(compare(x, bound, out=torch.empty_like(x)), torch.sum) for x in blocks]
+    return torch.stack(counts).cpu().double().sum(0)
+
+
 def _by_unit(block: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
-    """Reduce (outer, units, inner) to (units,) in float64; a short inner dimension is slow, so it comes last."""
-    found = reduce(reduce(block, 0), 1) if block.shape[2] < SHORT else reduce(block, (0, 2))
-    return found.cpu().double()
+    """Reduce (outer, units, inner) to (units,); a short inner dimension is slow, so it comes last."""
+    return reduce(reduce(block, 0), 1) if block.shape[2] < SHORT else reduce(block, (0, 2))
 
 
 def _blocks(values: Tensor, dim: int) -> Iterator[Tensor]:
-    """Yield values as (outer, units, inner) blocks that fit in the cache, copying only where necessary."""
+    """Yield values as wide (outer, units, inner) blocks that fit in the cache, copying only where necessary."""
     units = values.shape[dim]
     if values.stride(dim) == 1 or dim == values.dim() - 1:  # the units of a place are contiguous
         rows = values.movedim(dim, -1).reshape(-1, units)
-        yield from (block.unsqueeze(2) for block in rows.split(max(1, BLOCK // max(units, 1))))
+        yield from (wide(block).unsqueeze(2) for block in rows.split(max(1, BLOCK // max(units, 1))))
         return
     whole = values.flatten(0, dim - 1) if dim > 0 else values.unsqueeze(0)
     whole = whole.flatten(2) if whole.dim() > 2 else whole.unsqueeze(2)
     for outer in whole.split(max(1, BLOCK // max(whole[0].numel(), 1))):
-        yield from outer.split(max(1, BLOCK // max(units, 1)), 2)
+        yield from map(wide, outer.split(max(1, BLOCK // max(units, 1)), 2))

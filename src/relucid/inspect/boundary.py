@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from relucid.inspect.blocks import squared_norms
 from relucid.inspect.measurement import Measurement, Network, plain
 from relucid.nn.affine import affine_of
 from relucid.nn.geometric import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from relucid.inspect.trace import Rectified
 
 Geometric = GeometricLinear | GeometricConv1d | GeometricConv2d | GeometricConv3d
-BLOCK = 1 << 22  # values computed at a time, however large the weight
+BLOCK = 1 << 22  # a weight of more values is not copied
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Boundary(Measurement):
         if layer.scale is None:
             return None
         weight = layer.sources[0].weight.flatten(1)
-        radius, lengths = planes_of(layer)
+        radius, lengths = network.once(planes_of, layer)
         factor = (layer.scale.to(lengths) / lengths).masked_fill(lengths == 0, 0)
         copied = weight.clone() if weight.numel() <= BLOCK else weight
         version = None if copied is not weight or weight.is_inference() else weight._version
@@ -142,20 +143,12 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
     return hyperplanes(folded, shift if bias is None else shift + scale * bias.detach())
 
 
-def _squares(rows: Tensor) -> Tensor:
-    """The squared norms of rows, in float64."""
-    rows = rows if rows.dtype == torch.float64 else rows.float()
-    return rows.square().sum(1).cpu().double()  # not every device has float64
-
-
 def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
     """(lambda, |w|) of every unit of a layer with norms folded in, in float64: (units,) each."""
     if layer.scale is None or layer.shift is None:
         raise ValueError(f"{layer.name} does not rectify a single affine map: {layer.obstacle}")
     source = layer.sources[0]
-    rows = source.weight.flatten(1)
-    count = max(1, BLOCK // max(rows.shape[1], 1))
-    norms = torch.cat([_squares(block) for block in rows.split(count)]).sqrt()
+    norms = squared_norms(source.weight.flatten(1), 1).cpu().double().sqrt()  # not every device has float64
     scale, shift = layer.scale.to(norms), layer.shift.to(norms)
     lengths = scale.abs() * norms
     offset = shift if source.bias is None else shift + scale * source.bias.cpu().double()

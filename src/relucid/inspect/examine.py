@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from relucid.inspect.batches import DataBatch, batches_of, count_of
+from relucid.inspect.blocks import squared_norms
 from relucid.inspect.examination import Examination, ExaminedLayer
 from relucid.inspect.execution import DATA, Batch, Node
 from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
 from relucid.inspect.measures import MEASURES, USUAL
 from relucid.inspect.progress import Progress, telling
 from relucid.inspect.replay import following
-from relucid.inspect.trace import Rectified, Trace, trace
+from relucid.inspect.trace import Rectified, Trace, attributed, recorded
 
 
 def examine(
@@ -50,11 +51,12 @@ def examine(
     """
     if unknown := set(measures) - set(MEASURES):
         raise ValueError(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
-    traced = trace(model, example)
+    nodes = recorded(model, example)
+    traced = attributed(model, nodes)
     network = Network(model, example, data)
     with telling(progress) as tell:
         started = _start(network, traced, measures, tell)
-        _watch(network, traced, started, tell)
+        _watch(network, traced, nodes, started, tell)
     layers = tuple(
         ExaminedLayer(r, {name: m for name, found in begun.items() if (m := _result(found)) is not None})
         for r, begun in zip(traced.rectified, started, strict=True)
@@ -86,7 +88,11 @@ def _result(found: Measurement | Gauge) -> Measurement | None:
 
 
 def _watch(
-    network: Network, traced: Trace, started: list[dict[str, Measurement | Gauge]], tell: Progress
+    network: Network,
+    traced: Trace,
+    nodes: list[Node],
+    started: list[dict[str, Measurement | Gauge]],
+    tell: Progress,
 ) -> None:
     """Pass the data through the network once, for all gauges."""
     watched: dict[str, tuple[Rectified, list[Gauge]]] = {}
@@ -98,7 +104,7 @@ def _watch(
     data = [network.example] if network.data is None else network.data
     shells = _Shells(watched)
     seen = 0
-    with following(network.model) as run:
+    with following(network.model, nodes) as run:
         for number, batch in enumerate(batches_of(data, network.example), 1):
 
             def visit(node: Node, value: Tensor, batch: DataBatch = batch, first: int = seen) -> None:
@@ -137,13 +143,13 @@ class _Shells:
 def _squares(node: Node, x: Tensor) -> Tensor | None:
     """The squared norms of the inputs (of a convolution: patches) that a weight is multiplied with."""
     function, args, _ = node.call
-    x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     if node.op != "convolution":
-        sums: Tensor = x.square().sum(-2 if args[-1] is DATA else -1)
-        return sums
+        return squared_norms(torch.atleast_2d(x.mT if args[-1] is DATA else x), -1)
     if args[6]:  # the outputs of a transposed convolution have inputs of different shapes
         return None
-    groups = args[8]
-    energy = x.square().unflatten(1, (groups, -1)).sum(2)
-    squares: Tensor = function(energy, x.new_ones(groups, 1, *args[1].shape[2:]), None, *args[3:])
+    groups, kernel = args[8], args[1].shape[2:]
+    energy = squared_norms(x.unflatten(1, (groups, -1)), 2)
+    if kernel.numel() == 1 and set(args[3]) == {1} and not any(args[4]):  # every place is a patch
+        return energy
+    squares: Tensor = function(energy, energy.new_ones(groups, 1, *kernel), None, *args[3:])
     return squares

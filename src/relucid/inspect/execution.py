@@ -350,6 +350,14 @@ def _clamped(low: object, high: object) -> Kind | None:
 
 
 def _tensors(tree: Any) -> list[Tensor]:
+    """The tensors in a tree; most trees are plain containers, which `tree_leaves` takes long to walk through."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    if type(tree) in (list, tuple, dict):
+        values = tree.values() if type(tree) is dict else tree
+        return [tensor for value in values for tensor in _tensors(value)]
+    if tree is None or isinstance(tree, int | float | str | torch.dtype | torch.device):
+        return []
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 

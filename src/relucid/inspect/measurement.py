@@ -36,11 +36,12 @@ class Network:
     data: Any = None
     _made: dict[Any, Any] = field(default_factory=dict)
 
-    def once(self, make: Callable[[Network], T]) -> T:
-        """The value of ``make(self)``, computed once however many layers ask for it."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        made: T = self._made[make]
+    def once(self, make: Callable[..., T], layer: Rectified | None = None) -> T:
+        """The value of ``make(self)`` or ``make(layer)``, computed once however many measurements ask for it."""
+        key = make, layer and layer.name
+        if key not in self._made:
+            self._made[key] = make(layer or self)
+        made: T = self._made[key]
         return made
 
 

@@ -40,7 +40,7 @@ class Perturbation(Measurement):
         """Perturb a layer; None unless all of its units have a boundary."""
         if layer.scale is None:
             return None
-        radius, _ = planes_of(layer)
+        radius, _ = network.once(planes_of, layer)
         return perturbation(*layer.folded(), SIZES) if bool(radius.isfinite().all()) else None
 
     def summary(self) -> str:

@@ -1,6 +1,6 @@
-"""Run a network on many batches: record the first, then follow the recording as long as the network repeats it.
+"""Run a network on many batches: record it once, then follow the recording as long as the network repeats it.
 
-Recording analyses every operation, which may cost as much as a small network itself. From the second batch on,
+Recording analyses every operation, which may cost as much as a small network itself. From then on,
 operations are only compared with the recording, which says which values to look at. If the network takes another path
 (because it branches on values, or the batch has another size), it is recorded again; a layer is still seen only once
 per batch.
@@ -8,7 +8,7 @@ per batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +19,12 @@ from relucid.inspect.execution import Batch, Node, Visit, called, copied, runnin
 
 
 @contextmanager
-def following(model: nn.Module) -> Iterator[Callable[[Batch, Visit], None]]:
+def following(model: nn.Module, recording: Sequence[Node] = ()) -> Iterator[Callable[[Batch, Visit], None]]:
     """Yield a function that runs ``model`` on a batch and calls ``visit(node, value)`` as `execute` does.
+
+    Args:
+        model: Any network.
+        recording: What `execute` returned for another batch; without it, the first batch is recorded.
 
     >>> import torch
     >>> net, seen = nn.Sequential(nn.Linear(2, 3), nn.ReLU()), []
@@ -30,7 +34,6 @@ def following(model: nn.Module) -> Iterator[Callable[[Batch, Visit], None]]:
     >>> seen
     [('0', (1, 2)), ('1', (1, 3)), ('0', (1, 2)), ('1', (1, 3))]
     """
-    recording: list[Node] = []
     with running(model) as (record, path):
 
         def run(batch: Batch, visit: Visit) -> None:
@@ -57,7 +60,7 @@ def following(model: nn.Module) -> Iterator[Callable[[Batch, Visit], None]]:
 class _Follower(TorchDispatchMode):
     """Follower of a recording; after the first difference it stops looking."""
 
-    def __init__(self, recording: list[Node], path: list[str], visit: Visit) -> None:
+    def __init__(self, recording: Sequence[Node], path: list[str], visit: Visit) -> None:
         super().__init__()
         self.recording, self.path, self.visit = recording, path, visit
         self.position = 0

@@ -142,9 +142,18 @@ def trace(model: nn.Module, example: Batch) -> Trace:
     2 (relu) <- 0 -> 1
     4: feeds the output
     """
+    return attributed(model, recorded(model, example))
+
+
+def recorded(model: nn.Module, example: Batch) -> list[Node]:
+    """The operations that ``model`` executes on ``example``; refused if its weights have no values."""
     if any(parameter.is_meta for parameter in model.parameters()):
         raise ValueError("the network has weights without values, on the meta device: load them first")
-    nodes = execute(model, example)
+    return execute(model, example)
+
+
+def attributed(model: nn.Module, nodes: list[Node]) -> Trace:
+    """Attribute the rectifications among the operations of ``model`` to the weights that feed them."""
     readers = _readers(nodes)
     rectified = _distinct([_attribute(node, node.kind, readers[node]) for node in nodes if node.kind])
     rectified = _with_modules(rectified, model)

@@ -1,0 +1,29 @@
+"""Squared norms of many vectors, in blocks: fresh memory for all squares would cost more than computing them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+BLOCK = 1 << 17  # values at a time on a CPU: they and their squares stay in a core's own cache
+LARGE_BLOCK = 1 << 22  # on other devices, where every block costs time of its own
+
+
+def squared_norms(x: Tensor, dim: int) -> Tensor:
+    """The squared norms along ``dim``, which is not the first: in float32, or in float64 if ``x`` is.
+
+    Args:
+        x: (N, ...).
+        dim: The dimension of each vector's entries.
+
+    >>> squared_norms(torch.tensor([[3.0, 4.0], [1.0, 0.0]]), dim=1)
+    tensor([25.,  1.])
+    """
+    size = BLOCK if x.device.type == "cpu" else LARGE_BLOCK
+    rows = max(1, size * len(x) // max(x.numel(), 1))
+    return torch.cat([wide(block).square().sum(dim) for block in x.split(rows)])
+
+
+def wide(x: Tensor) -> Tensor:
+    """``x`` in float32, or in float64 if it is."""
+    return x if x.dtype == torch.float64 else x.float()
