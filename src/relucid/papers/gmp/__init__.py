@@ -8,7 +8,7 @@ STUDIES = (
     fig2.STUDY,
     fig3.STUDY,
     section4_3.STUDY,
-    table1.STUDY,
+    *table1.STUDIES,
     *table2.STUDIES,
     *table3.STUDIES,
     rates.STUDY,
