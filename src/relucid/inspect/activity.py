@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from relucid.inspect.blocks import wide
+from relucid.inspect.blocks import threads, wide
 from relucid.inspect.boundary import hyperplanes, planes_of
 from relucid.inspect.evidence import NEEDED, Sample, interval
 from relucid.inspect.findings import Finding
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from relucid.inspect.trace import Rectified
 
 NEARLY = 0.01  # a unit that is off on at most this share of the inputs is nearly linear
-BLOCK = 1 << 18  # values counted at a time: few enough to stay in the cache
+BLOCK = 1 << 18  # values counted per thread at a time: few enough to stay in its core's cache
 SHORT = 32  # inner dimensions shorter than this are slow to reduce
 
 
@@ -266,12 +266,12 @@ def _by_unit(block: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
 
 def _blocks(values: Tensor, dim: int) -> Iterator[Tensor]:
     """Yield values as wide (outer, units, inner) blocks that fit in the cache, copying only where necessary."""
-    units = values.shape[dim]
+    units, size = values.shape[dim], BLOCK * threads()
     if values.stride(dim) == 1 or dim == values.dim() - 1:  # the units of a place are contiguous
         rows = values.movedim(dim, -1).reshape(-1, units)
-        yield from (wide(block).unsqueeze(2) for block in rows.split(max(1, BLOCK // max(units, 1))))
+        yield from (wide(block).unsqueeze(2) for block in rows.split(max(1, size // max(units, 1))))
         return
     whole = values.flatten(0, dim - 1) if dim > 0 else values.unsqueeze(0)
     whole = whole.flatten(2) if whole.dim() > 2 else whole.unsqueeze(2)
-    for outer in whole.split(max(1, BLOCK // max(whole[0].numel(), 1))):
-        yield from map(wide, outer.split(max(1, BLOCK // max(units, 1)), 2))
+    for outer in whole.split(max(1, size // max(whole[0].numel(), 1))):
+        yield from map(wide, outer.split(max(1, size // max(units, 1)), 2))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BLOCK = 1 << 17  # values at a time on a CPU: they and their squares stay in a core's own cache
-LARGE_BLOCK = 1 << 22  # on other devices, where every block costs time of its own
+BLOCK = 1 << 17  # values per thread at a time: they and their squares stay in a core's own cache
+LARGE_BLOCK = 1 << 22  # on other devices than a CPU, where every block costs time of its own
 
 
 def squared_norms(x: Tensor, dim: int) -> Tensor:
@@ -19,9 +19,14 @@ def squared_norms(x: Tensor, dim: int) -> Tensor:
     >>> squared_norms(torch.tensor([[3.0, 4.0], [1.0, 0.0]]), dim=1)
     tensor([25.,  1.])
     """
-    size = BLOCK if x.device.type == "cpu" else LARGE_BLOCK
+    size = BLOCK * threads() if x.device.type == "cpu" else LARGE_BLOCK
     rows = max(1, size * len(x) // max(x.numel(), 1))
     return torch.cat([wide(block).square().sum(dim) for block in x.split(rows)])
+
+
+def threads() -> int:
+    """Number of threads that share a block; at most 16, so that float32 counts the values in it exactly."""
+    return min(torch.get_num_threads(), 16)
 
 
 def wide(x: Tensor) -> Tensor:
