@@ -197,7 +197,7 @@ def table(short: bool = False) -> str:
         if taken and (not short or (claim.what, claim.against) in SHORT):
             ratios = sorted({f"{row['ratio']:.3g}" for row in taken}, key=float)
             shown = " to ".join(dict.fromkeys((ratios[0], ratios[-1])))
-            beyond = any(row["ratio"] > row["bar"] for row in taken)
+            beyond = (all if claim.bound else any)(row["ratio"] > row["bar"] for row in taken)
             over = (" (bar out of reach)" if claim.bound else " (over)") if beyond else ""
             lines.append(f"| {claim.what} | {claim.against} | {shown}{over} | {taken[0]['bar']:.3g} |")
     if rows:

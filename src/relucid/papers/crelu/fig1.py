@@ -90,7 +90,7 @@ def figures(table: Table, store: Store) -> list[Figure]:
             means = [table.cells[row, column].mean for row in rows if (row, column) in table.cells]
             look = {"color": colour, "dash": dash}
             plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, name=f"{name}, {column}", line=look)
-    plot.update_xaxes(title="layer", dtick=1).update_yaxes(title="mean cosine with the most opposite filter")
+    plot.update_xaxes(title="layer", dtick=1).update_yaxes(title="mean cosine")
     alt = "Lines over the layers of three trained networks, each with a dotted line for random filters."
     drawn = [Figure("Opposite filters in networks trained by others", alt, plot)]
     for name in NETWORKS:
