@@ -4,8 +4,8 @@ from relucid.papers.gmp.table3 import UCI
 from relucid.papers.highlights import highlights
 from relucid.papers.structure.section7_2 import STUDY as DEEP
 from relucid.papers.structure.table2 import STUDY as DEPTH
-from relucid.papers.structure.table4 import DEEPER
-from relucid.studies.compare import HOLDS
+from relucid.papers.structure.table4 import CIFAR, DEEPER
+from relucid.studies.compare import HOLDS, UNTOLD
 
 # Two findings are that a claim of structure holds, but not for its reason.
 SUBJECT_TO_A_CAVEAT = (DEEP.claims[0], DEPTH.claims[0])
@@ -32,6 +32,21 @@ def test_momentum_is_said_to_help_only_against_both_resnets(ledger):
     others = [entry for entry in ledger.values() if entry not in against_both]
     blank = [replace(against_both[0], judged=()), against_both[1]]
     assert "momentum does lower" not in "".join(highlights(others + blank))
+
+
+def test_nesterov_is_said_not_to_help_only_where_every_difference_would_have_been_found(ledger):
+    dense = next(entry for entry in ledger.values() if entry.claim is CIFAR.claims[0])
+    others = [entry for entry in ledger.values() if entry is not dense]
+    (one,) = dense.judged
+
+    def said(*outcomes):
+        judged = [replace(one, outcome=outcome) for outcome in outcomes]
+        return "AGD-Net and DenseNet differ" in "".join(highlights([*others, replace(dense, judged=judged)]))
+
+    assert said(UNTOLD)
+    assert said(UNTOLD, UNTOLD)  # at full scale, where images are augmented, too
+    assert not said(UNTOLD, HOLDS)
+    assert not said()
 
 
 def test_what_was_not_recorded_is_not_told(ledger):

@@ -1,4 +1,4 @@
-"""Squared norms of many vectors, in blocks: fresh memory for all squares would cost more than computing them."""
+"""How large blocks of values are, and squared norms in blocks: fresh memory would cost more than computing them."""
 
 from __future__ import annotations
 
