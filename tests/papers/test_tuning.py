@@ -1,12 +1,14 @@
 """The rates of the scale "cpu": those with the lowest held-out error, none of them at the edge of what was tried."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from relucid.papers import built_in, recorded
-from relucid.papers.tuning import UNTUNED, chosen
+from relucid.papers.gmp.images import learning_rate
+from relucid.papers.tuning import UNTUNED, chosen, tried
 from relucid.studies import plan, run, table
 from relucid.studies.compare import detectable_errors
 
@@ -15,24 +17,48 @@ RATES = {each.study.name: each for each in recorded(RESULTS) if each.study.name.
 TUNED = [name for name in built_in() if f"{name}-rates" in built_in()]
 
 
-def rate(config):
+TIMES = {"batch B": 1, "batch 4B": 4}
+
+
+def rate(config, setting=""):
+    if setting:
+        return learning_rate({**config, "times": TIMES[setting]})
     return config.get("lr") or config["recipe"]["lr"]
 
 
 def test_every_study_with_rates_of_its_own_is_known():
-    assert set(TUNED) >= {"crelu/convpool", "structure/cifar", "structure/cifar-deeper", "together"}
+    known = {
+        "crelu/convpool",
+        "crelu/vgg",
+        "gmp/vgg6",
+        "structure/cifar",
+        "structure/cifar-deeper",
+        "together",
+    }
+    assert set(TUNED) >= known
 
 
 @pytest.mark.parametrize("name", TUNED)
 def test_runs_that_choose_a_rate_are_those_of_the_study_but_for_what_is_held_out(name):
     study, rates = built_in()[name], built_in()[f"{name}-rates"]
-    allowed = {"lr", "recipe", "seed", "fold", "protocol", "held_out_only", "share", "dense"}
+    allowed = {
+        "lr",
+        "rate",
+        "epochs",
+        "recipe",
+        "seed",
+        "fold",
+        "protocol",
+        "held_out_only",
+        "share",
+        "dense",
+    }
     here, there = plan(study, "cpu")[0].config, plan(rates, "cpu")[0].config
     assert {key for key in here.keys() | there.keys() if here.get(key) != there.get(key)} <= allowed
     recipes = [config.get("recipe", {}) | {"lr": None, "epochs": None} for config in (here, there)]
     assert recipes[0] == recipes[1]
-    epochs = [config["recipe"]["epochs"] for config in (here, there) if "recipe" in config]
-    assert not epochs or epochs[1] == epochs[0] or f"in {epochs[1]} epochs" in rates.protocol
+    epochs = [config.get("recipe", config)["epochs"] for config in (here, there)]
+    assert epochs[1] == epochs[0] or f"in {epochs[1]} epochs" in rates.protocol
     assert {run.key for run in plan(study, "cpu")}.isdisjoint(run.key for run in plan(rates, "cpu"))
 
 
@@ -51,10 +77,23 @@ def test_each_row_has_the_rate_of_the_lowest_held_out_error_and_better_rates_wer
     name,
 ):
     tuned, study = RATES[f"{name}-rates"], built_in()[name]
-    tried = sorted(map(float, tuned.study.columns))
-    for row, best in chosen(tuned).items():
-        assert rate(study.at("cpu").rows[row]) == best, row
-        assert tried[0] < best < tried[-1], row
+    rates = sorted(tried(column)[0] for column in tuned.study.columns)
+    for (row, setting), best in chosen(tuned).items():
+        assert rate(study.at("cpu").rows[row], setting) == best, (row, setting)
+        assert rates[0] < best < rates[-1], (row, setting)
+
+
+def test_every_row_and_setting_has_the_rate_of_its_lowest_error(tmp_path):
+    study = replace(built_in()["gmp/vgg6-rates"], run=held_out, claims=())
+    run(study, "smoke", store=tmp_path, jobs=1)
+    best = chosen(table(study, "smoke", store=tmp_path))
+    rows = ("SP", "BN", "GmP+IMN")
+    assert best == {(row, batch): 0.03 * 10 ** (batch == "batch 4B") for row in rows for batch in TIMES}
+
+
+def held_out(config):
+    """Lowest at 0.03 with the smaller batches, at 0.3 with the larger."""
+    return {"val_error": abs(math.log(config["rate"] / (0.3 if config["times"] == 4 else 0.03)))}
 
 
 @pytest.mark.parametrize("name", TUNED)

@@ -1,6 +1,6 @@
 """Learning rates for the scale "cpu": every rate that was tried, by the error on held-out images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from relucid.papers.cifar import REENCODED
@@ -27,6 +27,7 @@ def rates_of(
     seconds: float,
     smoke: Config = MappingProxyType({}),
     epochs: int | None = None,
+    settings: Mapping[str, Config] = MappingProxyType({"": {}}),
 ) -> Study:
     """The study that tries every rate for the rows that `study` has at the scale "cpu".
 
@@ -40,16 +41,22 @@ def rates_of(
         seconds: rough time per run.
         smoke: what the runs of the smoke scale need besides: more images, some of which are held out.
         epochs: fewer than the scale has, where trying every rate at full length would take too long.
+        settings: label -> what it adds to a run's configuration, where a row takes a rate for each: batch sizes, say.
     """
     scale = study.scales[CPU]
     length = "length" if epochs is None else f"schedule (in {epochs} epochs)"
-    config = scale.config if epochs is None else merge(scale.config, {"recipe": {"epochs": epochs}})
+    shorter: Config = {} if epochs is None else {"epochs": epochs}
+    config = merge(scale.config, {"recipe": shorter} if "recipe" in scale.config else shorter)
     return Study(
         name=f"{study.name}-rates",
         title=f"Error on held-out images by learning rate, for {study.name}",
         run=study.run,
-        rows={row: study.rows[row] for row in scale.rows or study.rows},
-        columns={f"{rate:g}": Column("val_error", held_out(rate), repeat={}) for rate in rates},
+        rows={row: _without(study.rows[row], held_out(rates[0])) for row in scale.rows or study.rows},
+        columns={
+            _label(rate, setting): Column("val_error", {**config, **held_out(rate)}, repeat={})
+            for setting, config in settings.items()
+            for rate in rates
+        },
         scales={
             CPU: Scale(config, seconds=seconds),
             "smoke": Scale({**study.scales["smoke"].config, **smoke}, seconds=study.scales["smoke"].seconds),
@@ -66,9 +73,9 @@ def rates_of(
             ),
         ),
         protocol=(
-            f"One run per row and rate, of the size and {length} of {study.name} at scale cpu, on nine tenths of the "
-            f"training images; the error on the last tenth decides which rate {study.name} takes for the row. The test "
-            f"images are not looked at. {REENCODED}"
+            f"One run per row and rate{'' if len(settings) == 1 else ', in every setting'}, of the size and {length} "
+            f"of {study.name} at scale cpu, on nine tenths of the training images; the error on the last tenth decides "
+            f"which rate {study.name} takes for the row. The test images are not looked at. {REENCODED}"
         ),
     )
 
@@ -78,10 +85,30 @@ def held_out_error(history: dict[str, list[float]]) -> Result:
     return Result({"val_error": history["val_error"][-1]}, history)
 
 
-def chosen(table: Table) -> dict[str, float]:
-    """The rate of every row that has the lowest held-out error."""
-    found: dict[str, tuple[float, float]] = {}
+def chosen(table: Table) -> dict[tuple[str, str], float]:
+    """The rate of every row and setting that has the lowest held-out error."""
+    found: dict[tuple[str, str], tuple[float, float]] = {}
     for (row, column), cell in table.cells.items():
         if cell.mean is not None:
-            found[row] = min(found.get(row, (float("inf"), 0.0)), (cell.mean, float(column)))
-    return {row: rate for row, (_, rate) in found.items()}
+            rate, setting = tried(column)
+            found[row, setting] = min(found.get((row, setting), (float("inf"), 0.0)), (cell.mean, rate))
+    return {place: rate for place, (_, rate) in found.items()}
+
+
+def _without(row: Config, tried: Config) -> Config:
+    """What a row adds, except what is tried: a rate of its own would win over every column's."""
+    return {name: value for name, value in row.items() if name not in tried}
+
+
+def _label(rate: float, setting: str) -> str:
+    return f"{rate:g}, {setting}" if setting else f"{rate:g}"
+
+
+def tried(column: str) -> tuple[float, str]:
+    """The rate and the setting of a column of `rates_of`.
+
+    >>> tried("0.03"), tried("0.1, batch 4B")
+    ((0.03, ''), (0.1, 'batch 4B'))
+    """
+    rate, _, setting = column.partition(", ")
+    return float(rate), setting

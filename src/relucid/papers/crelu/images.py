@@ -1,9 +1,9 @@
 """The images that the studies of crelu train and test on."""
 
 import torch
-from torch.nn.functional import avg_pool2d
 
 from relucid.data import Data, Split, cifar10, cifar100, digits
+from relucid.papers.cifar import shrunk
 
 
 def images(
@@ -26,15 +26,6 @@ def images(
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
     chosen, tested = data.train.take(order[:train]), data.test.take(range(test or len(data.test)))
     return Data(shrunk(chosen, pool), shrunk(tested, pool), data.classes)
-
-
-def shrunk(part: Split, factor: int) -> Split:
-    """The same images with the mean of each square of pixels in its place, rounded if they are integers."""
-    if factor == 1:
-        return part
-    pooled = avg_pool2d(part.inputs.float(), factor)
-    inputs = pooled if part.inputs.is_floating_point() else pooled.round()
-    return Split(inputs.to(part.inputs.dtype), part.targets)
 
 
 def enlarged(factor: int) -> Data[Split]:

@@ -7,9 +7,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from relucid.data import cifar10, digits, imagenet, imagenet32
+from relucid.data import cifar10, digits, holdout, imagenet, imagenet32
 from relucid.models import create
+from relucid.papers.cifar import shrunk
 from relucid.papers.imagenet import imagenet_flops
+from relucid.papers.tuning import held_out_error
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
@@ -26,32 +28,47 @@ LOADERS: dict[str, Any] = {
 }
 BEST = "GmP+IMN"
 THRESHOLD = 0.01  # points of accuracy: Keras's 1e-4, for shares
+HELD_OUT = 0.1  # share of the training images by which a learning rate is chosen
 
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
-    """Train one network; as in the paper, the split that decides when to stop is the one that is reported."""
+    """Train one network; as in the paper, the split that decides when to stop is the one that is reported.
+
+    With "steps" the schedule is fixed, and that split decides nothing.
+    """
     data = LOADERS[config["data"]]()
     train, test = data.train, data.test
     if config["images"] is not None:
         train, test = (
             part.take(range(count)) for part, count in zip((train, test), config["images"], strict=True)
         )
+    if config.get("pool", 1) > 1:
+        train, test = (shrunk(part, config["pool"]) for part in (train, test))
+    if config.get("held_out_only"):  # the runs that choose a rate do not see the test set
+        train, test = holdout(train, HELD_OUT, config["seed"])
     torch.manual_seed(config["seed"])
     network = _network(config, data.classes, train.batch(torch.tensor([0]))[0].shape[1])
+    plateau = {"patience": 5, "stop": 10, "threshold": THRESHOLD if config.get("authors") else 0.0}
     recipe = Recipe(
         epochs=config["epochs"],
         batch_size=config["batch"] * config["times"],
-        lr=config["rate"],
+        lr=learning_rate(config),
         weight_decay=config["weight_decay"],
-        patience=5,
-        stop=10,
-        threshold=THRESHOLD if config.get("authors") else 0.0,
+        **({"steps": config["steps"]} if "steps" in config else plateau),
         augment=config["augment"],
         normalize="mean" if config.get("authors") else True,
     )
     fitted = fit(network, train, recipe, test, seed=config["seed"], machine=machine)
+    if config.get("held_out_only"):
+        return held_out_error(fitted.history)
     errors = fitted.evaluate(test)
     return Result({"top1": 100 - errors["error"], "top5": 100 - errors["error5"]}, fitted.history)
+
+
+def learning_rate(config: Mapping[str, Any]) -> float:
+    """The rate of a run; a row may have one for each batch size, by its multiple of the smallest."""
+    rate = config["rate"]
+    return float(rate[str(config["times"])] if isinstance(rate, Mapping) else rate)
 
 
 def _network(config: Mapping[str, Any], classes: int, channels: int) -> nn.Module:

@@ -9,7 +9,7 @@ from typing import Any
 from relucid.data import holdout
 from relucid.papers.cifar import REENCODED
 from relucid.papers.structure.images import AUGMENT, RECIPE, build, load, parameters
-from relucid.papers.tuning import UNTUNED, held_out_error, rates_of
+from relucid.papers.tuning import held_out_error, rates_of
 from relucid.report.curves import training
 from relucid.studies.expect import Claim, Derived, Lower, Quantity, Samples
 from relucid.studies.plan import merge
@@ -41,7 +41,7 @@ ROWS: dict[str, dict[str, Any]] = {
     ALL: merge(*SINGLE.values()),
 }
 RATES = (0.03, 0.1, 0.3)
-CHOSEN = dict.fromkeys(ROWS, 0.1)  # not chosen yet: see UNTUNED
+CHOSEN = dict.fromkeys(ROWS, 0.1)  # by the held-out errors of together-rates: the same for all
 FIVE: dict[str, dict[str, Any]] = {row: {} for row in ROWS if row not in PAIRS}
 ERROR = "test error %"
 MARGIN = 1.0  # point of test error
@@ -148,16 +148,18 @@ STUDY = Study(
             {
                 "pool": 2,
                 "residual": {"depth": 14, "width": 0.5},
-                "recipe": {"epochs": 8, "augment": ["flip"]},
+                "recipe": {"epochs": 12, "augment": ["flip"]},
             },
             {"seed": range(4)},
-            seconds=190,
+            seconds=270,
             rows={row: {"lr": rate} for row, rate in CHOSEN.items()},
             protocol=(
-                "At cpu scale: ResNet-14 of half the width, 8 epochs, all images averaged over 2x2 pixels, only "
+                "At cpu scale: ResNet-14 of half the width, 12 epochs, all images averaged over 2x2 pixels, only "
                 "flipped, four seeds, all eight combinations; rates by held-out images in together-rates, with another "
-                f"seed. {UNTUNED} With a deviation of 0.5 points between seeds, four pairs tell a "
-                "single difference of 1.5 points, and an interaction, which averages over the third choice, of 1.5."
+                "seed. Designed before any test error was seen; 12 epochs instead of 8 since the rates were tried, "
+                "where four epochs had left a held-out error of 36%. With a deviation of 0.5 points between seeds, "
+                "four pairs tell a single difference of 1.5 points, and an interaction, which averages over the third "
+                "choice, of 1.5."
             ),
         ),
         "small": Scale(
