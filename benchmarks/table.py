@@ -85,22 +85,58 @@ CLAIMS = [
     Claim("layers", "GeometricLinear", "reusing", "evaluation of GeometricLinear" + REUSED, LINEAR),
     Claim("layers", "CReLU", "time", "training step with CReLU", "ReLU, twice the filters"),
     Claim("layers", "MeanNorm", "time", "training step with MeanNorm", "batch norm"),
-    Claim("reversible", "8 channels", "time", "reversible step, 30 small layers", "ordinary, float32"),
+    Claim(
+        "reversible", "8 channels", "time", "reversible step, 30 layers of 8 channels", "ordinary, float32"
+    ),
     *(
         Claim("reversible", bound, "time", f"lower bound of it: {bound}", "ordinary, float32", bound=True)
         for bound in ("recomputation alone", "recomputation and sums")
     ),
-    Claim("reversible", LAYERS_200 + "checkpoint per", "time", "reversible step, 200 layers", CHECKPOINT),
     Claim(
-        "reversible", LAYERS_200 + "checkpoint per", "bytes", "memory of 200 reversible layers", CHECKPOINT
+        "reversible",
+        LAYERS_200 + "checkpoint per",
+        "time",
+        "reversible step, 200 layers of 64 channels",
+        CHECKPOINT,
     ),
-    Claim("reversible", LAYERS_200 + "checkpoint in", "time", "reversible step, 200 layers", SEGMENTS),
-    Claim("reversible", LAYERS_200 + "ordinary", "time", "reversible step, 200 layers", "ordinary, float32"),
-    Claim("reversible", "64 channels, depth 10", "time", "reversible step, 10 layers", "ordinary, float32"),
+    Claim(
+        "reversible",
+        LAYERS_200 + "checkpoint per",
+        "bytes",
+        "memory of 200 reversible layers of 64 channels",
+        CHECKPOINT,
+    ),
+    Claim(
+        "reversible",
+        LAYERS_200 + "checkpoint in",
+        "time",
+        "reversible step, 200 layers of 64 channels",
+        SEGMENTS,
+    ),
+    Claim(
+        "reversible",
+        LAYERS_200 + "ordinary",
+        "time",
+        "reversible step, 200 layers of 64 channels",
+        "ordinary, float32",
+    ),
+    Claim(
+        "reversible",
+        "64 channels, depth 10",
+        "time",
+        "reversible step, 10 layers of 64 channels",
+        "ordinary, float32",
+    ),
     Claim("reversible", "reversible, depth", "bytes", "memory of 200 reversible layers", "10 of them"),
     Claim("reversible", "reversible / ordinary, float64", "time", "reversible step", "same state, ordinary"),
     Claim("reversible", "reversible / ordinary, float32", "time", "reversible step", "float32, ordinary"),
-    Claim("reversible", "gradient error", "error", "gradient error of 1000 reversible layers", "1e-5"),
+    Claim(
+        "reversible",
+        "gradient error",
+        "error",
+        "gradient error of 1000 reversible layers",
+        "1e-5 of the same state, ordinary",
+    ),
     Claim(
         "models", "AGD-Net / DenseNet", "time", "step of AGD-Net, both layouts, 1 and 2 threads", "DenseNet"
     ),
@@ -161,12 +197,13 @@ CLAIMS = [
     *(
         Claim(
             "training",
-            f"{case}: conv",
+            f"{case}: {bound}",
             "time",
-            f"lower bound of the {what}: convolutions alone",
+            f"lower bound of the {what}: {bound}",
             "a plain loop",
             bound=True,
         )
+        for bound in ("convolutions alone", "convolutions and batch norms")
         for case, what in (
             ("ResNet-20, 32 pixels", "step of ResNet-20"),
             ("ResNet-20, half width, 16 pixels", "step of a small ResNet-20"),
@@ -181,8 +218,8 @@ SHORT = (
     ("training step with CReLU", "ReLU, twice the filters"),
     (STEP_256, LINEAR),
     ("evaluation of GeometricLinear with ReLU", LINEAR),
-    ("reversible step, 200 layers", CHECKPOINT),
-    ("memory of 200 reversible layers", CHECKPOINT),
+    ("reversible step, 200 layers of 64 channels", CHECKPOINT),
+    ("memory of 200 reversible layers of 64 channels", CHECKPOINT),
 )
 
 
@@ -195,14 +232,29 @@ def table(short: bool = False) -> str:
         mine = [key for key in rows if _belongs(key, claim)]
         taken = [rows.pop(key) for key in mine]
         if taken and (not short or (claim.what, claim.against) in SHORT):
-            ratios = sorted({f"{row['ratio']:.3g}" for row in taken}, key=float)
-            shown = " to ".join(dict.fromkeys((ratios[0], ratios[-1])))
             beyond = (all if claim.bound else any)(row["ratio"] > row["bar"] for row in taken)
+            ratios = sorted(row["ratio"] for row in taken)
+            ends = (_digits(ratios[0], taken[0]["bar"]), _digits(ratios[-1], taken[0]["bar"]))
+            shown = " to ".join(dict.fromkeys(ends))
             over = (" (bar out of reach)" if claim.bound else " (over)") if beyond else ""
             lines.append(f"| {claim.what} | {claim.against} | {shown}{over} | {taken[0]['bar']:.3g} |")
     if rows:
         raise ValueError(f"no claim for {', '.join(map(str, rows))}: add it to CLAIMS")
     return "\n".join(lines) + "\n"
+
+
+def _digits(ratio: float, bar: float) -> str:
+    """The ratio in three digits, or in as many as tell on which side of its bar it is."""
+    return next(
+        (text for digits in range(3, 9) if (float(text := f"{ratio:.{digits}g}") > bar) == (ratio > bar)),
+        f"{ratio:g}",
+    )
+
+
+def missed() -> str:
+    """How many bars are missed, lower bounds aside, in a sentence."""
+    kept = [line for line in table().splitlines()[2:] if not line.startswith("| lower bound")]
+    return f"In all, {sum('(over)' in line for line in kept)} of {len(kept)} bars are missed.\n"
 
 
 def _belongs(key: tuple[str, str, str], claim: Claim) -> bool:
@@ -211,9 +263,9 @@ def _belongs(key: tuple[str, str, str], claim: Claim) -> bool:
 
 
 def with_table(text: str, short: bool = False) -> str:
-    """The text with the table between its marks."""
+    """The text with the table between its marks, and the number of bars that are missed."""
     begin, end = MARKS
-    return re.sub(f"(?<={begin}).*?(?={end})", lambda _: table(short), text, flags=re.DOTALL)
+    return re.sub(f"(?<={begin}).*?(?={end})", lambda _: f"{table(short)}\n{missed()}", text, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`fit` against a plain PyTorch loop (contiguous, default allocator): time of a step of ResNet-20.
 
-A lower bound stands beside it: the convolutions of the network alone, forward and backward, in `fit`'s layout and with
-its allocator. Whatever else a step needs, batch norm, ReLU, the sums and the optimizer, comes on top of it.
+Lower bounds stand beside it: the convolutions of the network alone, and with its batch norms, forward and backward, in
+`fit`'s layout and with its allocator. Whatever else a step needs, ReLU, the sums and the optimizer, comes on top.
 
 The allocator's setting belongs to a process, so each side has a process of its own, with one thread. The sides take
 turns, an epoch at a time. Processor time is measured: on a quiet machine that is what the clock shows.
@@ -28,7 +28,11 @@ from relucid.train.memory import keep_memory
 BATCH, STEPS, ROUNDS = 128, 10, 7
 CASES = {"ResNet-20, 32 pixels": (1.0, 32, 1.4), "ResNet-20, half width, 16 pixels": (0.5, 16, 1.6)}
 ENGINES = {"fit": Engine("channels_last"), "fit, compiled": Engine("channels_last", compile=True)}
-SIDES = ("loop", *ENGINES, "convolutions alone")
+BOUNDS: dict[str, tuple[type[nn.Module], ...]] = {
+    "convolutions alone": (nn.Conv2d,),
+    "convolutions and batch norms": (nn.Conv2d, nn.BatchNorm2d),
+}
+SIDES = ("loop", *ENGINES, *BOUNDS)
 
 
 class Turns:
@@ -71,8 +75,8 @@ def loop(network: nn.Module, train: Turns) -> None:
             optimizer.step()
 
 
-def convolutions(network: nn.Module, train: Turns) -> None:
-    """The convolutions of a step, each forward and backward on an input of the size it has in the network."""
+def layers(network: nn.Module, train: Turns, kinds: tuple[type[nn.Module], ...]) -> None:
+    """Some layers of a step, each forward and backward on an input of the size it has in the network."""
     keep_memory()
     lay_out(network, torch.channels_last)
     calls: list[tuple[nn.Module, Tensor]] = []
@@ -80,7 +84,7 @@ def convolutions(network: nn.Module, train: Turns) -> None:
     def look(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         calls.append((module, args[0].detach().requires_grad_(bool(calls))))  # images need no gradient
 
-    hooks = [m.register_forward_pre_hook(look) for m in network.modules() if isinstance(m, nn.Conv2d)]
+    hooks = [m.register_forward_pre_hook(look) for m in network.modules() if isinstance(m, kinds)]
     with torch.no_grad():
         network(Engine().arrange(train.split.inputs[:BATCH]))
     for hook in hooks:
@@ -101,12 +105,14 @@ def side(connection: Connection, case: str, name: str) -> None:
     torch.manual_seed(0)
     width, pixels, _ = CASES[case]
     network, split = create("resnet20", num_classes=10, width=width), images(pixels)
+    normalized = Split(moments(split).normalize(split.inputs), split.targets)
     if name in ENGINES:
         recipe = Recipe(epochs=10**6, batch_size=BATCH)
         fit(network, Turns(split, connection), recipe, machine=Machine(engine=ENGINES[name]))
+    elif name in BOUNDS:
+        layers(network, Turns(normalized, connection), BOUNDS[name])
     else:
-        normalized = Split(moments(split).normalize(split.inputs), split.targets)
-        (loop if name == "loop" else convolutions)(network, Turns(normalized, connection))
+        loop(network, Turns(normalized, connection))
 
 
 def compare(case: str) -> tuple[list[Row], dict[str, float]]:

@@ -69,7 +69,7 @@ def test_published_figures_stand_beside_ours_at_the_papers_scale_only(recorded_t
 
 def test_what_was_run_at_small_scale_only_waits_for_the_scale_that_would_answer(found):
     again = {
-        each.command: [entry.table.scale for entry in each.entries]
+        each.command: [entry.table.scale for entry in each.entries if entry.table]
         for chapter in found
         for each in chapter.waiting
         if any(entry.table for entry in each.entries)
@@ -77,6 +77,11 @@ def test_what_was_run_at_small_scale_only_waits_for_the_scale_that_would_answer(
     assert "relucid run structure/deep --scale cpu" in again
     assert all(command.endswith("--scale cpu") for command in again)
     assert {scale for scales in again.values() for scale in scales} == {"small"}
+
+
+def test_a_command_is_listed_once(found):
+    commands = [each.command for chapter in found for each in chapter.waiting]
+    assert len(commands) == len(set(commands))
 
 
 def test_what_was_not_run_has_its_command_and_how_long_it_takes(found):

@@ -9,6 +9,7 @@ from scipy import stats
 
 from relucid.studies.compare import (
     HOLDS,
+    OPEN,
     REVERSED,
     UNABLE,
     UNTOLD,
@@ -76,6 +77,17 @@ def test_differences_that_are_all_alike_are_as_likely_as_coins_of_one_side():
     found = compare([2.0, 3.0, 4.0], [1.0, 2.0, 3.0], paired=True)
     assert (found.effect, found.low, found.high, found.p) == (1.0, 1.0, 1.0, 2 * 0.5**3)
     assert compare([2.0] * 8, 1.0).p == 2 * 0.5**8
+    assert str(found) == "1.00 in all 3 repetitions, p = 0.25"
+    assert found.detectable == math.inf
+    assert compare([2.0] * 8, 1.0).detectable == 0
+
+
+@pytest.mark.parametrize("found", [compare([1.0, 2.0, 4.0], 0.0), compare_shares([100.0] * 15, [0.0] * 15)])
+def test_less_is_detectable_at_a_stricter_level(found):
+    stricter = found.at(0.001)
+    assert stricter.detectable > found.detectable
+    assert (stricter.effect, stricter.low, stricter.p) == (found.effect, found.low, found.p)
+    assert stricter.at(0.05) == found
     assert compare([2.0, 2.0], [2.0, 2.0]).p == 1.0
 
 
@@ -171,13 +183,19 @@ def test_one_sided_tests_agree_with_scipy():
         (1.0, 0.01, 0.1, UNABLE),  # a scale that could not have shown the effect does not contradict it
         (-1.0, 0.2, 5.0, UNTOLD),
         (-1.0, 0.2, 0.1, UNABLE),
-        (-1.0, 0.2, None, UNTOLD),
+        (-1.0, 0.2, None, OPEN),
+        (1.0, 0.01, None, REVERSED),
     ],
 )
 def test_what_a_comparison_says_of_a_claim(effect, p, allowed, outcome):
     found = compare([effect - 0.5, effect, effect + 0.5], 0.0)
     assert 0.1 < found.detectable < 5
     assert decide(found, p, expected=-1, allowed=allowed) == outcome
+
+
+def test_where_nothing_could_have_been_found_nothing_can_be_told():
+    alike = compare([1.0, 1.0], 0.0)
+    assert decide(alike, alike.p, expected=-1, allowed=None) == UNABLE
 
 
 def test_differences_that_cancel_are_shown_as_zero():

@@ -1,7 +1,11 @@
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relucid.studies import (
     FORMATS,
+    AtMost,
     Cell,
     Claim,
     Column,
@@ -20,7 +24,7 @@ from relucid.studies import (
     cells,
     table,
 )
-from relucid.studies.compare import HOLDS, REVERSED, UNABLE, UNTOLD, compare, compare_shares, holm
+from relucid.studies.compare import HOLDS, OPEN, REVERSED, UNABLE, UNTOLD, compare, compare_shares, holm
 from relucid.studies.formats import banner
 from relucid.studies.judge import judge
 
@@ -103,7 +107,7 @@ def test_whether_values_are_paired_is_the_study_s_to_say_and_the_expectation_s()
     (unpaired,) = judged([Lower("new", than="old", columns="a")], values, paired=False)
     (also,) = judged([Lower("new", than="old", columns="a", paired=False)], values)
     assert unpaired.found == also.found == compare(LOWER, OLD)
-    assert (unpaired.found.test, unpaired.outcome) == ("Welch's t-test", UNTOLD)
+    assert (unpaired.found.test, unpaired.outcome) == ("Welch's t-test", OPEN)
 
 
 def test_cells_of_which_a_repetition_is_missing_are_not_paired():
@@ -131,8 +135,28 @@ def test_one_significant_comparison_among_many_is_none():
     (alone,) = judged([Lower("new", than="old", columns="a")], values)
     together = judged([Lower("new", than="old", columns="a"), Lower("other", than=9.0, columns=("a", "b") * 20)],
                       {**values, "other": (8.0, 9.9, 9.2, 10.0)})  # fmt: skip
-    assert (alone.outcome, together[0].outcome) == (HOLDS, UNTOLD)
-    assert together[0].found == alone.found
+    assert (alone.outcome, together[0].outcome) == (HOLDS, OPEN)
+    assert together[0].found == alone.found.at(0.05 / 41)
+    assert "(Holm), detectable" in str(together[0])
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_no_difference_that_was_detectable_goes_untold(seed):
+    rng = np.random.default_rng(seed)
+    shifts = {"new": rng.normal(0, 3), "other": rng.normal(0, 3)}
+    values = {
+        (row, column): (rng.normal(shift, 1, 4)).tolist() for row, shift in shifts.items() for column in "ab"
+    }
+    found = judged([Lower(("new", "other"), than=0.0, columns=("a", "b"))], {"old": OLD, **values})
+    assert all(abs(each.found.effect) < each.found.detectable for each in found if each.outcome == OPEN)
+
+
+@pytest.mark.parametrize("largest, outcome", [(2.0, HOLDS), (2.01, REVERSED)])
+def test_a_bound_holds_for_every_repetition(largest, outcome):
+    values = {"old": OLD, "new": (0.5, largest, 1.0)}
+    (found,) = judged([AtMost("new", "a", 2.0)], values)
+    assert (found.p, found.outcome) == (None, outcome)
+    assert str(found) == f"new, a: at most {largest:.2f}, allowed 2.00: {outcome}"
 
 
 @pytest.mark.parametrize("relation, outcome", [(Lower, REVERSED), (Higher, HOLDS)])
@@ -199,8 +223,8 @@ NOISY = (10.0, 9.0, 12.5, 12.0)  # 0.6 below on average, detectable at about 2
         ("full", {"old": 10.0, "new": 9.9}, UNABLE),  # a tenth would not
         ("small", {"old": 1.0, "new": 0.5}, UNTOLD),  # half of the level is 5.75 here
         ("small", {"old": 100.0, "new": 95.0}, UNABLE),  # a twentieth is 0.6 here
-        ("full", None, UNTOLD),
-        ("small", None, UNABLE),  # nothing says what this scale should have shown
+        ("full", None, OPEN),
+        ("small", None, OPEN),  # nothing says what this scale should have shown
     ],
 )
 def test_a_design_that_could_not_have_seen_the_published_effect_cannot_tell(scale, published, outcome):

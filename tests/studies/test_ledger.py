@@ -1,10 +1,11 @@
 import math
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from relucid.studies import Cell, Claim, Column, Lower, Scale, Study, Table
-from relucid.studies.compare import HOLDS, REVERSED, UNABLE, UNTOLD
+from relucid.studies.compare import HOLDS, OPEN, REVERSED, UNABLE, UNTOLD, Outcome
 from relucid.studies.expect import Expected, Place
 from relucid.studies.judge import Judged
 from relucid.studies.ledger import STATES, best, counted, entries, entry, sentence, state
@@ -42,8 +43,8 @@ LOWER, HIGHER, SAME = (5.0, 5.1, 5.2), (15.0, 15.1, 15.2), (9.0, 10.2, 11.2)
         (LOWER, "full", "reproduced", "of 2 comparisons 2 hold"),
         (LOWER, "small", "reproduced at small scale", "of 2 comparisons 2 hold"),
         (HIGHER, "small", "contradicted at small scale", "of 2 comparisons 2 hold the other way round"),
-        (SAME, "full", "not told apart", "of 2 comparisons 2 not told apart"),
-        (SAME, "small", "cannot be told at small scale", "of 2 comparisons 2 cannot be told at this scale"),
+        (SAME, "full", "no difference found", "of 2 comparisons 2 no difference found"),
+        (SAME, "small", "no difference found at small scale", "of 2 comparisons 2 no difference found"),
     ],
 )
 def test_the_state_of_a_claim_follows_from_the_recorded_results(new, scale, stands, counts):
@@ -54,7 +55,7 @@ def test_the_state_of_a_claim_follows_from_the_recorded_results(new, scale, stan
 
 
 def test_every_state_is_explained():
-    outcomes = (HOLDS, REVERSED, UNTOLD, UNABLE)
+    outcomes = get_args(Outcome)
     found = {state(judged(one, other)) for one in outcomes for other in outcomes}
     assert found | {state([])} <= set(STATES)
 
@@ -72,7 +73,8 @@ def judged(*outcomes):
         ([REVERSED, UNTOLD, UNABLE], "contradicted in part"),
         ([REVERSED, REVERSED], "contradicted"),
         ([UNTOLD, UNTOLD], "not told apart"),
-        ([UNTOLD, UNABLE], "cannot be told at this scale"),
+        ([UNTOLD, OPEN], "no difference found"),
+        ([UNTOLD, OPEN, UNABLE], "cannot be told at this scale"),
         ([], "shown"),
     ],
 )

@@ -22,7 +22,7 @@ GROUPS = {
         "contradicted in part",
         "not told apart",
     ),
-    "Could not be told at this scale": ("cannot be told at this scale",),
+    "Could not be told": ("no difference found", "cannot be told at this scale"),
 }
 POWER = ("baseline", "repeated", "effect %", "detectable %", "published %", "hours")
 
@@ -91,7 +91,7 @@ def chapters(entries: Sequence[Entry], papers: Mapping[str, str]) -> list[Chapte
             tried = [entry for section in sections for entry in section.entries]
             rows = [Row(_named(entry), effects(entry)) for entry in tried if entry.judged]
             drawing = forest(f"Every comparison that {paper} comes to", {"": rows})
-            waiting = [each for found in _by_study(mine) for each in _waiting(*found)]
+            waiting = _merged(each for found in _by_study(mine) for each in _waiting(*found))
             found.append(Chapter(paper, title.replace("*", ""), drawing, sections, waiting))
     return found
 
@@ -203,6 +203,15 @@ def _waiting(study: Study, table: Table | None, entries: Sequence[Entry]) -> lis
         "" if seconds is None else f", about {_digits(runs * seconds / 3600)} hours of one core"
     )
     return [Waiting(mine, f"relucid run {study.name} --scale {scale}", cost)] if mine else []
+
+
+def _merged(waiting: Iterable[Waiting]) -> list[Waiting]:
+    """One entry per command, with all its claims: some may have been judged at a smaller scale, others not at all."""
+    found: dict[str, Waiting] = {}
+    for each in waiting:
+        before = found.get(each.command)
+        found[each.command] = replace(each, entries=[*before.entries, *each.entries]) if before else each
+    return list(found.values())
 
 
 def _claims(study: Study, scale: str) -> set[str]:

@@ -2,7 +2,18 @@
 
 from relucid.studies.changes import ChangedError
 from relucid.studies.compare import Comparison, compare
-from relucid.studies.expect import Claim, Derived, Equal, Higher, Lower, Near, NotWorse, Quantity, Statistic
+from relucid.studies.expect import (
+    AtMost,
+    Claim,
+    Derived,
+    Equal,
+    Higher,
+    Lower,
+    Near,
+    NotWorse,
+    Quantity,
+    Statistic,
+)
 from relucid.studies.formats import FORMATS
 from relucid.studies.plan import Run, cells, plan
 from relucid.studies.run import Result, default_store, run
@@ -14,6 +25,7 @@ from relucid.studies.travel import bring, exported
 
 __all__ = [
     "FORMATS",
+    "AtMost",
     "Cell",
     "ChangedError",
     "Claim",

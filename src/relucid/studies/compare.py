@@ -18,10 +18,17 @@ POWER = 0.8  # with which a detectable difference is found
 DRAWS = 2000  # of a bootstrap
 QUANTILES = 250  # that represent a distribution: they give the power to within 0.0001
 
-Outcome = Literal["holds", "holds the other way round", "not told apart", "cannot be told at this scale"]
+Outcome = Literal[
+    "holds",
+    "holds the other way round",
+    "not told apart",
+    "no difference found",
+    "cannot be told at this scale",
+]
 HOLDS: Outcome = "holds"
 REVERSED: Outcome = "holds the other way round"
-UNTOLD: Outcome = "not told apart"
+UNTOLD: Outcome = "not told apart"  # though a difference of the size in question would have been found
+OPEN: Outcome = "no difference found"  # and nothing says how large it should have been
 UNABLE: Outcome = "cannot be told at this scale"
 
 
@@ -43,11 +50,13 @@ class Comparison:
         high: its upper end.
         p: two-sided p-value of the effect.
         n: number of values (of pairs, where they are paired).
-        detectable: the smallest difference that would be found at 5% with 80% power.
-        error: standard error of the effect.
+        detectable: the smallest difference that would be found at this level with 80% power; infinity if there is none.
+        error: standard error of the effect; 0 where all differences are equal, which leaves their sign to judge.
         freedom: degrees of freedom of that error.
         test: how it was judged, in words.
         sides: 2 where A and B have repetitions of their own, 1 where they share them or B is a number.
+        level: of significance: 5%, or less where it is one of several comparisons (see `at`).
+        shares: for shares, B's, and the numbers of values of A and B.
     """
 
     effect: float
@@ -60,6 +69,23 @@ class Comparison:
     freedom: float
     test: str
     sides: int = 1
+    level: float = LEVEL
+    shares: tuple[float, int, int] | None = None
+
+    def at(self, level: float) -> "Comparison":
+        """The same comparison with what is detectable at another level of significance.
+
+        >>> found = compare([1.0, 2.0, 3.0], 0.0)
+        >>> round(found.detectable, 2), round(found.at(0.05 / 4).detectable, 2)
+        (3.26, 6.55)
+        """
+        if self.shares is not None:
+            detectable = 100 * _detectable_share(*self.shares, level)
+        elif self.error:
+            detectable = self.error * detectable_errors(self.freedom, level)
+        else:
+            detectable = 0.0 if self.p < level else math.inf
+        return replace(self, detectable=detectable, level=level)
 
     def detectable_with(self, repetitions: int) -> float:
         """The difference that this many repetitions per side would detect, given the noise seen here.
@@ -69,10 +95,19 @@ class Comparison:
         """
         more = repetitions * self.sides / self.n
         freedom = self.sides * (repetitions - 1)
-        return self.error / math.sqrt(more) * detectable_errors(freedom) if freedom > 0 else math.inf
+        if freedom <= 0:
+            return math.inf
+        return self.error / math.sqrt(more) * detectable_errors(freedom, self.level)
+
+    @property
+    def interval(self) -> str:
+        """The effect with its interval, which differences that are all equal do not give."""
+        if self.error == 0 and self.shares is None:
+            return f"{number(self.effect)} in all {self.n} repetitions"
+        return f"{number(self.effect)} [{number(self.low)}, {number(self.high)}]"
 
     def __str__(self) -> str:
-        return f"{number(self.effect)} [{number(self.low)}, {number(self.high)}], p = {self.p:.2g}"
+        return f"{self.interval}, {chance(self.p)}"
 
 
 def compare(
@@ -127,7 +162,7 @@ def _judged(
         # Equal differences are no proof (small test sets count whole examples): all that counts is their sign, and
         # coins may all show the same side, too.
         p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)
-        return Comparison(effect, effect, effect, p, n, 0.0, 0.0, math.inf, test)
+        return Comparison(effect, effect, effect, p, n, math.inf, 0.0, math.inf, test).at(LEVEL)
     spread = sum(error**4 / freedom for error, freedom in zip(errors, freedoms, strict=True))
     freedom = variance**2 / spread if spread else math.inf
     error = math.sqrt(variance)
@@ -138,21 +173,21 @@ def _judged(
     return Comparison(effect, effect - half, effect + half, p, n, detectable, error, freedom, test)
 
 
-def detectable_errors(freedom: float) -> float:
-    """How many standard errors a difference must measure for a t-test to find it at 5% with 80% power.
+def detectable_errors(freedom: float, level: float = LEVEL) -> float:
+    """How many standard errors a difference must measure for a t-test at this level to find it with 80% power.
 
     >>> round(detectable_errors(math.inf), 2), round(detectable_errors(4), 2)
     (2.8, 3.76)
     """
-    return _detectable_errors(round(freedom, 2))
+    return _detectable_errors(round(freedom, 2), level)
 
 
 @cache
-def _detectable_errors(freedom: float) -> float:
+def _detectable_errors(freedom: float, level: float) -> float:
     from scipy.optimize import brentq
     from scipy.special import chdtri, ndtr, stdtrit
 
-    critical = float(stdtrit(freedom, 1 - LEVEL / 2))
+    critical = float(stdtrit(freedom, 1 - level / 2))
     # The test's error has a chi distribution, represented by its quantiles.
     places = (np.arange(QUANTILES) + 0.5) / QUANTILES
     errors = np.sqrt(chdtri(freedom, 1 - places) / freedom) if math.isfinite(freedom) else np.ones(1)
@@ -186,18 +221,30 @@ def compare_shares(a: Sequence[float], b: Sequence[float]) -> Comparison | None:
     high = effect + math.hypot(high1 - one / n, other / m - low2)
     p = float(fisher_exact([[one, n - one], [other, m - other]]).pvalue)
     error = 100 * math.sqrt(sum((k / of) * (1 - k / of) / of for k, of in counts))
-    detectable = 100 * _detectable_share(other / m, n, m)
-    test = "Fisher's exact test"
-    return Comparison(100 * effect, 100 * low, 100 * high, p, n + m, detectable, error, math.inf, test, 2)
+    shares = (other / m, n, m)
+    detectable = 100 * _detectable_share(*shares, LEVEL)
+    return Comparison(
+        effect=100 * effect,
+        low=100 * low,
+        high=100 * high,
+        p=p,
+        n=n + m,
+        detectable=detectable,
+        error=error,
+        freedom=math.inf,
+        test="Fisher's exact test",
+        sides=2,
+        shares=shares,
+    )
 
 
 @cache
-def _detectable_share(share: float, n: int, m: int) -> float:
+def _detectable_share(share: float, n: int, m: int, level: float) -> float:
     """The smallest difference from `share` of m that Fisher's test finds in n; infinity if it finds none."""
     from scipy.stats import binom, fisher_exact
 
     found = np.array(
-        [[fisher_exact([[i, n - i], [j, m - j]]).pvalue < LEVEL for j in range(m + 1)] for i in range(n + 1)]
+        [[fisher_exact([[i, n - i], [j, m - j]]).pvalue < level for j in range(m + 1)] for i in range(n + 1)]
     )
     theirs = binom.pmf(range(m + 1), m, share)
     for step in range(1, 101):
@@ -265,13 +312,24 @@ def decide(found: Comparison, p: float, *, expected: int, allowed: float | None)
         allowed: the size of the published effect: a design that can only detect larger ones cannot tell. None if
             nothing was published.
     """
-    able = allowed is None or found.detectable <= allowed
     right = found.effect * expected > 0
     if p < LEVEL and right:
         return HOLDS
-    if not able:  # a scale that could not have detected the effect is no evidence against it
+    if allowed is None and math.isfinite(found.detectable):
+        return REVERSED if p < LEVEL else OPEN
+    # A scale that could not have detected the effect is no evidence against it.
+    if allowed is None or found.detectable > allowed:
         return UNABLE
     return REVERSED if p < LEVEL else UNTOLD
+
+
+def chance(p: float) -> str:
+    """Format a p-value.
+
+    >>> chance(0.0123), chance(1e-9)
+    ('p = 0.012', 'p < 1e-6')
+    """
+    return "p < 1e-6" if p < 1e-6 else f"p = {p:.2g}"
 
 
 def number(value: float) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 Names = str | tuple[str, ...]
 Samples = Mapping[str, float]
-Relation = Literal["lower", "higher", "equal", "near", "not worse"]
+Relation = Literal["lower", "higher", "equal", "at most", "near", "not worse"]
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,12 @@ class Expected:
         if isinstance(self.a, Place) and isinstance(self.b, Place):
             if self.a.row == self.b.row:
                 return f"{self.a.row}: {self.a.column} less {self.b.column}"
+            if self.a.column != self.b.column:
+                return f"{self.a.row}, {self.a.column}, less {self.b.row}, {self.b.column}"
             return f"{self.a.row} less {self.b.row}, {self.a.column}"
         a = self.a.label if isinstance(self.a, Quantity) else f"{self.a.row}, {self.a.column}"
         if isinstance(self.b, float):
-            return f"{a} less {self.b:g}" if self.b else a
+            return f"{a} less {self.b:g}" if self.b and self.relation != "at most" else a
         return f"{a} less {self.b.label if isinstance(self.b, Quantity) else self.b.column}"
 
     def places(self) -> Iterator[Place]:
@@ -165,6 +167,21 @@ class Equal:
     def comparisons(self) -> Iterator[Expected]:
         """The only comparison."""
         yield Expected(Place(self.row, self.column), self.value, "equal")
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """Cells in which no repetition is above a number: bounds that hold for certain, not on average."""
+
+    rows: Names
+    columns: Names
+    value: float
+
+    def comparisons(self) -> Iterator[Expected]:
+        """One comparison per row and column."""
+        for row in _names(self.rows):
+            for column in _names(self.columns):
+                yield Expected(Place(row, column), self.value, "at most")
 
 
 @dataclass(frozen=True)

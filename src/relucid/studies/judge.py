@@ -1,16 +1,19 @@
 """Whether a table shows what a claim predicts."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from relucid.studies.compare import (
     HOLDS,
     LEVEL,
+    OPEN,
     REVERSED,
     UNABLE,
     UNTOLD,
     Comparison,
     Outcome,
+    chance,
     compare,
     compare_shares,
     decide,
@@ -23,6 +26,8 @@ from relucid.studies.expect import Claim, Expected, Place, Quantity, Samples, St
 if TYPE_CHECKING:
     from relucid.studies.table import Table
 
+UNDECIDED = (UNTOLD, OPEN, UNABLE)
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -31,7 +36,7 @@ class Judged:
     Args:
         expected: what was compared.
         found: the comparison, None if there are too few values.
-        p: adjusted for the comparisons of the same claim (Holm).
+        p: adjusted for the comparisons of the same claim (Holm); None if nothing is left to chance.
         outcome: in words.
         published: the published effect.
         level: B's mean here and in the paper; None at the paper's own scale. At other scales, effects are compared as
@@ -48,38 +53,54 @@ class Judged:
     def __str__(self) -> str:
         if self.found is None:
             return f"{self.expected.label}: too few values to compare"
-        parts = [f"{number(self.found.effect)} [{number(self.found.low)}, {number(self.found.high)}]"]
-        if self.p is not None and self.expected.relation != "equal":
-            parts.append(f"p = {self.p:.2g}")
-        if self.outcome in (UNTOLD, UNABLE):
-            parts.append(f"detectable {self._sized(self.found.detectable, 0)}")
+        if self.expected.relation == "at most":
+            assert isinstance(self.expected.b, float)
+            largest, allowed = number(self.found.effect + self.expected.b), number(self.expected.b)
+            return f"{self.expected.label}: at most {largest}, allowed {allowed}: {self.outcome}"
+        if self.p is None:
+            return f"{self.expected.label}: {number(self.found.effect)}: {self.outcome}"
+        parts = [self.found.interval, chance(self.p) + (" (Holm)" if self.found.level < LEVEL else "")]
+        if self.outcome in UNDECIDED:
+            able = math.isfinite(self.found.detectable)
+            parts.append(
+                f"detectable {self._sized(self.found.detectable, 0)}" if able else "nothing detectable"
+            )
         if self.published is not None:
             parts.append(f"published {self._sized(self.published, 1)}")
         return f"{self.expected.label}: {', '.join(parts)}: {self.outcome}"
 
     def _sized(self, value: float, whose: Literal[0, 1]) -> str:
         """Format a difference; if levels differ, also as a share of B's level here (0) or in the paper (1)."""
-        if self.level is None or self.published is None or self.outcome not in (UNTOLD, UNABLE):
+        if self.level is None or self.published is None or self.outcome not in UNDECIDED:
             return number(value)
         return f"{number(value)} ({abs(value / self.level[whose]):.1%})"
 
 
 def judge(table: "Table", claim: Claim) -> list[Judged]:
     """Judge every comparison of a claim, allowing for their number."""
-    found = [_compared(table, each) for each in claim.comparisons()]
-    told = [place for place, each in enumerate(found) if each.p is not None]
-    adjusted = dict(zip(told, holm([found[place].p or 0.0 for place in told]), strict=True))
+    made = [_compared(table, each) for each in claim.comparisons()]
+    told = [place for place, each in enumerate(made) if each.p is not None]
+    adjusted = dict(zip(told, holm([made[place].p or 0.0 for place in told]), strict=True))
+    left = sum(p >= LEVEL for p in adjusted.values())
+    # Once the others have been told, Holm's method divides the level by the number of those that are left.
     return [
-        replace(each, p=adjusted[place], outcome=_outcome(table, each, adjusted[place]))
-        if place in adjusted
+        _settled(each, p, LEVEL / (left if p >= LEVEL else len(told)))
+        if (p := adjusted.get(place)) is not None
         else each
-        for place, each in enumerate(found)
+        for place, each in enumerate(made)
     ]
+
+
+def _settled(judged: Judged, p: float, level: float) -> Judged:
+    """The comparison with its adjusted p-value, what was detectable at its level, and the outcome."""
+    assert judged.found is not None
+    judged = replace(judged, found=judged.found.at(level), p=p)
+    return replace(judged, outcome=_outcome(judged))
 
 
 def _compared(table: "Table", expected: Expected) -> Judged:
     """Make a comparison, not yet adjusted for the others."""
-    if expected.relation == "equal":
+    if expected.relation in ("equal", "at most"):
         return _exact(table, expected)
     found = _comparison(table, expected)
     published, level = _published(table, expected), _level(table, expected)
@@ -116,23 +137,26 @@ def _samples(table: "Table", side: Place | Quantity) -> Samples:
 
 
 def _exact(table: "Table", expected: Expected) -> Judged:
-    """Compare a count with a number, in the digits that are shown."""
+    """Compare a count with a number, in the digits that are shown, or the largest value with what it may be."""
     assert isinstance(expected.a, Place)
     assert isinstance(expected.b, float)
     cell = table.cells[expected.a.row, expected.a.column]
     if cell.mean is None:
         return Judged(expected, None, None, UNABLE)
-    effect = round(cell.mean, table.study.columns[expected.a.column].digits) - expected.b
-    found = Comparison(effect, effect, effect, float(effect == 0), len(cell.values), 0.0, 0.0, 0.0, "exact")
-    return Judged(expected, found, None, HOLDS if effect == 0 else REVERSED)
+    if expected.relation == "at most":
+        effect = max(cell.samples.values()) - expected.b
+        holds = effect <= 0
+    else:
+        effect = round(cell.mean, table.study.columns[expected.a.column].digits) - expected.b
+        holds = effect == 0
+    found = Comparison(effect, effect, effect, float(holds), len(cell.values), 0.0, 0.0, 0.0, "exact")
+    return Judged(expected, found, None, HOLDS if holds else REVERSED)
 
 
-def _outcome(table: "Table", judged: Judged, p: float) -> Outcome:
+def _outcome(judged: Judged) -> Outcome:
     assert judged.found is not None
-    found, relation = judged.found, judged.expected.relation
-    allowed = wanted(judged)
-    if table.scale != "full" and allowed is None and p >= LEVEL:
-        allowed = 0.0  # nothing says how large an effect this smaller scale should have found
+    assert judged.p is not None
+    found, p, relation = judged.found, judged.p, judged.expected.relation
     if relation == "near":
         far = min(abs(found.low), abs(found.high)) > judged.expected.margin and found.low * found.high > 0
         return HOLDS if p < LEVEL else REVERSED if far else UNTOLD
@@ -140,7 +164,7 @@ def _outcome(table: "Table", judged: Judged, p: float) -> Outcome:
         if p >= LEVEL:
             return UNTOLD if found.detectable <= judged.expected.margin else UNABLE
         return HOLDS if found.effect < judged.expected.margin else REVERSED
-    return decide(found, p, expected=1 if relation == "higher" else -1, allowed=allowed)
+    return decide(found, p, expected=1 if relation == "higher" else -1, allowed=wanted(judged))
 
 
 def wanted(judged: Judged) -> float | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from relucid.studies.compare import HOLDS, REVERSED, UNABLE, UNTOLD
+from relucid.studies.compare import HOLDS, OPEN, REVERSED, UNABLE, UNTOLD
 from relucid.studies.expect import Claim
 from relucid.studies.judge import Judged
 from relucid.studies.study import Study
@@ -19,7 +19,8 @@ STATES = {
     "reproduced in part": "some comparisons hold beyond chance, and fewer hold the other way round",
     "contradicted": "every comparison holds the other way round beyond chance, or tests show the opposite",
     "contradicted in part": "some comparisons hold the other way round, and no more of them hold",
-    "not told apart": "run with enough power to show the published effect, and no difference beyond chance",
+    "not told apart": "no difference beyond chance, though one of the published size would have been found",
+    "no difference found": "no difference beyond chance, and none was published to say how large it should be",
     "cannot be told at this scale": "run, but too small to find an effect of the published size",
     "shown": "run and drawn; nothing is compared",
     "ready to run": "not run yet",
@@ -140,15 +141,22 @@ def state(judged: Sequence[Judged]) -> str:
         return "reproduced in part"
     if counts[REVERSED]:
         return "contradicted in part"
-    return "not told apart" if counts[UNTOLD] == counts.total() else "cannot be told at this scale"
+    if counts[UNABLE]:
+        return "cannot be told at this scale"
+    return "no difference found" if counts[OPEN] else "not told apart"
 
 
 def counted(judged: Sequence[Judged]) -> str:
     """Count comparisons by outcome: "of 7 comparisons 4 hold, 3 not told apart"."""
+    if len(judged) < 2:
+        return ""
     counts = Counter(each.outcome for each in judged)
-    words = {HOLDS: "hold", REVERSED: REVERSED.replace("holds", "hold"), UNTOLD: UNTOLD, UNABLE: UNABLE}
-    listed = ", ".join(f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome])
-    return f"of {len(judged)} comparisons {listed}" if len(judged) > 1 else ""
+    listed = [
+        f"{count} {outcome if count == 1 else outcome.replace('holds', 'hold')}"
+        for outcome in (HOLDS, REVERSED, UNTOLD, OPEN, UNABLE)
+        if (count := counts[outcome])
+    ]
+    return f"of {len(judged)} comparisons {', '.join(listed)}"
 
 
 def sentence(entry: Entry) -> str:

@@ -52,7 +52,9 @@ def _improves(table: "Table", judged: Judged) -> bool | None:
     """Whether a significant difference is an improvement; None if there is no such difference."""
     assert isinstance(judged.expected.a, Place)
     best = table.study.columns[judged.expected.a.column].best
-    if judged.outcome not in (HOLDS, REVERSED) or best is None or judged.expected.relation == "not worse":
+    if judged.outcome not in (HOLDS, REVERSED) or best is None:
+        return None
+    if judged.expected.relation not in ("lower", "higher"):
         return None
     lower = (judged.expected.relation == "lower") == (judged.outcome == HOLDS)
     return lower == (best == "lowest")

@@ -271,9 +271,14 @@ def test_hb_net_is_compared_with_resnet_and_with_its_control(filled, standing, s
         return [40 + moved + 0.1 * seed + wobble * (-1) ** seed for seed in range(3)]
 
     found = filled(NAMED["structure/cifar-deeper"], values, "full")
-    for where in ("HB-Net, n = 18", "HB-Net against its control, n = 18"):
+    # The paper has no figures for the control, which would say how large a difference to expect.
+    controlled = "no difference found" if state == "not told apart" else state
+    for where, expected in (
+        ("HB-Net, n = 18", state),
+        ("HB-Net against its control, n = 18", controlled),
+    ):
         entry = standing(found, f"Table 4, CIFAR-10, {where}")
-        assert entry.state == state
+        assert entry.state == expected
         assert [each.found.effect for each in entry.judged] == pytest.approx([shift] * 2, abs=1e-3)
 
 
@@ -304,13 +309,13 @@ def test_the_share_of_runs_that_train_is_judged_by_fishers_test_and_the_control_
     (judged,) = standing(found, "Section 7.2").judged
     assert (judged.found.test, judged.found.p) == ("Fisher's exact test", pytest.approx(0.0079, abs=1e-4))
     assert standing(found, "Section 7.2").stands == (
-        "reproduced at small scale; but the control without momentum trains as well: the missing ReLU after the "
-        "sum explains it"
+        "reproduced at small scale; but the control without momentum trains, too: most of it is the missing ReLU "
+        "after the sum"
     )
     assert standing(found, "Section 7.2").remark == (
         "Runs that trained: ResNet-110 0 of 5, ResNet-110 without ReLU after the sum 5 of 5, HB-Net-110 5 of 5."
     )
-    assert standing(found, "Section 7.2, control").state == "cannot be told at this scale"
+    assert standing(found, "Section 7.2, control").state == "no difference found"
     without = filled(study, values(0.0))
     assert standing(without, "Section 7.2").caveat == ""
     assert standing(without, "Section 7.2, control").stands == "reproduced at small scale"

@@ -131,7 +131,7 @@ UCI = Study(
             SAYS,
             (Lower("GmP", than=OTHERS, columns=tuple(map(str.title, SETS))),),
             remark=distances,
-            erratum="The authors stop training by the test error, and choose the rates by it.",
+            erratum="The authors' code stops training by the test error, and keeps the weights that have the best one.",
             code=CODE,
             tests=("train/test_ensemble.py::test_an_ensemble_is_a_loop_over_its_networks",),
         ),

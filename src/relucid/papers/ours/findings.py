@@ -36,7 +36,9 @@ def mended(table: Table) -> str:
         f"{fmean(found):.0f}% of all units, and to_crelu was suggested for them. It moved no output by more than "
         f"{moved:.1g} millionths. After further training the converted networks err on "
         f"{mean(table, CRELU, ERROR):.2f}% of the digits, unchanged ones on {mean(table, UNCHANGED, ERROR):.2f}%: the "
-        f"converted network is better in {sum(better)} of {len(better)} cases."
+        f"converted network is better in {sum(better)} of {len(better)} cases. It has "
+        f"{mean(table, CRELU, PARAMETERS):,.0f} parameters instead of {mean(table, UNCHANGED, PARAMETERS):,.0f}; new "
+        f"networks of its size, trained from scratch, err on {mean(table, MANY, ERROR):.2f}%."
     )
 
 
@@ -67,11 +69,13 @@ def free_depth(table: Table) -> str:
     few, many = next(iter(LAYERS)), list(LAYERS)[-1]
     kept = {side: [mean(table, row, column) for row in (few, many)] for side, column in KEPT.items()}
     slower = mean(table, many, STEP["reversible"]) / mean(table, many, STEP["ordinary"])
-    worst = max(run["metrics"]["gradients"] for row in LAYERS for run in table.behind(row, KEPT["ordinary"]))
+    runs = [run for row in LAYERS for run in table.behind(row, KEPT["ordinary"])]
+    worst, channels = max(run["metrics"]["gradients"] for run in runs), runs[0]["config"]["channels"]
     return (
         f"With {few} and {many}, reversible heavy ball keeps {kept['reversible'][0]:.2f} and "
         f"{kept['reversible'][1]:.2f} MB, ordinary heavy ball {kept['ordinary'][0]:.2f} and {kept['ordinary'][1]:.2f} "
-        f"MB. A step through {many} takes {slower:.1f} times as long; gradients differ by {worst:.0e} of their length."
+        f"MB. A step through {many} of {channels} channels takes {slower:.1f} times as long; gradients differ by "
+        f"{worst:.0e} of their length, since the ordinary stage rounds its state to float32."
     )
 
 

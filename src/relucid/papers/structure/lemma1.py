@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from relucid.inspect.objective import ACTIVATIONS, Objective, minimize
 from relucid.nn import Propagation
 from relucid.papers.structure.section5_1 import rules
-from relucid.studies.expect import Claim, Lower
+from relucid.studies.expect import AtMost, Claim
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 
@@ -72,7 +72,7 @@ STUDY = Study(
             "Eq. 1, 7, 8, 9, 10, Lemma 1",
             "A layer Phi(Wx) with symmetric positive definite W is a step of gradient descent on an objective, "
             "and Eq. 11 to 14 are the other algorithms on the same objective.",
-            (Lower(tuple(ACTIVATIONS), than=ROUNDING, columns=tuple(COLUMNS)),),
+            (AtMost(tuple(ACTIVATIONS), tuple(COLUMNS), ROUNDING),),
             note="Differences are in 1e-15 of the largest state. ReLU without a bias has the trivial minimizer 0.",
             code=("relucid.inspect.Objective", "relucid.inspect.objective.minimize"),
             tests=(

@@ -1,5 +1,6 @@
 """structure Table 4: HB-Net against ResNet and AGD-Net against DenseNet on CIFAR."""
 
+from collections.abc import Callable
 from typing import Any
 
 from relucid.papers.cifar import REENCODED
@@ -11,6 +12,7 @@ from relucid.studies.plan import merge
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
+from relucid.studies.table import Table
 from relucid.train import Machine
 
 RESNET, CONTROL, HBNET = "ResNet", "ResNet without ReLU after the sum", "HB-Net (16)"
@@ -200,6 +202,19 @@ def _study(name: str, data: str, n: int, depth: int, scales: dict[str, Scale]) -
     )
 
 
+def smaller(family: str) -> Callable[[Table], str]:
+    """A remark on the depth of the networks of a family at scales other than the paper's."""
+
+    def remark(table: Table) -> str:
+        if table.scale == "full" or not table.runs:
+            return ""
+        size = table.runs[0]["config"][family]
+        rest = f"growth rate {size['growth']}" if family == "dense" else f"{size['width']:g} of the width"
+        return f"The networks have {size['depth']} layers here, and {rest}."
+
+    return remark
+
+
 def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Claim, ...]:
     """What the table says of these networks."""
     where, published = f"Table 4, {data}", PUBLISHED[data, n, depth]
@@ -208,6 +223,7 @@ def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Cl
         f"{where}, AGD-Net, L = {depth}",
         "AGD-Net errs less than DenseNet.",
         (Lower(AGDNET, than=DENSENET, columns=columns),),
+        remark=smaller("dense"),
         code=code,
         tests=("models/test_published.py::test_parameters_are_as_many_as_published",),
     )
@@ -215,6 +231,7 @@ def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Cl
         f"{where}, HB-Net against its control, n = {n}",
         "HB-Net errs less than ResNet without ReLU after the sum: momentum helps, not the missing ReLU.",
         (Lower(HBNET, than=CONTROL, columns=columns),),
+        remark=smaller("residual"),
         note="Ours: the paper has no such control.",
         code=code,
     )
@@ -225,6 +242,7 @@ def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Cl
         f"{where}, HB-Net, n = {n}",
         "HB-Net errs less than ResNet.",
         (Lower(HBNET, than=RESNET, columns=columns),),
+        remark=smaller("residual"),
         code=code,
     )
     return residual, control, dense
