@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -48,8 +49,8 @@ def test_run_does_the_study_and_shows_its_table_beside_the_published_figures(rel
 
 
 def test_show_shows_what_there_is_and_every_format_of_it(relucid, study):
-    assert "(0 of 3 runs)" in relucid("show", study)[1]
     relucid("run", study, "--jobs", "1", "--only", "two", "--seeds", "2")
+    assert "(0 of 3 runs)" in relucid("show", study)[1]
     assert "(2 of 3 runs)" in relucid("show", study)[1]
     _, shown, _ = relucid("show", study, "--only", "two", "--seeds", "2", "--format", "json")
     assert json.loads(shown)["cells"][0]["values"] == [4, 5]
@@ -67,7 +68,29 @@ def test_a_dry_run_tells_the_plan_and_the_time_and_does_nothing(relucid, study):
     assert "6 runs, 6 still to do: about 0:03:00 with 2 at a time; from what the scale says" in shown
     assert "`relucid logs squares.py --scale small` lists them." in shown
     assert "After a pilot, `relucid run squares.py --scale small --seeds 2`, this command says." in shown
-    assert "(0 of 3 runs)" in relucid("show", study)[1]
+    assert "nothing has been run yet" in relucid("show", study)[2]
+
+
+@pytest.mark.parametrize("command", ["show", "report"])
+@pytest.mark.parametrize("options", [[], ["--scale", "broken", "--store", "my runs"]])
+def test_before_the_first_run_it_says_how_to_run(relucid, study, command, options):
+    status, shown, told = relucid(command, study, *options)
+    scale, store = options[1::2] or ("small", "runs")
+    assert (status, shown) == (1, "")
+    run = shlex.join(["relucid", "run", study, *options])
+    assert told.strip() == f"relucid: nothing has been run yet at scale {scale}, in the store {store}: {run}"
+    assert not os.path.exists("page.html")
+
+
+@pytest.mark.parametrize("command", ["show squares.py", "logs squares.py", "report squares.py", "claims"])
+def test_a_directory_that_holds_other_things_is_no_store(relucid, study, tmp_path, command):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "1.png").touch()
+    status, shown, told = relucid(*command.split(), "--store", "photos")
+    assert (status, shown) == (1, "")
+    assert told.strip() == (
+        "relucid: photos is not a store: name a directory that `relucid run --store` has filled"
+    )
 
 
 def test_after_a_pilot_a_dry_run_tells_how_many_seeds_you_need(relucid, study):
@@ -138,9 +161,11 @@ def test_what_is_shown_as_json_can_be_imported_elsewhere(relucid, study, tmp_pat
     )
 
 
-@pytest.mark.parametrize("command", ["show squares.py", "logs squares.py", "run squares.py --dry-run"])
-def test_a_command_that_only_reads_makes_no_store(relucid, study, command):
-    assert relucid(*command.split())[0] == 0
+@pytest.mark.parametrize(
+    "command, expected", [("show squares.py", 1), ("logs squares.py", 0), ("run squares.py --dry-run", 0)]
+)
+def test_a_command_that_only_reads_makes_no_store(relucid, study, command, expected):
+    assert relucid(*command.split())[0] == expected
     assert not os.path.exists("runs")
 
 
@@ -169,7 +194,8 @@ def test_list_shows_models_and_which_data_sets_are_present(relucid, study, monke
 @pytest.mark.parametrize(
     "command, complaint",
     [
-        ("run squars", "relucid: there is no study 'squars'"),
+        ("run squars", "relucid: there is no study 'squars': `relucid list` shows all of them"),
+        ("run gmp/levi", "there is no study 'gmp/levi'; did you mean 'gmp/levy'"),
         ("show squares.py --only tow", "there is no row 'tow' in study 'squares'; did you mean 'two'?"),
         ("run squares.py --scale smal", "no scale 'smal' in study 'squares'; did you mean 'small'?"),
         ("run squares.py --backend slurm", "there is no backend 'slurm'; there are local, ray, dask"),

@@ -37,6 +37,15 @@ class Tabular(Summarized):
         return html_table(self.rows()) + "".join(f"<p>{escape(note)}</p>" for note in self.notes() if note)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, in words.
+
+    >>> counted(1, "layer"), counted(2, "layer")
+    ('1 layer', '2 layers')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def text_lines(rows: Sequence[Row]) -> list[str]:
     r"""Format a table as lines of text with aligned columns.
 

@@ -86,10 +86,10 @@ def improvement(tmp_path_factory):
     """The address of an improvement's page."""
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     net[0].bias.data[:2] = -100.0
-    inputs = torch.randn(60, 4)
+    train, test = ((inputs, inputs[:, :3].argmax(1)) for inputs in (torch.randn(60, 4), torch.randn(20, 4)))
     place = tmp_path_factory.mktemp("improvement")
     found = relucid.improve(
-        net, (inputs, inputs[:, :3].argmax(1)), tries=["crelu"], name=PLANTED, seeds=2, store=place, jobs=1,
+        net, (train, test), tries=["crelu"], name=PLANTED, seeds=2, store=place, jobs=1,
         recipe=replace(RECIPE, epochs=1),
     )  # fmt: skip
     found.save(place / "out")

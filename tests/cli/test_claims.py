@@ -24,8 +24,11 @@ def test_the_claims_of_one_paper_are_shown_with_state_and_effects(relucid):
 
 def test_without_results_the_store_is_asked(relucid, tmp_path):
     (tmp_path / "runs").mkdir()
-    status, out, _ = relucid("claims", "ours", "--store", str(tmp_path / "runs"))
+    status, out, told = relucid("claims", "ours", "--store", str(tmp_path / "runs"))
     assert status == 0
+    assert told.startswith(
+        f"There are no results in {tmp_path / 'runs'}, so no claim counts as run; --results"
+    )
     assert out.count("ready to run") == sum(len(study.claims) for study in studies()["ours"])
     assert "reproduced" not in out
 

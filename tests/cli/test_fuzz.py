@@ -101,7 +101,8 @@ network, number = build(), 3
 """
 FILES = {
     "squares.py": STUDY,
-    "two.py": STUDY + "other = Study('other', '', run, rows={}, columns={})\n",
+    "two.py": STUDY
+    + "other = Study('other', '', run, {'one': {}}, {'value': Column('value')}, repeat={'seed': []})\n",
     "nets.py": NETWORKS,
     "leaves.py": "import sys\nsys.exit(0)\n",
     "quits.py": "quit()\n",

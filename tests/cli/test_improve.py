@@ -34,12 +34,16 @@ def broken():
     net.last.weight.data[0, 0] = float("nan")
     return net
 
-def data():
-    inputs = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
+def one():
+    inputs = torch.randn(120, 4, generator=torch.Generator().manual_seed(0))
     return inputs, inputs[:, :3].argmax(1)
 
+def data():
+    inputs, classes = one()
+    return (inputs[:100], classes[:100]), (inputs[100:], classes[100:])
+
 def five():
-    inputs, classes = data()
+    inputs, classes = one()
     return torch.cat([inputs, inputs[:, :1]], 1), classes
 
 def nothing():
@@ -82,6 +86,29 @@ def test_the_network_is_handed_back_and_loads_without_relucid_and_without_its_co
     assert found["load"] == 'network = torch.export.load("network.pt2").module()'
     assert len(found["outputs"]["first"]) == 8 * 3
     assert "</html>" in (place / "out" / "page.html").read_text()
+
+
+def test_without_a_test_split_there_is_a_warning_even_if_quiet_and_nothing_from_scratch(place, relucid):
+    status, said, told = improve(relucid, "--try", "crelu", "-q", data="net.py:one")
+    assert status == 0, told
+    caution = "may be among those that the network was trained on: if so, all errors are too low."
+    assert caution in told
+    assert (
+        "as many parameters, from scratch is left out: the comparison is fair only with a test split" in told
+    )
+    assert (caution in said, len(said.splitlines())) == (True, 1)
+    found = json.loads((place / "out" / "improvement.json").read_text())
+    assert caution in found["headline"]
+    assert {each["row"] for each in found["cells"]} == {"unchanged", "CReLU", "dead units re-initialised"}
+
+
+@pytest.mark.parametrize("command", ["improve", "convert"])
+def test_the_help_is_not_broken_in_the_middle_of_a_line(relucid, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    described = relucid(command, "--help")[1].partition("NETWORK")[2].partition("Arguments")[0]
+    lines = [line.strip() for line in described.splitlines()[1:-1] if line.strip()]
+    assert len(lines) > 3
+    assert [line for line in lines if len(line) < 60 and not line.endswith((".", ":"))] == []
 
 
 def test_a_second_time_takes_force_and_trains_nothing(place, relucid):

@@ -58,6 +58,14 @@ def test_ten_crops_are_the_corners_the_centre_and_their_mirror_images():
         assert crops[:, i + 5].equal(window.flip(-1))
 
 
+@pytest.mark.parametrize("size", [0, 5, 10])
+def test_crops_that_do_not_fit_into_the_images_are_refused(size):
+    with pytest.raises(
+        ValueError, match=f"images of 4 x 6 cannot be cropped to {size}: give a size that fits"
+    ):
+        ten_crops(torch.zeros(2, 3, 4, 6), size)
+
+
 def test_colour_shifts_an_image_along_the_principal_components_by_a_tenth_of_their_variance():
     pixels = torch.randint(0, 256, (100, 3, 4, 4), dtype=torch.uint8)
     pixels[:, 1] = pixels[:, 0] // 2 + 3

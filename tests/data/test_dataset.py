@@ -72,6 +72,12 @@ def test_a_fold_that_does_not_exist_is_refused():
         k_fold(labelled(9), 3, 3)
 
 
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.2, float("nan")])
+def test_a_share_that_leaves_nothing_on_one_side_is_refused(share):
+    with pytest.raises(ValueError, match="must lie between 0 and 1: part of the split is held out"):
+        holdout(labelled(100, 4), share)
+
+
 def test_a_held_out_share_keeps_the_proportion_of_the_classes_and_follows_from_the_seed():
     rest, held = holdout(labelled(100, 4), 0.2, seed=1)
     assert len(rest) == 80

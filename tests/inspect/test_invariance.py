@@ -113,6 +113,13 @@ def test_a_network_without_rectifications_is_refused():
         invariance(nn.Conv2d(1, 2, 1), torch.randn(1, 1, 4, 4))
 
 
+def test_inputs_that_are_not_images_need_transforms_of_their_own():
+    net, inputs = nn.Sequential(nn.Linear(4, 8), nn.ReLU()), torch.randn(64, 4)
+    with pytest.raises(ValueError, match=r"inputs of shape \(64, 4\) are not images .*: give transforms"):
+        invariance(net, inputs)
+    assert list(invariance(net, inputs, transforms={"shrunk": lambda x: x / 2}).layers) == ["0"]
+
+
 def test_images_smaller_than_the_crop_are_refused():
     with pytest.raises(ValueError, match="6 x 6 cannot be cropped to 8"):
         invariance(nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU()), torch.randn(1, 1, 6, 6), crop=8)

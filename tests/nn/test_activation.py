@@ -173,6 +173,9 @@ def test_repr_shows_what_was_chosen():
             "paired=3 is not between 0 and the 2 channels",
         ),
         (lambda: CReLU(activation="relu"), TypeError, "a module or a function, such as .*, not 'relu'"),
+        (lambda: crelu([[1.0]]), TypeError, "CReLU takes a tensor, not a list"),
+        (lambda: CReLU()([[1.0]]), TypeError, "CReLU takes a tensor, not a list"),
+        (lambda: crelu_inverse([[1.0, 0.0]]), TypeError, "CReLU takes a tensor, not a list"),
         (lambda: crelu_inverse(torch.ones(2, 3)), ValueError, "even number of channels.*dim 1 has 3"),
     ],
 )

@@ -292,6 +292,19 @@ def test_bad_rules_are_refused(rule, words):
         Propagation([nn.Linear(SIZE, SIZE) for _ in range(3)], rule)
 
 
+@pytest.mark.parametrize("value", ["a", math.nan, math.inf, [0.5, math.nan], torch.tensor(math.nan)])
+@pytest.mark.parametrize("rule", [HeavyBall, Nesterov, Nesterov2])
+def test_a_coefficient_that_is_no_finite_number_is_refused_at_once(rule, value):
+    with pytest.raises(ValueError, match="beta must be a finite number, or a list of them, not "):
+        rule(beta=value)
+
+
+def test_a_triangle_of_coefficients_is_checked_too():
+    assert RelaxedADMM(alpha=[[1], [0.5, 0.5]]).alpha == [[1], [0.5, 0.5]]
+    with pytest.raises(ValueError, match="alpha must be a finite number, or a list of them, not nan"):
+        RelaxedADMM(alpha=[[1], [0.5, math.nan]])
+
+
 def test_a_pair_of_transforms_is_refused_by_a_rule_with_one_path():
     with pytest.raises(ValueError, match="a layer of this rule is a module, not tuple"):
         Propagation([(nn.Linear(2, 2), nn.Linear(2, 2))], "plain")

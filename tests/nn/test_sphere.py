@@ -241,6 +241,7 @@ def test_metric_is_the_product_of_squared_sines():
             ValueError,
             r"need a scale of shape \(3,\), not \(2,\)",
         ),
+        (lambda: angles_of(torch.tensor([math.inf, 1.0, 2.0])), ValueError, "infinity or nan has no angles"),
         (lambda: angles_of(torch.empty(3, 0)), ValueError, "a vector needs at least one coordinate"),
     ],
 )

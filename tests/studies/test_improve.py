@@ -10,7 +10,7 @@ from relucid.report.handover import FILES
 from relucid.studies import Store
 from relucid.studies import table as tabulate
 from relucid.studies.compare import compare
-from relucid.studies.improve import DEAD, SCRATCH, UNCHANGED, _chosen, measured, project
+from relucid.studies.improve import DEAD, SCRATCH, UNCHANGED, UNFAIR, _chosen, measured, project
 from relucid.studies.subject import RECIPE, subject
 from relucid.studies.table import Cell
 
@@ -29,6 +29,12 @@ def classes(count=100):
     return inputs, inputs[:, :3].argmax(1)
 
 
+def known_and_new(count=100):
+    """Examples to train on, and others to test on."""
+    inputs, targets = classes(count + 25)
+    return (inputs[:count], targets[:count]), (inputs[count:], targets[count:])
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     return tmp_path_factory.mktemp("improve")
@@ -36,7 +42,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(store):
-    return relucid.improve(network, classes(), recipe=QUICK, seeds=2, store=store, jobs=1, name="net")
+    return relucid.improve(network, known_and_new(), recipe=QUICK, seeds=2, store=store, jobs=1, name="net")
 
 
 def test_what_the_findings_suggest_is_tried_beside_the_controls(found):
@@ -60,7 +66,7 @@ def test_the_network_that_is_handed_back_is_the_recorded_one_to_the_last_bit(fou
 def test_finished_runs_are_not_done_again(found, store):
     ran = []
     again = relucid.improve(
-        network, classes(), recipe=QUICK, seeds=2, store=store, jobs=1, name="net",
+        network, known_and_new(), recipe=QUICK, seeds=2, store=store, jobs=1, name="net",
         report=lambda run, outcome: ran.append(outcome),
     )  # fmt: skip
     assert set(ran) == {None}
@@ -70,7 +76,13 @@ def test_finished_runs_are_not_done_again(found, store):
 def test_results_of_other_weights_or_data_never_mix(found, store):
     other = network()
     other[2].bias.data[0] += 1
-    for changed in subject(other, classes(), recipe=QUICK), subject(network, classes(99), recipe=QUICK):
+    same = subject(network, known_and_new(), recipe=QUICK)
+    assert tabulate(project(same, seeds=2).study, store=store).runs
+    for changed in (
+        subject(other, known_and_new(), recipe=QUICK),
+        subject(network, known_and_new(99), recipe=QUICK),
+        subject(network, classes(125), recipe=QUICK),
+    ):
         assert tabulate(project(changed, seeds=2).study, store=store).runs == []
 
 
@@ -140,6 +152,55 @@ def test_every_seed_tests_with_other_examples_unless_the_data_have_their_own():
     assert "the same for all seeds" in project(given, ["crelu"], seeds=2).study.protocol
 
 
+def memorized():
+    """A network that has learned random labels by heart, and what it was trained on."""
+    torch.manual_seed(0)
+    inputs, labels = torch.randn(100, 8), torch.randint(0, 2, (100,))
+    net = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 2))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    for _ in range(300):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(inputs), labels).backward()
+        optimizer.step()
+    return net, inputs, labels
+
+
+def test_what_a_network_knows_by_heart_proves_nothing_against_one_from_scratch(tmp_path):
+    net, inputs, labels = memorized()
+    options = {"tries": ["crelu"], "recipe": QUICK, "seeds": 2, "store": tmp_path, "jobs": 1}
+    caution = "may be among those that the network was trained on: if so, all errors are too low"
+    with pytest.warns(UserWarning, match=caution):
+        found = relucid.improve(net, (inputs, labels), **options)
+    assert found.table.cells[UNCHANGED, "test error %"].mean == 0  # of labels that nobody can foresee
+    assert list(found.table.study.rows) == [UNCHANGED, "CReLU"]
+    assert found.project.left_out == {SCRATCH: UNFAIR}
+    assert caution in found.headline()
+    assert SCRATCH in str(found)
+    new = torch.randn(40, 8), torch.randint(0, 2, (40,))
+    fair = project(subject(net, ((inputs, labels), new)), ["crelu"], seeds=2)
+    assert (list(fair.starts), fair.left_out, fair.subject.caution) == ([UNCHANGED, "CReLU", SCRATCH], {}, "")
+
+
+def test_an_improvement_prints_as_its_summary_and_shows_in_a_line(found):
+    said = str(found).splitlines()
+    assert said[0] == found.headline()
+    assert [line.split()[0] for line in said[3:8]] == ["unchanged", "CReLU", "geometric", "dead", "as"]
+    assert repr(found) == f"<Improvement of net: {found.row}; print it for the comparison>"
+
+
+def test_a_difference_that_nothing_could_show_is_not_told(found):
+    table = judged(found, {row: [9.0, 9.0, 9.0] for row in found.table.study.rows})
+    said = replace(found, table=table, row=UNCHANGED).headline()
+    assert said.endswith("which has a test error of 9.00%.")
+
+
+def test_one_epoch_is_one_epoch():
+    whole = subject(network, known_and_new(), recipe=QUICK)
+    assert " 1 epoch, " in project(whole, ["crelu"], seeds=2).study.protocol
+    two = replace(whole, recipe=replace(QUICK, epochs=2))
+    assert " 2 epochs, " in project(two, ["crelu"], seeds=2).study.protocol
+
+
 def own_loss(outputs, targets):
     return (outputs.flatten(1).sum(1) - targets.flatten(1).sum(1)).abs().mean()
 
@@ -148,7 +209,7 @@ def test_a_loss_of_ones_own_decides_by_itself_where_there_are_no_classes(store):
     inputs = torch.randn(60, 4)
     found = relucid.improve(
         network(2),
-        (inputs, inputs[:, :1]),
+        ((inputs[:40], inputs[:40, :1]), (inputs[40:], inputs[40:, :1])),
         loss=own_loss,
         tries=["crelu"],
         recipe=QUICK,

@@ -79,6 +79,12 @@ def test_names_in_a_study_must_exist(wrong, message):
         study(**wrong)
 
 
+@pytest.mark.parametrize("what, nothing", [("name", ""), ("rows", {}), ("columns", {})])
+def test_a_study_without_a_name_rows_or_columns_is_refused(what, nothing):
+    with pytest.raises(ValueError, match=f"has no {what}: a study needs a name, rows and columns"):
+        study(**{what: nothing})
+
+
 def test_a_wrong_row_or_scale_is_told_with_the_nearest_names():
     with pytest.raises(ValueError, match="no scale 'ful' in study 's'; did you mean 'full'"):
         plan(study(), "ful")

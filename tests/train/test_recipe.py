@@ -1,3 +1,4 @@
+import math
 from copy import deepcopy
 
 import pytest
@@ -122,6 +123,14 @@ def test_optimizers_have_the_momentum_of_the_recipe(name, kind, nesterov):
         ({"augment": ("flip", "flop")}, "there is no augmentation 'flop'; there are flip, crop, color"),
         ({"decay": "some"}, "there is no decay 'some'; there are groups, all"),
         ({"dampening": 0.9, "optimizer": "nesterov"}, "dampening=0.9 needs optimizer='sgd', not 'nesterov'"),
+        ({"epochs": 0}, "epochs must be a number of at least 1, not 0"),
+        ({"batch_size": 0}, "batch_size must be a number of at least 1, not 0"),
+        ({"lr": math.nan}, "lr must be a number of at least 0, not nan"),
+        ({"lr": math.inf}, "lr must be a number of at least 0, not inf"),
+        ({"lr": -1}, "lr must be a number of at least 0, not -1"),
+        ({"lr": "0.1"}, "lr must be a number of at least 0, not '0.1'"),
+        ({"weight_decay": -1e-4}, "weight_decay must be a number of at least 0, not -0.0001"),
+        ({"table": ((10, -0.1, 0.0),)}, "the rate up to epoch 10 must be a number of at least 0, not -0.1"),
         ({"patience": 5}, "a plateau needs both patience and stop"),
         ({"threshold": 0.01}, "threshold=0.01 needs a plateau: give patience and stop"),
         ({"patience": 9, "stop": 5}, "patience=9 must be at least 1 and at most stop=5"),

@@ -59,21 +59,30 @@ def claims(
 
 def ledger(results: Path | None, store: Path | None) -> "list[Entry]":
     """Every claim, judged by a directory of recorded results, or else by a store."""
+    from relucid.cli.studies import checked
     from relucid.papers import recorded, statements, studies
     from relucid.studies.ledger import entries
 
     if results is not None and not results.is_dir():
         raise ValueError(f"there is no directory {results}")
     where = results or (RESULTS if store is None and RESULTS.is_dir() else None)
-    return entries(studies(), statements(), recorded(where) if where else _from_store(store))
+    tables = recorded(where) if where else [*_from_store(checked(store))]
+    if not tables:
+        here = where or store or f"./{RESULTS} or {checked(store)}"
+        typer.echo(
+            f"There are no results in {here}, so no claim counts as run; --results names a directory of them, such as "
+            "results in relucid's repository.",
+            err=True,
+        )
+    return entries(studies(), statements(), tables)
 
 
-def _from_store(store: Path | None) -> "Iterator[Table]":
+def _from_store(store: Path) -> "Iterator[Table]":
     """The tables of the built-in studies in a store, at every scale that has runs."""
     from relucid.papers import built_in
-    from relucid.studies import default_store, table
+    from relucid.studies import table
 
-    if not (store or default_store()).is_dir():
+    if not store.is_dir():
         return
     for study in built_in().values():
         for scale in study.scales:

@@ -88,8 +88,10 @@ def convert(
 ) -> None:
     """Convert a network and keep its function; write the result, and a record of the changes, into a directory.
 
-    The same conversion in Python gives the network itself: relucid.convert.to_crelu(model, example).model loads
-    weights.safetensors. conversion.json says what happened to every layer, and how far the outputs moved.
+    The same conversion in Python gives the network itself:
+    relucid.convert.to_crelu(model, example).model loads weights.safetensors.
+    conversion.json says what happened to every layer, and how far the outputs
+    moved.
     """
     from relucid.cli.export import EXPORTS
     from relucid.cli.network import batches_of, build, example_of
@@ -101,12 +103,7 @@ def convert(
     if form == "onnx" and find_spec("onnxscript") is None:
         raise ValueError("--format onnx needs onnxscript: pip install 'relucid[onnx]'")
     check_directory(out, FILES, force)
-    if layers and to not in WITH_LAYERS:
-        raise ValueError(f"--layers is for {', '.join(WITH_LAYERS)}; {to} changes the whole network")
-    if (budget is not None or data is not None) and to != "merge":
-        raise ValueError("--budget and --data are for merge; the other conversions change no output")
-    said = {"layers": "auto" if layers == ["auto"] else layers, "tolerance": tolerance, "budget": budget}
-    options: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    options = _options(to, layers, tolerance, budget, data)
     built = build(network, checkpoint, unsafe=unsafe).eval()
     first = example_of(example, built)
     batches = {} if data is None else {"data": batches_of(data, built)}
@@ -130,6 +127,18 @@ def convert(
     write_directory(out, FILES, force, fill)
     typer.echo(converted.summary())
     typer.echo(f"Written to {out}: {file}, {DESCRIPTION}", err=True)
+
+
+def _options(
+    to: str, layers: list[str] | None, tolerance: float | None, budget: float | None, data: str | None
+) -> dict[str, Any]:
+    """The options of a conversion that the user gave; refuse those that it does not have."""
+    if layers and to not in WITH_LAYERS:
+        raise ValueError(f"--layers is for {', '.join(WITH_LAYERS)}; {to} changes the whole network")
+    if (budget is not None or data is not None) and to != "merge":
+        raise ValueError("--budget and --data are for merge; the other conversions change no output")
+    said = {"layers": "auto" if layers == ["auto"] else layers, "tolerance": tolerance, "budget": budget}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _keep(converted: "Conversion", place: Path) -> None:

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.names import names
-from relucid.cli.options import Checkpoint, Directory, Factory, Unsafe, completing
+from relucid.cli.options import (
+    Address,
+    Backend,
+    Checkpoint,
+    Directory,
+    Factory,
+    Jobs,
+    Quiet,
+    Unsafe,
+    completing,
+)
 from relucid.cli.output import check_directory, write_directory
 
 if TYPE_CHECKING:
@@ -25,8 +34,10 @@ def improve(
     data: Annotated[
         str,
         typer.Option(
-            help="MODULE:FUNCTION that returns a data set, a loader, or a pair of inputs and targets; the name of a "
-            "built-in set; a folder with one folder of images per class; or a .csv file."
+            help="MODULE:FUNCTION that returns two data sets, loaders, or pairs of inputs and targets: one to train "
+            "on, and one to test on that the network has not seen; the name of a built-in set; or a folder with "
+            "folders train and test, each with one folder of images per class. A single data set, folder of images or "
+            ".csv file is split in two."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the network and the page.")],
@@ -49,29 +60,19 @@ def improve(
     lr: Annotated[float, typer.Option(min=0.0, help="Learning rate of Adam.")] = 1e-3,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 64,
     seeds: Annotated[int, typer.Option(min=2, max=10**4, help="Number of repetitions.")] = 8,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, max=10**4, help="Runs at a time; by default one per core.", show_default=False),
-    ] = None,
-    backend: Annotated[
-        str,
-        typer.Option(
-            help=f"Where to run: {', '.join(names()['backends'])}.",
-            autocompletion=completing(names()["backends"]),
-        ),
-    ] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Address of the Ray or Dask cluster.", show_default=False)
-    ] = None,
+    jobs: Jobs = None,
+    backend: Backend = "local",
+    address: Address = None,
     store: Directory = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only report problems.")] = False,
+    quiet: Quiet = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
     unsafe: Unsafe = False,
 ) -> None:
     """Improve a network: examine it, convert it, train it further beside fair controls, compare, hand back the best.
 
-    Writes into a directory: network.pt2, which torch.export.load loads without relucid and without your code,
-    weights.safetensors, improvement.json and page.html. Finished runs are kept: the same command resumes.
+    Writes network.pt2, which torch.export.load loads without relucid and
+    without your code, weights.safetensors, improvement.json and page.html.
+    Finished runs are kept: the same command resumes.
     """
     from relucid.cli.network import build
     from relucid.report.handover import FILES, fill
@@ -122,7 +123,9 @@ def _loss(name: str | None) -> Any:
 
 
 def _print_project(tried: "Project", quiet: bool) -> None:
-    """Report the findings, what will be tried, and what cannot be tried."""
+    """Report the findings, what will be tried, what will not, and why not to take the errors at face value."""
+    if tried.subject.caution:
+        typer.echo(f"Warning: {tried.subject.caution}", err=True)
     for what, why in tried.left_out.items():
         typer.echo(f"{what} is left out: {why}", err=True)
     if not quiet:
@@ -134,17 +137,14 @@ def _print_project(tried: "Project", quiet: bool) -> None:
 def _run(tried: "Project", store: Path | None, quiet: bool, where_to: dict[str, Any]) -> "Improvement":
     """Execute the missing runs, and draw the conclusion."""
     from relucid import studies as engine
-    from relucid.cli.progress import progress
+    from relucid.cli.progress import progress, stopping
     from relucid.cli.tables import print_table
 
     where = store or engine.default_store()
-    try:
+    with stopping():
         with progress(engine.plan(tried.study), where, retry=True, quiet=quiet) as report:
             engine.run(tried.study, store=where, retry=True, report=report, **where_to)
         found = tried.concluded(where)
-    except KeyboardInterrupt:
-        typer.echo("Stopped. Finished runs are kept; the same command continues from here.", err=True)
-        raise typer.Exit(130) from None
     if not quiet:
         print_table(found.table, "improve", store)
     return found

@@ -49,6 +49,25 @@ ScaleName = Annotated[
         autocompletion=completing(["smoke", "small", "cpu", "full"]),
     ),
 ]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=10**4, metavar="N", help="Runs at a time; by default one per core.", show_default=False
+    ),
+]
+Backend = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help=f"Where to run: {', '.join(names()['backends'])}.",
+        autocompletion=completing(names()["backends"]),
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Address of the Ray or Dask cluster.", show_default=False),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only report problems.")]
 Only = Annotated[str | None, typer.Option(metavar="ROW", help="Only this row of the table.")]
 Seeds = Annotated[int | None, typer.Option(min=1, max=10**6, metavar="N", help="Only this many seeds.")]
 Directory = Annotated[

@@ -5,11 +5,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from relucid.studies import Outcome, Run, Store
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Say how to go on after Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("Stopped. Finished runs are kept; the same command continues from here.", err=True)
+        raise typer.Exit(130) from None
 
 
 @contextmanager

@@ -70,16 +70,15 @@ def report(
 def _study(study: str, scale: str | None, store: Path | None) -> tuple[str, str]:
     """The page of a study, and how many runs are on it."""
     from relucid import studies as engine
-    from relucid.cli.studies import find
+    from relucid.cli.studies import tabulated
+    from relucid.printing import counted
     from relucid.report.study import study_page
 
-    found, where = find(study), store or engine.default_store()
-    kept = engine.Store(where, create=False)
+    table, kept, _ = tabulated(study, {"scale": scale, "only": None, "seeds": None}, store)
     with foreign(f"{study} fails", engine.StoreError):
-        table = engine.table(found, scale, store=where)
         page = study_page(table, kept, study)
     kept.close()
-    return page, f"{len(table.runs)} runs"
+    return page, counted(len(table.runs), "run")
 
 
 def _overview(results: Path | None, store: Path | None) -> tuple[str, str]:

@@ -2,21 +2,43 @@
 
 import json
 import os
+import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
 from relucid.cli.foreign import foreign
 from relucid.cli.names import names
-from relucid.cli.options import Directory, Only, ScaleName, Seeds, StudyName, completing
+from relucid.cli.options import (
+    Address,
+    Backend,
+    Directory,
+    Jobs,
+    Only,
+    Quiet,
+    ScaleName,
+    Seeds,
+    StudyName,
+    completing,
+)
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
-    from relucid.studies import Study
+    from relucid.studies import Run, Store, Study, Table
+
+
+class Part(TypedDict):
+    """The part of a study that is run or shown."""
+
+    scale: str | None
+    only: str | None
+    seeds: int | None
 
 
 def run(
@@ -24,28 +46,13 @@ def run(
     scale: ScaleName = None,
     only: Only = None,
     seeds: Seeds = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=10**4, metavar="N", help="Runs at a time; by default one per core.", show_default=False
-        ),
-    ] = None,
+    jobs: Jobs = None,
     threads: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="Threads per run; changing it changes results by rounding."),
     ] = 1,
-    backend: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help=f"Where to run: {', '.join(names()['backends'])}.",
-            autocompletion=completing(names()["backends"]),
-        ),
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Address of the Ray or Dask cluster.", show_default=False),
-    ] = None,
+    backend: Backend = "local",
+    address: Address = None,
     gpus_per_run: Annotated[
         float,
         typer.Option(
@@ -90,7 +97,7 @@ def run(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard logs into the store.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only report problems.")] = False,
+    quiet: Quiet = False,
     store: Directory = None,
 ) -> None:
     """Execute the runs of a study that are still missing, and show its table."""
@@ -102,12 +109,12 @@ def run(
         raise ValueError("--tensorboard needs tensorboard: pip install tensorboard")
     from relucid import studies as engine
     from relucid.cli.forecast import Fleet, tell_plan
-    from relucid.cli.progress import progress
-    from relucid.cli.tables import print_table
+    from relucid.cli.progress import progress, stopping
     from relucid.train import Machine
 
     found, where = find(study), store or engine.default_store()
-    planned = engine.plan(found, scale, only=only, seeds=seeds)
+    part: Part = {"scale": scale, "only": only, "seeds": seeds}
+    planned = engine.plan(found, **part)
     if dry_run:
         fleet = Fleet(jobs, gpus_per_run, devices * nodes, tflops, price_per_hour)
         chosen = scale or found.default_scale
@@ -115,38 +122,47 @@ def run(
         return
     if devices * nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         _start_torchrun(devices, nodes)
-    logs = where / "tensorboard" if tensorboard else None
+    options: dict[str, Any] = {
+        "jobs": jobs,
+        "threads": threads,
+        "backend": backend,
+        "address": address,
+        "gpus_per_run": gpus_per_run,
+        "retry": retry,
+        "changed": "keep" if keep else "rerun" if rerun else "refuse",
+        "machine": Machine(
+            devices=devices, nodes=nodes, tensorboard=where / "tensorboard" if tensorboard else None
+        ),
+    }
+    with _explaining_changes(), stopping(), progress(planned, where, retry=retry, quiet=quiet) as report:
+        engine.run(found, **part, **options, store=where, report=report)
+    if os.environ.get("RANK", "0") == "0":
+        _conclude(found, part, study, store, quiet=quiet)
+
+
+@contextmanager
+def _explaining_changes() -> Iterator[None]:
+    """Say what to choose if runs are from before the code of the study changed."""
+    from relucid.studies import ChangedError
+
     try:
-        with progress(planned, where, retry=retry, quiet=quiet) as report:
-            engine.run(
-                found,
-                scale,
-                only=only,
-                seeds=seeds,
-                store=where,
-                jobs=jobs,
-                threads=threads,
-                backend=backend,
-                address=address,
-                gpus_per_run=gpus_per_run,
-                retry=retry,
-                changed="keep" if keep else "rerun" if rerun else "refuse",
-                machine=Machine(devices=devices, nodes=nodes, tensorboard=logs),
-                report=report,
-            )
-    except engine.ChangedError as error:
+        yield
+    except ChangedError as error:
         typer.echo(f"relucid: {error}", err=True)
         raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        typer.echo("Stopped. Finished runs are kept; the same command continues from here.", err=True)
-        raise typer.Exit(130) from None
-    if os.environ.get("RANK", "0") == "0":
-        with foreign(f"{study} fails", engine.StoreError):
-            table = engine.table(found, scale, only=only, seeds=seeds, store=where)
-        if not quiet:
-            print_table(table, study, store)
-        if any(each["state"] == "failed" for each in table.runs):
-            raise typer.Exit(1)
+
+
+def _conclude(found: "Study", part: Part, name: str, store: Path | None, *, quiet: bool) -> None:
+    """Print the table; fail if runs have failed."""
+    from relucid import studies as engine
+    from relucid.cli.tables import print_table
+
+    with foreign(f"{name} fails", engine.StoreError):
+        table = engine.table(found, **part, store=store)
+    if not quiet:
+        print_table(table, name, store)
+    if any(each["state"] == "failed" for each in table.runs):
+        raise typer.Exit(1)
 
 
 def show(
@@ -168,22 +184,18 @@ def show(
     """Show the table of a study, with the published values beside it."""
     from relucid import studies as engine
     from relucid.cli.tables import print_table
-    from relucid.studies.changes import outdated, said
+    from relucid.studies.changes import said
     from relucid.studies.study import named
     from relucid.studies.travel import exported
 
     write = None if form is None else named(form, engine.FORMATS, "format")
-    found, where = find(study), store or engine.default_store()
-    with foreign(f"{study} fails", engine.StoreError):
-        table = engine.table(found, scale, only=only, seeds=seeds, store=where)
-    results = engine.Store(where, create=False)
+    table, results, old = tabulated(study, {"scale": scale, "only": only, "seeds": seeds}, store)
     if write is None:
         print_table(table, study, store)
     elif form == "json":
         typer.echo(json.dumps(exported(table, results), indent=1, ensure_ascii=False))
     else:
         typer.echo(write(table), nl=False)
-    old = outdated(engine.plan(found, scale, only=only, seeds=seeds), results)
     results.close()
     if old:
         advice = f"`relucid run {study} --keep` counts them, `--rerun` repeats them"
@@ -201,7 +213,7 @@ def logs(
     from relucid import studies as engine
 
     found = find(study)
-    results = engine.Store(store or engine.default_store(), create=False)
+    results = engine.Store(checked(store), create=False)
     runs = engine.plan(found, scale, only=only, seeds=seeds)
     if not runs:
         typer.echo("This study has no runs.")
@@ -245,10 +257,47 @@ def import_(
         raise typer.Exit(1)
 
 
+def tabulated(study: str, part: Part, store: Path | None) -> "tuple[Table, Store, dict[str, Run]]":
+    """The table of a study, its store, and the runs from before its code changed; refuse if it has not been run."""
+    from relucid import studies as engine
+    from relucid.studies.changes import outdated
+
+    found, where = find(study), checked(store)
+    with foreign(f"{study} fails", engine.StoreError):
+        table = engine.table(found, **part, store=where)
+    results, planned = engine.Store(where, create=False), engine.plan(found, **part)
+    old = outdated(planned, results)
+    if planned and not table.runs and not old:
+        results.close()
+        said = {"--scale": part["scale"], "--only": part["only"], "--store": store}
+        options = [text for name, value in said.items() if value is not None for text in (name, str(value))]
+        command = shlex.join(["relucid", "run", study, *options])
+        raise ValueError(f"nothing has been run yet at scale {table.scale}, in the store {where}: {command}")
+    return table, results, old
+
+
+def checked(store: Path | None) -> Path:
+    """The store to read; refuse a directory that the user names and that holds other things than results."""
+    from relucid.studies import default_store
+    from relucid.studies.store import is_store
+
+    if store is None:
+        return default_store()
+    if store.is_dir() and any(store.iterdir()) and not is_store(store):
+        raise ValueError(f"{store} is not a store: name a directory that `relucid run --store` has filled")
+    return store
+
+
 def find(study: str) -> "Study":
     """Find a study by name; an error in a user's file is reported with its line."""
     from relucid import papers
+    from relucid.models.suggest import suggest
 
+    known = names()["studies"]
+    in_a_file = study.endswith(".py") or ".py:" in study
+    if not in_a_file and study not in known:
+        near = suggest(study, known)
+        raise ValueError(f"there is no study {study!r}{near or ':'} `relucid list` shows all of them")
     with foreign(f"{study} cannot be read"):
         return papers.find(study)
 

@@ -60,6 +60,9 @@ def ten_crops(images: Tensor, size: int) -> Tensor:
     torch.Size([2, 10, 3, 224, 224])
     """
     height, width = images.shape[-2] - size, images.shape[-1] - size
+    if size < 1 or min(height, width) < 0:
+        shape = " x ".join(map(str, images.shape[-2:]))
+        raise ValueError(f"images of {shape} cannot be cropped to {size}: give a size that fits into them")
     corners = [(0, 0), (0, width), (height, 0), (height, width), (height // 2, width // 2)]
     crops = torch.stack([images[..., y : y + size, x : x + size] for y, x in corners], 1)
     return torch.cat([crops, crops.flip(-1)], 1)

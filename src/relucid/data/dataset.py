@@ -117,6 +117,8 @@ def holdout(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
     """The split without a random `share` of it, and that share; classes keep their proportions."""
     from sklearn.model_selection import train_test_split
 
+    if not 0 < share < 1:
+        raise ValueError(f"share={share} must lie between 0 and 1: part of the split is held out")
     rest, held = train_test_split(
         range(len(split)), test_size=share, random_state=seed, stratify=_classes(split)
     )

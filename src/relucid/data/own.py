@@ -44,13 +44,16 @@ def from_arrays(
     """
     if task not in (None, "classification", "regression"):
         raise ValueError(f"task={task!r} must be classification or regression")
-    labels = _array(targets)
+    features, labels = _array(inputs), _array(targets)
+    for what, array in (("inputs", features), ("targets", labels)):
+        if array.ndim == 0 or not len(array):
+            raise ValueError(f"there are no examples in {what} of shape {array.shape}: give (N, ...) of them")
     if task is None:
         task = "regression" if labels.dtype.kind == "f" and classes is None else "classification"
     if task == "regression":
-        return Split(_inputs(_array(inputs)), _values(labels))
+        return Split(_inputs(features), _values(labels))
     numbers, names = _classes(labels, classes)
-    return Split(_inputs(_array(inputs)), numbers, names)
+    return Split(_inputs(features), numbers, names)
 
 
 def from_table(

@@ -88,7 +88,11 @@ class Activity(Measurement):
     def summary(self) -> str:
         """A summary in one sentence."""
         if not self.sample.enough:
-            return f"too few inputs to tell which units are dead: {self.sample}, at least {NEEDED} are needed"
+            noun = self.sample.noun
+            return (
+                f"too few {noun} to tell which units are dead: {self.sample}; at least {NEEDED} {noun} are needed: "
+                "give them as data"
+            )
         counts = [f"{int(mask.sum())} {name}" for name, mask in self.kinds().items()]
         return f"of {len(self.active)} units on {self.sample}: " + ", ".join(counts)
 

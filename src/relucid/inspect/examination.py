@@ -23,7 +23,7 @@ from relucid.inspect.perturbation import Perturbation
 from relucid.inspect.phase import PhaseCorrelation, PhaseCorrelations
 from relucid.inspect.suggestion import Suggestion, merged
 from relucid.inspect.trace import Rectified, Source
-from relucid.printing import Tabular
+from relucid.printing import Tabular, counted
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -114,6 +114,10 @@ class Examination(Tabular):
     layers: tuple[ExaminedLayer, ...]
     findings: tuple[Finding, ...]
     unattributed: tuple[tuple[str, str], ...]  #: (name, reason)
+
+    def __repr__(self) -> str:
+        what = f"{counted(len(self.layers), 'layer')}, {counted(len(self.findings), 'finding')}"
+        return f"<Examination of {what}; print it for the summary>"
 
     def __getitem__(self, name: str) -> ExaminedLayer:
         """The layer or rectification with this name."""

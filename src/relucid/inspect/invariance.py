@@ -109,7 +109,13 @@ def invariance(
     batches = _Batches(images)
     changes = dict(transforms or _standard(crop))
     origin: Transform = partial(_crop, size=crop, place="centre") if crop else lambda x: x
-    chosen = _chosen(model, origin(next(iter(batches))), layers)
+    first = next(iter(batches))
+    if transforms is None and first.dim() != 4:
+        shape = tuple(first.shape)
+        raise ValueError(
+            f"inputs of shape {shape} are not images (n, channels, height, width): give transforms"
+        )
+    chosen = _chosen(model, origin(first), layers)
     thresholds = _thresholds(lambda: (_responses(model, origin(x), chosen) for x in batches), rate)
     total = dict.fromkeys(thresholds, 0)
     fired = {name: torch.zeros(len(t), dtype=torch.float64) for name, t in thresholds.items()}

@@ -30,6 +30,7 @@ def crelu(x: Tensor, dim: int = 1, *, paired: int | None = None) -> Tensor:
     tensor([[1., 0., 0.]])
     """
     if torch.compiler.is_compiling() or is_traced(x):  # a compiler fuses this by itself
+        _check_tensor(x)
         return both_signs(x, dim, paired).relu()
     dim, paired = _check(x, dim, paired)
     y: Tensor = _CReLU.apply(x, dim, paired)
@@ -51,6 +52,7 @@ def crelu_inverse(y: Tensor, dim: int = 1) -> Tensor:
     >>> crelu_inverse(torch.tensor([[1.0, 0.0, 0.0, 2.0]]))
     tensor([[ 1., -2.]])
     """
+    _check_tensor(y)
     _check(y, dim, None)
     if y.shape[dim] % 2:
         raise ValueError(
@@ -126,6 +128,12 @@ def is_relu(activation: Activation) -> bool:
     (True, True, False)
     """
     return isinstance(activation, nn.ReLU) or activation in (torch.relu, F.relu)
+
+
+def _check_tensor(x: Tensor) -> None:
+    """Refuse what is neither a tensor nor the Proxy of torch.fx, which has every attribute."""
+    if not isinstance(x, Tensor) and not hasattr(x, "relu"):
+        raise TypeError(f"CReLU takes a tensor, not a {type(x).__name__}")
 
 
 def _check(x: Tensor, dim: int, paired: int | None) -> tuple[int, int]:

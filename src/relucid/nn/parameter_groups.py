@@ -1,5 +1,7 @@
 """Parameter groups for optimizers: which parameters get weight decay, and which must not."""
 
+import math
+from numbers import Real
 from typing import Any
 
 from torch import nn
@@ -24,6 +26,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     >>> [(len(group["params"]), group["weight_decay"]) for group in parameter_groups(net, 1e-4)]
     [(2, 0.0001), (3, 0.0)]
     """
+    if not isinstance(weight_decay, Real) or not 0 <= weight_decay < math.inf:
+        raise ValueError(f"weight_decay must be a number of at least 0, not {weight_decay!r}")
     exempt = {
         id(parameter)
         for module in model.modules()

@@ -5,8 +5,9 @@ A layer T(x) = Phi(W x) is, in suitable variables, a gradient step on some funct
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -58,6 +59,12 @@ class Rule:
 
     paths: ClassVar[int] = 1
     learnable: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta", "beta1", "beta2"):
+            for value in _leaves(getattr(self, name, None)):
+                if not isinstance(value, Real) or not math.isfinite(value):
+                    raise ValueError(f"{name} must be a finite number, or a list of them, not {value!r}")
 
     def coefficients(self, depth: int) -> dict[str, Tensor]:
         """(Initial) values by name, float64: shape () if shared by all layers, else (depth, ...)."""
@@ -327,6 +334,17 @@ def per_layer(name: str, value: Tensor, depth: int) -> Tensor:
     if value.dim() > 0 and len(value) != depth:
         raise ValueError(f"{name} has {len(value)} values for {depth} layers: give 1 or {depth}")
     return value.expand(depth) if value.dim() == 0 else value
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """All numbers in a coefficient, or what is there in place of a number."""
+    if hasattr(value, "tolist"):  # a tensor or an array
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _leaves(each)
+    elif value is not None:
+        yield value
 
 
 def _tensor(value: Coefficient) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from relucid.nn.sphere_grad import differentiable, sum_from_right
-from relucid.nn.tracing import is_exported, is_traced
+from relucid.nn.tracing import has_values, is_exported, is_traced
 
 
 def unit_vector(angles: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def angles_of(vector: Tensor) -> Tensor:
     tail of zeros) is 0 and has no gradient.
 
     Args:
-        vector: (..., n).
+        vector: (..., n), finite; on a GPU it is not checked, so as not to wait for it.
 
     Returns:
         (..., n - 1).
@@ -71,6 +71,8 @@ def angles_of(vector: Tensor) -> Tensor:
     tensor([-0.5000])
     """
     heads, tails = _heads_and_tails(vector)
+    if has_values(vector) and vector.is_cpu and not vector.isfinite().all():
+        raise ValueError("a vector with infinity or nan has no angles: give finite coordinates")
     return _arc(tails, heads, vector.dtype)
 
 

@@ -4,6 +4,7 @@ An improvement is a study: its rows are starting points, all trained by one reci
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from relucid.convert import ConversionError
 from relucid.inspect import Examination, examine
+from relucid.printing import Summarized, counted
 from relucid.studies.compare import HOLDS
 from relucid.studies.executors import using
 from relucid.studies.expect import Claim, Lower, Place
@@ -28,6 +30,7 @@ from relucid.train import Fitted, Machine, Recipe, fit
 
 UNCHANGED, DEAD, SCRATCH = "unchanged", "dead units re-initialised", "as many parameters, from scratch"
 BETTER, FAIR = "better than unchanged", "better than the controls"
+UNFAIR = "the comparison is fair only with a test split that the network has not seen"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +41,7 @@ class Project:
         subject: the network, its data and recipe.
         examination: the examination of the network.
         starts: row -> the starting point of training.
-        left_out: conversion -> why it cannot be tried.
+        left_out: conversion or control -> why it is not tried.
         study: the runs, and the claims about them.
     """
 
@@ -66,8 +69,8 @@ class Project:
 
 
 @dataclass(frozen=True, eq=False)
-class Improvement:
-    """The result of an improvement.
+class Improvement(Summarized):
+    """The result of an improvement; prints as its summary.
 
     Args:
         project: what was tried.
@@ -97,13 +100,25 @@ class Improvement:
         """Row -> how it compares with the unchanged network."""
         return _by_row(self.table)
 
+    def __repr__(self) -> str:
+        return f"<Improvement of {self.project.subject.name}: {self.row}; print it for the comparison>"
+
+    def summary(self) -> str:
+        """The headline, what was left out, and the table."""
+        left_out = [f"{what} is left out: {why}" for what, why in self.project.left_out.items()]
+        return "\n".join([self.headline(), *left_out, "", self.table.summary()])
+
     def headline(self) -> str:
-        """State the result in a sentence or two."""
+        """State the result in a sentence or two, and why not to take it at face value."""
+        return " ".join(filter(None, (self._finding(), self.project.subject.caution)))
+
+    def _finding(self) -> str:
         name, column = self.project.subject.name, self.project.column
         base = _mean(self.table, UNCHANGED, column)
         if not self.better:
             gaps = [each.found.detectable for each in self.against_unchanged.values() if each.found]
-            able = f" A difference of {_number(max(gaps))} would have been found." if gaps else ""
+            told = gaps and math.isfinite(max(gaps))
+            able = f" A difference of {_number(max(gaps))} would have been found." if told else ""
             tried = ", ".join(row for row in self.table.study.rows if row != UNCHANGED) or "nothing"
             return (
                 f"Nothing that was tried ({tried}) is better, beyond chance, than {name} unchanged and trained "
@@ -148,6 +163,9 @@ def improve(
     The network is examined; then the unchanged network, every conversion and the controls are trained further, several
     times each, and compared. You may kill it and call it again: finished runs are kept in the store.
 
+    Give a test split that the network has not seen: without one, every seed tests on a fifth of the data, there is a
+    warning that the network may know them, and nothing is compared with a network from scratch.
+
     Args:
         model: a network with its weights, or a function that returns it.
         data: in any form that `relucid.data.as_data` takes, as the network takes them.
@@ -164,6 +182,8 @@ def improve(
         report: called with every run that ends.
     """
     whole = project(subject(model, data, target=target, loss=loss, recipe=recipe, name=name), tries, seeds)
+    if whole.subject.caution:
+        warnings.warn(whole.subject.caution, stacklevel=2)
     run(whole.study, store=store, jobs=jobs, backend=backend, report=report)
     return whole.concluded(store)
 
@@ -185,7 +205,9 @@ def project(whole: Subject, tries: Sequence[str] | None = None, seeds: int = 8) 
     if dead_units(found):
         starts[DEAD] = Start(draw="dead")
     largest = max(sizes, key=lambda row: sizes[row])
-    if len(sizes) > 1:
+    if len(sizes) > 1 and whole.resplit:
+        left_out[SCRATCH] = UNFAIR
+    elif len(sizes) > 1:
         starts[SCRATCH] = replace(starts[largest], draw="all")
     return Project(whole, found, starts, left_out, _study(whole, starts, seeds))
 
@@ -245,17 +267,18 @@ def _protocol(whole: Subject) -> str:
     loss = recipe.loss if isinstance(recipe.loss, str) else getattr(recipe.loss, "__name__", "own loss")
     counts = len(whole.data.train), len(whole.data.test)
     tested = (
-        f"Of {sum(counts)} examples, a seed decides which fifth to test on, which fifth of the others to hold out"
+        f"Of {sum(counts)} examples, a seed decides which fifth to test on, known to the network or not, which fifth "
+        "of the others to hold out"
         if whole.resplit
         else f"There are {counts[0]} examples to train on and {counts[1]} to test on, the same for all seeds: the "
         "intervals do not allow for another choice of them. A seed decides which fifth of the former to hold out"
     )
     return (
-        f"Every row is trained further by one recipe: {recipe.optimizer}, rate {recipe.lr:g}, {recipe.epochs} epochs, "
-        f"batches of {recipe.batch_size or 'all examples'}, {loss}. {tested}, the order of the rest, and redrawn "
-        "parameters; rows are compared seed by seed. The returned network is the one with the lowest held-out error, "
-        "among the rows with a significantly lower test error than unchanged. Moved: how far the conversion moved an "
-        "output at most, before training."
+        f"Every row is trained further by one recipe: {recipe.optimizer}, rate {recipe.lr:g}, "
+        f"{counted(recipe.epochs, 'epoch')}, batches of {recipe.batch_size or 'all examples'}, {loss}. {tested}, the "
+        "order of the rest, and redrawn parameters; rows are compared seed by seed. The returned network is the one "
+        "with the lowest held-out error, among the rows with a significantly lower test error than unchanged. Moved: "
+        "how far the conversion moved an output at most, before training."
     )
 
 

@@ -22,6 +22,7 @@ State = Literal["finished", "diverged", "failed"]
 
 
 VALUES = "run, state, metrics, history, error, environment, started, seconds"
+RESULTS, OPENING = "results.sqlite", "opening.lock"  # files of a store
 RACES = 100  # attempts at a lease while others remove its directory
 LIMIT = 2**24  # bytes of an array, or of a run's numbers, that are read; a store may be a stranger's
 
@@ -44,6 +45,11 @@ class Outcome:
     seconds: float = 0.0
 
 
+def is_store(directory: Path) -> bool:
+    """Whether a directory holds results, or is about to: the lock is there before the results."""
+    return (directory / RESULTS).exists() or (directory / OPENING).exists()
+
+
 class Store:
     """Results of runs by their keys, safe from kill -9 and shared by any number of processes on one machine.
 
@@ -59,7 +65,7 @@ class Store:
 
     def __init__(self, directory: str | Path, *, create: bool = True) -> None:
         self.directory = Path(directory)
-        self.path = self.directory / "results.sqlite"
+        self.path = self.directory / RESULTS
         absent = not self.directory.exists() or (self.directory.is_dir() and not self.path.exists())
         if absent and not create:
             self.database = sqlite3.connect(":memory:")
@@ -67,7 +73,7 @@ class Store:
             return
         with self._explained():
             self.directory.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.directory / "opening.lock"):
+            with FileLock(self.directory / OPENING):
                 self.database = sqlite3.connect(self.path, timeout=60)
                 self.database.execute("PRAGMA journal_mode = WAL")
                 self._migrate()

@@ -129,6 +129,9 @@ class Study:
     flops: Callable[[Config], float | None] | None = None
 
     def __post_init__(self) -> None:
+        for what in ("name", "rows", "columns"):
+            if not getattr(self, what):
+                raise ValueError(f"study {self.name!r} has no {what}: a study needs a name, rows and columns")
         _ = self.runner  # refuses a function that cannot be named
         here = f"study {self.name!r}"
         for row, values in self.published.items():

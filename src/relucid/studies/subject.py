@@ -43,6 +43,16 @@ class Subject:
     resplit: bool = False
 
     @property
+    def caution(self) -> str:
+        """Why not to take the errors at face value; empty if the data have a test split of their own."""
+        if not self.resplit:
+            return ""
+        return (
+            "The data have no test split of their own, so the examples tested on may be among those that the network "
+            "was trained on: if so, all errors are too low. Give a test split that the network has not seen."
+        )
+
+    @property
     def example(self) -> Tensor:
         """The first inputs of the training split."""
         return self.data.train.inputs[:EXAMPLES]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from relucid.printing import Tabular
+from relucid.printing import Tabular, counted
 from relucid.studies import formats, marks
 from relucid.studies.expect import Samples
 from relucid.studies.judge import Judged, judge
@@ -85,6 +85,9 @@ class Table(Tabular):
     cells: Mapping[tuple[str, str], Cell]
     runs: list[dict[str, Any]]
     votes: list[dict[str, Any]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<Table of {self.study.name} ({self.scale}), {counted(len(self.runs), 'run')}; print it for the cells>"
 
     def rows(self) -> list[dict[str, str]]:
         """The cells as text by heading, one row per row of the study."""

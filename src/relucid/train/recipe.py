@@ -1,7 +1,9 @@
 """How a network is trained, as plain data: optimizer, schedule, loss, augmentation."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import torch
@@ -55,6 +57,7 @@ class Recipe:
     precision: Precision = "32-true"  # as Lightning names it; networks in float64 stay in float64
 
     def __post_init__(self) -> None:
+        self._check_numbers()
         if isinstance(self.loss, str):
             _check("loss", self.loss, LOSSES)
         _check("optimizer", self.optimizer, OPTIMIZERS)
@@ -72,6 +75,16 @@ class Recipe:
             raise ValueError("a recipe has one schedule: steps, a table, or patience and stop")
         if self.table and self.table[-1][0] < self.epochs:
             raise ValueError(f"the table ends at epoch {self.table[-1][0]:g} of {self.epochs}")
+
+    def _check_numbers(self) -> None:
+        _check_number("epochs", self.epochs, 1)
+        if self.batch_size is not None:
+            _check_number("batch_size", self.batch_size, 1)
+        for name in ("lr", "momentum", "dampening", "weight_decay", "factor"):
+            _check_number(name, getattr(self, name), 0)
+        for last, rate, decay in self.table:
+            _check_number(f"the rate up to epoch {last}", rate, 0)
+            _check_number(f"the weight decay up to epoch {last}", decay, 0)
 
     @property
     def plateau(self) -> Plateau | None:
@@ -108,6 +121,11 @@ class Recipe:
         if self.decay == "all":
             return [([p for p in network.parameters() if p.requires_grad], True)]
         return [(group["params"], group["weight_decay"] > 0) for group in parameter_groups(network, 1.0)]
+
+
+def _check_number(what: str, value: object, least: int) -> None:
+    if not isinstance(value, Real) or not least <= float(value) < math.inf:
+        raise ValueError(f"{what} must be a number of at least {least}, not {value!r}")
 
 
 def _check(what: str, name: str, known: Any) -> None:
