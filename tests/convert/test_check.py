@@ -6,6 +6,8 @@ from torch import nn
 
 from relucid.convert import ConversionError
 from relucid.convert.check import References, difference, run
+from relucid.convert.network import doubled
+from relucid.nn import GeometricLinear
 
 
 class Shuffled(nn.Module):
@@ -37,3 +39,36 @@ def test_rounding_that_norms_amplify_in_training_is_told_from_a_difference_by_fl
     references.check(Shuffled(net).eval(), None, training=True)
     with pytest.raises(ConversionError, match="in training"):
         references.check(Shuffled(net, change=1e-5).eval(), None, training=True)
+
+
+def test_a_copy_in_float64_computes_the_same_and_leaves_the_original_as_it_was():
+    net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), GeometricLinear(6, 5), nn.LSTM(5, 3))
+    net[0].bias.requires_grad_(False)
+    net[0].other = net[0].weight
+    state, x = deepcopy(net.state_dict()), torch.randn(7, 4)
+    wide = doubled(net)
+    assert {t.dtype for t in wide.state_dict().values()} == {torch.float64, torch.int64}
+    assert wide[0].other is wide[0].weight
+    assert [p.requires_grad for p in wide.parameters()] == [p.requires_grad for p in net.parameters()]
+    (before, _), (after, _) = net(x), wide(x.double())
+    assert torch.allclose(before.double(), after, atol=1e-5)
+    assert not torch.equal(before.double(), after)
+    wide[0].weight.data.zero_()
+    assert torch.equal(net[0].weight, state["0.weight"])
+    assert all(value.dtype == state[name].dtype for name, value in net.state_dict().items())
+
+
+def test_rounding_is_judged_with_one_backward_pass_per_network(monkeypatch):
+    passes = []
+
+    def counted(model, example, training, _run=run, *, backward=True):
+        if next(model.parameters()).dtype == torch.float64:
+            passes.append((len(example), backward))
+        return _run(model, example, training, backward=backward)
+
+    monkeypatch.setattr("relucid.convert.check.run", counted)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(256, 4, 1, bias=False), nn.BatchNorm2d(4, eps=1e-16))
+    references = References(net.eval(), 1 + 1e-5 * torch.randn(8, 256, 3, 3))
+    references.check(Shuffled(net).eval(), None, training=True)
+    assert passes == [(2, False), (2, False), (8, True), (8, True)]

@@ -95,6 +95,12 @@ def captured(
 def copied_network(model: nn.Module) -> nn.Module:
     """Return a deep copy; raise an error for networks whose copy would not be the same."""
     name = type(model).__name__
+    for path, module in model.named_modules():
+        if isinstance(module._modules.get("_orig_mod"), nn.Module):  # torch.compile has wrapped it
+            what = f"{name}'s module {path}" if path else name
+            raise ConversionError(
+                f"{what} is compiled; convert the network before compiling it (`_orig_mod` is the network itself)"
+            )
     hooked = [n for n, p in model.named_parameters() if p._backward_hooks or _accumulates(p)]
     if hooked:
         raise ConversionError(

@@ -1,22 +1,20 @@
 """The check that guards every conversion: outputs, gradients and statistics, in both modes, on several sizes."""
 
 import math
-from collections.abc import Iterator
-from copy import deepcopy
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from relucid.convert.examples import batch_size, other_examples
 from relucid.convert.graph import Batch, ConversionError, arguments
-from relucid.convert.network import light_copy
-from relucid.nn.geometric import _Geometric
+from relucid.convert.network import doubled, light_copy
+from relucid.convert.products import products
 
 # The largest relative difference of outputs, by precision. Gradients, and outputs in training, may differ a hundred
 # times as much: there, norms divide by the spread of a few values.
@@ -94,6 +92,11 @@ class Run:
     backward: bool  #: whether gradients could be computed
     multiply_adds: int  #: how many products of a weight and an input were computed
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether any output can be compared: a finite number, or something else than a tensor."""
+        return bool(self.others) or any(bool(x.isfinite().any()) for x in self.outputs)
+
 
 def run(model: nn.Module, example: Batch, training: bool, *, backward: bool = True) -> Run:
     """Run a copy of a network, with dropouts that halve, and compute the gradients of a fixed sum of its outputs.
@@ -104,17 +107,16 @@ def run(model: nn.Module, example: Batch, training: bool, *, backward: bool = Tr
         training: In which mode.
         backward: Whether to compute gradients; without, they are all None.
     """
-    model, products = light_copy(model), _Products()
+    model, watching = light_copy(model), _Watching()
     if not training:
         model.eval()
     elif not model.training:  # in training already, modules that were put into evaluation by hand stay there
         model.train()
-    products.watch(model)
     example = tree_map_only(Tensor, _leaf, example)
     leaves = [x for x in tree_leaves(example) if isinstance(x, Tensor) and x.requires_grad]
     args, kwargs = arguments(tree_map_only(Tensor, lambda x: x.clone() if x.requires_grad else x, example))
     torch.manual_seed(0)
-    with torch.enable_grad(), _HalvingDropout():
+    with torch.enable_grad(), watching:
         answer = model(*args, **kwargs)
     outputs = tensors(answer)
     wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -129,26 +131,8 @@ def run(model: nn.Module, example: Batch, training: bool, *, backward: bool = Tr
         {name: p.requires_grad for name, p in model.named_parameters()},
         {name: b.detach() for name, b in model.named_buffers()},
         gradients is not None,
-        products.counted,
+        watching.products,
     )
-
-
-class _Products:
-    """Counts the products of weights and inputs."""
-
-    def __init__(self) -> None:
-        self.counted = 0
-
-    def watch(self, model: nn.Module) -> None:
-        """Count the products in the layers of a network from now on."""
-        for module in model.modules():
-            if isinstance(module, nn.Linear | _ConvNd | _Geometric):
-                module.register_forward_hook(self._count, with_kwargs=True)
-
-    def _count(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-        weight: Any = module.weight
-        read = (*args, *kwargs.values())[0] if getattr(module, "transposed", False) else output
-        self.counted += read.numel() * math.prod(weight.shape[1:])
 
 
 def _leaf(x: Tensor) -> Tensor:
@@ -184,8 +168,15 @@ DROPOUTS: set[Any] = {
 DROPOUTS |= {torch.dropout, torch.alpha_dropout, torch.feature_dropout, torch.dropout_}
 
 
-class _HalvingDropout(TorchFunctionMode):
-    """Makes dropouts halve everything: with other channels, a converted network would drop other entries."""
+class _Watching(TorchFunctionMode):
+    """Counts products of weights and inputs, and makes dropouts halve everything.
+
+    With other channels, a converted network would drop other entries.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -197,7 +188,9 @@ class _HalvingDropout(TorchFunctionMode):
             return x.mul_(0.5) if given.get("inplace") else x * 0.5
         if func is F.scaled_dot_product_attention:
             kwargs, args = {**kwargs, "dropout_p": 0.0}, args[:4]
-        return func(*args, **kwargs)
+        output = func(*args, **kwargs)
+        self.products += products(func, args, kwargs, output)
+        return output
 
 
 @dataclass(frozen=True)
@@ -236,27 +229,32 @@ class References:
     def check(self, net: nn.Module, tolerance: float | None, training: bool) -> Differences:
         """Return how far outputs and gradients are from the original's; raise an error if that is too far."""
         error = relative = gradient = 0.0
-        products: list[tuple[int, int]] = []
+        counts: list[tuple[int, int]] = []
         for number, mode in self._cases(training):
             before = self._run(number, mode)
             if before is None:
                 continue
             case = f"{'in training' if mode else 'in evaluation'} on {_sizes(self.examples[number])}"
+            if not before.is_finite and (mode or number == 0):
+                raise ConversionError(
+                    f"{self.name} has no finite output {case}, so there is nothing to compare; give an example on "
+                    "which it has"
+                )
             try:
                 after = run(net, self.examples[number], mode, backward=self._backward(number, mode))
             except Exception as raised:
                 raise ConversionError(
                     f"the converted network fails {case}, where {self.name} does not: {raised}"
                 ) from raised
-            products.append((before.multiply_adds, after.multiply_adds))
+            counts.append((before.multiply_adds, after.multiply_adds))
             try:
                 found = _judge(before, after, case, tolerance, mode)
             except ConversionError:
-                if not mode or tolerance is not None or (doubled := self._in_float64(net, number)) is None:
+                if not mode or tolerance is not None or (wide := self._in_float64(net, number)) is None:
                     raise
-                found = doubled
+                found = wide
             error, relative, gradient = map(max, (error, relative, gradient), found)
-        return Differences(error, relative, gradient, products[0])
+        return Differences(error, relative, gradient, counts[0])
 
     def _in_float64(self, net: nn.Module, number: int) -> tuple[float, float, float] | None:
         """Return the differences in training on the user's example in float64; None if networks differ there, too.
@@ -265,10 +263,11 @@ class References:
         float64 their outputs agree on the example with this number, and all else on the user's own, of more values.
         """
         try:
-            before, after = (_doubled(each, self.examples[number]) for each in (self.model, net))
+            networks = doubled(self.model), doubled(net)
+            before, after = _in_training(networks, self.examples[number], backward=False)
             if not difference(before.outputs, after.outputs)[1] <= LOOSER * TOLERANCE[torch.float32]:
                 return None
-            before, after = (_doubled(each, self.examples[0]) for each in (self.model, net))
+            before, after = _in_training(networks, self.examples[0], backward=True)
             return _judge(before, after, "in float64", None, training=True)
         except Exception:  # the difference found before stands
             return None
@@ -278,19 +277,20 @@ class References:
         return training or number == min(1, len(self.others))
 
     def _cases(self, training: bool) -> Iterator[tuple[int, bool]]:
-        """Yield every example in evaluation; in training, the first one of another size that the network takes."""
+        """Yield every example in evaluation; in training, the first one that works, of another size if there is one."""
         yield from ((number, False) for number in range(len(self.examples)))
         if training:
             numbers = [*range(1, len(self.examples)), 0]
             # Norms centre a batch of one on their shift: a gate that averages it would rectify rounding errors.
             numbers.sort(key=lambda number: batch_size(self.examples[number]) == 1)
-            yield next(((n, True) for n in numbers if self._run(n, True) is not None), (0, True))
+            runs = ((n, self._run(n, True)) for n in numbers)
+            yield next(((n, True) for n, found in runs if found is not None and found.is_finite), (0, True))
 
 
-def _doubled(model: nn.Module, example: Batch) -> Run:
-    """Return what a network computes in training in float64."""
+def _in_training(networks: Iterable[nn.Module], example: Batch, *, backward: bool) -> list[Run]:
+    """Return what networks in float64 compute in training."""
     wide = tree_map_only(Tensor, lambda x: x.double() if x.is_floating_point() else x, example)
-    return run(deepcopy(model).double(), wide, training=True)
+    return [run(each, wide, training=True, backward=backward) for each in networks]
 
 
 def _sizes(example: Batch) -> str:

@@ -1,6 +1,7 @@
 """What every conversion returns, and what it reports on every layer."""
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -8,9 +9,10 @@ from typing import Any, Literal, ParamSpec
 
 import torch
 import torch.nn.functional as F
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.fx.node import Node
 from torch.nn.modules.conv import _ConvNd
+from torch.utils._pytree import tree_leaves
 
 from relucid.convert.capture import captured, copied_network, where
 from relucid.convert.check import References
@@ -18,13 +20,17 @@ from relucid.convert.flow import key
 from relucid.convert.graph import (
     Batch,
     ConversionError,
+    arguments,
     has_weight,
+    is_plain,
     is_rectified,
     is_relu_call,
     kind_at,
+    left_alone,
 )
 from relucid.convert.network import Network
 from relucid.inspect import examine
+from relucid.nn.geometric import _Geometric
 from relucid.nn.kinds import KINDS, Kind
 from relucid.printing import Tabular
 
@@ -103,10 +109,19 @@ Arguments = ParamSpec("Arguments")
 
 
 def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, Conversion]:
-    """Return ``convert`` with the random state preserved and every error turned into one sentence."""
+    """Return ``convert`` with the random state preserved and every error turned into one sentence.
+
+    A call that does not fit its signature is a `TypeError`, as for any function.
+    """
+    signature = inspect.signature(convert)
 
     @functools.wraps(convert)
     def converted(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Conversion:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            takes = ", ".join(signature.parameters)
+            raise TypeError(f"{convert.__name__}() {error}; its arguments are {takes}") from None
         with torch.random.fork_rng(devices=[]):
             try:
                 return convert(*args, **kwargs)
@@ -124,6 +139,8 @@ class Original:
     """A network to be converted, and what it computes on the example and on other sizes that it takes."""
 
     def __init__(self, model: nn.Module, example: Batch) -> None:
+        _check_network(model)
+        _check_example(example)
         self.model, self.example = model, example
         self._copy = copied_network(model)
         self.references = References(model, example)
@@ -149,6 +166,27 @@ class Original:
         return Conversion(
             *(net, ledger.changes(), found.error, found.relative, found.gradient, sizes, found.multiply_adds)
         )
+
+
+def _check_network(model: nn.Module) -> None:
+    """Raise an error for a single layer, which no graph can replace: it has no name in itself."""
+    name, reason = type(model).__name__, left_alone(type(model))
+    if reason is not None:
+        raise ConversionError(
+            f"{name} is a single layer, and {reason}; give a network that has other layers, too"
+        )
+    if is_plain(model) or isinstance(model, _Geometric):
+        raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
+
+
+def _check_example(example: Batch) -> None:
+    """Raise an error for an example on which every network would seem to compute the same."""
+    found = [x for x in tree_leaves(arguments(example)) if isinstance(x, Tensor)]
+    if found and not any(x.numel() for x in found):
+        raise ArgumentError("the example has no elements; give a batch of at least one input")
+    if any(bool((x.isnan() | x.isposinf()).any()) for x in found if x.is_floating_point()):
+        # Negative infinity is what masks of attention are made of.
+        raise ArgumentError("the example holds NaN or infinity; give one of finite numbers")
 
 
 def _drop_replaced(net: Network) -> None:
@@ -181,7 +219,7 @@ class Ledger:
         self._otherwise: dict[Node, str] = {}
         for node in net.graph.nodes:
             if has_weight(net, node):
-                self._otherwise[node] = weighted
+                self._otherwise[node] = left_alone(key(net, node)) or weighted
             elif is_activation(net, node):
                 self._otherwise[node] = relu if is_relu_call(net, node) else _why_no_relu(kind_at(net, node))
             if "kept" in node.meta:
@@ -196,7 +234,7 @@ class Ledger:
         self._unused = [
             Change(name, type(module).__name__, "kept", "not used on the example")
             for name, module in model.named_modules()
-            if isinstance(module, nn.Linear | _ConvNd) and not _is_within(name, called)
+            if name and isinstance(module, nn.Linear | _ConvNd) and not _is_within(name, called)
         ]
 
     def note(self, node: Node, status: Status, reason: str) -> None:

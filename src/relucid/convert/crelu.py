@@ -17,10 +17,20 @@ from relucid.convert.conversion import (
     Original,
     chosen_activations,
     conversion,
+    kind_of,
     suggestions,
 )
-from relucid.convert.flow import Flow, channel_dim, flow
-from relucid.convert.graph import Batch, add_module, fresh_name, is_rectified, kind_at, module_of, scope
+from relucid.convert.flow import MIXING, Flow, channel_dim, flow, key
+from relucid.convert.graph import (
+    Batch,
+    add_module,
+    fresh_name,
+    is_rectified,
+    kind_at,
+    left_alone,
+    module_of,
+    scope,
+)
 from relucid.convert.layout import Layout
 from relucid.convert.merge import merge
 from relucid.convert.rewrite import apply
@@ -43,9 +53,9 @@ def to_crelu(
 ) -> Conversion:
     """Return the same function with CReLU, which keeps both phases of a unit, in place of ReLU.
 
-    "expand": every chosen ReLU becomes CReLU. Whatever reads its channels, through norms, pooling or flatten, gets
-    weights of zero for the new half; batch norms between leave that half as it is. What cannot read new channels,
-    such as an addition, reads the first half. Training goes on from there.
+    "expand": every chosen ReLU becomes CReLU. Whatever reads its channels, through batch norms, pooling or flatten,
+    gets weights of zero for the new half; batch norms between leave that half as it is. What cannot read new
+    channels, such as an addition, reads the first half. Training goes on from there.
 
     LeakyReLU, PReLU and the absolute value become CReLU too: each is f(x) = relu(x) - a relu(-x), where a is the
     slope below 0 (-1 for the absolute value), so the new weights are -a times the old ones. PReLU's learned slopes
@@ -206,10 +216,19 @@ def _read_flow(net: fx.GraphModule, starts: dict[Node, Layout], ledger: Ledger) 
         if not unread:
             return found
         for node in unread:
-            between = "flatten and averaging" if starts[node].is_split else "norms and pooling"
+            between = "flatten and averaging" if starts[node].is_split else "batch norms and pooling"
             del starts[node]
-            ledger.note(
-                node,
-                "refused",
-                f"no layer with weights of its own reads it, through {between} at most",
-            )
+            reason = f"no layer with weights of its own reads it, through {between} at most"
+            ledger.note(node, "refused", "; ".join([reason, *_obstacles(net, found, node)]))
+
+
+def _obstacles(net: fx.GraphModule, found: Flow, start: Node) -> list[str]:
+    """Return what is known of the operations that cannot read the doubled channels of an activation."""
+    said: dict[str, None] = {}
+    for reader in found.stopped(start):
+        called = key(net, reader)
+        if called in MIXING:
+            said[f"{kind_of(net, reader)}, which reads it, mixes channels"] = None
+        elif (reason := left_alone(called)) is not None:
+            said[f"{kind_of(net, reader)} reads it, and {reason}"] = None
+    return list(said)

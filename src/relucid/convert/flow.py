@@ -47,6 +47,15 @@ class Flow:
                     found.add(node)
         return found
 
+    def stopped(self, start: Node) -> list[Node]:
+        """Return the nodes that must be given a start's old channels, directly or behind others that take the new."""
+        values, stack = {start}, [start]
+        while stack:
+            new = [user for user in stack.pop().users if user in self.layouts and user not in values]
+            values.update(new)
+            stack.extend(new)
+        return [reader for reader, value in self.restored if value in values]
+
     def weights(self, net: fx.GraphModule) -> list[Node]:
         """Return the weighted layers that read changed channels."""
         return [node for node in self.absorbed if is_plain(module_of(net, node))]
@@ -97,6 +106,9 @@ ELEMENTWISE: set[Any] = {
     *(F.hardswish, F.hardsigmoid, F.sigmoid, F.tanh, F.silu, F.gelu, F.elu, F.selu, F.mish, F.softplus),
     *(torch.sigmoid, torch.tanh, "sigmoid", "tanh"),
 }
+# Norms whose value in one channel depends on the other channels.
+MIXING: set[Any] = {nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm}
+MIXING |= {F.layer_norm, F.group_norm, F.rms_norm, F.local_response_norm, torch.layer_norm, torch.group_norm}
 DROPOUTS: set[Any] = {nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, F.dropout}
 FLATTEN: set[Any] = {nn.Flatten, torch.flatten, "flatten", "view", "reshape", torch.reshape}
 

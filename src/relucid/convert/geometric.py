@@ -121,6 +121,8 @@ def to_geometric(
 
 def _obstacle(net: fx.GraphModule, node: Node) -> tuple[Literal["kept", "refused"], str] | None:
     """Return why a layer cannot be made geometric, or None."""
+    if "kept" in node.meta:
+        return "kept", node.meta["kept"]
     module = module_of(net, node)
     if isinstance(module, _Geometric):
         return "kept", "geometric already"

@@ -17,15 +17,12 @@ from relucid.nn.propagation import Propagation
 Batch = Tensor | tuple[Any, ...] | Mapping[str, Any]
 
 ADDS: set[Any] = {operator.add, operator.iadd, torch.add, "add", "add_"}
-PRODUCTS: set[Any] = {
-    F.linear,
-    F.conv1d,
-    F.conv2d,
-    F.conv3d,
-    F.conv_transpose1d,
-    F.conv_transpose2d,
-    F.conv_transpose3d,
-}
+FILTERS: set[Any] = {F.linear, F.conv1d, F.conv2d, F.conv3d}
+TRANSPOSED: set[Any] = {F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d}
+RECURRENT: set[Any] = {nn.RNN, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell}
+RECURRENT_CALLS: set[Any] = {torch.rnn_tanh, torch.rnn_relu, torch.lstm, torch.gru}
+RECURRENT_CALLS |= {torch.rnn_tanh_cell, torch.rnn_relu_cell, torch.lstm_cell, torch.gru_cell}
+PRODUCTS: set[Any] = FILTERS | TRANSPOSED | RECURRENT_CALLS
 PRODUCTS |= {torch.matmul, torch.mm, torch.bmm, torch.addmm, torch.baddbmm, operator.matmul, torch.einsum}
 PRODUCTS |= {"matmul", "mm", "bmm", F.bilinear, F.embedding}
 
@@ -150,6 +147,17 @@ def has_weight(net: fx.GraphModule, node: Node) -> bool:
         return node.op != "get_attr" and node.target in PRODUCTS
     module = net.get_submodule(str(node.target))
     return isinstance(module, _Geometric | Propagation) or any(p.dim() > 1 for p in module.parameters())
+
+
+def left_alone(called: Any) -> str | None:
+    """Return why no conversion changes what has weights: a class of modules or a function; None if some do.
+
+    >>> left_alone(nn.LSTM)
+    'recurrent layers are not converted'
+    """
+    if called in RECURRENT or called in RECURRENT_CALLS:
+        return "recurrent layers are not converted"
+    return "attention is not converted" if called is nn.MultiheadAttention else None
 
 
 def reached(starts: Iterable[Node]) -> set[Node]:

@@ -64,7 +64,12 @@ class ByMode(nn.Module):
 
 
 def light_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
-    """Return a copy to be run and thrown away: it shares parameters, and copies buffers and all other state."""
+    """Return a copy to be run and thrown away: it shares parameters, and copies buffers and all other state.
+
+    Args:
+        module: Any network.
+        memo: By ``id``, the copies of objects that have been copied already, as for ``copy.deepcopy``.
+    """
     memo = {} if memo is None else memo
     if id(module) in memo:
         found: nn.Module = memo[id(module)]
@@ -77,13 +82,14 @@ def light_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Modu
         if key == "_modules":
             copied: Any = {n: None if m is None else light_copy(m, memo) for n, m in value.items()}
         elif key in ("_parameters", "_graph"):
-            copied = copy.copy(value) if key == "_parameters" else value
-            memo.update({id(p): p for p in value.values()} if key == "_parameters" else {})
+            copied = value if key == "_graph" else {n: memo.setdefault(id(p), p) for n, p in value.items()}
         elif key == "_buffers":
             copied = {n: None if b is None else b.clone() for n, b in value.items()}
             memo.update({id(b): copied[n] for n, b in value.items()})
         elif type(value) in SIMPLE:
             copied = value
+        elif key == "_compiled_call_impl":  # it would run the original
+            copied = None
         elif type(value) in FLAT and all(type(v) in SIMPLE for v in value):
             copied = memo.setdefault(id(value), copy.copy(value))  # a deep copy, but faster
         elif isinstance(value, dict) and not value:
@@ -92,6 +98,15 @@ def light_copy(module: nn.Module, memo: dict[int, Any] | None = None) -> nn.Modu
             copied = copy.deepcopy(value, memo)
         vars(new)[key] = copied
     return new
+
+
+def doubled(model: nn.Module) -> nn.Module:
+    """Return a light copy in float64; it shares no parameters."""
+    memo: dict[int, Any] = {}
+    for p in model.parameters():
+        own = p.detach().as_subclass(type(p))  # its memory is shared until it is replaced below
+        memo[id(p)] = own.requires_grad_(p.requires_grad)
+    return light_copy(model, memo).double()
 
 
 SIMPLE = (bool, int, float, str, type(None))

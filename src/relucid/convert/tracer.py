@@ -150,7 +150,9 @@ class Tracer(fx.Tracer):
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         module = self.norms.get(str(node.target)) or self.root.get_submodule(str(node.target))
-        return module.eval()(*args, **kwargs)
+        if module.training or module._modules:  # eval() takes about as long as a small layer
+            module.eval()
+        return module(*args, **kwargs)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Record a call of a module; while a node's value is computed, just make the call."""
