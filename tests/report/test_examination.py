@@ -261,7 +261,7 @@ def test_a_page_is_saved_from_python_with_calls_and_not_overwritten(found, tmp_p
 
 def test_too_few_inputs_are_said_on_the_page(network, without_library):
     page = without_library(examination_page(examine(network, torch.randn(3, 3, 8, 8)), Subject("net:build")))
-    assert "Too few inputs to tell which units are dead: 3 images x 36 positions" in page
+    assert "Too few images to tell which units are dead: 3 images x 36 positions; at least 35 images" in page
     assert "are dead and" not in page
 
 
