@@ -237,6 +237,6 @@ def test_a_table_counts_the_runs_from_changed_work_trees():
     files = [json.loads(file.read_text()) for file in RESULTS]
     tables = [Table.from_dict(find(recorded["study"]), recorded) for recorded in files]
     marked = [
-        run for recorded in files for run in recorded["runs"] if "-dirty" in run["environment"]["commit"]
+        run for recorded in files for run in recorded["runs"] if "-dirty" in str(run["environment"]["commit"])
     ]
     assert sum(found.dirty for found in tables) == len(marked) > 0

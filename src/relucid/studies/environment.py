@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,9 +44,14 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the working directory, marked if dirty; None outside a git repository."""
+    """The commit of the working directory, or of relucid's own sources, marked if dirty; None if neither has any."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
+    for directory in (Path.cwd(), Path(__file__).parent):
+        try:
+            said = subprocess.run(
+                command, cwd=directory, capture_output=True, text=True, check=True, timeout=10
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        return said.stdout.strip()
+    return None
