@@ -5,6 +5,7 @@ python benchmarks/convert.py
 
 import time
 from collections.abc import Callable, Iterable
+from statistics import median
 
 import torch
 from measure import Row, interleaved, report
@@ -77,14 +78,14 @@ def against_a_step(
 
 
 def growth(x: Tensor, few: int = 100, many: int = 1000) -> list[Row]:
-    """Each conversion of many layers against the same of few."""
+    """Each conversion of many layers against the same of few, which takes so little time that the median counts."""
     shallow, steep = deep(few, 4), deep(many, 4)
     return [
         Row(
             f"{name}, {many} layers against {few}",
             "time",
             processor_seconds(lambda c=convert: c(steep, x)),
-            processor_seconds(lambda c=convert: c(shallow, x)),
+            median(processor_seconds(lambda c=convert: c(shallow, x)) for _ in range(3)),
             bar=12.0,
         )
         for name, convert in CONVERSIONS.items()
