@@ -96,6 +96,14 @@ def held_out(config):
     return {"val_error": abs(math.log(config["rate"] / (0.3 if config["times"] == 4 else 0.03)))}
 
 
+def test_the_protocol_of_together_quotes_the_held_out_error_of_its_baseline():
+    tuned, study = RATES["together-rates"], built_in()["together"].at("cpu")
+    (best,) = (
+        cell.mean for (row, column), cell in tuned.cells.items() if (row, column) == (study.baseline, "0.1")
+    )
+    assert f"a held-out error of {best:.0f}%" in study.protocol
+
+
 @pytest.mark.parametrize("name", TUNED)
 def test_a_protocol_says_so_until_the_rates_have_been_tried(name):
     assert (UNTUNED in built_in()[name].at("cpu").protocol) == (f"{name}-rates" not in RATES)

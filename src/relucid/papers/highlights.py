@@ -7,6 +7,7 @@ from relucid.papers.crelu.statements import STATEMENTS as CRELU
 from relucid.papers.gmp.rates import STUDY as RATES
 from relucid.papers.gmp.table3 import UCI
 from relucid.papers.structure.section7_2 import STUDY as DEEP
+from relucid.papers.structure.section7_2 import trained
 from relucid.papers.structure.table2 import STUDY as DEPTH
 from relucid.papers.structure.table4 import CIFAR, DEEPER
 from relucid.studies.compare import HOLDS, UNTOLD
@@ -42,11 +43,11 @@ def _chosen_on_test_data(find: Find) -> str:
     stopped = find(RATES.claims[-1])
     if not published.judged or not held_out.judged:
         return ""
-    only = f" {_holding(stopped)} if validation data stop it," if stopped.judged else ""
+    only = f"in {_holding(stopped)} if validation data stop it, and " if stopped.judged else ""
     return (
         "GmP's lead on the UCI sets nearly vanishes once validation data choose every method's rate: as published, "
         f"with training stopped by the test error, it is ahead beyond chance in {_holding(published)} comparisons; "
-        f"in{only} and in {_holding(held_out)} if they choose the rates, too."
+        f"{only}in {_holding(held_out)} if they stop it and choose the rates."
     )
 
 
@@ -62,11 +63,11 @@ def _pairs(find: Find) -> str:
 
 def _missing_relu(find: Find) -> str:
     entry = find(DEEP.claims[0])
-    if not entry.caveat:
+    if not entry.caveat or entry.table is None:
         return ""
     return (
         "Very deep HB-Nets train where ResNets do not, and most of that is the missing ReLU after the sum: without it "
-        f"ResNets train, too ({_shares(entry)}{_small(entry)}).{_momentum_helps(find)}"
+        f"ResNets train, too ({trained(entry.table)}{_small(entry)}).{_momentum_helps(find)}"
     )
 
 
@@ -92,11 +93,6 @@ def _nesterov_does_not(find: Find) -> str:
     return (
         f" Nesterov's method does not: AGD-Net and DenseNet differ by {max(apart):.1f} points{_small(entry)}."
     )
-
-
-def _shares(entry: Entry) -> str:
-    """The runs of each network that trained, in words."""
-    return entry.remark.removeprefix("Runs that trained: ").removesuffix(".")
 
 
 def _small(entry: Entry) -> str:

@@ -53,8 +53,8 @@ def rates_of(
         run=study.run,
         rows={row: _without(study.rows[row], held_out(rates[0])) for row in scale.rows or study.rows},
         columns={
-            _label(rate, setting): Column("val_error", {**config, **held_out(rate)}, repeat={})
-            for setting, config in settings.items()
+            _label(rate, setting): Column("val_error", {**added, **held_out(rate)}, repeat={})
+            for setting, added in settings.items()
             for rate in rates
         },
         scales={

@@ -95,6 +95,10 @@ def _names(names: Names) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
 
 
+def _places(rows: Names, columns: Names) -> Iterator[Place]:
+    return (Place(row, column) for row in _names(rows) for column in _names(columns))
+
+
 @dataclass(frozen=True)
 class _Ordered:
     """Rows with lower or higher cells than other rows, than another column, or than a number.
@@ -114,15 +118,14 @@ class _Ordered:
     paired: bool | None = None
 
     def _pairs(self) -> Iterator[tuple[Place, Place | float]]:
-        for row in _names(self.rows):
-            for column in _names(self.columns):
-                if self.than_column is not None:
-                    yield Place(row, column), Place(row, self.than_column)
-                elif isinstance(self.than, int | float):
-                    yield Place(row, column), float(self.than)
-                elif self.than is not None:
-                    for other in _names(self.than):
-                        yield Place(row, column), Place(other, column)
+        for place in _places(self.rows, self.columns):
+            if self.than_column is not None:
+                yield place, Place(place.row, self.than_column)
+            elif isinstance(self.than, int | float):
+                yield place, float(self.than)
+            elif self.than is not None:
+                for other in _names(self.than):
+                    yield place, Place(other, place.column)
 
 
 class Lower(_Ordered):
@@ -179,9 +182,7 @@ class AtMost:
 
     def comparisons(self) -> Iterator[Expected]:
         """One comparison per row and column."""
-        for row in _names(self.rows):
-            for column in _names(self.columns):
-                yield Expected(Place(row, column), self.value, "at most")
+        return (Expected(place, self.value, "at most") for place in _places(self.rows, self.columns))
 
 
 @dataclass(frozen=True)
@@ -195,9 +196,8 @@ class Near:
 
     def comparisons(self) -> Iterator[Expected]:
         """One comparison per row and column."""
-        for row in _names(self.rows):
-            for column in _names(self.columns):
-                yield Expected(Place(row, column), self.value, "near", margin=self.margin)
+        places = _places(self.rows, self.columns)
+        return (Expected(place, self.value, "near", margin=self.margin) for place in places)
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,17 @@ def epochs_to_start(errors: list[float], epochs: int) -> int:
 RUNNER = Runner("structure/deep", run)
 
 
-def counts(table: Table) -> str:
-    """Count the runs of each network that trained."""
+def trained(table: Table) -> str:
+    """How many runs of each network trained, as a list."""
     cells = {row: table.cells[row, TRAINED].values for row in ROWS}
-    listed = ", ".join(
+    return ", ".join(
         f"{row} {sum(value > 0 for value in values)} of {len(values)}" for row, values in cells.items()
     )
-    return f"Runs that trained: {listed}."
+
+
+def counts(table: Table) -> str:
+    """Count the runs of each network that trained."""
+    return f"Runs that trained: {trained(table)}."
 
 
 def explained(table: Table) -> str:
