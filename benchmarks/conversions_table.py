@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from relucid.convert import Conversion, ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
-from relucid.convert.check import difference, gradient_difference, run
+from relucid.convert.difference import difference, gradient_difference
+from relucid.convert.run import run
 
 LIMIT = 1e-10  # of the largest output, in float64
 PAGE = Path(__file__).parents[1] / "docs" / "conversions.md"

@@ -4,9 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from relucid.convert import ConversionError
-from relucid.convert.check import References, difference, run
+from relucid.convert import ConversionError, to_geometric
+from relucid.convert.check import References
+from relucid.convert.difference import difference
 from relucid.convert.network import doubled
+from relucid.convert.run import run
 from relucid.nn import GeometricLinear
 
 
@@ -58,17 +60,56 @@ def test_a_copy_in_float64_computes_the_same_and_leaves_the_original_as_it_was()
     assert all(value.dtype == state[name].dtype for name, value in net.state_dict().items())
 
 
-def test_rounding_is_judged_with_one_backward_pass_per_network(monkeypatch):
+def test_rounding_is_judged_on_the_smallest_input(monkeypatch):
     passes = []
 
-    def counted(model, example, training, _run=run, *, backward=True):
+    def counted(model, example, training, *, backward=True):
         if next(model.parameters()).dtype == torch.float64:
-            passes.append((len(example), backward))
-        return _run(model, example, training, backward=backward)
+            passes.append(len(example))
+        return run(model, example, training, backward=backward)
 
     monkeypatch.setattr("relucid.convert.check.run", counted)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(256, 4, 1, bias=False), nn.BatchNorm2d(4, eps=1e-16))
     references = References(net.eval(), 1 + 1e-5 * torch.randn(8, 256, 3, 3))
     references.check(Shuffled(net).eval(), None, training=True)
-    assert passes == [(2, False), (2, False), (8, True), (8, True)]
+    assert passes == [2, 2]
+
+
+class Off(nn.Module):
+    """A network whose outputs are off by a factor in training only."""
+
+    def __init__(self, net: nn.Module, factor: float) -> None:
+        super().__init__()
+        self.net, self.factor = net, factor
+
+    def forward(self, x):
+        return self.net(x) * (self.factor if self.training else 1)
+
+
+def deep(depth: int) -> nn.Module:
+    """A plain network that amplifies rounding in training, the more the deeper it is."""
+    torch.manual_seed(1)
+    unit = (m for _ in range(depth) for m in (nn.Conv2d(8, 8, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU()))
+    return nn.Sequential(*unit).eval()
+
+
+def test_a_deep_network_may_differ_in_training_by_what_rounding_its_weights_does():
+    net, x = deep(40), torch.randn(8, 8, 4, 4)
+    references = References(net, x)
+    converted = to_geometric(net, x).model
+    before, after = (run(each, references.examples[1], training=True) for each in (net, converted))
+    assert difference(before.outputs, after.outputs)[1] > 0.01  # more than the tolerance
+    references.check(converted, None, training=True)
+    with pytest.raises(ConversionError, match="in training on an input of 2x8x5x5"):
+        references.check(Off(converted, 1.1).eval(), None, training=True)
+
+
+def test_where_rounding_changes_a_network_beyond_recognition_another_input_must_tell():
+    net, x = deep(80), torch.randn(8, 8, 4, 4)
+    with pytest.raises(ConversionError, match=r"changes Sequential as much there.*a larger batch.* may"):
+        to_geometric(net, x)
+    # One that is equal but for the order of its sums agrees in float64.
+    before, after = (run(each, x, training=True) for each in (net, Shuffled(net).eval()))
+    assert difference(before.outputs, after.outputs)[1] > 0.01
+    References(net, x).check(Shuffled(net).eval(), None, training=True)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from relucid.convert import ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
-from relucid.convert.check import difference
+from relucid.convert.difference import difference
 
 from .odd import PIECES, Odd, odd_network
 from .trial import CONVERSIONS, trial

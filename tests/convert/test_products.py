@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
-from relucid.convert.check import run
 from relucid.convert.products import products
+from relucid.convert.run import run
 from relucid.nn import CReLU, GeometricLinear
 
 

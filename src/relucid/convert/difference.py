@@ -1,0 +1,201 @@
+"""How far two networks are apart, from what they compute, and how far they may be."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from relucid.convert.graph import ConversionError
+from relucid.convert.run import Run
+
+# The largest relative difference of outputs, by precision. Gradients, and outputs in training, may differ a hundred
+# times as much: there, norms divide by the spread of a few values.
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 5e-2}
+LOOSER = 100
+ROUNDINGS = 4  # times what rounding does, where it does more than these tolerances
+
+
+def tolerance_of(outputs: list[Tensor]) -> float:
+    """Return the largest relative difference that is allowed, given the coarsest precision of the outputs."""
+    real = [x.real.dtype if x.is_complex() else x.dtype for x in outputs]
+    return max((TOLERANCE.get(dtype, 1e-4) for dtype in real if dtype.is_floating_point), default=0.0)
+
+
+def difference(before: list[Tensor], after: list[Tensor]) -> tuple[float, float]:
+    """Return the largest difference between two lists of tensors, and the same divided by the largest entry.
+
+    It is infinite if shapes differ, or if NaN and infinities are not in the same places.
+
+    >>> difference([torch.tensor([1.0, 4.0])], [torch.tensor([1.0, 3.0])])
+    (1.0, 0.25)
+    >>> difference([torch.tensor([1.0, torch.nan])], [torch.tensor([torch.nan, torch.nan])])
+    (inf, inf)
+    """
+    if len(before) != len(after):
+        return math.inf, math.inf
+    pairs = [_difference(x, y) for x, y in zip(before, after, strict=True)]
+    return max((e for e, _ in pairs), default=0.0), max((r for _, r in pairs), default=0.0)
+
+
+def _difference(x: Tensor, y: Tensor) -> tuple[float, float]:
+    if x.shape != y.shape or x.dtype.is_complex != y.dtype.is_complex:
+        return math.inf, math.inf
+    if x.is_complex():
+        x, y = torch.view_as_real(x), torch.view_as_real(y)
+    x, y = x.double(), y.double()
+    finite = x.isfinite()
+    if not torch.equal(finite, y.isfinite()) or not torch.equal(_signs(x), _signs(y)):
+        return math.inf, math.inf
+    x, y = x[finite], y[finite]
+    if not x.numel():
+        return 0.0, 0.0
+    error, size = float((x - y).abs().max()), float(x.abs().max())
+    return error, error / size if size else error
+
+
+def _signs(x: Tensor) -> Tensor:
+    """Return 2 for NaN, -1 and 1 for infinities, 0 elsewhere."""
+    return torch.where(x.isnan(), 2, torch.where(x.isinf(), x.sign(), 0))
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Differences between what two networks compute."""
+
+    error: float = 0.0  #: largest difference of outputs
+    outputs: float = 0.0  #: the same, relative to the largest output
+    gradient: float = 0.0  #: relative difference of the gradients of inputs and unchanged layers
+    buffers: float = (
+        0.0  #: largest difference of buffers that both have, relative to the largest in their layer
+    )
+    buffer: str = ""  #: which buffer that is
+
+
+class DifferenceError(ConversionError):
+    """Two networks are farther apart than they may be."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What a network and its conversion compute on the same example."""
+
+    before: Run
+    after: Run
+    case: str  #: on what, and in which mode, in words
+    training: bool
+
+    @cached_property
+    def apart(self) -> Apart:
+        """The differences."""
+        error, relative = difference(self.before.outputs, self.after.outputs)
+        gradient = gradient_difference(self.before, self.after, self.case)
+        buffers = _buffer_difference(self.before, self.after) if self.training else ()
+        return Apart(error, relative, gradient, *buffers)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether differences are as small as their precision allows."""
+        try:
+            self.judged(None)
+        except DifferenceError:
+            return False
+        return True
+
+    def judged(self, tolerance: float | None, floor: Apart | None = None) -> Apart:
+        """Return the differences; raise an error if they are too large.
+
+        Args:
+            tolerance: The largest relative difference of outputs, the only thing judged then; by default, what
+                their precision allows.
+            floor: Differences that are not the conversion's fault; `ROUNDINGS` times as much is allowed.
+        """
+        limit = tolerance_of(self.before.outputs) if tolerance is None else tolerance
+        loose, floor = LOOSER * limit, floor or Apart()
+        allowed = max(loose if self.training and tolerance is None else limit, ROUNDINGS * floor.outputs)
+        found = self.apart
+        refused = "it is not handed over"
+        if not found.outputs <= allowed or self.before.others != self.after.others:
+            raise DifferenceError(
+                f"the converted network differs by {found.outputs:.2g} of the largest output {self.case}, more than "
+                f"{allowed:.2g}; {refused}"
+            )
+        if tolerance is not None:
+            return found
+        allowed = max(loose, ROUNDINGS * floor.gradient)
+        if not found.gradient <= allowed:
+            raise DifferenceError(
+                f"gradients of the converted network differ by {found.gradient:.2g} {self.case}, more than "
+                f"{allowed:.2g}; {refused}"
+            )
+        if self.training and not found.buffers <= max(LOOSER * max(limit, 1e-12), ROUNDINGS * floor.buffers):
+            raise DifferenceError(
+                f"the converted network updates {found.buffer} differently {self.case}; {refused}"
+            )
+        return found
+
+
+def gradient_difference(before: Run, after: Run, case: str) -> float:
+    """Return the relative difference of the gradients of the inputs and of all layers that were not changed."""
+    if before.backward != after.backward:
+        which = "has no gradients" if before.backward else "has gradients, the original none"
+        raise ConversionError(f"the converted network {which} {case}; it is not handed over")
+    pairs = list(zip(before.inputs, after.inputs, strict=True))
+    layers, others = _by_layer(before), _by_layer(after)
+    for layer, parameters in layers.items():
+        other = others.get(layer, {})
+        if parameters.keys() != other.keys() or not all(_equal(p, other[n]) for n, p in parameters.items()):
+            continue
+        for name in parameters:
+            if before.trained[name] != after.trained[name]:
+                raise ConversionError(f"{name} is trained in one network and frozen in the other {case}")
+            pairs.append((before.gradients.get(name), after.gradients.get(name)))
+    apart = length = 0.0
+    for g, h in pairs:
+        if (g is None) != (h is None):
+            some = g if h is None else h
+            if some is not None and bool(some.count_nonzero()):
+                return math.inf
+        if g is None or h is None:
+            continue
+        if not torch.equal(g.isfinite(), h.isfinite()):
+            return math.inf
+        g, h = (torch.where(g.isfinite(), x, 0).to(_double(x)) for x in (g, h))
+        apart += float((g - h).abs().square().sum())
+        length += float(g.abs().square().sum())
+    return math.sqrt(apart / length) if length else math.sqrt(apart)
+
+
+def _double(x: Tensor) -> torch.dtype:
+    return torch.complex128 if x.is_complex() else torch.float64
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+def _by_layer(found: Run) -> dict[str, dict[str, Tensor]]:
+    layers: dict[str, dict[str, Tensor]] = {}
+    for name, value in found.values.items():
+        layers.setdefault(name.rpartition(".")[0], {})[name] = value
+    return layers
+
+
+def _buffer_difference(before: Run, after: Run) -> tuple[float, str]:
+    """Return the largest difference of a buffer that both networks have, on the scale of its layer, and its name."""
+    scales: dict[str, float] = {}
+    for name, value in before.buffers.items():
+        layer = name.rpartition(".")[0]
+        if value.is_floating_point() and value.numel():
+            scales[layer] = max(scales.get(layer, 0.0), float(value.nan_to_num(0, 0, 0).abs().max()))
+    largest, of = 0.0, ""
+    for name, value in before.buffers.items():
+        other = after.buffers.get(name)
+        if other is None or other.shape != value.shape:
+            continue
+        apart, scale = difference([value], [other])[0], scales.get(name.rpartition(".")[0], 0.0)
+        relative = apart / scale if scale else (math.inf if apart else 0.0)
+        if not relative <= largest:
+            largest, of = relative, name
+    return largest, of

@@ -1,0 +1,142 @@
+"""What a network computes in one mode: outputs, gradients and statistics."""
+
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from relucid.convert.graph import Batch, arguments
+from relucid.convert.network import light_copy
+from relucid.convert.products import products
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """Return all tensors in a network's output, including those in containers and dataclasses.
+
+    >>> tensors({"a": torch.ones(1), "b": [None, torch.zeros(1)]})
+    [tensor([1.]), tensor([0.])]
+    """
+    if isinstance(value, Tensor):
+        return [value]
+    if is_dataclass(value):
+        return [x for field in fields(value) for x in tensors(getattr(value, field.name))]
+    return [x for leaf in tree_leaves(value) if leaf is not value for x in tensors(leaf)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a network computes on an example in one mode."""
+
+    outputs: list[Tensor]
+    others: list[Any]  #: outputs that are not tensors
+    inputs: list[Tensor | None]  #: gradients of the inputs
+    gradients: dict[str, Tensor | None]  #: of all parameters
+    values: dict[str, Tensor]  #: the parameters
+    trained: dict[str, bool]  #: which parameters require gradients
+    buffers: dict[str, Tensor]  #: after the run
+    backward: bool  #: whether gradients could be computed
+    multiply_adds: int  #: how many products of a weight and an input were computed
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether any output can be compared: a finite number, or something else than a tensor."""
+        return bool(self.others) or any(bool(x.isfinite().any()) for x in self.outputs)
+
+
+def run(model: nn.Module, example: Batch, training: bool, *, backward: bool = True) -> Run:
+    """Run a copy of a network, with dropouts that halve, and compute the gradients of a fixed sum of its outputs.
+
+    Args:
+        model: Any network.
+        example: Its input.
+        training: In which mode.
+        backward: Whether to compute gradients; without, they are all None.
+    """
+    model, watching = light_copy(model), _Watching()
+    if not training:
+        model.eval()
+    elif not model.training:  # in training already, modules that were put into evaluation by hand stay there
+        model.train()
+    example = tree_map_only(Tensor, _leaf, example)
+    leaves = [x for x in tree_leaves(example) if isinstance(x, Tensor) and x.requires_grad]
+    args, kwargs = arguments(tree_map_only(Tensor, lambda x: x.clone() if x.requires_grad else x, example))
+    torch.manual_seed(0)
+    with torch.enable_grad(), watching:
+        answer = model(*args, **kwargs)
+    outputs = tensors(answer)
+    wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    gradients = _gradients(outputs, [*leaves, *wanted.values()]) if backward else None
+    given = iter(gradients or ())
+    return Run(
+        [x.detach() for x in outputs],
+        [x for x in tree_leaves(answer) if isinstance(x, int | float | str) and not is_dataclass(x)],
+        [next(given, None) for _ in leaves],
+        dict(zip(wanted, given, strict=False)),
+        {name: p.detach() for name, p in model.named_parameters()},
+        {name: p.requires_grad for name, p in model.named_parameters()},
+        {name: b.detach() for name, b in model.named_buffers()},
+        gradients is not None,
+        watching.products,
+    )
+
+
+def _leaf(x: Tensor) -> Tensor:
+    x = x.detach().clone()
+    return x.requires_grad_() if x.is_floating_point() or x.is_complex() else x
+
+
+def _gradients(outputs: list[Tensor], of: list[Tensor]) -> list[Tensor | None] | None:
+    """Return the gradients of a fixed random combination of all outputs; None if there are none."""
+    generator = torch.Generator().manual_seed(0)
+    total = torch.zeros((), dtype=torch.float64)
+    for x in outputs:
+        if x.requires_grad:
+            x = x.abs() if x.is_complex() else x
+            factors = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+            total = total + (x * factors.to(x)).sum().double().cpu()
+    if not total.requires_grad or not of:
+        return None
+    try:
+        return list(torch.autograd.grad(total, of, allow_unused=True))
+    except RuntimeError:
+        return None
+
+
+DROPOUTS: set[Any] = {
+    F.dropout,
+    F.dropout1d,
+    F.dropout2d,
+    F.dropout3d,
+    F.alpha_dropout,
+    F.feature_alpha_dropout,
+}
+DROPOUTS |= {torch.dropout, torch.alpha_dropout, torch.feature_dropout, torch.dropout_}
+
+
+class _Watching(TorchFunctionMode):
+    """Counts products of weights and inputs, and makes dropouts halve everything.
+
+    With other channels, a converted network would drop other entries.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in DROPOUTS:
+            given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
+            x = given["input"]
+            if not given.get("training", True):
+                return x
+            return x.mul_(0.5) if given.get("inplace") else x * 0.5
+        if func is F.scaled_dot_product_attention:
+            kwargs, args = {**kwargs, "dropout_p": 0.0}, args[:4]
+        output = func(*args, **kwargs)
+        self.products += products(func, args, kwargs, output)
+        return output
