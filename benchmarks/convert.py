@@ -104,9 +104,9 @@ def main() -> None:
     ]
     rows += against_a_step("100 layers", deep(100), x[:32])
     rows += growth(x[:4, :, :8, :8])
-    photos = torch.randn(4, 3, 64, 64)
+    photos = torch.randn(32, 3, 64, 64)
     for name, model in (("ResNet-152", resnet(3, 8, 36, 3)), ("DenseNet-201", densenet(6, 12, 48, 32))):
-        rows += against_a_step(name, model.eval(), photos, ("to_crelu", "fuse"))
+        rows += against_a_step(name, model.eval(), photos, ("to_crelu", "to_geometric", "fuse"))
     report("convert", rows)
 
 

@@ -179,7 +179,7 @@ def at_scale(name: str, net: nn.Module, batches: Sequence[Tensor], repeats: int)
 
 def scale() -> list[Row]:
     images = torch.randn(64, 3, 160, 160).split(16)
-    rows = at_scale("ResNet-50, 25M", resnet(3, 4, 6, 3), images, 3)
+    rows = at_scale("ResNet-50, 25M", resnet(3, 4, 6, 3), images, 7)
     for blocks in (1, 5):
         net = feed_forward(blocks)
         weights = sum(p.numel() for p in net.parameters())

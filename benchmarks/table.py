@@ -28,7 +28,7 @@ class Claim(NamedTuple):
 
 PUBLISHED = "sin, cos, cumprod, concatenation"
 EXAMINED = "examination of 25M, 134M and 671M weights"
-PASSES = "one forward and backward pass"
+PASSES = "one forward and backward pass of 32 images"
 PAIR = "one convolution a pair of layers"
 LINEAR, REUSED = "nn.Linear with ReLU", ", memory reused"
 STEP_64, STEP_256, STEP_4096 = (

@@ -38,7 +38,9 @@ def weights_from_angles(reuse: bool) -> list[Row]:
         latitudes.requires_grad_()
         theirs = partial(forward_backward, published_unit_vector, angles, grad)
         kept = saved_bytes(partial(published_unit_vector, angles))
-        least = interleaved({"passes": passes(latitudes.numel()), "published": theirs}, 40, reuse)
+        least = interleaved(
+            {"passes": passes(latitudes.numel(), returned=True), "published": theirs}, 40, reuse
+        )
         rows.append(
             Row(
                 f"passes alone {units}x{inputs}",

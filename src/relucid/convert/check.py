@@ -82,14 +82,12 @@ class References:
         itself with rounded weights. None if that changes it beyond recognition.
         """
         try:
-            original, converted, rounded = doubled(self.model), doubled(net), doubled(self.model)
             example = tree_map_only(Tensor, _in_float64, self.examples[number])
-            before, after = (run(each, example, training=True) for each in (original, converted))
+            before, after = (run(doubled(each), example, training=True) for each in (self.model, net))
             pair = Pair(before, after, "in float64", training=True)
             if pair.agrees:
                 return pair.apart.gradient
-            _round(rounded, self.model)
-            noisy = run(rounded, example, training=True)
+            noisy = run(_rounded(self.model), example, training=True)
             # Layers that the conversion changed are not compared, so they must not be here.
             noisy = replace(noisy, values=after.values, trained=after.trained)
             floor = Pair(before, noisy, "", training=True).apart
@@ -149,14 +147,15 @@ class References:
             yield 0
 
 
-def _round(model: nn.Module, original: nn.Module) -> None:
-    """Change the parameters of a copy in float64 as rounding to the precision of the original may change them."""
-    generator = torch.Generator().manual_seed(0)
+def _rounded(model: nn.Module) -> nn.Module:
+    """Return a copy in float64 whose parameters are changed as rounding to their own precision may change them."""
+    copy, generator = doubled(model), torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for p, q in zip(model.parameters(), original.parameters(), strict=True):
-            if q.is_floating_point():
+        for p, own in zip(copy.parameters(), model.parameters(), strict=True):
+            if own.is_floating_point():
                 noise = torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p)
-                p.mul_(1 + torch.finfo(q.dtype).eps / 2 * noise)
+                p.mul_(1 + torch.finfo(own.dtype).eps / 2 * noise)
+    return copy
 
 
 def _in_float64(x: Tensor) -> Tensor:

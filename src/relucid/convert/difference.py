@@ -67,9 +67,7 @@ class Apart:
     error: float = 0.0  #: largest difference of outputs
     outputs: float = 0.0  #: the same, relative to the largest output
     gradient: float = 0.0  #: relative difference of the gradients of inputs and unchanged layers
-    buffers: float = (
-        0.0  #: largest difference of buffers that both have, relative to the largest in their layer
-    )
+    buffers: float = 0.0  #: largest difference of buffers that both have, on the scale of their layer
     buffer: str = ""  #: which buffer that is
 
 
