@@ -277,8 +277,9 @@ def _protocol(whole: Subject) -> str:
         f"Every row is trained further by one recipe: {recipe.optimizer}, rate {recipe.lr:g}, "
         f"{counted(recipe.epochs, 'epoch')}, batches of {recipe.batch_size or 'all examples'}, {loss}. {tested}, the "
         "order of the rest, and redrawn parameters; rows are compared seed by seed. The returned network is the one "
-        "with the lowest held-out error, among the rows with a significantly lower test error than unchanged. Moved: "
-        "how far the conversion moved an output at most, before training."
+        "with the lowest held-out error, among the rows with a significantly lower test error than unchanged. If the "
+        "network has been trained on these data before, that favours rows that keep its weights: compare test errors "
+        "with a network from scratch. Moved: how far the conversion moved an output at most, before training."
     )
 
 

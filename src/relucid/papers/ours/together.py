@@ -119,18 +119,19 @@ def share(table: Table) -> str:
 
 
 def rates(table: Table) -> str:
-    """Held-out and test error of every row at every rate, so that a choice between nearly equal rates can be seen."""
-    said = []
+    """Held-out and test error of every row at every rate, if several were tried and one may be nearly as good."""
+    said, tried = [], set[float]()
     for row, config in table.study.rows.items():
-        tried: dict[float, list[dict[str, float]]] = {}
+        by_rate: dict[float, list[dict[str, float]]] = {}
         for run in table.finished(**config):
-            tried.setdefault(run["config"]["lr"], []).append(run["metrics"])
+            by_rate.setdefault(run["config"]["lr"], []).append(run["metrics"])
         listed = ", ".join(
             f"{rate:g}: {fmean(each['val_error'] for each in found):.2f} / {fmean(each['error'] for each in found):.2f}"
-            for rate, found in sorted(tried.items())
+            for rate, found in sorted(by_rate.items())
         )
         said.append(f"{row} ({listed})")
-    return f"Held-out and test error at each rate: {'; '.join(said)}."
+        tried |= by_rate.keys()
+    return f"Held-out and test error at each rate: {'; '.join(said)}." if len(tried) > 1 else ""
 
 
 STUDY = Study(
