@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def passes(total: int, *, returned: bool, entries: int = 2**15, chain: int = 16) -> Callable[[], None]:
+def passes(total: int, *, returned: bool, entries: int = 2**17, chain: int = 16) -> Callable[[], None]:
     """Weights from ``total`` latitudes and the gradient in them: nine passes, and nothing written without need.
 
     Products and sums run in chains of 16, which is as fast as torch computes them; joining the chains is left out.
@@ -15,7 +15,7 @@ def passes(total: int, *, returned: bool, entries: int = 2**15, chain: int = 16)
         total: Number of latitudes.
         returned: Whether the weights and the gradient are new tensors, as a function must return them, and what they
             are computed from is read from memory. Otherwise everything stays in the cache.
-        entries: Number of latitudes at a time.
+        entries: Number of latitudes at a time: torch uses several threads only for more than 32,768.
         chain: Length of products and sums.
     """
     size = total if returned else entries

@@ -520,9 +520,8 @@ def test_begins_on_the_meta_device(ours, arguments, shape, device):
 @pytest.mark.parametrize("shape", [(7, 300), (2, 3, 300), (300,)])
 @pytest.mark.parametrize("activation", [None, nn.ReLU(), nn.Tanh()])
 def test_gradients_in_blocks_are_those_of_a_weight_as_a_whole(activation, shape, scales, monkeypatch):
-    monkeypatch.setattr(
-        relucid.nn.sphere_grad, "_BLOCK", 4 * 300
-    )  # so that there are several, the last one short
+    # So that there are several blocks, the last one short.
+    monkeypatch.setattr(relucid.nn.sphere_grad, "_BLOCK", 4 * 300 // torch.get_num_threads())
     layer, x = (
         scattered(GeometricLinear(300, 10, activation=activation)),
         torch.randn(shape, requires_grad=True),
