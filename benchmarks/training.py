@@ -1,7 +1,7 @@
 """`fit` against a plain PyTorch loop (contiguous, default allocator): time of a step of ResNet-20.
 
-Lower bounds stand beside it: the convolutions of the network alone, and with its batch norms, forward and backward, in
-`fit`'s layout and with its allocator. Whatever else a step needs, ReLU, the sums and the optimizer, comes on top.
+A lower bound stands beside it: the convolutions of the network alone, forward and backward, in `fit`'s layout and with
+its allocator. Whatever else a step needs comes on top; batch norms, ReLU and sums may be compiled into one pass.
 
 The allocator's setting belongs to a process, so each side has a process of its own, with one thread. The sides take
 turns, an epoch at a time. Processor time is measured: on a quiet machine that is what the clock shows.
@@ -28,11 +28,8 @@ from relucid.train.memory import keep_memory
 BATCH, STEPS, ROUNDS = 128, 10, 7
 CASES = {"ResNet-20, 32 pixels": (1.0, 32, 1.4), "ResNet-20, half width, 16 pixels": (0.5, 16, 1.6)}
 ENGINES = {"fit": Engine("channels_last"), "fit, compiled": Engine("channels_last", compile=True)}
-BOUNDS: dict[str, tuple[type[nn.Module], ...]] = {
-    "convolutions alone": (nn.Conv2d,),
-    "convolutions and batch norms": (nn.Conv2d, nn.BatchNorm2d),
-}
-SIDES = ("loop", *ENGINES, *BOUNDS)
+BOUND = "convolutions alone"
+SIDES = ("loop", *ENGINES, BOUND)
 
 
 class Turns:
@@ -75,8 +72,8 @@ def loop(network: nn.Module, train: Turns) -> None:
             optimizer.step()
 
 
-def layers(network: nn.Module, train: Turns, kinds: tuple[type[nn.Module], ...]) -> None:
-    """Some layers of a step, each forward and backward on an input of the size it has in the network."""
+def convolutions(network: nn.Module, train: Turns) -> None:
+    """The convolutions of a step, each forward and backward on an input of the size it has in the network."""
     keep_memory()
     lay_out(network, torch.channels_last)
     calls: list[tuple[nn.Module, Tensor]] = []
@@ -84,7 +81,7 @@ def layers(network: nn.Module, train: Turns, kinds: tuple[type[nn.Module], ...])
     def look(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         calls.append((module, args[0].detach().requires_grad_(bool(calls))))  # images need no gradient
 
-    hooks = [m.register_forward_pre_hook(look) for m in network.modules() if isinstance(m, kinds)]
+    hooks = [m.register_forward_pre_hook(look) for m in network.modules() if isinstance(m, nn.Conv2d)]
     with torch.no_grad():
         network(Engine().arrange(train.split.inputs[:BATCH]))
     for hook in hooks:
@@ -109,8 +106,8 @@ def side(connection: Connection, case: str, name: str) -> None:
     if name in ENGINES:
         recipe = Recipe(epochs=10**6, batch_size=BATCH)
         fit(network, Turns(split, connection), recipe, machine=Machine(engine=ENGINES[name]))
-    elif name in BOUNDS:
-        layers(network, Turns(normalized, connection), BOUNDS[name])
+    elif name == BOUND:
+        convolutions(network, Turns(normalized, connection))
     else:
         loop(network, Turns(normalized, connection))
 

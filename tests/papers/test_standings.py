@@ -111,14 +111,15 @@ def test_gmp_table_3_is_compared_split_by_split_and_either_protocol_is_a_claim(
 def test_gmp_table_2_does_not_hide_that_batch_norm_is_ahead(ledger):
     entry = ledger["gmp Table 2"]
     against = [each.found.effect for each in entry.judged if each.expected.b.row == "BN"]
-    assert len(against) == 3
+    assert len(against) == 2  # batch sizes at cpu scale
     assert max(against) < 0
     assert entry.state != "reproduced"
 
 
 def test_gmp_fig_4_is_judged_by_the_course_of_training(ledger):
     judged = ledger["gmp Fig. 4"].judged
-    assert [each.expected.a.label for each in judged] == ["GmP+IMN, mean top-5 accuracy over training"] * 5
+    assert {each.expected.a.label for each in judged} == {"GmP+IMN, mean top-5 accuracy over training"}
+    assert [each.expected.b.label.partition(",")[0] for each in judged] == ["SP", "BN"]
 
 
 @pytest.mark.parametrize("figure", ["Fig. 2", "Fig. 3"])

@@ -133,7 +133,7 @@ STUDY = Study(
             "Table 2",
             "VGG-6 on ImageNet32: GmP+IMN is the most accurate at all batch sizes.",
             (Higher(BEST, than=OTHERS, columns=tuple(COLUMNS)[:3]),),
-            note="At small scale on CIFAR-10.",
+            note="Below full scale on CIFAR-10.",
             code=("relucid.papers.gmp.images.run",),
         ),
         Claim(
