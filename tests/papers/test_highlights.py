@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+from relucid.papers.gmp.table2 import STUDY as VGG6
 from relucid.papers.gmp.table3 import UCI
 from relucid.papers.highlights import highlights
 from relucid.papers.structure.section7_2 import STUDY as DEEP
@@ -47,6 +48,21 @@ def test_nesterov_is_said_not_to_help_only_where_every_difference_would_have_bee
     assert said(UNTOLD, UNTOLD)  # at full scale, where images are augmented, too
     assert not said(UNTOLD, HOLDS)
     assert not said()
+
+
+def test_on_images_gmp_is_said_to_be_ahead_of_standard_weights_only_where_it_is(ledger):
+    images = next(entry for entry in ledger.values() if entry.claim is VGG6.claims[0])
+    others = [entry for entry in ledger.values() if entry is not images]
+    by_row = {row: [each for each in images.judged if each.expected.b.row == row] for row in ("SP", "BN")}
+
+    def said(standard, batch_norm):
+        judged = [replace(each, outcome=standard) for each in by_row["SP"]]
+        judged += [replace(each, outcome=batch_norm) for each in by_row["BN"]]
+        return "On images it is ahead" in "".join(highlights([*others, replace(images, judged=judged)]))
+
+    assert said(HOLDS, UNTOLD)
+    assert not said(HOLDS, HOLDS)
+    assert not said(UNTOLD, UNTOLD)
 
 
 def test_what_was_not_recorded_is_not_told(ledger):

@@ -48,6 +48,16 @@ def test_together_tells_the_errors_at_every_rate_if_there_were_several():
     assert together.rates(Tried((0.1, 20, 21), (0.1, 22, 25))) == ""
 
 
+def test_what_the_readme_says_of_cifar_10(ledger):
+    assert ledger["structure Table 4, CIFAR-10, HB-Net, n = 18"].state == "reproduced"
+    standard = [each for each in ledger["gmp Table 2"].judged if each.expected.b.row == "SP"]
+    assert {each.outcome for each in standard} == {HOLDS}
+    assert ledger["crelu Table 1, CIFAR-10, half the parameters"].state.startswith("contradicted")
+    each_choice = ledger["ours each choice, and all three"].judged
+    assert len(each_choice) == 4
+    assert HOLDS not in {each.outcome for each in each_choice}
+
+
 def test_theorem_c1_is_judged_on_random_projections(ledger):
     entry = ledger["crelu Theorem C.1"]
     assert {each.expected.a.column for each in entry.judged} == {theorem_c1.PROJECTED}

@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from relucid.papers.crelu.fig1 import STUDIES as PUBLISHED_WEIGHTS
 from relucid.papers.crelu.statements import STATEMENTS as CRELU
 from relucid.papers.gmp.rates import STUDY as RATES
+from relucid.papers.gmp.table2 import STUDY as VGG6
 from relucid.papers.gmp.table3 import UCI
 from relucid.papers.structure.section7_2 import STUDY as DEEP
 from relucid.papers.structure.section7_2 import trained
 from relucid.papers.structure.table2 import STUDY as DEPTH
 from relucid.papers.structure.table4 import CIFAR, DEEPER
 from relucid.studies.compare import HOLDS, UNTOLD
-from relucid.studies.expect import Claim
+from relucid.studies.expect import Claim, Place
 from relucid.studies.ledger import Entry
 
 Find = Callable[[Claim], Entry]
@@ -47,7 +48,23 @@ def _chosen_on_test_data(find: Find) -> str:
     return (
         "GmP's lead on the UCI sets nearly vanishes once validation data choose every method's rate: as published, "
         f"with training stopped by the test error, it is ahead beyond chance in {_holding(published)} comparisons; "
-        f"{only}in {_holding(held_out)} if they stop it and choose the rates."
+        f"{only}in {_holding(held_out)} if they stop it and choose the rates.{_on_images(find)}"
+    )
+
+
+def _on_images(find: Find) -> str:
+    """A sentence on GmP's lead on images, if it is ahead of standard weights and not of batch norm."""
+    entry = find(VGG6.claims[0])
+    standard, batch_norm = (
+        [each for each in entry.judged if isinstance(each.expected.b, Place) and each.expected.b.row == row]
+        for row in ("SP", "BN")
+    )
+    leads = [each.found.effect for each in standard if each.found and each.outcome == HOLDS]
+    if not leads or len(leads) < len(standard) or any(each.outcome == HOLDS for each in batch_norm):
+        return ""
+    return (
+        f" On images it is ahead of standard weights, by {min(leads):.1f} to {max(leads):.1f} points, and not of batch "
+        f"norm{_small(entry)}."
     )
 
 
