@@ -17,9 +17,7 @@ from torch.autograd.forward_ad import unpack_dual
 from relucid.nn.tracing import has_values, mapped_first
 
 _TAIL = 64  # last latitudes of a row, where sums are taken from the right
-_BLOCK = (
-    2**18
-)  # entries per block and thread: fewer blocks cost less time, more of a block stays in the cache
+_BLOCK = 2**18  # entries per block and thread: a larger one leaves the cache, more of them cost more calls
 
 
 def differentiable(x: Tensor, scale: Tensor | None, sign: int, *known: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,9 +35,8 @@ def write_vector(x: Tensor, scale: Tensor | None, latitude: bool, w: Tensor, p: 
     """Write w, (..., n), and p, (..., n - 1), in blocks, so that each pass finds its block in the cache."""
     of_along, of_across = (torch.sin, torch.cos) if latitude else (torch.cos, torch.sin)
     blocks = _blocks(x, w, p, scale)
-    spare = p.new_empty(
-        len(blocks[0][0]), p.shape[-1]
-    )  # torch takes one thread for sines between gaps, as in w
+    # Sines are written here first: into w, whose rows are longer, torch would write them by one thread.
+    spare = p.new_empty(len(blocks[0][0]), p.shape[-1])
     for x_, w_, p_, r in zip(*blocks, strict=True):
         along = of_along(x_, out=spare[: len(x_)])
         of_across(x_, out=p_)
