@@ -197,9 +197,9 @@ CLAIMS = [
     *(
         Claim(
             "training",
-            f"{case}: convolutions alone",
+            f"{case}: convolutions, passes of batch norms",
             "time",
-            f"lower bound of the {what}: convolutions alone",
+            f"lower bound of the {what}: convolutions, passes of batch norms",
             "a plain loop",
             bound=True,
         )
