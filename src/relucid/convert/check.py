@@ -153,8 +153,8 @@ def _rounded(model: nn.Module) -> nn.Module:
     with torch.no_grad():
         for p, own in zip(copy.parameters(), model.parameters(), strict=True):
             if own.is_floating_point():
-                noise = torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p)
-                p.mul_(1 + torch.finfo(own.dtype).eps / 2 * noise)
+                half = torch.finfo(own.dtype).eps / 2
+                p.mul_(1 + torch.empty(p.shape).uniform_(-half, half, generator=generator).to(p))
     return copy
 
 

@@ -37,7 +37,8 @@ def _changes(example: Batch) -> Iterator[list[Sizes]]:
     if first is None or first.dim() == 0:
         return
     n = first.shape[0]
-    batch = {(0, n): 1 if n == 2 else 2}  # a small batch costs little
+    # A small batch costs little; but where norms see two values, they amplify rounding.
+    batch = {(0, n): 1 if n == 2 else max(2, n // 4)}
     places = [(d, first.shape[d]) for d in range(2, first.dim())]
     changes: list[Callable[[int], int]] = [lambda s: s + 1, lambda s: s // 2, lambda s: s + 32]
     if places and min(s for _, s in places) >= 16:
