@@ -100,7 +100,7 @@ def test_after_a_pilot_a_dry_run_tells_how_many_seeds_you_need(relucid, study):
     assert "at a time; from " in shown
     assert "By the noise of the 2 seeds that have been run" in shown
     assert (
-        "against one\n  two less one, value\n    18 seeds: 0.680, with a standard error of 0.236\n" in shown
+        "against one\n  two minus one, value\n    18 seeds: 0.680, with a standard error of 0.236\n" in shown
     )
     assert "other numbers of seeds: 4: " in shown
 

@@ -17,7 +17,7 @@ def test_the_claims_of_one_paper_are_shown_with_state_and_effects(relucid):
     status, out, _ = relucid("claims", "structure", "--results", RESULTS)
     assert status == 0
     assert "structure Section 7.2  ResNet-110 needs warm-up" in out
-    assert "HB-Net-110 less ResNet-110, trained %: 100 [38.6, 100], p = 0.0079: holds" in out
+    assert "HB-Net-110 minus ResNet-110, trained %: 100 [38.6, 100], p = 0.0079: holds" in out
     assert "and 17 more: relucid show structure/depth" in out
     assert "crelu Table" not in out
 

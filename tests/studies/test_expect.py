@@ -66,25 +66,25 @@ def labels(*expectations):
 
 def test_an_order_of_rows_is_a_comparison_of_each_with_each_in_every_column():
     assert labels(Lower(("new", "other"), than="old", columns=("a", "b"))) == [
-        "new less old, a",
-        "new less old, b",
-        "other less old, a",
-        "other less old, b",
+        "new minus old, a",
+        "new minus old, b",
+        "other minus old, a",
+        "other minus old, b",
     ]
     assert labels(Higher("new", than=("old", "other"), columns="a")) == [
-        "new less old, a",
-        "new less other, a",
+        "new minus old, a",
+        "new minus other, a",
     ]
-    assert labels(NotWorse("new", than="old", columns="a", margin=1.0)) == ["new less old, a"]
+    assert labels(NotWorse("new", than="old", columns="a", margin=1.0)) == ["new minus old, a"]
 
 
 def test_rows_are_compared_with_numbers_and_with_another_column():
     assert labels(Lower("new", than=0, columns=("a", "b"))) == ["new, a", "new, b"]
-    assert labels(Lower("new", than=1.5, columns="a")) == ["new, a less 1.5"]
-    assert labels(Higher("new", columns="a", than_column="b")) == ["new: a less b"]
-    assert labels(Near(("old", "new"), "a", 2.0, margin=0.1)) == ["old, a less 2", "new, a less 2"]
-    assert labels(Equal("new", "a", 3.0)) == ["new, a less 3"]
-    assert labels(Derived(Quantity("slope", dict), "lower", 0.75)) == ["slope less 0.75"]
+    assert labels(Lower("new", than=1.5, columns="a")) == ["new, a minus 1.5"]
+    assert labels(Higher("new", columns="a", than_column="b")) == ["new: a minus b"]
+    assert labels(Near(("old", "new"), "a", 2.0, margin=0.1)) == ["old, a minus 2", "new, a minus 2"]
+    assert labels(Equal("new", "a", 3.0)) == ["new, a minus 3"]
+    assert labels(Derived(Quantity("slope", dict), "lower", 0.75)) == ["slope minus 0.75"]
 
 
 def test_a_claim_that_names_what_a_study_does_not_have_is_refused():
@@ -114,7 +114,7 @@ def test_cells_of_which_a_repetition_is_missing_are_not_paired():
     missing = {f"seed {place}": LOWER[place] for place in (0, 1, 2)}
     (found,) = judged([Lower("new", than="old", columns="a")], {"old": OLD, "new": missing})
     assert (found.found, found.p, found.outcome) == (None, None, UNABLE)
-    assert str(found) == "new less old, a: too few values to compare"
+    assert str(found) == "new minus old, a: too few values to compare"
 
 
 def test_probabilities_allow_for_the_other_comparisons_of_the_claim_but_not_for_exact_ones():
@@ -210,7 +210,7 @@ def test_quantities_are_paired_by_repetition_too():
         seed: 1.5 * value for seed, value in table.cells["new", "a"].samples.items()}))],
         {"old": OLD, "new": LOWER})  # fmt: skip
     assert found.found.effect == pytest.approx(sum(LOWER) / 8)
-    assert found.expected.label == "twice less thrice"
+    assert found.expected.label == "twice minus thrice"
 
 
 NOISY = (10.0, 9.0, 12.5, 12.0)  # 0.6 below on average, detectable at about 2

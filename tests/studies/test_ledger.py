@@ -51,7 +51,7 @@ def test_the_state_of_a_claim_follows_from_the_recorded_results(new, scale, stan
     found = entry("ours", study(), CLAIM, table(new, scale))
     assert found.stands == stands
     assert counted(found.judged) == counts
-    assert sentence(found).startswith(f"Table 1: {stands} ({counts}). new less old, a: ")
+    assert sentence(found).startswith(f"Table 1: {stands} ({counts}). new minus old, a: ")
 
 
 def test_every_state_is_explained():
@@ -122,7 +122,7 @@ def test_statements_stand_by_their_tests():
     found = entries({"p": (study(),)}, {"p": (proved, refuted)}, [table(LOWER)])
     assert [(each.claim.where, each.state, each.empirical) for each in found] == [
         ("Table 1", "reproduced", True),
-        ("Lemma 1", "proved by test", False),
+        ("Lemma 1", "checked by test", False),
         ("Lemma 2", "contradicted", False),
     ]
 

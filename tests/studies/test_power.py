@@ -88,5 +88,5 @@ def test_the_margin_of_a_claim_is_the_difference_to_find(tmp_path):
 
 def test_a_study_that_claims_nothing_compares_its_rows_with_the_first(tmp_path):
     (found,) = planned(study(claims=(), published={}), tmp_path)
-    assert (found.where, found.expected.label) == ("against base", "lower less base, error")
+    assert (found.where, found.expected.label) == ("against base", "lower minus base, error")
     assert found.needed is None

@@ -183,7 +183,7 @@ def test_a_scale_with_fewer_columns_has_what_the_claims_say_of_them():
     assert list(here.columns) == ["error"]
     assert here.published == {"a": {"error": 1.0}, "b": {"error": 3.0}}
     assert {claim.where: [each.label for each in claim.comparisons()] for claim in here.claims} == {
-        "both": ["a less b, error"],
+        "both": ["a minus b, error"],
         "shown": [],
     }
     assert here.at("cpu") == here

@@ -256,7 +256,7 @@ def test_a_recorded_table_is_the_table_again(tmp_path):
     again = Table.from_dict(study, json.loads(FORMATS["json"](found)))
     assert again == found
     assert found.to_dict()["verdict"] == again.verdict
-    assert again.verdict.startswith("Table 1: contradicted. other less base, error: 5.00 [")
+    assert again.verdict.startswith("Table 1: contradicted. other minus base, error: 5.00 [")
 
 
 def test_there_is_no_verdict_before_every_cell_has_a_run_nor_without_claims(tmp_path):

@@ -68,7 +68,7 @@ def improve(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
     unsafe: Unsafe = False,
 ) -> None:
-    """Improve a network: examine it, convert it, train it further beside fair controls, compare, hand back the best.
+    """Improve a network: examine it, convert it, train it further alongside fair controls, compare, return the best.
 
     Writes network.pt2, which torch.export.load loads without relucid and
     without your code, weights.safetensors, improvement.json and page.html.

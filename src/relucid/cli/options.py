@@ -45,7 +45,7 @@ ScaleName = Annotated[
     typer.Option(
         "--scale",
         metavar="SCALE",
-        help="Scale of the study: smoke, small, cpu or full, as far as it has them; the default is usually small.",
+        help="Scale of the study: smoke, small, cpu or full (not every study has all four); usually small by default.",
         autocompletion=completing(["smoke", "small", "cpu", "full"]),
     ),
 ]

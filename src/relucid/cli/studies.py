@@ -76,7 +76,7 @@ def run(
         bool,
         typer.Option(
             "--dry-run",
-            help="Only print what there is to do, how long it takes, and by a pilot how many seeds you need.",
+            help="Print the runs left, the estimated time and, given a pilot, the number of seeds needed; run nothing.",
         ),
     ] = False,
     tflops: Annotated[
@@ -84,7 +84,7 @@ def run(
         typer.Option(
             min=1e-6,
             metavar="T",
-            help="With --dry-run: times from counted operations, at 10^12 T of them per second and device.",
+            help="With --dry-run: estimate times from counted operations, at T TFLOP/s per device.",
             show_default=False,
         ),
     ] = None,

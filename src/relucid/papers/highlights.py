@@ -46,14 +46,15 @@ def _chosen_on_test_data(find: Find) -> str:
         return ""
     only = f"in {_holding(stopped)} if validation data stop it, and " if stopped.judged else ""
     return (
-        "GmP's lead on the UCI sets nearly vanishes once validation data choose every method's rate: as published, "
-        f"with training stopped by the test error, it is ahead beyond chance in {_holding(published)} comparisons; "
-        f"{only}in {_holding(held_out)} if they stop it and choose the rates.{_on_images(find)}"
+        "GmP's lead on the UCI sets nearly vanishes once every method's rate is chosen on validation data: over random "
+        "splits of these sets, it is ahead beyond chance as published, with training stopped by the test error, in "
+        f"{_holding(published)} comparisons; {only}in {_holding(held_out)} if they stop it and choose the rates."
+        f"{_on_images(find)}"
     )
 
 
 def _on_images(find: Find) -> str:
-    """A sentence on GmP's lead on images, if it is ahead of standard weights and not of batch norm."""
+    """A sentence on GmP's lead on images, if it is ahead of a network without norms and not of batch norm."""
     entry = find(VGG6.claims[0])
     standard, batch_norm = (
         [each for each in entry.judged if isinstance(each.expected.b, Place) and each.expected.b.row == row]
@@ -63,18 +64,20 @@ def _on_images(find: Find) -> str:
     if not leads or len(leads) < len(standard) or any(each.outcome == HOLDS for each in batch_norm):
         return ""
     return (
-        f" On images it is ahead of standard weights, by {min(leads):.1f} to {max(leads):.1f} points, and not of batch "
-        f"norm{_small(entry)}."
+        f" On images, GmP with input mean norm is ahead of a network without norms, by {min(leads):.1f} to "
+        f"{max(leads):.1f} points, but not of batch norm{_small(entry)}."
     )
 
 
 def _pairs(find: Find) -> str:
     entry = find(PUBLISHED_WEIGHTS[0].claims[0])
-    if not entry.judged:
+    if not entry.judged or entry.table is None:
         return ""
+    shares = [mean for row in entry.table.study.rows if (mean := entry.table.cells[row, "paired %"].mean) is not None]
     return (
-        "Filters of trained ReLU networks do come in opposite pairs: in published weights they are more opposite than "
-        f"random filters in {_holding(entry)} layers."
+        "Filters of networks that others have trained are more opposite than random ones, in "
+        f"{_holding(entry)} layers, but pairs proper are rare: {min(shares):.0f} to {max(shares):.0f}% of the filters of "
+        "a layer."
     )
 
 
@@ -83,20 +86,21 @@ def _missing_relu(find: Find) -> str:
     if not entry.caveat or entry.table is None:
         return ""
     return (
-        "Very deep HB-Nets train where ResNets do not, and most of that is the missing ReLU after the sum: without it "
-        f"ResNets train, too ({trained(entry.table)}{_small(entry)}).{_momentum_helps(find)}"
+        "Very deep HB-Nets begin to learn where ResNets do not, and most of that is the missing ReLU after the sum: "
+        f"without it ResNets learn, too ({trained(entry.table)}{_small(entry)}).{_momentum_helps(find)}"
     )
 
 
 def _momentum_helps(find: Find) -> str:
-    """A sentence on HB-Net at a depth at which all networks train, if it errs less than both of the others."""
+    """A sentence on HB-Net at a depth at which all networks train, if its error is lower than those of both others."""
     residual, control, _ = (find(claim).judged for claim in DEEPER.claims)
     gains = [-each.found.effect for each in (*residual, *control) if each.found and each.outcome == HOLDS]
     if len(gains) != 2:
         return ""
     return (
-        f" Where all of them train, momentum does lower the error: by {gains[0]:.1f} points against ResNet, and by "
-        f"{gains[1]:.1f} against ResNet without that ReLU{_small(find(DEEPER.claims[0]))}.{_nesterov_does_not(find)}"
+        f" Where all of them learn, HB-Net's error is {gains[0]:.1f} points lower than ResNet's, and {gains[1]:.1f} "
+        f"lower than that of ResNet without that ReLU, which is due to momentum{_small(find(DEEPER.claims[0]))}."
+        f"{_nesterov_does_not(find)}"
     )
 
 
@@ -104,12 +108,11 @@ def _nesterov_does_not(find: Find) -> str:
     """A sentence on AGD-Net, if a difference of the published size from DenseNet would have been found and was not."""
     entry = find(CIFAR.claims[0])
     judged = entry.judged
-    apart = [abs(each.found.effect) for each in judged if each.found and each.outcome == UNTOLD]
+    apart = [each.found.interval for each in judged if each.found and each.outcome == UNTOLD]
     if not apart or len(apart) < len(judged):
         return ""
-    return (
-        f" Nesterov's method does not: AGD-Net and DenseNet differ by {max(apart):.1f} points{_small(entry)}."
-    )
+    found = " and ".join(apart)
+    return f" For Nesterov's method none was found: AGD-Net minus DenseNet is {found} points{_small(entry)}."
 
 
 def _small(entry: Entry) -> str:
@@ -122,8 +125,8 @@ def _constant(find: Find) -> str:
     if not entry.caveat:
         return ""
     return (
-        "The order of algorithms in Table 2 of structure, at the depths it is claimed for, is one of networks that "
-        "have learned a constant and nothing else."
+        "The order of algorithms in Table 2 of structure, at the depths it is claimed for, ranks networks that have "
+        f"learned nothing but a constant{_small(entry)}."
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from relucid.report.effects import effects, headline
 from relucid.report.forest import Forest, Row, forest
 from relucid.studies import Study, Table, plan
-from relucid.studies.compare import HOLDS
+from relucid.studies.compare import HOLDS, REVERSED
 from relucid.studies.expect import Place
 from relucid.studies.ledger import Entry
 
@@ -171,9 +171,11 @@ def _named(entry: Entry) -> str:
 
 
 def count(entry: Entry) -> str:
-    """How many of a claim's comparisons hold, in brackets; "" where it makes one or none."""
-    holding = sum(each.outcome == HOLDS for each in entry.judged)
-    return f" ({holding} of {len(entry.judged)})" if len(entry.judged) > 1 else ""
+    """How many of a claim's comparisons hold, or hold the other way round, in brackets; "" where it makes one or none."""
+    if len(entry.judged) < 2:
+        return ""
+    holding, opposite = (sum(each.outcome == outcome for each in entry.judged) for outcome in (HOLDS, REVERSED))
+    return f" ({holding} of {len(entry.judged)}" + (f", {opposite} reversed)" if opposite else ")")
 
 
 def _digits(value: float) -> str:

@@ -62,14 +62,14 @@ class Expected:
             return self.a.label
         if isinstance(self.a, Place) and isinstance(self.b, Place):
             if self.a.row == self.b.row:
-                return f"{self.a.row}: {self.a.column} less {self.b.column}"
+                return f"{self.a.row}: {self.a.column} minus {self.b.column}"
             if self.a.column != self.b.column:
-                return f"{self.a.row}, {self.a.column}, less {self.b.row}, {self.b.column}"
-            return f"{self.a.row} less {self.b.row}, {self.a.column}"
+                return f"{self.a.row}, {self.a.column}, minus {self.b.row}, {self.b.column}"
+            return f"{self.a.row} minus {self.b.row}, {self.a.column}"
         a = self.a.label if isinstance(self.a, Quantity) else f"{self.a.row}, {self.a.column}"
         if isinstance(self.b, float):
-            return f"{a} less {self.b:g}" if self.b and self.relation != "at most" else a
-        return f"{a} less {self.b.label if isinstance(self.b, Quantity) else self.b.column}"
+            return f"{a} minus {self.b:g}" if self.b and self.relation != "at most" else a
+        return f"{a} minus {self.b.label if isinstance(self.b, Quantity) else self.b.column}"
 
     def places(self) -> Iterator[Place]:
         """The cells that it names."""
@@ -132,7 +132,7 @@ class Lower(_Ordered):
     """Rows with lower cells.
 
     >>> [each.label for each in Lower("GmP", than=("SP", "WN"), columns="Boston").comparisons()]
-    ['GmP less SP, Boston', 'GmP less WN, Boston']
+    ['GmP minus SP, Boston', 'GmP minus WN, Boston']
     """
 
     def comparisons(self) -> Iterator[Expected]:

@@ -67,6 +67,8 @@ class Judged:
             )
         if self.published is not None:
             parts.append(f"published {self._sized(self.published, 1)}")
+        if self.outcome == UNABLE and self.p < LEVEL:
+            parts.append("the other way round beyond chance")
         return f"{self.expected.label}: {', '.join(parts)}: {self.outcome}"
 
     def _sized(self, value: float, whose: Literal[0, 1]) -> str:

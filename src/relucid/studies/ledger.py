@@ -25,7 +25,7 @@ STATES = {
     "shown": "run and drawn; nothing is compared",
     "ready to run": "not run yet",
     "needs a GPU": "ready to run at the paper's scale, which takes days on a processor",
-    "proved by test": "tests check it on random inputs, or against a reference written out",
+    "checked by test": "tests check it on random inputs, or against a reference written out",
 }
 
 
@@ -91,7 +91,7 @@ def entries(
     ]
     for paper, claims in statements.items():
         found += [
-            Entry(paper, claim, "proved by test" if claim.holds else "contradicted") for claim in claims
+            Entry(paper, claim, "checked by test" if claim.holds else "contradicted") for claim in claims
         ]
     return found
 

@@ -223,8 +223,8 @@ def test_table_1_stands_as_its_figures_say(filled, standing, half, state):
     found = standing(filled(BY_NAME["crelu/convpool"], same(rows), "full"), "Table 1, CIFAR-10")
     assert found.state == state
     assert [each.expected.label for each in found.judged] == [
-        "CReLU (half) less Baseline, Single, test %",
-        "CReLU (half) less Baseline, Average %",
+        "CReLU (half) minus Baseline, Single, test %",
+        "CReLU (half) minus Baseline, Average %",
     ]
 
 
@@ -234,7 +234,7 @@ def test_the_remark_on_table_1_tells_votes_and_by_how_much_tests_exceed_training
 
     found = standing(filled(BY_NAME["crelu/convpool"], values), "Table 1, CIFAR-10")
     assert found.remark == (
-        "Votes err on 8.00 against 9.00%. Test error exceeds training error by 4.0 points with CReLU (half), by 5.0 "
+        "The error of votes is 8.00 against 9.00%. Test error exceeds training error by 4.0 points with CReLU (half), by 5.0 "
         "with the baseline."
     )
 
@@ -266,7 +266,7 @@ def test_pairing_is_compared_with_random_filters_and_with_crelu(filled, standing
         "CReLU: mean cosine -0.30 in conv1, of random filters -0.30."
     )
     (with_crelu,) = standing(found, "Fig. 3").judged
-    assert str(with_crelu).startswith("Baseline less CReLU, conv1: -0.500 [-0.5")
+    assert str(with_crelu).startswith("Baseline minus CReLU, conv1: -0.500 [-0.5")
 
 
 def test_phases_are_compared_within_units_and_between_them(filled, standing):
@@ -309,8 +309,8 @@ def test_reconstruction_compares_learned_filters_with_random_ones_of_the_same_ro
     found = standing(filled(BY_NAME["crelu/reconstruction"], values, "full"), "Table S1, CIFAR-10")
     assert found.state == "reproduced"
     assert [each.expected.label for each in found.judged] == [
-        "CReLU (half): conv2 learned, one region less conv2 random, one region",
-        "CReLU (half): conv5 learned, one region less conv5 random, one region",
+        "CReLU (half): conv2 learned, one region minus conv2 random, one region",
+        "CReLU (half): conv5 learned, one region minus conv5 random, one region",
     ]
 
 

@@ -398,8 +398,8 @@ def test_networks_for_images_are_compared_with_each_other_network(filled, standi
 
     found = standing(filled(table1.STUDY, values, "full"), "Table 1")
     outcomes = {each.expected.label: each.outcome for each in found.judged}
-    assert outcomes["GmP+IMN less BN, top-1"] == "holds"
-    assert outcomes["GmP+IMN less BN, top-5"] == "cannot be told at this scale"  # published: 1.57
+    assert outcomes["GmP+IMN minus BN, top-1"] == "holds"
+    assert outcomes["GmP+IMN minus BN, top-5"] == "cannot be told at this scale"  # published: 1.57
     assert found.state == "reproduced in part"
 
 

@@ -105,5 +105,5 @@ def test_the_page_has_four_parts_each_with_its_figure_and_table(found, quickstar
     assert all(part.grid.rows for part in four)
     page = study_page(found, results, "quickstart")
     assert "Smoke test" in page
-    assert "4. Depth for free" in page
+    assert "4. Depth at constant memory" in page
     results.close()

@@ -195,12 +195,12 @@ def remark(table: Table) -> str:
     )
     gaps = {row: (cells[row, TEST].mean or 0.0) - (cells[row, TRAIN].mean or 0.0) for row in (HALF, BASELINE)}
     return (
-        f"{f'Votes err on {votes}%. ' if votes else ''}Test error exceeds training error by {gaps[HALF]:.1f} points "
+        f"{f'The error of votes is {votes}%. ' if votes else ''}Test error exceeds training error by {gaps[HALF]:.1f} points "
         f"with CReLU (half), by {gaps[BASELINE]:.1f} with the baseline."
     )
 
 
-UNDERFITS = 10.0  # per cent of training images; the paper's networks err on less than 5 of CIFAR-10's
+UNDERFITS = 10.0  # per cent of training images; the paper's networks misclassify less than 5 of CIFAR-10's
 
 
 def caveat(table: Table) -> str:
@@ -211,7 +211,7 @@ def caveat(table: Table) -> str:
         return ""
     ours, theirs = (" and ".join(f"{value:.1f}" for value in each.values()) for each in (errors, published))
     return (
-        f"both networks underfit here: they err on {ours}% of their training images, the paper's on {theirs}%"
+        f"both networks underfit here: they misclassify {ours}% of their training images, the paper's {theirs}%"
     )
 
 
@@ -220,7 +220,7 @@ def claims(data: str) -> tuple[Claim, ...]:
     return (
         Claim(
             f"Table 1, {data}",
-            "CReLU with half the filters errs less than ReLU with as many neurons and twice the parameters.",
+            "CReLU with half the filters has a lower error than ReLU with as many neurons and twice the parameters.",
             (Lower(HALF, than=BASELINE, columns=(TEST, AVERAGE)),),
             caveat=caveat,
             remark=remark,

@@ -176,7 +176,7 @@ STUDIES = (
             ),
             Claim(
                 "Table 5, errors",
-                "CReLU (all) errs less than All-CNN-B, with half the parameters.",
+                "CReLU (all) has a lower error than All-CNN-B, with half the parameters.",
                 (Lower("CReLU (all)", than=BASELINE, columns="top-1 %"),),
                 code=("relucid.papers.crelu.table4.run",),
             ),

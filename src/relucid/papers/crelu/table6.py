@@ -41,7 +41,7 @@ def excess(row: str, layer: str) -> Quantity:
             for run in table.behind(row)
         }
 
-    return Quantity(f"{row}, {layer}: same less different units", sample, (row,))
+    return Quantity(f"{row}, {layer}: same minus different units", sample, (row,))
 
 
 STUDIES = (

@@ -1,4 +1,4 @@
-"""Depth for free: how much ordinary and reversible heavy ball keep for the backward pass, and the time per step."""
+"""Depth at constant memory: how much ordinary and reversible heavy ball keep for the backward pass, and the time per step."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -33,12 +33,12 @@ def mended(table: Table) -> str:
     better = [ours < theirs for ours, theirs in pairs]
     return (
         f"Dead units were found in {sum(share > 0 for share in found)} of {len(found)} damaged networks, "
-        f"{fmean(found):.0f}% of all units, and to_crelu was suggested for them. It moved no output by more than "
-        f"{moved:.1g} millionths. After further training the converted networks err on "
-        f"{mean(table, CRELU, ERROR):.2f}% of the digits, unchanged ones on {mean(table, UNCHANGED, ERROR):.2f}%: the "
+        f"{fmean(found):.0f}% of all units, and to_crelu was suggested for them. The conversion changed no output "
+        f"by more than {moved / 1e6:.0e}. After further training the converted networks misclassify "
+        f"{mean(table, CRELU, ERROR):.2f}% of the digits, unchanged ones {mean(table, UNCHANGED, ERROR):.2f}%: the "
         f"converted network is better in {sum(better)} of {len(better)} cases. It has "
         f"{mean(table, CRELU, PARAMETERS):,.0f} parameters instead of {mean(table, UNCHANGED, PARAMETERS):,.0f}; new "
-        f"networks of its size, trained from scratch, err on {mean(table, MANY, ERROR):.2f}%."
+        f"networks of its size, trained from scratch, misclassify {mean(table, MANY, ERROR):.2f}%."
     )
 
 
@@ -48,7 +48,7 @@ def half_the_parameters(table: Table) -> str:
         return ""
     ours, theirs = mean(table, HALF, PARAMETERS), mean(table, ANEW, PARAMETERS)
     return (
-        f"CReLU with half the filters has {ours:,.0f} parameters, ReLU {theirs:,.0f}; they err on "
+        f"CReLU with half the filters has {ours:,.0f} parameters, ReLU {theirs:,.0f}; they misclassify "
         f"{mean(table, HALF, ERROR):.2f}% and {mean(table, ANEW, ERROR):.2f}% of the digits."
     )
 

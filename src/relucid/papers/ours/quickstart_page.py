@@ -81,7 +81,7 @@ def parts(table: Table, store: Store) -> list[Part]:
         "Find and mend": ((MEND, f"{MEND}: is it the size?"), MENDING, (ERROR, PARAMETERS)),
         "Half the parameters": (("half the parameters",), (ANEW, HALF), (ERROR, PARAMETERS)),
         "Boundaries that do not jump": ((BOUNDARIES,), tuple(METHODS), (TURN, ERROR)),
-        "Depth for free": ((DEPTH,), tuple(LAYERS), (*KEPT.values(), *STEP.values())),
+        "Depth at constant memory": ((DEPTH,), tuple(LAYERS), (*KEPT.values(), *STEP.values())),
     }
     figures = [mending(table), halving(table), turning(table, store), deepening(table)]
     return [

@@ -221,7 +221,7 @@ def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Cl
     code = ("relucid.models.published.STRUCTURE",)
     dense = Claim(
         f"{where}, AGD-Net, L = {depth}",
-        "AGD-Net errs less than DenseNet.",
+        "AGD-Net has a lower error than DenseNet.",
         (Lower(AGDNET, than=DENSENET, columns=columns),),
         remark=smaller("dense"),
         code=code,
@@ -229,7 +229,7 @@ def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Cl
     )
     control = Claim(
         f"{where}, HB-Net against its control, n = {n}",
-        "HB-Net errs less than ResNet without ReLU after the sum: momentum helps, not the missing ReLU.",
+        "HB-Net has a lower error than ResNet without ReLU after the sum: momentum helps, not the missing ReLU.",
         (Lower(HBNET, than=CONTROL, columns=columns),),
         remark=smaller("residual"),
         note="Ours: the paper has no such control.",
@@ -240,7 +240,7 @@ def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Cl
         return dense, control
     residual = Claim(
         f"{where}, HB-Net, n = {n}",
-        "HB-Net errs less than ResNet.",
+        "HB-Net has a lower error than ResNet.",
         (Lower(HBNET, than=RESNET, columns=columns),),
         remark=smaller("residual"),
         code=code,
