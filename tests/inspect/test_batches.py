@@ -37,7 +37,7 @@ FORMS = {
     "an array of doubles": lambda: INPUTS.double().numpy(),
     "inputs and labels": lambda: (INPUTS, LABELS),
     "inputs and labels as arrays": lambda: (INPUTS.numpy(), LABELS.numpy()),
-    "two batches": lambda: (INPUTS[:75], INPUTS[75:]),
+    "two batches": lambda: [INPUTS[:75], INPUTS[75:]],
     "a data set": lambda: TensorDataset(INPUTS),
     "a data set with labels": lambda: TensorDataset(INPUTS, LABELS),
     "a stream": Stream,

@@ -1,9 +1,11 @@
 """A geometric layer keeps the weight that it has built, and never computes with an old one."""
 
 import copy
+import io
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -11,6 +13,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.optim.optimizer import _foreach_supported_types
 
 from relucid.nn import GeometricConv2d, GeometricLinear
+from relucid.nn.kept import Watched
 from relucid.nn.sphere import direction
 
 
@@ -43,6 +46,31 @@ def accumulated_step(layer, x):
         layer(part).sum().backward()
     torch.optim.Adam(layer.parameters(), lr=0.1).step()
     layer.zero_grad()
+
+
+def fused_step(layer, x):
+    layer(x).sum().backward()
+    with torch.no_grad():
+        layer(x)
+    torch.optim.AdamW(layer.parameters(), lr=0.1, fused=True).step()
+    layer.zero_grad()
+
+
+def step_of_a_flat_buffer(layer, x):
+    """As some optimizers and sharded trainers do: parameters are parts of one tensor, which is changed as a whole."""
+    flat = torch.cat([p.detach().flatten() for p in layer.parameters()])
+    for p, part in zip(layer.parameters(), flat.split([p.numel() for p in layer.parameters()]), strict=True):
+        p.data = part.view_as(p)
+    with torch.no_grad():
+        layer(x)
+    flat.mul_(0.9)
+
+
+def by_data_taken_before(layer, x):
+    data = layer.latitudes.data
+    with torch.no_grad():
+        layer(x)
+    data.mul_(0.5)
 
 
 @torch.no_grad()
@@ -149,6 +177,7 @@ def train(layer, x):
 
 
 DEEDS = [
+    *(fused_step, step_of_a_flat_buffer, by_data_taken_before),
     *(optimizer_step, old_fashioned_step, accumulated_step, one_entry, one_entry_of_data, other_data),
     *(same_address, load, assign, flip_scales, zero_scales, new_parameter, swapped, there_and_back),
     *(by_detached_alias, reset, look_with_inference_mode, look_without_gradients),
@@ -324,3 +353,41 @@ def test_optimizers_take_these_parameters_in_one_call():
         net(torch.ones(2, 4)).sum().backward()
         torch.optim.SGD(net.parameters(), lr=0.1, foreach=together).step()
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian])
+def test_transforms_of_torch_func_take_a_layer_that_was_never_called_or_was_changed(transform):
+    layer, x = layer_of(), torch.randn(5, dtype=torch.float64)
+    layer.double()
+
+    def total(x):
+        return layer(x).square().sum()
+
+    expected = transform(lambda x: F.linear(x, layer.weight.detach(), layer.bias.detach()).square().sum())
+    layer.activation = None
+    torch.testing.assert_close(transform(total)(x), expected(x))
+    total(x).backward()
+    fused = torch.optim.SGD(layer.parameters(), lr=0.1, fused=True)
+    fused.step()
+    torch.testing.assert_close(transform(total)(x), expected(x))
+
+
+def test_weights_are_kept_through_copies_averages_and_other_precisions():
+    layer = layer_of()
+    averaged = torch.optim.swa_utils.AveragedModel(layer)
+    averaged.update_parameters(layer)
+    copy.deepcopy(layer.double()).load_state_dict(layer.state_dict())
+    for each in (layer, averaged.module):
+        assert not any(p.exposed for p in each.parameters())
+
+
+def test_pickled_layers_share_what_they_shared():
+    first, second = layer_of(), layer_of()
+    second.latitudes = first.latitudes
+    buffer = io.BytesIO()
+    torch.save(nn.ModuleList([first, second]), buffer)
+    buffer.seek(0)
+    loaded = torch.load(buffer, weights_only=False)
+    assert loaded[0].latitudes is loaded[1].latitudes
+    assert type(loaded[0].latitudes) is Watched
+    torch.testing.assert_close(loaded[0].latitudes, first.latitudes)

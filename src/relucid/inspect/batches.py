@@ -30,7 +30,7 @@ def batches_of(data: Any, example: Batch) -> Iterator[DataBatch]:
     """Yield the batches of ``data`` in the form of the example.
 
     Args:
-        data: A tensor or array of inputs, a pair of inputs and labels, a mapping of arguments, a dataset, or an
+        data: A tensor or array of inputs, a tuple of inputs and targets, a mapping of arguments, a dataset, or an
             iterable of batches such as a loader. Labels may follow the inputs of a batch.
         example: An input of the network: a tensor, a tuple of positional arguments or a mapping of keyword
             arguments.
@@ -87,11 +87,16 @@ def in_batches(data: Any) -> Iterable[Any]:
 
 
 def _is_labelled(data: Any) -> bool:
-    """Whether data is a pair (inputs, labels) and not two batches: labels have one dimension, inputs have more."""
+    """Whether data is a pair (inputs, targets): a tuple of two arrays with equally many rows. Batches come in a list."""
     if not isinstance(data, tuple) or len(data) != 2 or None in map(_rows, data):
         return False
-    inputs, labels = data
-    return len(inputs) == len(labels) and inputs.ndim > labels.ndim == 1
+    inputs, targets = data
+    if inputs.ndim > 1 and inputs.shape == targets.shape:
+        raise ValueError(
+            "two arrays of one shape may be inputs and targets, or two batches: give the inputs alone, or a list of "
+            "batches"
+        )
+    return len(inputs) == len(targets)
 
 
 def _slice(arguments: Mapping[str, Any], start: int) -> dict[str, Any]:

@@ -252,7 +252,10 @@ class _Geometric(nn.Module):
             self.offset.copy_(zero if bias is None else torch.where(norms == 0, zero, bias / norms))
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        before = {p: (p.data_ptr(), p.exposed) for p in self._parameters.values() if type(p) is Watched}
         super()._apply(fn, recurse)
+        for parameter, (address, exposed) in before.items():  # torch sets their data, which exposes nobody else
+            parameter.exposed = exposed and parameter.data_ptr() == address
         return self._own()
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:

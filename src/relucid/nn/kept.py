@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import _foreach_supported_types
+from torch.optim.optimizer import _foreach_supported_types, register_optimizer_step_post_hook
 
 from relucid.nn.sphere_grad import differentiable, write_vector
 from relucid.nn.tracing import has_values
@@ -14,21 +14,57 @@ Parts = TypeVar("Parts")
 
 
 class Watched(nn.Parameter):
-    """A parameter that counts accesses to its ``data``: autograd's version counter misses changes made through it."""
+    """A parameter that notices what autograd's version counter misses: writes through ``data`` and by optimizers.
 
-    looks = 0
+    Who has asked for ``data`` may write to it later, unseen: from then on the parameter is ``exposed``, and nothing
+    that is built from it is kept. What nobody can notice: writes to ``detach().numpy()`` and to the storage itself.
+    """
+
+    changes = 0
+    exposed = False
 
     @property
     def data(self) -> Tensor:
         """As for any tensor."""
-        self.looks += 1
+        self.exposed = True
         return super().data
 
     @data.setter
     def data(self, new: Tensor) -> None:
-        self.looks += 1
+        self.exposed = True
         nn.Parameter.data.__set__(self, new)  # type: ignore[attr-defined]
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Watched":
+        if id(self) not in memo:
+            memo[id(self)] = Watched(self.detach().clone(memory_format=torch.preserve_format), self.requires_grad)
+        copied: Watched = memo[id(self)]
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _rebuilt, (self.detach(), self.requires_grad)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether its memory is all its own: neither part of a larger buffer nor shared with other processes."""
+        return not self.is_shared() and self.untyped_storage().nbytes() == self.numel() * self.itemsize
+
+
+def _rebuilt(values: Tensor, requires_grad: bool) -> Watched:
+    return Watched(values, requires_grad)
+
+
+torch.serialization.add_safe_globals([_rebuilt])  # parameters that were saved themselves, not as a state_dict
+
+
+def _note_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Count a step: fused ones change parameters without a new version."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if type(parameter) is Watched:
+                parameter.changes += 1
+
+
+register_optimizer_step_post_hook(_note_step)
 
 # On a GPU, optimizers update many parameters per call, but only those of types in this list.
 _foreach_supported_types.append(Watched)
@@ -40,16 +76,17 @@ class _Source(NamedTuple):
     parameter: Watched
     memory: Tensor
     version: int
-    looks: int
+    changes: int
 
     @classmethod
     def of(cls, parameter: Watched) -> "_Source":
-        return cls(parameter, parameter.detach(), parameter._version, parameter.looks)
+        return cls(parameter, parameter.detach(), parameter._version, parameter.changes)
 
     def is_still(self, parameter: Watched) -> bool:
         return (
             self.parameter is parameter
-            and (self.version, self.looks) == (parameter._version, parameter.looks)
+            and not parameter.exposed
+            and (self.version, self.changes) == (parameter._version, parameter.changes)
             and self.memory.data_ptr() == parameter.data_ptr()
             and self.memory.dtype == parameter.dtype
         )
@@ -85,7 +122,10 @@ class Kept:
     def can_keep(*parameters: Tensor) -> bool:
         """Whether changes of the parameters would be noticed: they are the layer's own, and not being traced."""
         return has_values(parameters[0]) and all(
-            type(each) is Watched and each.dtype in (torch.float32, torch.float64) and not each.is_inference()
+            type(each) is Watched
+            and each.dtype in (torch.float32, torch.float64)
+            and not (each.exposed or each.is_inference())
+            and each.is_alone
             for each in parameters
         )
 

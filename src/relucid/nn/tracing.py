@@ -25,9 +25,18 @@ def is_exported() -> bool:
 
 
 def has_values(x: Tensor) -> bool:
-    """Whether the numbers in ``x`` can be read: not while tracing or compiling, on "meta", or inside vmap."""
+    """Whether the numbers in ``x`` can be read: not while tracing or compiling, on "meta", or inside torch.func."""
     recorded = torch.compiler.is_compiling() or is_traced(x)
-    return not (recorded or x.is_meta) and torch._C._has_storage(x)  # tensors inside vmap have none
+    return not (recorded or x.is_meta or is_transformed()) and torch._C._has_storage(x)
+
+
+def is_transformed() -> bool:
+    """Whether a transform of torch.func is running: what is computed then belongs to it.
+
+    >>> is_transformed()
+    False
+    """
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def mapped_first(info: Any, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
