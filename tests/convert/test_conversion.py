@@ -1,9 +1,13 @@
 """What a conversion refuses before it starts, and what it reports."""
 
+import copy
 import inspect
+import random
 import re
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -210,3 +214,105 @@ def test_training_is_compared_on_an_example_with_finite_outputs():
             return x / x[2:].sum().abs().sqrt() if self.training else x  # infinite for two inputs
 
     assert to_crelu(nn.Sequential(*network(), Spread()), torch.randn(6, 4)).gradient_error < 1e-5
+
+
+class Moving(nn.Module):
+    """Keeps a moving average of what it computes, and may subtract it."""
+
+    def __init__(self, subtract: bool) -> None:
+        super().__init__()
+        self.first, self.last, self.subtract = nn.Linear(6, 6), nn.Linear(6, 6), subtract
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x):
+        h = F.relu(self.first(x))
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(h.mean(0) * 0.1)
+        return self.last(h - self.mean if self.subtract else h)
+
+
+@pytest.mark.parametrize("subtract", [False, True])
+def test_a_buffer_that_is_changed_without_gradients_stays_out_of_every_graph(subtract):
+    net, x = Moving(subtract), torch.randn(5, 6)
+    converted = to_crelu(net, x).model
+    for _ in range(3):
+        for each in (net, converted):
+            each(x).sum().backward()
+    assert not converted.mean.requires_grad
+    torch.testing.assert_close(converted.mean, net.mean)
+    torch.testing.assert_close(converted.first.weight.grad[:6], net.first.weight.grad)
+    copy.deepcopy(converted)
+
+
+class Frozen(nn.Sequential):
+    """Its norm never leaves evaluation."""
+
+    def train(self, mode=True):
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+def test_a_train_method_of_its_own_is_kept_or_refused():
+    inner, x = Frozen(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), torch.randn(4, 3, 8, 8)
+    inner[1].running_mean.normal_()
+    with pytest.raises(ConversionError, match="Frozen has a train method of its own"):
+        to_crelu(inner, x)
+    net = nn.Sequential(inner, nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1))
+    converted = to_geometric(net, x).model
+    for each in (net, converted):
+        each.eval()
+        each.train()
+    torch.testing.assert_close(converted(x), net(x), rtol=1e-4, atol=1e-5)
+
+
+class Skipping(nn.Module):
+    """Skips a layer at random in training."""
+
+    def __init__(self, draw) -> None:
+        super().__init__()
+        self.draw, self.first, self.last = draw, nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x):
+        x = F.relu(self.first(x))
+        return x if self.training and self.draw() < 0.3 else x + F.relu(self.last(x))
+
+
+@pytest.mark.parametrize("draw", [lambda: random.random(), lambda: np.random.rand()])  # not copied with the network
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_drawn_in_python_is_kept_or_refused(draw, seed):
+    random.seed(seed)
+    np.random.seed(seed)
+    x = torch.randn(5, 6)
+    with pytest.raises(ConversionError, match="draws random numbers in Python"):
+        to_crelu(Skipping(draw), x)
+    net = nn.Sequential(Skipping(draw), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
+    converted = to_crelu(net, x).model
+    assert len({float(converted(x).sum().detach()) for _ in range(50)}) == 2
+
+
+def test_other_threads_make_tensors_while_a_network_is_traced():
+    made, done = [], threading.Event()
+
+    def make():
+        while not done.is_set():
+            made.append(type(torch.randn(3)))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    try:
+        net = nn.Sequential(*(m for _ in range(8) for m in (nn.Linear(6, 6), nn.ReLU())), nn.Linear(6, 2))
+        to_crelu(net, torch.randn(4, 6))
+    finally:
+        done.set()
+        thread.join()
+    assert set(made) == {torch.Tensor}
+
+
+def test_a_network_converted_in_inference_mode_can_be_trained():
+    net = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2))
+    with torch.inference_mode():
+        x = torch.randn(5, 6)
+        converted = [each(net, x).model for each in (to_crelu, to_geometric, fuse)]
+    for each in converted:
+        each(torch.randn(5, 6)).sum().backward()

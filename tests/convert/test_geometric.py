@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from relucid.convert import to_geometric
-from relucid.nn import GeometricConv2d, MeanNorm
+from relucid.nn import GeometricConv2d, GeometricLinear, MeanNorm
 
 from .networks import example, residual, trained_a_little
 
@@ -84,3 +84,37 @@ def test_bad_arguments_are_named(change, sentence):
 def test_transposed_convolutions_and_nan_are_refused():
     model = nn.Sequential(nn.ConvTranspose2d(3, 4, 2), nn.ReLU(), nn.Conv2d(4, 2, 1))
     assert by_name(to_geometric(model, torch.randn(1, 3, 4, 4)))["0"].status == "refused"
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e-8, 1e-20])
+def test_a_unit_whose_boundary_is_far_away_is_kept_and_trains_on(factor):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1))
+    with torch.no_grad():
+        net[0].weight[2] *= factor
+        net[0].bias[2] = 0.2
+    conversion = to_geometric(net, torch.randn(5, 6))
+    kept = next(change for change in conversion.changes if change.name == "0")
+    assert kept.status == "kept"
+    assert "too far" in kept.reason
+    assert type(conversion.model[2]) is GeometricLinear
+
+
+def test_a_norm_that_leaves_a_tiny_filter_is_folded_into_a_standard_layer():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 1)
+    )
+    with torch.no_grad():
+        net[1].weight[2], net[1].bias[2] = 1e-8, 0.3
+    x = torch.randn(64, 6)
+    converted = to_geometric(net.eval(), x, norm="fold").model
+    optimizer = torch.optim.SGD(converted.parameters(), lr=0.01)
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = (converted(x) - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0]

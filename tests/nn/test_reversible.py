@@ -379,3 +379,10 @@ def test_a_float64_state_is_the_nearest_multiple_of_2_to_the_minus_36(value):
 def test_other_states_are_not_rounded(dtype):
     x = torch.randn(100)
     assert torch.equal(to_state(x, dtype), x if dtype is None else x.to(dtype))
+
+
+def test_second_derivatives_are_refused():
+    stage = Propagation([nn.Linear(6, 6)] * 2, HeavyBall(beta1=1.0, beta2=-1.0), reversible=True)
+    x = torch.randn(4, 6, requires_grad=True)
+    with pytest.raises(RuntimeError, match="no second derivatives; use reversible=False"):
+        torch.autograd.grad(stage(x).sum(), x, create_graph=True)

@@ -26,13 +26,13 @@ def test_momentum_is_said_to_help_only_against_both_resnets(ledger):
     against_both = [entries[claim] for claim in DEEPER.claims[:2]]
     helps = all(each.outcome == HOLDS for entry in against_both for each in entry.judged)
     said = "".join(highlights(list(ledger.values())))
-    assert ("momentum does lower the error" in said) == helps
+    assert ("which is due to momentum" in said) == helps
     if helps:
         gains = [-entry.judged[0].found.effect for entry in against_both]
-        assert "by {:.1f} points against ResNet, and by {:.1f}".format(*gains) in said
+        assert "{:.1f} points lower than ResNet's, and {:.1f} lower than".format(*gains) in said
     others = [entry for entry in ledger.values() if entry not in against_both]
     blank = [replace(against_both[0], judged=()), against_both[1]]
-    assert "momentum does lower" not in "".join(highlights(others + blank))
+    assert "due to momentum" not in "".join(highlights(others + blank))
 
 
 def test_nesterov_is_said_not_to_help_only_where_every_difference_would_have_been_found(ledger):
@@ -42,7 +42,7 @@ def test_nesterov_is_said_not_to_help_only_where_every_difference_would_have_bee
 
     def said(*outcomes):
         judged = [replace(one, outcome=outcome) for outcome in outcomes]
-        return "AGD-Net and DenseNet differ" in "".join(highlights([*others, replace(dense, judged=judged)]))
+        return "AGD-Net minus DenseNet is" in "".join(highlights([*others, replace(dense, judged=judged)]))
 
     assert said(UNTOLD)
     assert said(UNTOLD, UNTOLD)  # at full scale, where images are augmented, too
@@ -58,7 +58,7 @@ def test_on_images_gmp_is_said_to_be_ahead_of_standard_weights_only_where_it_is(
     def said(standard, batch_norm):
         judged = [replace(each, outcome=standard) for each in by_row["SP"]]
         judged += [replace(each, outcome=batch_norm) for each in by_row["BN"]]
-        return "On images it is ahead" in "".join(highlights([*others, replace(images, judged=judged)]))
+        return "On images, GmP with input mean norm is ahead" in "".join(highlights([*others, replace(images, judged=judged)]))
 
     assert said(HOLDS, UNTOLD)
     assert not said(HOLDS, HOLDS)

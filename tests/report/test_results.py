@@ -84,7 +84,7 @@ def test_only_the_largest_complete_scale_of_a_study_is_shown_without_published_f
     assert text.count("### s, cpu scale\n") == text.count("### s") == 1
     assert "| old | 1.11 ± 0.01 |" in text
     assert "reproduced at cpu scale" in text
-    assert "12 of 12 runs were made from a changed work tree." in text
+    assert "12 of 12 runs were made with uncommitted changes in the working tree." in text
 
 
 def test_a_run_whose_process_died_is_counted_and_has_no_environment(tmp_path):

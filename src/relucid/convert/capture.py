@@ -29,7 +29,7 @@ from relucid.convert.normal import (
     positional,
     say_values,
 )
-from relucid.convert.tracer import OURS, Decision, Tracer, recorded_sizes
+from relucid.convert.tracer import OURS, Decision, Tracer, drawn, recorded_sizes, refuse_draws
 from relucid.convert.traces import NoGraphError, Trace, code_of, compare, depending
 
 INSTANCES = 3  # when so many modules of one class turn out to be no graph, all of the class are kept
@@ -109,6 +109,11 @@ def copied_network(model: nn.Module) -> nn.Module:
     if model._forward_pre_hooks or "forward" in vars(model):
         what = "forward pre-hooks" if model._forward_pre_hooks else "a forward set on the object"
         raise ConversionError(f"{name} has {what}, which its graph would not run; put it into the class")
+    if type(model).train is not nn.Module.train:
+        raise ConversionError(
+            f"{name} has a train method of its own, which its graph would not have; convert the network inside it, or "
+            "put the method into a module around it"
+        )
     for path, _ in model.named_modules():
         for part in path.split(".") if path else ():
             if keyword.iskeyword(part) or '"' in part or "\\" in part or "\n" in part:
@@ -130,6 +135,8 @@ def _kept_modules(model: nn.Module) -> dict[nn.Module, str]:
         hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
         if module is not model and ("forward" in vars(module) or any(hooks) or module._backward_pre_hooks):
             kept[module] = "it has hooks, so it is called as it is"
+        elif module is not model and type(module).train is not nn.Module.train:
+            kept[module] = "it has a train method of its own, so it is called as it is"
     return kept
 
 
@@ -211,7 +218,9 @@ def _trace(model: nn.Module, example: Batch, training: bool, kept: dict[nn.Modul
             module.training = training
     try:
         with torch.enable_grad(), recorded_sizes(model, tracer), unchanged_buffers(model):
+            before = drawn()
             graph, assigned = tracer.trace(model), _assigned(model)
+            refuse_draws(before)
     except Exception as error:
         reason = f"cannot be traced{where(error)}: {error}"
         raise NoGraphError(code_of(model, tracer.failed, kept), reason) from error

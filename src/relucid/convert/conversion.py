@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.fx.node import Node
 from torch.nn.modules.conv import _ConvNd
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from relucid.convert.capture import captured, copied_network, where
 from relucid.convert.check import References
@@ -122,7 +122,7 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
         except TypeError as error:
             takes = ", ".join(signature.parameters)
             raise TypeError(f"{convert.__name__}() {error}; its arguments are {takes}") from None
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), torch.inference_mode(False):
             try:
                 return convert(*args, **kwargs)
             except (ConversionError, ArgumentError):
@@ -141,6 +141,7 @@ class Original:
     def __init__(self, model: nn.Module, example: Batch) -> None:
         _check_network(model)
         _check_example(example)
+        example = tree_map_only(Tensor, lambda x: x.clone() if x.is_inference() else x, example)
         self.model, self.example = model, example
         self._copy = copied_network(model)
         self.references = References(model, example)

@@ -1,6 +1,7 @@
 """Weights to angles and radii: geometric parameterization of an existing network (gmp)."""
 
 import copy
+import math
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, Literal
@@ -42,6 +43,7 @@ from relucid.nn import GeometricConv1d, GeometricConv2d, GeometricConv3d, Geomet
 from relucid.nn.geometric import _Geometric
 from relucid.nn.meannorm import fold, pads_with_zeros
 
+FARTHEST = 100.0  # an offset is also the gradient of its scale: larger ones let the first step diverge
 GEOMETRIC: dict[type[nn.Module], Any] = {
     nn.Linear: GeometricLinear,
     nn.Conv1d: GeometricConv1d,
@@ -155,6 +157,9 @@ def _describe(net: fx.GraphModule, node: Node, ledger: Ledger) -> None:
     if isinstance(layer, _Geometric):  # called before
         ledger.note(node, "changed", "geometric")
         return
+    if (far := _farthest(layer)) > FARTHEST:
+        ledger.note(node, "kept", f"the boundary of a unit is {far:.2g} from 0, too far to be trained by its offset")
+        return
     alone = len(node.users) == 1 and is_alone(node) and not node.meta.get("aliased")
     reader = next(iter(node.users)) if alone else None
     activation = None
@@ -167,6 +172,18 @@ def _describe(net: fx.GraphModule, node: Node, ledger: Ledger) -> None:
     _freeze(layer, new)
     net.set_submodule(str(node.target), new)
     ledger.note(node, "changed", "geometric, with its ReLU inside" if activation else "geometric")
+
+
+@torch.no_grad()
+def _farthest(layer: nn.Module) -> float:
+    """Return the largest distance of a unit's boundary from 0: infinity for a filter of zeros."""
+    weight, bias = layer.weight, layer.bias
+    assert isinstance(weight, Tensor)
+    lengths = weight.double().flatten(1).norm(dim=1)
+    if bias is None or bool((lengths == 0).any()):
+        return 0.0 if bias is None else math.inf
+    assert isinstance(bias, Tensor)
+    return float((bias.double().abs() / lengths).max())
 
 
 def _freeze(layer: nn.Module, new: _Geometric) -> None:

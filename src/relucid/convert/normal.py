@@ -134,6 +134,18 @@ def _is_same(x: Node, node: Node) -> bool:
     return (a.data_ptr(), a.shape, a.stride()) == (b.data_ptr(), b.shape, b.stride())
 
 
+def _detach_given(graph: fx.Graph, node: Node) -> None:
+    """Detach what a buffer is changed by in place, or it would be part of every graph from then on."""
+    changed, *given = node.all_input_nodes
+    for value in given:
+        if value is not changed and isinstance(value.meta.get("value"), Tensor) and value.op != "get_attr":
+            with graph.inserting_before(node):
+                detached = graph.call_method("detach", (value,))
+            detached.meta = {key: value.meta[key] for key in ("value", "aliased") if key in value.meta}
+            detached.meta["no_grad"] = True
+            node.replace_input_with(value, detached)
+
+
 def detach_regions(graph: fx.Graph) -> None:
     """Detach the values that leave a ``no_grad`` region, so that the region itself is not needed."""
     for node in list(graph.nodes):
@@ -143,6 +155,8 @@ def detach_regions(graph: fx.Graph) -> None:
             raise ConversionError(
                 f"{node.name} changes a value in place under no_grad, which a graph cannot do"
             )
+        if node.meta.get("mutates"):
+            _detach_given(graph, node)
         outside = [user for user in node.users if not user.meta.get("no_grad")]
         value = node.meta["value"]
         if not outside or not any(isinstance(x, Tensor) for x in tree_leaves(value)):

@@ -2,13 +2,17 @@
 
 import builtins
 import operator
+import pickle
+import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import signature
+from threading import get_ident
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import Argument, Node
@@ -57,6 +61,7 @@ class Tracer(fx.Tracer):
         self.optional: dict[Node, Any] = {}  #: arguments that the example lacks, and their defaults
         self.norms: dict[str, nn.Module] = {}  #: by name, the norm in a module that does more
         self.dropped: list[Node] = []  #: what a `ByMode` did not select
+        self.thread = get_ident()
         self.failed = ""  #: the innermost module in which tracing failed
         self.proxy_buffer_attributes = True
         self.autocast = torch.is_autocast_enabled("cpu")
@@ -152,14 +157,22 @@ class Tracer(fx.Tracer):
         module = self.norms.get(str(node.target)) or self.root.get_submodule(str(node.target))
         if module.training or module._modules:  # eval() takes about as long as a small layer
             module.eval()
-        return module(*args, **kwargs)
+        if module not in self.opaque:
+            return module(*args, **kwargs)
+        with _draws_undone():  # what it draws in Python, it will draw in the graph, too
+            return module(*args, **kwargs)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Record a call of a module; while a node's value is computed, just make the call."""
         if self.running:
             return forward(*args, **kwargs)
         try:
-            return super().call_module(m, self._forward_of(m, forward), args, kwargs)
+            if self.is_leaf_module(m, self.path_of_module(m)):
+                return super().call_module(m, self._forward_of(m, forward), args, kwargs)
+            before = drawn()
+            value = super().call_module(m, self._forward_of(m, forward), args, kwargs)
+            refuse_draws(before)
+            return value
         except Exception:
             if not self.failed:
                 name = self.path_of_module(m)
@@ -270,6 +283,27 @@ def _said(value: Any) -> str:
     return str(len(leaves) if any(isinstance(x, Tensor) for x in leaves) else value)
 
 
+def drawn() -> tuple[Any, bytes]:
+    """Return the state of Python's and numpy's generators of random numbers."""
+    return random.getstate(), pickle.dumps(np.random.get_state(legacy=False))
+
+
+def refuse_draws(before: tuple[Any, bytes]) -> None:
+    """Raise an error if random numbers were drawn in Python since ``before``: a graph would repeat what came of them."""
+    if drawn() != before:
+        raise ConversionError("it draws random numbers in Python, and a graph would repeat what came of them")
+
+
+@contextmanager
+def _draws_undone() -> Iterator[None]:
+    python, numpy = random.getstate(), np.random.get_state(legacy=False)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
 class _Proxy(fx.Proxy):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # torch probes for array protocols
@@ -378,7 +412,8 @@ def recorded_sizes(model: nn.Module, tracer: Tracer) -> Iterator[None]:
 def _recorded(tracer: Tracer, maker: Callable[..., Any], always: bool) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         given = any(isinstance(a, fx.Proxy) for a in tree_leaves((args, kwargs)))
-        if tracer.running or not (always or given):
+        elsewhere = get_ident() != tracer.thread  # other threads go on as ever
+        if elsewhere or tracer.running or not (always or given):
             return maker(*args, **kwargs)
         return tracer.create_proxy("call_function", maker, args, kwargs)
 

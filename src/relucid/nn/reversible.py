@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from relucid.nn.tracing import is_traced
 
@@ -181,8 +180,9 @@ class _Reversible(torch.autograd.Function):
         return previous, x
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_previous: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError("a reversible stage has no second derivatives; use reversible=False for create_graph=True")
         first_previous, first, previous, x, beta1, beta2, *parameters = ctx.saved_tensors  # unpacked once
         coefficients = list(zip(beta1.tolist(), beta2.tolist(), strict=True))
         grad_beta1, grad_beta2 = torch.zeros_like(beta1), torch.zeros_like(beta2)
