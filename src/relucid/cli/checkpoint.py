@@ -2,7 +2,7 @@
 
 import pickletools
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ WRAPPINGS = ("state_dict", "model_state_dict", "model")
 
 
 def restore(network: nn.Module, path: Path, *, unsafe: bool = False) -> nn.Module:
-    """Load the weights of a checkpoint into a network, or return the network pickled in the checkpoint."""
+    """Load the weights of a checkpoint, or of the network pickled in it, into a network."""
     state = load(path, unsafe=unsafe)
     if isinstance(state, nn.Module):
-        return state
-    weights = unprefixed(_weights(state, path), network.state_dict().keys(), path)
+        state = state.state_dict()
+    weights = unprefixed(_weights(state, path), network.state_dict(), path)
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:  # it lists all differences; the first one is enough
@@ -60,18 +60,22 @@ def _load_weights(path: Path) -> Any:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def unprefixed(weights: Mapping[str, Tensor], wanted: Collection[str], path: Path) -> dict[str, Tensor]:
+def unprefixed(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """The weights under the network's own names, if the checkpoint adds the same prefix to all of them.
 
     >>> weights = {"net.bias": torch.zeros(1), "loss.weight": torch.ones(1)}
-    >>> unprefixed(weights, ["bias"], Path("epoch.ckpt"))
+    >>> unprefixed(weights, {"bias": torch.ones(1)}, Path("epoch.ckpt"))
     {'bias': tensor([0.])}
     """
     if not wanted or not weights.keys().isdisjoint(wanted):
         return dict(weights)
     first = next(iter(wanted))
     prefixes = [name.removesuffix(first) for name in weights if name.endswith(f".{first}")]
-    found = [prefix for prefix in prefixes if all(prefix + name in weights for name in wanted)]
+    found = [
+        prefix
+        for prefix in prefixes
+        if all(prefix + name in weights and weights[prefix + name].shape == x.shape for name, x in wanted.items())
+    ]
     if len(found) > 1:
         names = ", ".join(f"{prefix}*" for prefix in found)
         raise ValueError(f"{path} has weights for several such networks, {names}: save one of them alone")

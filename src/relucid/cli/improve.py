@@ -57,7 +57,7 @@ def improve(
         typer.Option(help="cross_entropy, bce, mse or mae, or MODULE:FUNCTION of outputs and targets."),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of further training.")] = 30,
-    lr: Annotated[float, typer.Option(min=0.0, help="Learning rate of Adam.")] = 1e-3,
+    lr: Annotated[float, typer.Option(min=1e-12, help="Learning rate of Adam.")] = 1e-3,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 64,
     seeds: Annotated[int, typer.Option(min=2, max=10**4, help="Number of repetitions.")] = 8,
     jobs: Jobs = None,

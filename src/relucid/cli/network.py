@@ -53,14 +53,18 @@ def example_of(shape: str, network: nn.Module) -> Tensor:
 def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
     """Batches of inputs from the user's function, or from a file, in the precision of the network's weights."""
     if Path(data).suffix not in FILES:
+        if ":" not in data:
+            files = ", ".join(FILES)
+            raise ValueError(f"{data} is no data for this: give a file ({files}) or MODULE:FUNCTION that returns batches")
         return _produced(data)
     inputs = _array(Path(data)) if data.endswith(".npy") else load(Path(data))
     if isinstance(inputs, Mapping) and len(inputs) == 1:
         (inputs,) = inputs.values()
     if not isinstance(inputs, Tensor):
         raise TypeError(f"{data} holds {_kind(inputs)}, not a tensor of inputs")
-    if inputs.dim() == 0:
-        raise ValueError(f"{data} holds a single number, not a batch of inputs")
+    if inputs.dim() < 2:
+        what = "a single number" if inputs.dim() == 0 else f"one row of {len(inputs)} numbers"
+        raise ValueError(f"{data} holds {what}, not a batch of inputs")
     if inputs.is_complex():
         raise TypeError(f"{data} holds complex numbers, and inputs are real")
     if inputs.numel() == 0:

@@ -23,6 +23,9 @@ def check_directory(out: Path, ours: Collection[str], force: bool) -> None:
     """Refuse a directory that cannot take a result; only an earlier result, with no files but `ours`, is replaced."""
     if out.is_symlink():
         raise ValueError(f"{out} is a symbolic link, which is never replaced: name the directory itself")
+    above = next((place for place in out.parents if place.exists()), None)
+    if above is not None and not above.is_dir():
+        raise ValueError(f"{above} is a file, not a directory: {out} cannot be in it")
     if not out.exists():
         return
     if not out.is_dir():

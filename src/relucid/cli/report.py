@@ -60,6 +60,10 @@ def report(
 
     if (study is None) != everything:
         raise ValueError("name a study, or pass --all for all recorded results")
+    if everything and scale is not None:
+        raise ValueError("--scale is for one study; --all shows each claim at its best scale")
+    if not everything and results is not None:
+        raise ValueError("--results is for --all; the page of a study shows what is in --store")
     check(output, force)
     page, what = _overview(results, store) if study is None else _study(study, scale, store)
     with writing(output):
@@ -70,11 +74,16 @@ def report(
 def _study(study: str, scale: str | None, store: Path | None) -> tuple[str, str]:
     """The page of a study, and how many runs are on it."""
     from relucid import studies as engine
-    from relucid.cli.studies import tabulated
+    from relucid.cli.studies import tabulated, unshown
     from relucid.printing import counted
     from relucid.report.study import study_page
 
-    table, kept, _ = tabulated(study, {"scale": scale, "only": None, "seeds": None}, store)
+    table, kept, old = tabulated(study, {"scale": scale, "only": None, "seeds": None}, store)
+    if old:
+        typer.echo(unshown(old, study), err=True)
+    if not table.runs:
+        kept.close()
+        raise ValueError(f"no run of {study} is left to show")
     with foreign(f"{study} fails", engine.StoreError):
         page = study_page(table, kept, study)
     kept.close()
@@ -169,5 +178,7 @@ def _peek(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
     """The inputs of the first batch, without its labels, and all batches."""
     rest = iter(batches)
     for batch in rest:
-        return batch[0] if isinstance(batch, tuple | list) else batch, chain([batch], rest)
+        first = batch[0] if isinstance(batch, tuple | list) else batch
+        if not hasattr(first, "__len__") or len(first):
+            return first, chain([batch], rest)
     raise ValueError("--data has no inputs")

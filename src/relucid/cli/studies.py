@@ -184,7 +184,6 @@ def show(
     """Show the table of a study, with the published values beside it."""
     from relucid import studies as engine
     from relucid.cli.tables import print_table
-    from relucid.studies.changes import said
     from relucid.studies.study import named
     from relucid.studies.travel import exported
 
@@ -198,8 +197,7 @@ def show(
         typer.echo(write(table), nl=False)
     results.close()
     if old:
-        advice = f"`relucid run {study} --keep` counts them, `--rerun` repeats them"
-        typer.echo(f"{said(old)}; they are not shown: {advice}", err=True)
+        typer.echo(unshown(old, study), err=True)
 
 
 def logs(
@@ -255,6 +253,14 @@ def import_(
     results.close()
     if conflicts:
         raise typer.Exit(1)
+
+
+def unshown(old: "dict[str, Run]", study: str) -> str:
+    """What to do about runs from before a study's code changed."""
+    from relucid.studies.changes import said
+
+    advice = f"`relucid run {study} --keep` counts them, `--rerun` repeats them"
+    return f"{said(old)}; they are not shown: {advice}"
 
 
 def tabulated(study: str, part: Part, store: Path | None) -> "tuple[Table, Store, dict[str, Run]]":

@@ -118,10 +118,13 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
     @functools.wraps(convert)
     def converted(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Conversion:
         try:
-            signature.bind(*args, **kwargs)
+            given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             takes = ", ".join(signature.parameters)
             raise TypeError(f"{convert.__name__}() {error}; its arguments are {takes}") from None
+        for name in ("tolerance", "budget"):
+            if (value := given.get(name)) is not None and not value >= 0:
+                raise ArgumentError(f"{name}={value} must be 0 or more")
         with torch.random.fork_rng(devices=[]), torch.inference_mode(False):
             try:
                 return convert(*args, **kwargs)

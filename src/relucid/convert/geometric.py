@@ -43,7 +43,7 @@ from relucid.nn import GeometricConv1d, GeometricConv2d, GeometricConv3d, Geomet
 from relucid.nn.geometric import _Geometric
 from relucid.nn.meannorm import fold, pads_with_zeros
 
-FARTHEST = 100.0  # an offset is also the gradient of its scale: larger ones let the first step diverge
+FARTHEST = 1000.0  # an offset is also the gradient of its scale: larger ones let the first step diverge
 GEOMETRIC: dict[type[nn.Module], Any] = {
     nn.Linear: GeometricLinear,
     nn.Conv1d: GeometricConv1d,

@@ -60,6 +60,8 @@ def as_data(given: Any, target: str | None = None, share: float = SHARE) -> Data
 
 def read(given: Any, target: str | None = None) -> Data[Any] | Split:
     """A training and a test split if the data have both, otherwise one split; arguments as for `as_data`."""
+    if target is not None and not str(given).endswith(".csv"):
+        raise ValueError(f"target={target!r} names a column, which only a CSV file has")
     return _named(str(given), target) if isinstance(given, str | Path) else _parts(given)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,8 @@ def in_batches(data: Any) -> Iterable[Any]:
         return (_slice(dict(data), i) for i in range(0, _length(dict(data)), SIZE))
     if isinstance(data, Dataset):
         return DataLoader(data, batch_size=SIZE)
+    if isinstance(data, tuple) and data and all(isinstance(each, Dataset | DataLoader) for each in data):
+        return chain.from_iterable(map(in_batches, data))  # as `improve` takes them, to train and to test on
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return data
     raise TypeError(

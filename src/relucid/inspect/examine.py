@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from relucid.inspect.batches import DataBatch, batches_of, count_of
 from relucid.inspect.blocks import squared_norms
@@ -51,6 +52,8 @@ def examine(
     """
     if unknown := set(measures) - set(MEASURES):
         raise ValueError(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
+    if any(isinstance(x, Tensor) and x.dim() and not len(x) for x in tree_leaves(example)):
+        raise ValueError("the example is empty: give at least one input")
     nodes = recorded(model, example)
     traced = attributed(model, nodes)
     network = Network(model, example, data)

@@ -204,6 +204,9 @@ def project(whole: Subject, tries: Sequence[str] | None = None, seeds: int = 8) 
         starts[LABELS[name]], sizes[LABELS[name]] = how, _size(begun.network)
     if dead_units(found):
         starts[DEAD] = Start(draw="dead")
+    if len(starts) == 1:
+        said = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
+        raise ValueError(f"there is nothing to compare with the unchanged network. {said}")
     largest = max(sizes, key=lambda row: sizes[row])
     if len(sizes) > 1 and whole.resplit:
         left_out[SCRATCH] = UNFAIR

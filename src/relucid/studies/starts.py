@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from relucid.convert import Conversion, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import Conversion, ConversionError, to_crelu, to_geometric, to_heavy_ball
 from relucid.inspect import Examination, examine
 from relucid.inspect.examination import ExaminedLayer
 
@@ -74,6 +74,8 @@ def start(how: Start, network: nn.Module, example: Tensor, data: Tensor, seed: i
     if how.convert is not None:
         chosen = {} if how.layers is None else {"layers": list(how.layers)}
         conversion = CONVERSIONS[how.convert](network.eval(), example, **chosen)
+        if not any(change.status == "changed" for change in conversion.changes):
+            raise ConversionError(f"it changes no layer of {type(network).__name__}")
         network, difference = conversion.model, conversion.max_error
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
