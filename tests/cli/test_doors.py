@@ -53,7 +53,7 @@ def somewhere_else(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    "command, said",
     [
         (("improve", f"{__file__}:without_relu", *IMPROVE[2:], "-o", "out"), "CReLU: it changes no layer of"),
         ((*IMPROVE, "-o", "out", "--try", "heavy-ball"), "nothing to compare with the unchanged network"),
@@ -61,7 +61,10 @@ def somewhere_else(tmp_path, monkeypatch):
         ((*IMPROVE, "-o", "out", "--target", "price"), "only a CSV file has"),
         ((*CONVERT, "--tolerance", "-1"), "tolerance=-1.0 must be 0 or more"),
         ((*CONVERT, "--tolerance", "nan"), "tolerance=nan must be 0 or more"),
-        (("convert", BUILD, "--to", "merge", *CONVERT[4:], "--budget", "-1"), "budget=-1.0 must be 0 or more"),
+        (
+            ("convert", BUILD, "--to", "merge", *CONVERT[4:], "--budget", "-1"),
+            "budget=-1.0 must be 0 or more",
+        ),
         (("examine", BUILD, "--data", "row.npy"), "holds one row of 8 numbers, not a batch"),
         (("examine", BUILD, "--data", "digits"), "MODULE:FUNCTION that returns batches"),
         (("examine", SINGLE, "--data", "x.npy", "--checkpoint", "weights.pt"), "does not fit this network"),
@@ -84,7 +87,7 @@ def test_a_pickled_network_is_not_taken_for_the_one_that_was_named(relucid, tmp_
     assert "whole.pt does not fit this network" in complaint
 
 
-@pytest.mark.parametrize(("name", "inputs"), [("empty_first", 100), ("sets", 300), ("data", 300)])
+@pytest.mark.parametrize("name, inputs", [("empty_first", 100), ("sets", 300), ("data", 300)])
 def test_examine_takes_what_improve_takes(relucid, name, inputs):
     status, shown, _ = relucid("examine", BUILD, "--data", f"{__file__}:{name}", "--json")
     assert status == 0

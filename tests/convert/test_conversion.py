@@ -278,7 +278,9 @@ class Skipping(nn.Module):
         return x if self.training and self.draw() < 0.3 else x + F.relu(self.last(x))
 
 
-@pytest.mark.parametrize("draw", [lambda: random.random(), lambda: np.random.rand()])  # not copied with the network
+@pytest.mark.parametrize(
+    "draw", [lambda: random.random(), lambda: np.random.rand()]
+)  # not copied with the network
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_drawn_in_python_is_kept_or_refused(draw, seed):
     random.seed(seed)

@@ -355,7 +355,9 @@ def test_optimizers_take_these_parameters_in_one_call():
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian])
+@pytest.mark.parametrize(
+    "transform", [torch.func.grad, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian]
+)
 def test_transforms_of_torch_func_take_a_layer_that_was_never_called_or_was_changed(transform):
     layer, x = layer_of(), torch.randn(5, dtype=torch.float64)
     layer.double()

@@ -58,7 +58,9 @@ def test_on_images_gmp_is_said_to_be_ahead_of_standard_weights_only_where_it_is(
     def said(standard, batch_norm):
         judged = [replace(each, outcome=standard) for each in by_row["SP"]]
         judged += [replace(each, outcome=batch_norm) for each in by_row["BN"]]
-        return "On images, GmP with input mean norm is ahead" in "".join(highlights([*others, replace(images, judged=judged)]))
+        return "On images, GmP with input mean norm is ahead" in "".join(
+            highlights([*others, replace(images, judged=judged)])
+        )
 
     assert said(HOLDS, UNTOLD)
     assert not said(HOLDS, HOLDS)

@@ -74,7 +74,9 @@ def unprefixed(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path
     found = [
         prefix
         for prefix in prefixes
-        if all(prefix + name in weights and weights[prefix + name].shape == x.shape for name, x in wanted.items())
+        if all(
+            prefix + name in weights and weights[prefix + name].shape == x.shape for name, x in wanted.items()
+        )
     ]
     if len(found) > 1:
         names = ", ".join(f"{prefix}*" for prefix in found)

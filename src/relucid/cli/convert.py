@@ -64,7 +64,10 @@ def convert(
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(metavar="X", help="Largest acceptable relative difference of the outputs; for merge, of a filter and the opposite one."),
+        typer.Option(
+            metavar="X",
+            help="Largest acceptable relative difference of the outputs; for merge, of a filter and the opposite one.",
+        ),
     ] = None,
     budget: Annotated[
         float | None,

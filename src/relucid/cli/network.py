@@ -55,7 +55,9 @@ def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
     if Path(data).suffix not in FILES:
         if ":" not in data:
             files = ", ".join(FILES)
-            raise ValueError(f"{data} is no data for this: give a file ({files}) or MODULE:FUNCTION that returns batches")
+            raise ValueError(
+                f"{data} is no data for this: give a file ({files}) or MODULE:FUNCTION that returns batches"
+            )
         return _produced(data)
     inputs = _array(Path(data)) if data.endswith(".npy") else load(Path(data))
     if isinstance(inputs, Mapping) and len(inputs) == 1:

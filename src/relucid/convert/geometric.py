@@ -158,7 +158,9 @@ def _describe(net: fx.GraphModule, node: Node, ledger: Ledger) -> None:
         ledger.note(node, "changed", "geometric")
         return
     if (far := _farthest(layer)) > FARTHEST:
-        ledger.note(node, "kept", f"the boundary of a unit is {far:.2g} from 0, too far to be trained by its offset")
+        ledger.note(
+            node, "kept", f"the boundary of a unit is {far:.2g} from 0, too far to be trained by its offset"
+        )
         return
     alone = len(node.users) == 1 and is_alone(node) and not node.meta.get("aliased")
     reader = next(iter(node.users)) if alone else None

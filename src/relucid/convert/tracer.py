@@ -289,7 +289,7 @@ def drawn() -> tuple[Any, bytes]:
 
 
 def refuse_draws(before: tuple[Any, bytes]) -> None:
-    """Raise an error if random numbers were drawn in Python since ``before``: a graph would repeat what came of them."""
+    """Raise an error if random numbers were drawn in Python since ``before``: a graph would repeat them."""
     if drawn() != before:
         raise ConversionError("it draws random numbers in Python, and a graph would repeat what came of them")
 

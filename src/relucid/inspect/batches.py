@@ -90,7 +90,7 @@ def in_batches(data: Any) -> Iterable[Any]:
 
 
 def _is_labelled(data: Any) -> bool:
-    """Whether data is a pair (inputs, targets): a tuple of two arrays with equally many rows. Batches come in a list."""
+    """Whether data is a pair (inputs, targets): a tuple of two arrays with equally many rows."""
     if not isinstance(data, tuple) or len(data) != 2 or None in map(_rows, data):
         return False
     inputs, targets = data

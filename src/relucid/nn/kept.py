@@ -36,7 +36,9 @@ class Watched(nn.Parameter):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Watched":
         if id(self) not in memo:
-            memo[id(self)] = Watched(self.detach().clone(memory_format=torch.preserve_format), self.requires_grad)
+            memo[id(self)] = Watched(
+                self.detach().clone(memory_format=torch.preserve_format), self.requires_grad
+            )
         copied: Watched = memo[id(self)]
         return copied
 

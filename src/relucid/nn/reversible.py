@@ -182,7 +182,9 @@ class _Reversible(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_previous: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            raise RuntimeError("a reversible stage has no second derivatives; use reversible=False for create_graph=True")
+            raise RuntimeError(
+                "a reversible stage has no second derivatives; use reversible=False for create_graph=True"
+            )
         first_previous, first, previous, x, beta1, beta2, *parameters = ctx.saved_tensors  # unpacked once
         coefficients = list(zip(beta1.tolist(), beta2.tolist(), strict=True))
         grad_beta1, grad_beta2 = torch.zeros_like(beta1), torch.zeros_like(beta2)

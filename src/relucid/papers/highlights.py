@@ -73,11 +73,15 @@ def _pairs(find: Find) -> str:
     entry = find(PUBLISHED_WEIGHTS[0].claims[0])
     if not entry.judged or entry.table is None:
         return ""
-    shares = [mean for row in entry.table.study.rows if (mean := entry.table.cells[row, "paired %"].mean) is not None]
+    shares = [
+        mean
+        for row in entry.table.study.rows
+        if (mean := entry.table.cells[row, "paired %"].mean) is not None
+    ]
     return (
         "Filters of networks that others have trained are more opposite than random ones, in "
-        f"{_holding(entry)} layers, but pairs proper are rare: {min(shares):.0f} to {max(shares):.0f}% of the filters of "
-        "a layer."
+        f"{_holding(entry)} layers, but pairs proper are rare: {min(shares):.0f} to {max(shares):.0f}% of the "
+        "filters of a layer."
     )
 
 

@@ -171,10 +171,12 @@ def _named(entry: Entry) -> str:
 
 
 def count(entry: Entry) -> str:
-    """How many of a claim's comparisons hold, or hold the other way round, in brackets; "" where it makes one or none."""
+    """How many of a claim's comparisons hold, or hold the other way round, in brackets; "" for fewer than two."""
     if len(entry.judged) < 2:
         return ""
-    holding, opposite = (sum(each.outcome == outcome for each in entry.judged) for outcome in (HOLDS, REVERSED))
+    holding, opposite = (
+        sum(each.outcome == outcome for each in entry.judged) for outcome in (HOLDS, REVERSED)
+    )
     return f" ({holding} of {len(entry.judged)}" + (f", {opposite} reversed)" if opposite else ")")
 
 

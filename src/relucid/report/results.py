@@ -98,7 +98,11 @@ def _dirty(found: Iterable[Chapter]) -> str:
     """Say how many runs were made from a work tree with uncommitted changes."""
     runs = {run["key"]: run for each in found for section in each.sections for run in section.table.runs}
     dirty = sum(map(is_dirty, runs.values()))
-    return f"{dirty} of {len(runs)} runs were made with uncommitted changes in the working tree.\n" if dirty else ""
+    return (
+        f"{dirty} of {len(runs)} runs were made with uncommitted changes in the working tree.\n"
+        if dirty
+        else ""
+    )
 
 
 def _folded(summary: str, text: str) -> str:

@@ -234,8 +234,8 @@ def test_the_remark_on_table_1_tells_votes_and_by_how_much_tests_exceed_training
 
     found = standing(filled(BY_NAME["crelu/convpool"], values), "Table 1, CIFAR-10")
     assert found.remark == (
-        "The error of votes is 8.00 against 9.00%. Test error exceeds training error by 4.0 points with CReLU (half), by 5.0 "
-        "with the baseline."
+        "The error of votes is 8.00 against 9.00%. Test error exceeds training error by 4.0 points with CReLU (half), "
+        "by 5.0 with the baseline."
     )
 
 

@@ -195,8 +195,8 @@ def remark(table: Table) -> str:
     )
     gaps = {row: (cells[row, TEST].mean or 0.0) - (cells[row, TRAIN].mean or 0.0) for row in (HALF, BASELINE)}
     return (
-        f"{f'The error of votes is {votes}%. ' if votes else ''}Test error exceeds training error by {gaps[HALF]:.1f} points "
-        f"with CReLU (half), by {gaps[BASELINE]:.1f} with the baseline."
+        f"{f'The error of votes is {votes}%. ' if votes else ''}Test error exceeds training error by "
+        f"{gaps[HALF]:.1f} points with CReLU (half), by {gaps[BASELINE]:.1f} with the baseline."
     )
 
 
@@ -210,9 +210,7 @@ def caveat(table: Table) -> str:
     if min(errors.values()) < max(UNDERFITS, *published.values()):
         return ""
     ours, theirs = (" and ".join(f"{value:.1f}" for value in each.values()) for each in (errors, published))
-    return (
-        f"both networks underfit here: they misclassify {ours}% of their training images, the paper's {theirs}%"
-    )
+    return f"both networks underfit here: they misclassify {ours}% of their training images, the paper's {theirs}%"
 
 
 def claims(data: str) -> tuple[Claim, ...]:

@@ -153,8 +153,8 @@ def others_too(table: Table) -> str:
     }
     listed = ", ".join(f"{method} {cost:+.1f}" for method, cost in worst.items())
     return (
-        f"{sum(share > 0 for share in trained)} of {len(trained)} networks trained (misclassify less than half of the test "
-        f"digits). Not part of the claim: the most that r = 1 costs the others, in points: {listed}."
+        f"{sum(share > 0 for share in trained)} of {len(trained)} networks trained (misclassify less than half of the "
+        f"test digits). Not part of the claim: the most that r = 1 costs the others, in points: {listed}."
     )
 
 

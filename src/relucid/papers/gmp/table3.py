@@ -156,9 +156,9 @@ UCI = Study(
         "of gmp C.3 (0.1 for GmP, 0.01 for the others); the rate is cut to a tenth after 50 epochs without a better "
         "test error, training ends after 100, and the weights with the best test error count. The held-out rows never "
         "use the test split before the end: a fifth of the training split makes all these decisions, and chooses the "
-        "rate, from 0.001 to 0.3, for each split. ± is the standard error over splits, which share their data: for another "
-        "sample of the same data it would be larger. gmp/uci-batches trains the larger sets in "
-        "batches of 1024, as in the authors' runs."
+        "rate, from 0.001 to 0.3, for each split. ± is the standard error over splits, which share their data: for "
+        "another sample of the same data it would be larger. gmp/uci-batches trains the larger sets in batches of "
+        "1024, as in the authors' runs."
     ),
 )
 

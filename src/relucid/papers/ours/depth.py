@@ -1,4 +1,4 @@
-"""Depth at constant memory: how much ordinary and reversible heavy ball keep for the backward pass, and the time per step."""
+"""Depth at constant memory: what ordinary and reversible heavy ball keep for the backward pass, and their time."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
