@@ -386,3 +386,21 @@ def test_second_derivatives_are_refused():
     x = torch.randn(4, 6, requires_grad=True)
     with pytest.raises(RuntimeError, match="no second derivatives; use reversible=False"):
         torch.autograd.grad(stage(x).sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("outside", [lambda c: c, lambda c: c * 2])
+def test_a_tensor_that_would_lose_its_gradient_is_refused(outside):
+    class Conditioned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.given = nn.Linear(6, 6), [None]
+
+        def forward(self, x):
+            return (self.linear(x) + self.given[0]).relu()
+
+    transforms, c = [Conditioned() for _ in range(2)], torch.randn(6, requires_grad=True)
+    for each in transforms:
+        each.given[0] = outside(c)
+    stage = Propagation(transforms, HeavyBall(beta1=1.0, beta2=-1.0), reversible=True)
+    with pytest.raises(RuntimeError, match="Conditioned computes with a tensor of shape"):
+        stage(torch.randn(4, 6)).sum().backward()

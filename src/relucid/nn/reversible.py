@@ -14,6 +14,7 @@ which are stored, show how far the recovered ones are off.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -224,9 +225,33 @@ def _pull_back(
         y = layer.again(inputs, [weights[i] for i in indices])
     if not y.requires_grad:
         return _as_state_like(x, y), torch.zeros_like(x), {}
+    _refuse_others(layer.transform, y, (inputs, *weights.values()))
     found = torch.autograd.grad(y, (inputs, *weights.values()), grad.to(y.dtype), allow_unused=True)
     grad_x = torch.zeros_like(x) if found[0] is None else found[0]
     return _as_state_like(x, y.detach()), grad_x, dict(zip(weights, found[1:], strict=True))
+
+
+_looked_at: WeakSet[nn.Module] = WeakSet()
+
+
+def _refuse_others(transform: nn.Module, y: Tensor, known: Sequence[Tensor]) -> None:
+    """Raise an error if a transform computes with tensors that want gradients and are not its own; looks once."""
+    if transform in _looked_at:
+        return
+    stack, seen = [y.grad_fn], {tensor.grad_fn for tensor in known}
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None and not any(variable is tensor for tensor in known):
+            raise RuntimeError(
+                f"{type(transform).__name__} computes with a tensor of shape {tuple(variable.shape)} that is not its "
+                "parameter, and in a reversible stage would have no gradient: register it, or use reversible=False"
+            )
+        stack += [following for following, _ in node.next_functions]
+    _looked_at.add(transform)
 
 
 def _without_hooks(parameter: Tensor) -> Tensor:
