@@ -37,7 +37,10 @@ FORMS = {
     "an array of doubles": lambda: INPUTS.double().numpy(),
     "inputs and labels": lambda: (INPUTS, LABELS),
     "inputs and labels as arrays": lambda: (INPUTS.numpy(), LABELS.numpy()),
-    "two batches": lambda: [INPUTS[:75], INPUTS[75:]],
+    "inputs and targets of several numbers": lambda: (INPUTS, INPUTS[:, :2].clone()),
+    "two batches": lambda: [INPUTS[:75], INPUTS[75:].clone()],
+    "two batches cut from one tensor": lambda: INPUTS.split(75),
+    "two batches cut from one array": lambda: tuple(np.split(INPUTS.numpy(), 2)),
     "a data set": lambda: TensorDataset(INPUTS),
     "a data set with labels": lambda: TensorDataset(INPUTS, LABELS),
     "a stream": Stream,
@@ -56,6 +59,11 @@ def test_every_form_is_counted_alike(form):
     found = examine(net, INPUTS[:1], FORMS[form]())["0"].activity
     torch.testing.assert_close(found.active, (net[0](INPUTS) > 0).double().mean(0))
     assert found.inputs == 150
+
+
+def test_inputs_and_targets_of_one_shape_are_not_taken_for_two_batches():
+    with pytest.raises(ValueError, match="inputs and targets, or two batches"):
+        examine(nn.Sequential(nn.Linear(4, 6), nn.ReLU()), INPUTS[:1], (INPUTS, INPUTS.clone()))
 
 
 @pytest.mark.parametrize(
