@@ -17,7 +17,7 @@ from torch.autograd.forward_ad import unpack_dual
 from relucid.nn.tracing import has_values, mapped_first
 
 _TAIL = 64  # last latitudes of a row, where sums are taken from the right
-_BLOCK = 2**18  # entries per block and thread: a larger one leaves the cache, more of them cost more calls
+_BLOCK = 2**18  # entries per block and thread, or more: larger ones leave the cache, smaller ones cost more calls
 
 
 def differentiable(x: Tensor, scale: Tensor | None, sign: int, *known: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,7 +64,7 @@ def _blocks(x: Tensor, *others: Tensor | None) -> list[Any]:
 
     All but ``x`` must be contiguous; a scale, (...), becomes matrices of one column.
     """
-    rows = _rows(x.shape[-1])
+    rows = _rows(x.numel() // x.shape[-1], x.shape[-1])
     found: list[Any] = []
     for each in (x, *others):
         if each is None:
@@ -75,9 +75,10 @@ def _blocks(x: Tensor, *others: Tensor | None) -> list[Any]:
     return found
 
 
-def _rows(length: int) -> int:
-    """Return how many rows of this length make up a block."""
-    return max(1, _BLOCK * torch.get_num_threads() // length)
+def _rows(count: int, length: int) -> int:
+    """Return how many of these rows of this length make up a block; all blocks have about the same size."""
+    blocks = max(1, count * length // (_BLOCK * torch.get_num_threads()))
+    return max(1, -(-count // blocks))
 
 
 def _beside_zeros(x: Tensor, scale: Tensor, latitude: bool) -> tuple[Tensor, Tensor]:
@@ -142,7 +143,7 @@ def pull_by_blocks(
     ``gradient(begin, end, out)`` returns rows of g and may write them to ``out``. The sum over k > i is the whole
     sum minus the sum up to i, except in the tail, where p is small.
     """
-    pull, along, count = torch.empty_like(p), p.new_empty(len(p), 1), _rows(w.shape[1])
+    pull, along, count = torch.empty_like(p), p.new_empty(len(p), 1), _rows(*w.shape)
     spare = [each.new_empty(min(count, len(p)), each.shape[1]) for each in (w, w, p)]
     for begin in range(0, len(p), count):
         end = min(begin + count, len(p))
