@@ -13,7 +13,7 @@ LAYERS = {f"{layers} layers": layers for layers in (10, 50, 200)}
 ERROR, PARAMETERS, TURN = "test error %", "parameters", "largest turn °"
 KEPT = {"ordinary": "kept MB", "reversible": "kept MB, reversible"}
 STEP = {"ordinary": "step ms", "reversible": "step ms, reversible"}
-MEND, BOUNDARIES, DEPTH = "find and mend", "boundaries that do not jump", "depth for free"
+MEND, BOUNDARIES, DEPTH = "find and mend", "boundaries that do not jump", "depth at constant memory"
 
 
 def mean(table: Table, row: str, column: str) -> float:
