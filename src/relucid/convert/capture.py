@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 from torch.fx.node import Node
 from torch.utils._pytree import tree_map_only
 
+from relucid.convert.draws import drawn, refuse_draws
 from relucid.convert.examples import other_examples, unchanged_buffers
 from relucid.convert.flow import mark_channels
 from relucid.convert.graph import Batch, ConversionError
@@ -29,7 +30,7 @@ from relucid.convert.normal import (
     positional,
     say_values,
 )
-from relucid.convert.tracer import OURS, Decision, Tracer, drawn, recorded_sizes, refuse_draws
+from relucid.convert.tracer import OURS, Decision, Tracer, recorded_sizes
 from relucid.convert.traces import NoGraphError, Trace, code_of, compare, depending
 
 INSTANCES = 3  # when so many modules of one class turn out to be no graph, all of the class are kept

@@ -182,10 +182,10 @@ def _farthest(layer: nn.Module) -> float:
     weight, bias = layer.weight, layer.bias
     assert isinstance(weight, Tensor)
     lengths = weight.double().flatten(1).norm(dim=1)
-    if bias is None or bool((lengths == 0).any()):
-        return 0.0 if bias is None else math.inf
+    if bias is None:
+        return 0.0
     assert isinstance(bias, Tensor)
-    return float((bias.double().abs() / lengths).max())
+    return float(torch.where(lengths == 0, math.inf, bias.double().abs() / lengths).max())
 
 
 def _freeze(layer: nn.Module, new: _Geometric) -> None:

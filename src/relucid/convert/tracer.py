@@ -2,8 +2,6 @@
 
 import builtins
 import operator
-import pickle
-import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,13 +10,13 @@ from inspect import signature
 from threading import get_ident
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import Argument, Node
 from torch.fx.proxy import Attribute
 from torch.utils._pytree import tree_leaves
 
+from relucid.convert.draws import drawn, draws_undone, refuse_draws
 from relucid.convert.graph import Batch, ConversionError, arguments
 from relucid.convert.network import ByMode
 from relucid.convert.opened import OPENED, is_norm_and_then, is_norm_with_more, norm_of, norms_called
@@ -159,7 +157,7 @@ class Tracer(fx.Tracer):
             module.eval()
         if module not in self.opaque:
             return module(*args, **kwargs)
-        with _draws_undone():  # what it draws in Python, it will draw in the graph, too
+        with draws_undone():  # what it draws in Python, it will draw in the graph, too
             return module(*args, **kwargs)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -281,27 +279,6 @@ def _said(value: Any) -> str:
     """Return a value as a string; if there are tensors in it, their number."""
     leaves = tree_leaves(value)
     return str(len(leaves) if any(isinstance(x, Tensor) for x in leaves) else value)
-
-
-def drawn() -> tuple[Any, bytes]:
-    """Return the state of Python's and numpy's generators of random numbers."""
-    return random.getstate(), pickle.dumps(np.random.get_state(legacy=False))
-
-
-def refuse_draws(before: tuple[Any, bytes]) -> None:
-    """Raise an error if random numbers were drawn in Python since ``before``: a graph would repeat them."""
-    if drawn() != before:
-        raise ConversionError("it draws random numbers in Python, and a graph would repeat what came of them")
-
-
-@contextmanager
-def _draws_undone() -> Iterator[None]:
-    python, numpy = random.getstate(), np.random.get_state(legacy=False)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
 
 
 class _Proxy(fx.Proxy):

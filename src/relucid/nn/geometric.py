@@ -254,10 +254,8 @@ class _Geometric(nn.Module):
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         before = {p: (p.data_ptr(), p.exposed) for p in self._parameters.values() if type(p) is Watched}
         super()._apply(fn, recurse)
-        for parameter, (
-            address,
-            exposed,
-        ) in before.items():  # torch sets their data, which exposes nobody else
+        # Setting their data, torch has exposed them to nobody.
+        for parameter, (address, exposed) in before.items():
             parameter.exposed = exposed and parameter.data_ptr() == address
         return self._own()
 

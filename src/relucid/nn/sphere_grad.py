@@ -17,9 +17,7 @@ from torch.autograd.forward_ad import unpack_dual
 from relucid.nn.tracing import has_values, mapped_first
 
 _TAIL = 64  # last latitudes of a row, where sums are taken from the right
-_BLOCK = (
-    2**18
-)  # entries per block and thread, or more: larger ones leave the cache, smaller ones cost more calls
+_BLOCK = 2**18  # entries per block and thread, at least; much larger ones would leave the cache
 
 
 def differentiable(x: Tensor, scale: Tensor | None, sign: int, *known: Tensor) -> tuple[Tensor, Tensor]:
