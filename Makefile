@@ -17,7 +17,7 @@ help:  ## list the commands
 
 setup: $(VENV)/.ready  ## install the project and its tools in .venv
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py src/relucid/nn/kernels.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip $(INSTALL) -c constraints.txt $(TORCH) -e '.[dev]'

@@ -35,26 +35,27 @@ STEP_64, STEP_256, STEP_4096 = (
     f"training step of GeometricLinear({size}, {size}), batch {batch}"
     for size, batch in ((1024, 64), (1024, 256), (4096, 64))
 )
-BOUNDS = {
+STEPS = {
     "GeometricLinear(1024, 1024) with ReLU, batch 64": STEP_64,
     "GeometricLinear(1024, 1024) with ReLU, batch 256": STEP_256,
     "GeometricLinear(4096, 4096) with ReLU, batch 64": STEP_4096,
 }
+MEMORY = (("time", ""), ("reusing", REUSED))
+ALONE = ", torch alone"
 LAYERS_200, CHECKPOINT, SEGMENTS = (
     "64 channels, depth 200 / ",
     "checkpoint per layer",
     "checkpoint in segments",
 )
 CLAIMS = [
-    Claim("units", "unit_vector", "time", "weights from angles", PUBLISHED),
-    Claim("units", "direction", "time", "weights from latitudes, as layers store them", PUBLISHED),
-    Claim("units", "unit_vector", "reusing", "weights from angles, memory reused", PUBLISHED),
-    Claim("units", "direction", "reusing", "weights from latitudes, memory reused", PUBLISHED),
     *(
-        Claim(
-            "units", "passes", measure, f"lower bound of weights from latitudes{more}", PUBLISHED, bound=True
+        Claim("units", f"{case}{function}", measure, f"{what}{kind}{memory}", PUBLISHED)
+        for case, kind in (("", ""), ("torch alone: ", ALONE))
+        for function, what in (
+            ("unit_vector", "weights from angles"),
+            ("direction", "weights from latitudes, as layers store them"),
         )
-        for measure, more in (("time", ""), ("reusing", REUSED))
+        for measure, memory in MEMORY
     ),
     Claim("units", "unit_vector", "bytes", "memory of weights from angles", PUBLISHED),
     Claim("units", "direction", "bytes", "memory of weights from latitudes", PUBLISHED),
@@ -64,22 +65,11 @@ CLAIMS = [
     Claim("propagation", "linear 256", "time", "100 layers by Nesterov's rule, linear", "plain layers"),
     Claim("propagation", "conv", "time", "100 layers by Nesterov's rule, convolutions", "plain layers"),
     Claim("propagation", "linear: sum", "time", "Nesterov's rule as a running sum", "a sum over all layers"),
-    Claim("layers", "GeometricLinear(1024, 1024) with ReLU, batch 64: t", "time", STEP_64, LINEAR),
-    Claim("layers", "GeometricLinear(1024, 1024) with ReLU, batch 256: t", "time", STEP_256, LINEAR),
-    Claim("layers", "GeometricLinear(4096, 4096) with ReLU, batch 64: t", "time", STEP_4096, LINEAR),
-    Claim(
-        "layers", "GeometricLinear(1024, 1024) with ReLU, batch 64: t", "reusing", STEP_64 + REUSED, LINEAR
-    ),
-    Claim(
-        "layers", "GeometricLinear(1024, 1024) with ReLU, batch 256: t", "reusing", STEP_256 + REUSED, LINEAR
-    ),
-    Claim(
-        "layers", "GeometricLinear(4096, 4096) with ReLU, batch 64: t", "reusing", STEP_4096 + REUSED, LINEAR
-    ),
     *(
-        Claim("layers", f"{case}: passes", measure, f"lower bound of the {what}{more}", LINEAR, bound=True)
-        for case, what in BOUNDS.items()
-        for measure, more in (("time", ""), ("reusing", REUSED))
+        Claim("layers", f"{case}: {part}", measure, f"{what}{kind}{memory}", LINEAR)
+        for part, kind in (("training step", ""), ("torch alone", ALONE))
+        for case, what in STEPS.items()
+        for measure, memory in MEMORY
     ),
     Claim("layers", "GeometricLinear", "time", "evaluation of GeometricLinear with ReLU", LINEAR),
     Claim("layers", "GeometricLinear", "reusing", "evaluation of GeometricLinear" + REUSED, LINEAR),

@@ -7,8 +7,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from measure import Row, device_asked_for, interleaved, report, saved_bytes
-from passes import passes
+from measure import Row, device_asked_for, interleaved, report, saved_bytes, without_kernels
 from torch import Tensor, nn
 
 from relucid.nn import GeometricConv2d, crelu, direction, unit_vector
@@ -38,27 +37,17 @@ def weights_from_angles(reuse: bool) -> list[Row]:
         latitudes.requires_grad_()
         theirs = partial(forward_backward, published_unit_vector, angles, grad)
         kept = saved_bytes(partial(published_unit_vector, angles))
-        least = interleaved(
-            {"passes": passes(latitudes.numel(), returned=True), "published": theirs}, 40, reuse
-        )
-        rows.append(
-            Row(
-                f"passes alone {units}x{inputs}",
-                "reusing" if reuse else "time",
-                least["passes"],
-                least["published"],
-                0.4,
-            )
-        )
-        for function, x, bar in ((unit_vector, angles, 0.6), (direction, latitudes, 0.4)):
+        for function, x, bar, alone in ((unit_vector, angles, 0.6, 0.8), (direction, latitudes, 0.4, 0.8)):
             sides = {"ours": partial(forward_backward, function, x, grad), "published": theirs}
             # two at a time, as each meets the caches that the one before it leaves
             seconds = interleaved(sides, 80, reuse)
             case = f"{function.__name__} {units}x{inputs}"
-            if reuse:
-                rows.append(Row(case, "reusing", seconds["ours"], seconds["published"], bar))
-            else:
-                rows.append(Row(case, "time", seconds["ours"], seconds["published"], bar))
+            measure = "reusing" if reuse else "time"
+            rows.append(Row(case, measure, seconds["ours"], seconds["published"], bar))
+            with without_kernels():
+                seconds = interleaved(sides, 80, reuse)
+            rows.append(Row(f"torch alone: {case}", measure, seconds["ours"], seconds["published"], alone))
+            if not reuse:
                 rows.append(Row(case, "bytes", saved_bytes(partial(function, x)), kept, 0.6))
     return rows
 

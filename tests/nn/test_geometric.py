@@ -516,6 +516,7 @@ def test_begins_on_the_meta_device(ours, arguments, shape, device):
     assert layer(torch.randn(shape).double()).dtype == torch.float64
 
 
+@pytest.mark.usefixtures("by_kernels_and_by_torch")
 @pytest.mark.parametrize("scales", [1.0, -0.5, 0.0])
 @pytest.mark.parametrize("shape", [(7, 300), (2, 3, 300), (300,)])
 @pytest.mark.parametrize("activation", [None, nn.ReLU(), nn.Tanh()])

@@ -9,6 +9,8 @@ from torch.func import grad, hessian, vmap
 
 from relucid.nn import angles_of, direction, latitudes_of, metric, unit_vector
 
+pytestmark = pytest.mark.usefixtures("by_kernels_and_by_torch")
+
 PI = math.pi
 PAIRS = [(unit_vector, angles_of), (direction, latitudes_of)]
 SPECIAL = [

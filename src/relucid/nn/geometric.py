@@ -167,7 +167,7 @@ class _Geometric(nn.Module):
 
     def _settled(self) -> tuple[Place, Tensor, Tensor | None] | None:
         """The place of the scale, the weight and the bias, for calls that need no gradients; None while tracing."""
-        if self.sign is not None:
+        if self._buffers["sign"] is not None:
             return None
         parameters = [each for each in (self.latitudes, self.scale, self.offset) if each is not None]
         return self._kept.settled(parameters, self.activation, self._settle)

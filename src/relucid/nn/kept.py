@@ -77,20 +77,24 @@ class _Source(NamedTuple):
 
     parameter: Watched
     memory: Tensor
+    address: int
+    dtype: torch.dtype
     version: int
     changes: int
 
     @classmethod
     def of(cls, parameter: Watched) -> "_Source":
-        return cls(parameter, parameter.detach(), parameter._version, parameter.changes)
+        memory = parameter.detach()
+        return cls(parameter, memory, memory.data_ptr(), memory.dtype, parameter._version, parameter.changes)
 
     def is_still(self, parameter: Watched) -> bool:
         return (
             self.parameter is parameter
             and not parameter.exposed
-            and (self.version, self.changes) == (parameter._version, parameter.changes)
-            and self.memory.data_ptr() == parameter.data_ptr()
-            and self.memory.dtype == parameter.dtype
+            and self.changes == parameter.changes
+            and self.version == parameter._version
+            and self.address == parameter.data_ptr()
+            and self.dtype == parameter.dtype
         )
 
 
@@ -192,9 +196,7 @@ class Kept:
 
 
 def _all_still(sources: list[_Source], parameters: list[Watched]) -> bool:
-    return len(sources) == len(parameters) and all(
-        source.is_still(parameter) for source, parameter in zip(sources, parameters, strict=True)
-    )
+    return len(sources) == len(parameters) and all(map(_Source.is_still, sources, parameters))
 
 
 def _new_memory(latitudes: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,9 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
+from relucid.nn import kernels
 from relucid.nn.tracing import has_values, mapped_first
 
 _TAIL = 64  # last latitudes of a row, where sums are taken from the right
+_SMALLEST = (
+    1e-30  # p for compiled kernels; w / p then has an error below 1e-14, as w is rounded to 1.4e-45 or better
+)
 _BLOCK = 2**18  # entries per block and thread, at least; much larger ones would leave the cache
 
 
@@ -32,7 +36,10 @@ def differentiable(x: Tensor, scale: Tensor | None, sign: int, *known: Tensor) -
 
 
 def write_vector(x: Tensor, scale: Tensor | None, latitude: bool, w: Tensor, p: Tensor) -> None:
-    """Write w, (..., n), and p, (..., n - 1), in blocks, so that each pass finds its block in the cache."""
+    """Write w, (..., n), and p, (..., n - 1): by compiled kernels, or in blocks that stay in the cache."""
+    if kernels.apply_to(x, scale, w):
+        kernels.write_vectors(x, scale, latitude, w, p)
+        return
     of_along, of_across = (torch.sin, torch.cos) if latitude else (torch.cos, torch.sin)
     blocks = _blocks(x, w, p, scale)
     # Sines are written here first: into w, whose rows are longer, torch would write them by one thread.
@@ -140,29 +147,44 @@ def pull_by_blocks(
 ) -> tuple[Tensor, Tensor]:
     """The same as ``_pull`` from matrices w and p; allocates no array of their size but the result.
 
-    ``gradient(begin, end, out)`` returns rows of g and may write them to ``out``. The sum over k > i is the whole
-    sum minus the sum up to i, except in the tail, where p is small.
+    ``gradient(begin, end, out)`` returns rows of g and may write them to ``out``.
     """
-    pull, along, count = torch.empty_like(p), p.new_empty(len(p), 1), _rows(*w.shape)
-    spare = [each.new_empty(min(count, len(p)), each.shape[1]) for each in (w, w, p)]
+    pull, inner, count = torch.empty_like(p), p.new_empty(len(p), 1), _rows(*w.shape)
+    compiled = kernels.apply_to(w)
+    out, *spare = (
+        each.new_empty(min(count, len(p)), each.shape[1]) for each in ((w,) if compiled else (w, w, p))
+    )
     for begin in range(0, len(p), count):
-        end = min(begin + count, len(p))
-        w_, p_, pull_, along_ = (each[begin:end] for each in (w, p, pull, along))
-        out, total, ratio = (each[: end - begin] for each in spare)
-        g = gradient(begin, end, out)
-        torch.mul(g, w_, out=total)
-        tail = sum_from_right(total[:, -_TAIL:])
-        torch.sum(total, 1, keepdim=True, out=along_)
-        total[:, :1].sub_(along_)
-        minus_later = total.cumsum_(-1)[:, :-1]
-        torch.neg(tail[:, 1:], out=minus_later[:, 1 - _TAIL :])
-        torch.div(w_[:, :-1], p_, out=ratio)
-        torch.mul(g[:, :-1], p_, out=pull_).addcmul_(minus_later, ratio)
-    return pull, along.squeeze(1)
+        rows = slice(begin, min(begin + count, len(p)))
+        g = gradient(rows.start, rows.stop, out[: rows.stop - begin])
+        if compiled:
+            kernels.write_pulls(g, w[rows], p[rows], pull[rows], inner[rows])
+        else:
+            _write_pulls(g, w[rows], p[rows], pull[rows], inner[rows], *(each[: len(g)] for each in spare))
+    return pull, inner.squeeze(1)
+
+
+def _write_pulls(
+    g: Tensor, w: Tensor, p: Tensor, pull: Tensor, inner: Tensor, total: Tensor, ratio: Tensor
+) -> None:
+    """The sum over k > i is the whole sum minus the sum up to i, except in the tail, where p is small."""
+    torch.mul(g, w, out=total)
+    tail = sum_from_right(total[:, -_TAIL:])
+    torch.sum(total, 1, keepdim=True, out=inner)
+    total[:, :1].sub_(inner)
+    minus_later = total.cumsum_(-1)[:, :-1]
+    torch.neg(tail[:, 1:], out=minus_later[:, 1 - _TAIL :])
+    torch.div(w[:, :-1], p, out=ratio)
+    torch.mul(g[:, :-1], p, out=pull).addcmul_(minus_later, ratio)
 
 
 def pulls_by_blocks(p: Tensor, scale: Tensor | None) -> bool:
-    """Whether ``pull_by_blocks`` is as exact as sums from the right: in float32, if p is small in the tail only."""
+    """Whether ``pull_by_blocks`` applies, and is as exact as ``_pull``: if p is 0 nowhere, and small in the tail only.
+
+    Compiled kernels sum from the right and in float64, so p may be small anywhere.
+    """
+    if kernels.apply_to(p):
+        return bool((p[..., -1].abs() > _SMALLEST).all())  # products of cosines only shrink
     if p.dtype != torch.float32 or p.shape[-1] <= 2 * _TAIL:
         return False
     return _none_small(p, scale) and bool((p[..., -_TAIL].abs() > _length(p, scale) / 64).all())
@@ -252,14 +274,16 @@ def _pull_once(
     x: Tensor, scale: Tensor | None, sign: int, w: Tensor, p: Tensor, g: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The gradient in latitudes and <g, w>; from w and p if they can be read and none is 0."""
-    # On other devices, reading them would wait for the device.
-    if not (has_values(g) and p.is_cpu and _none_small(p, scale)):
-        return _pull(*_beside_zeros(x, _scale_or_ones(scale, x), sign == 1), g)
-    if not pulls_by_blocks(p, scale):
-        return _pull(w[..., :-1] / p, p, g)
-    flat = g.reshape(-1, g.shape[-1])
-    pull, inner = pull_by_blocks(w.flatten(0, -2), p.flatten(0, -2), lambda begin, end, _: flat[begin:end])
-    return pull.view(p.shape), inner.view(p.shape[:-1])
+    if has_values(g) and p.is_cpu:  # on other devices, reading p would wait for the device
+        if pulls_by_blocks(p, scale):
+            rows, units = g.reshape(-1, g.shape[-1]), p.shape[:-1].numel()
+            pull, inner = pull_by_blocks(
+                w.view(units, -1), p.view(units, -1), lambda begin, end, _: rows[begin:end]
+            )
+            return pull.view(p.shape), inner.view(p.shape[:-1])
+        if _none_small(p, scale):
+            return _pull(w[..., :-1] / p, p, g)
+    return _pull(*_beside_zeros(x, _scale_or_ones(scale, x), sign == 1), g)
 
 
 class _Pull(torch.autograd.Function):

@@ -26,8 +26,11 @@ def is_exported() -> bool:
 
 def has_values(x: Tensor) -> bool:
     """Whether the numbers in ``x`` can be read: not while tracing or compiling, on "meta", or inside torch.func."""
-    recorded = torch.compiler.is_compiling() or is_traced(x)
-    return not (recorded or x.is_meta or is_transformed()) and torch._C._has_storage(x)
+    # Exporters compile or trace; asking each of them would take longer than all the rest.
+    recorded: bool = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return (
+        isinstance(x, Tensor) and not (recorded or x.is_meta or is_transformed()) and torch._C._has_storage(x)
+    )
 
 
 def is_transformed() -> bool:
