@@ -1,5 +1,7 @@
 """A network that computes more in one mode than in the other is converted, and does in each mode what it did."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import pytest
@@ -11,6 +13,8 @@ from relucid.convert import ConversionError, fuse, load, save, to_crelu, to_geom
 from relucid.nn import CReLU
 
 from .trial import faults
+
+capture_module = sys.modules["relucid.convert.capture"]  # the function has the same name
 
 
 class Outputs(NamedTuple):
@@ -159,3 +163,55 @@ def test_inside_of_another_network_it_is_kept_as_it_is(network):
     assert isinstance(net[0], network)
     for training in (False, True):
         assert faults(model, net, torch.randn(5, 3, 8, 8).double(), training) == []
+
+
+def plain():
+    layers = (nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Dropout(0.5), nn.ReLU(), nn.Conv2d(6, 4, 3))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+class OwnMode(Body):
+    """Its mode is a property of its own."""
+
+    @property
+    def training(self):
+        return self.__dict__["mode"]
+
+    @training.setter
+    def training(self, value):
+        self.__dict__["mode"] = value
+
+    def forward(self, x):
+        x = self.fc(F.relu(self.conv1(x)).mean((2, 3)))
+        return 2 * x if self.training else x
+
+
+def modes_traced(model, monkeypatch):
+    modes, trace = [], capture_module._trace
+    monkeypatch.setattr(capture_module, "_trace", lambda m, x, t, k: modes.append(t) or trace(m, x, t, k))
+    to_crelu(model, EXAMPLE)
+    return set(modes)
+
+
+@pytest.mark.parametrize(
+    "network, read", [(Auxiliary, True), (OwnMode, True), (Inside, True), (plain, False)]
+)
+def test_is_traced_in_training_only_if_it_reads_its_mode(network, read, monkeypatch):
+    assert modes_traced(network().double(), monkeypatch) == ({False, True} if read else {False})
+    assert "training" not in vars(nn.Module)
+
+
+def test_a_mode_that_is_a_property_is_followed():
+    model = OwnMode().double()
+    net = to_crelu(model, EXAMPLE).model
+    for training in (False, True):
+        assert faults(model, net, torch.randn(5, 3, 8, 8).double(), training) == []
+
+
+def test_threads_convert_at_the_same_time():
+    models = [network().double() for network in (Auxiliary, plain, Probabilities, plain)]
+    with ThreadPoolExecutor(4) as pool:
+        nets = [each.model for each in pool.map(lambda model: to_crelu(model, EXAMPLE), models)]
+    for model, net in zip(models, nets, strict=True):
+        for training in (False, True):
+            assert faults(model, net, torch.randn(5, 3, 8, 8).double(), training) == []

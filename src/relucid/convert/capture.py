@@ -7,6 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from threading import RLock
 
 import torch
 from torch import Tensor, fx, nn
@@ -17,7 +18,7 @@ from relucid.convert.draws import drawn, refuse_draws
 from relucid.convert.examples import other_examples, unchanged_buffers
 from relucid.convert.flow import mark_channels
 from relucid.convert.graph import Batch, ConversionError
-from relucid.convert.modes import join
+from relucid.convert.modes import join, noted_reads
 from relucid.convert.network import ByMode, Containers, Network, assemble, light_copy
 from relucid.convert.normal import (
     detach_regions,
@@ -33,6 +34,7 @@ from relucid.convert.normal import (
 from relucid.convert.tracer import OURS, Decision, Tracer, recorded_sizes
 from relucid.convert.traces import NoGraphError, Trace, code_of, compare, depending
 
+ONE_AT_A_TIME = RLock()  # tracing changes torch's own functions and classes
 INSTANCES = 3  # when so many modules of one class turn out to be no graph, all of the class are kept
 
 
@@ -181,6 +183,8 @@ def _agreement(
 ) -> Agreement:
     """Trace a network on the example in both modes, and on the others in evaluation."""
     first = _trace(model, example, False, kept)
+    # A network that reads no mode does the same in both; if it changes by itself, the other examples show it.
+    both_modes = both_modes and (first.reads_mode or not others)
     training = _trace(model, example, True, kept) if both_modes else None
     rest = []
     for other in others:
@@ -214,11 +218,17 @@ def _trace(model: nn.Module, example: Batch, training: bool, kept: dict[nn.Modul
         tree_map_only(Tensor, torch.clone, example), set(kept)
     )  # a network may change it in place
     model.eval()
-    for name, module in model.named_modules():
-        if not tracer.is_leaf_module(module, name):
-            module.training = training
+    opened = {module for name, module in model.named_modules() if not tracer.is_leaf_module(module, name)}
+    for module in opened:
+        module.training = training
     try:
-        with torch.enable_grad(), recorded_sizes(model, tracer), unchanged_buffers(model):
+        with (
+            ONE_AT_A_TIME,
+            torch.enable_grad(),
+            recorded_sizes(model, tracer),
+            unchanged_buffers(model),
+            noted_reads(opened, tracer) as reads,
+        ):
             before = drawn()
             graph, assigned = tracer.trace(model), _assigned(model)
             refuse_draws(before)
@@ -232,7 +242,7 @@ def _trace(model: nn.Module, example: Batch, training: bool, kept: dict[nn.Modul
         raise NoGraphError(
             code_of(model, path), f"assigns to its buffer {name} in forward, which no graph does"
         )
-    return Trace(graph, tracer)
+    return Trace(graph, tracer, bool(reads))
 
 
 def _assigned(model: nn.Module) -> str:

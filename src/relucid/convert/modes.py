@@ -5,7 +5,9 @@ not have an effect in the other, and the output is chosen by the mode.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from threading import get_ident
 
 from torch import fx, nn
 from torch.fx.node import Node
@@ -13,8 +15,34 @@ from torch.fx.node import Node
 from relucid.convert.graph import add_module, fresh_name
 from relucid.convert.network import ByMode
 from relucid.convert.normal import memory_of
-from relucid.convert.tracer import Decision
+from relucid.convert.tracer import Decision, Tracer
 from relucid.convert.traces import NoGraphError, Trace, signature
+
+
+@contextmanager
+def noted_reads(modules: set[nn.Module], tracer: Tracer) -> Iterator[list[nn.Module]]:
+    """Yield a list of the modules whose mode a network reads while it is traced within the block.
+
+    If it reads none, it computes the same in both modes, but for its layers.
+    """
+    found = [
+        m for m in modules if any("training" in vars(kind) for kind in type(m).__mro__)
+    ]  # its own property
+
+    def mode(module: nn.Module) -> bool:
+        if not tracer.running and get_ident() == tracer.thread and module in modules:
+            found.append(module)
+        own = vars(module)
+        return bool(own["training"] if "training" in own else module.__getattr__("training"))
+
+    def set_mode(module: nn.Module, value: bool) -> None:
+        vars(module)["training"] = value
+
+    nn.Module.training = property(mode, set_mode)  # type: ignore[assignment]  # before attributes of the object
+    try:
+        yield found
+    finally:
+        del nn.Module.training
 
 
 def join(model: nn.Module, evaluation: Trace, training: Trace) -> tuple[dict[Node, Node], list[Decision]]:

@@ -161,8 +161,8 @@ class Tracer(fx.Tracer):
             return module(*args, **kwargs)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Record a call of a module; while a node's value is computed, just make the call."""
-        if self.running:
+        """Record a call of a module; while a node's value is computed, or in another thread, just make the call."""
+        if self.running or get_ident() != self.thread:
             return forward(*args, **kwargs)
         try:
             if self.is_leaf_module(m, self.path_of_module(m)):
@@ -214,8 +214,9 @@ class Tracer(fx.Tracer):
             m.training = mode
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """Record access to a parameter or buffer; while a node's value is computed, just return it."""
-        return attr_val if self.running else super().getattr(attr, attr_val, parameter_proxy_cache)
+        """Record access to a parameter or buffer; while a node's value is computed, or elsewhere, just return it."""
+        aside = self.running or get_ident() != self.thread
+        return attr_val if aside else super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def decide(self, node: Node, kind: Callable[[Any], Any]) -> Any:
         """Return the Python value that the network goes on with, and note the decision."""

@@ -19,6 +19,7 @@ class Trace:
 
     graph: fx.Graph
     tracer: Tracer
+    reads_mode: bool  #: whether any module that was traced into has read its mode
 
     @property
     def decisions(self) -> list[Decision]:
