@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from relucid.convert.difference import ROUNDINGS, Apart, DifferenceError, Pair
+from relucid.convert.difference import ROUNDINGS, Apart, DifferenceError, Pair, unchanged
 from relucid.convert.examples import batch_size, other_examples
 from relucid.convert.graph import Batch, ConversionError, arguments
 from relucid.convert.network import doubled, light_copy
@@ -63,7 +63,7 @@ class References:
             except DifferenceError as error:
                 if tolerance is not None:
                     raise
-                gradient = self._but_for_rounding(net, number, error)
+                gradient = self._but_for_rounding(net, number, pair, error)
                 if gradient is not None:
                     return gradient
                 unclear = unclear or error
@@ -74,7 +74,9 @@ class References:
             ) from unclear
         return 0.0
 
-    def _but_for_rounding(self, net: nn.Module, number: int, error: DifferenceError) -> float | None:
+    def _but_for_rounding(
+        self, net: nn.Module, number: int, apart: Pair, error: DifferenceError
+    ) -> float | None:
         """Return how far gradients are apart in float64; raise ``error`` if rounding does not explain the difference.
 
         Norms of a few values amplify rounding layer by layer, until deep networks that are equal seem to differ. In
@@ -83,11 +85,14 @@ class References:
         """
         try:
             example = tree_map_only(Tensor, _in_float64, self.examples[number])
-            before, after = (run(doubled(each), example, training=True) for each in (self.model, net))
+            compared = set(unchanged(apart.before, apart.after))
+            before, after = (
+                run(_doubled(each, compared), example, training=True) for each in (self.model, net)
+            )
             pair = Pair(before, after, "in float64", training=True)
             if pair.agrees:
                 return pair.apart.gradient
-            noisy = run(_rounded(self.model), example, training=True)
+            noisy = run(_rounded(self.model, compared), example, training=True)
             # Layers that the conversion changed are not compared, so they must not be here.
             noisy = replace(noisy, values=after.values, trained=after.trained)
             floor = Pair(before, noisy, "", training=True).apart
@@ -147,9 +152,17 @@ class References:
             yield 0
 
 
-def _rounded(model: nn.Module) -> nn.Module:
-    """Return a copy in float64 whose parameters are changed as rounding to their own precision may change them."""
-    copy, generator = doubled(model), torch.Generator().manual_seed(0)
+def _doubled(model: nn.Module, trained: set[str]) -> nn.Module:
+    """Return a copy in float64 in which only some parameters are trained: in it, gradients of the others cost most."""
+    copy = doubled(model)
+    for name, p in copy.named_parameters():
+        p.requires_grad_(p.requires_grad and name in trained)
+    return copy
+
+
+def _rounded(model: nn.Module, trained: set[str]) -> nn.Module:
+    """Return such a copy whose parameters are changed as rounding to their own precision may change them."""
+    copy, generator = _doubled(model, trained), torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p, own in zip(copy.parameters(), model.parameters(), strict=True):
             if own.is_floating_point():

@@ -1,6 +1,7 @@
 """How far two networks are apart, from what they compute, and how far they may be."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -140,15 +141,10 @@ def gradient_difference(before: Run, after: Run, case: str) -> float:
         which = "has no gradients" if before.backward else "has gradients, the original none"
         raise ConversionError(f"the converted network {which} {case}; it is not handed over")
     pairs = list(zip(before.inputs, after.inputs, strict=True))
-    layers, others = _by_layer(before), _by_layer(after)
-    for layer, parameters in layers.items():
-        other = others.get(layer, {})
-        if parameters.keys() != other.keys() or not all(_equal(p, other[n]) for n, p in parameters.items()):
-            continue
-        for name in parameters:
-            if before.trained[name] != after.trained[name]:
-                raise ConversionError(f"{name} is trained in one network and frozen in the other {case}")
-            pairs.append((before.gradients.get(name), after.gradients.get(name)))
+    for name in unchanged(before, after):
+        if before.trained[name] != after.trained[name]:
+            raise ConversionError(f"{name} is trained in one network and frozen in the other {case}")
+        pairs.append((before.gradients.get(name), after.gradients.get(name)))
     apart = length = 0.0
     for g, h in pairs:
         if (g is None) != (h is None):
@@ -163,6 +159,15 @@ def gradient_difference(before: Run, after: Run, case: str) -> float:
         apart += float((g - h).abs().square().sum())
         length += float(g.abs().square().sum())
     return math.sqrt(apart / length) if length else math.sqrt(apart)
+
+
+def unchanged(before: Run, after: Run) -> Iterator[str]:
+    """Yield the parameters of all layers that have the same parameters in both networks."""
+    others = _by_layer(after)
+    for layer, parameters in _by_layer(before).items():
+        other = others.get(layer, {})
+        if parameters.keys() == other.keys() and all(_equal(p, other[n]) for n, p in parameters.items()):
+            yield from parameters
 
 
 def _double(x: Tensor) -> torch.dtype:
