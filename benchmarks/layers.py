@@ -100,7 +100,7 @@ def images() -> list[Row]:
             sides = {n: net.to(memory_format=layout) for n, net in make(48).items()}
             for count in (1, 2):
                 with threads(count):
-                    found = interleaved({n: training_step(net, x) for n, net in sides.items()}, 10)
+                    found = interleaved({n: training_step(net, x) for n, net in sides.items()}, 30)
                 case = f"{kind}, 48 channels, {name}, threads: {count}"
                 rows.append(Row(case, "time", found["ours"], found["theirs"], 1.0))
     return rows

@@ -140,17 +140,17 @@ class Kept:
 
         None if a change of the parameters would go unnoticed.
         """
-        old = self._settled
         if not has_values(parameters[0]):
             return None
-        if old is None or old.activation is not activation or not _all_still(old.sources, parameters):
-            if not self.can_keep(*parameters):
-                return None
-            with torch.inference_mode(False), torch.no_grad():
-                old = self._settled = _Settled(
-                    [_Source.of(each) for each in parameters], activation, settle()
-                )
-        parts: Parts = old.parts
+        old = self._settled
+        if old is not None and old.activation is activation and _all_still(old.sources, parameters):
+            known: Parts = old.parts
+            return known
+        if not self.can_keep(*parameters):
+            return None
+        with torch.inference_mode(False), torch.no_grad():
+            sources, parts = [_Source.of(each) for each in parameters], settle()
+        self._settled = _Settled(sources, activation, parts)
         return parts
 
     def made(self) -> Iterator[tuple[Tensor, list[Watched]]]:
