@@ -63,9 +63,7 @@ def geometric(reuse: bool) -> list[Row]:
         with without_kernels():
             found = interleaved(steps, repeats, reuse)
         rows.append(Row(f"{case}: torch alone", measure, found["ours"], found["theirs"], alone))
-        found = interleaved(
-            {n: partial(evaluate, net.eval(), x) for n, net in sides.items()}, 5 * repeats, reuse
-        )
+        found = interleaved({n: partial(evaluate, net.eval(), x) for n, net in sides.items()}, 100, reuse)
         rows.append(Row(f"{case}: evaluation", measure, found["ours"], found["theirs"], 1.05))
     return rows
 
