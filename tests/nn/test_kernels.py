@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from relucid.nn import GeometricLinear, kernels
 
@@ -167,3 +168,19 @@ def test_a_library_of_another_source_is_not_loaded(tmp_path, monkeypatch):
     with (tmp_path / "kernels.c").open("a") as source:
         source.write("/* changed */")
     assert kernels._load() is None
+
+
+class _Seen(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_who_looks_at_every_operation_sees_all_of_them():
+    with _Seen() as seen:
+        GeometricLinear(20, 5)(torch.randn(3, 20)).sum().backward()
+    assert {"sin", "cos", "cumprod_", "cumsum_"} <= seen.names

@@ -45,9 +45,13 @@ def are_built() -> bool:
 
 
 def apply_to(*tensors: Tensor | None) -> bool:
-    """Whether the kernels can compute with these tensors, with as many threads as torch would use."""
+    """Whether the kernels can compute with these tensors, with as many threads as torch would use.
+
+    Not while a mode of torch's looks at every operation (`relucid.inspect`, say): it would not see them.
+    """
     return (
         _library is not None
+        and torch._C._len_torch_dispatch_stack() == 0
         and all(x is None or (x.dtype == torch.float32 and x.is_cpu and has_values(x)) for x in tensors)
         and (torch.get_num_threads() == 1 or _library.is_threaded() == 1)
     )
