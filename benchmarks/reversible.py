@@ -184,13 +184,9 @@ def measure() -> dict[str, Any]:
     torch.manual_seed(0)
     compared = [compare("8 channels, 8x8", 30, repeats=25)]
     compared += [
-        compare("16 channels, 16x16", depth, repeats) for depth, repeats in ((10, 10), (50, 5), (200, 2))
-    ]
-    compared += [
-        compare("64 channels, 16x16", depth, repeats) for depth, repeats in ((10, 5), (50, 2), (200, 2))
-    ]
-    compared += [
-        compare("MLP of width 128", depth, repeats) for depth, repeats in ((10, 10), (50, 5), (200, 2))
+        compare(case, depth, repeats)
+        for case in CASES
+        for depth, repeats in ((10, 10), (50, 5), (200, 2), (1000, 1))
     ]
     return {
         "compared": compared,
@@ -219,7 +215,7 @@ def figure(results: dict[str, Any]) -> Any:
     from plotly.graph_objects import Scatter
     from plotly.subplots import make_subplots
 
-    names = list(CASES)[1:]
+    names = list(CASES)
     colors = dict(zip(SIDES, ("#1f77b4", "#7f7f7f", "#d62728", "#ff7f0e"), strict=True))
     titles = [f"{case}: {what}" for case in names for what in ("seconds a step", "bytes held")]
     chart = make_subplots(len(names), 2, subplot_titles=titles)

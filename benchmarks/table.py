@@ -13,6 +13,7 @@ from measure import RESULTS
 ROOT = Path(__file__).parents[1]
 PAGE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
 MARKS = "<!-- benchmarks -->\n", "<!-- /benchmarks -->"
+DEPTH_MARKS = "<!-- depth -->\n", "<!-- /depth -->"
 
 
 class Claim(NamedTuple):
@@ -251,10 +252,29 @@ def _belongs(key: tuple[str, str, str], claim: Claim) -> bool:
     return (benchmark, measure) == (claim.benchmark, claim.measure) and case.startswith(claim.case)
 
 
+def over_depth() -> str:
+    """Time and memory of a reversible stage over those of the others, by depth, as a Markdown table."""
+    rows = json.loads(RESULTS.read_text())["reversible"]["over_depth"]["compared"]
+    sides = ["ordinary", CHECKPOINT, SEGMENTS]
+    heads = [f"{what} / {side}" for side in sides for what in ("time", "memory")]
+    lines = [f"| layers | depth | memory | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
+    for row in rows:
+        seconds, held = row["seconds"], row["bytes"]
+        ratios = [each["reversible"] / each[side] for side in sides for each in (seconds, held)]
+        shown = " | ".join(f"{ratio:.2g}" for ratio in ratios)
+        lines.append(f"| {row['case']} | {row['depth']} | {held['reversible'] / 2**20:.2g} MB | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
 def with_table(text: str, short: bool = False) -> str:
-    """The text with the table between its marks, and the number of bars that are missed."""
-    begin, end = MARKS
-    return re.sub(f"(?<={begin}).*?(?={end})", lambda _: f"{table(short)}\n{missed()}", text, flags=re.DOTALL)
+    """The text with the tables between their marks, and the number of bars that are missed."""
+    text = _between(MARKS, f"{table(short)}\n{missed()}", text)
+    return _between(DEPTH_MARKS, over_depth(), text)
+
+
+def _between(marks: tuple[str, str], new: str, text: str) -> str:
+    begin, end = marks
+    return re.sub(f"(?<={begin}).*?(?={end})", lambda _: new, text, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

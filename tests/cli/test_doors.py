@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from relucid.cli import main
+
 
 def build():
     torch.manual_seed(0)
@@ -69,7 +71,9 @@ def somewhere_else(tmp_path, monkeypatch):
         (("examine", BUILD, "--data", "digits"), "MODULE:FUNCTION that returns batches"),
         (("examine", SINGLE, "--data", "x.npy", "--checkpoint", "weights.pt"), "does not fit this network"),
         (("report", "--all", "--scale", "smoke"), "--scale is for one study"),
+        (("report", "--all", "--seeds", "2"), "--seeds is for one study"),
         (("report", "quickstart", "--results", "."), "--results is for --all"),
+        (("logs", "quickstart", "--store", "elsewhere"), "there is no store elsewhere"),
     ],
 )
 def test_what_could_only_come_to_nothing_is_refused(relucid, command, said):
@@ -109,3 +113,29 @@ def test_a_page_without_runs_is_not_written(relucid, tmp_path):
     assert status == 1
     assert "--rerun" in complaint
     assert not (tmp_path / "page.html").exists()
+
+
+def test_the_page_of_a_part_of_a_study_is_that_of_its_runs(relucid, tmp_path):
+    study = tmp_path / "mine.py"
+    study.write_text(
+        "from relucid.studies import Column, Scale, Study\n"
+        "def run(config):\n    return {'error': 1.0 * config['seed']}\n"
+        "study = Study(name='mine', title='Mine', run=run, rows={'one': {'a': 1}, 'two': {'a': 2}},\n"
+        "    columns={'error': Column('error')}, scales={'small': Scale({}, {'seed': range(2)}, seconds=1)})\n"
+    )
+    assert relucid("run", str(study), "--seeds", "3", "--store", "store", "--jobs", "1", "-q")[0] == 0
+    for options, runs in ((), 4), (("--seeds", "3"), 6), (("--seeds", "3", "--only", "one"), 3):
+        status, _, told = relucid("report", str(study), *options, "--store", "store", "--force")
+        assert status == 0
+        assert f"{runs} runs" in told
+
+
+def test_an_interrupt_while_the_command_starts_is_no_traceback(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("relucid.cli.app.start", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "Aborted.\n"

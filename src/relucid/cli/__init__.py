@@ -6,7 +6,13 @@ import sys
 def main() -> None:
     """Run the command line, or say which extra is missing."""
     try:
-        from relucid.cli.app import start
-    except ImportError as error:
-        sys.exit(f"relucid's command line needs {error.name}: pip install 'relucid[studies]'")
-    start()
+        try:
+            from relucid.cli.app import start
+        except ImportError as error:
+            sys.exit(f"relucid's command line needs {error.name}: pip install 'relucid[studies]'")
+        start()
+    except (
+        KeyboardInterrupt
+    ):  # before a command has begun, or after it has ended; within, typer says the same
+        print("Aborted.", file=sys.stderr)
+        sys.exit(130)

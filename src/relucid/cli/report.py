@@ -17,12 +17,15 @@ from relucid.cli.options import (
     Checkpoint,
     Directory,
     Factory,
+    Only,
     ScaleName,
+    Seeds,
     Unsafe,
     complete_network,
     complete_study,
 )
 from relucid.cli.output import writing
+from relucid.cli.studies import Part, tabulated, unshown
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
     from torch import nn
@@ -52,6 +55,8 @@ def report(
     ] = False,
     results: Results = None,
     scale: ScaleName = None,
+    only: Only = None,
+    seeds: Seeds = None,
     store: Directory = None,
     force: Force = False,
 ) -> None:
@@ -60,25 +65,25 @@ def report(
 
     if (study is None) != everything:
         raise ValueError("name a study, or pass --all for all recorded results")
-    if everything and scale is not None:
-        raise ValueError("--scale is for one study; --all shows each claim at its best scale")
+    part: Part = {"scale": scale, "only": only, "seeds": seeds}
+    if everything and (given := [f"--{name}" for name, value in part.items() if value is not None]):
+        raise ValueError(f"{given[0]} is for one study; --all shows each claim at its best scale")
     if not everything and results is not None:
         raise ValueError("--results is for --all; the page of a study shows what is in --store")
     check(output, force)
-    page, what = _overview(results, store) if study is None else _study(study, scale, store)
+    page, what = _overview(results, store) if study is None else _study(study, part, store)
     with writing(output):
         save(page, output)
     typer.echo(f"Written to {output}: {what}", err=True)
 
 
-def _study(study: str, scale: str | None, store: Path | None) -> tuple[str, str]:
+def _study(study: str, part: Part, store: Path | None) -> tuple[str, str]:
     """The page of a study, and how many runs are on it."""
     from relucid import studies as engine
-    from relucid.cli.studies import tabulated, unshown
     from relucid.printing import counted
     from relucid.report.study import study_page
 
-    table, kept, old = tabulated(study, {"scale": scale, "only": None, "seeds": None}, store)
+    table, kept, old = tabulated(study, part, store)
     if old:
         typer.echo(unshown(old, study), err=True)
     if not table.runs:

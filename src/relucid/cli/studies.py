@@ -211,6 +211,8 @@ def logs(
     from relucid import studies as engine
 
     found = find(study)
+    if store is not None and not store.exists():
+        raise ValueError(f"there is no store {store}: name a directory that `relucid run --store` has filled")
     results = engine.Store(checked(store), create=False)
     runs = engine.plan(found, scale, only=only, seeds=seeds)
     if not runs:
