@@ -258,7 +258,8 @@ def over_depth() -> str:
     sides = ["ordinary", CHECKPOINT, SEGMENTS]
     heads = [f"{what} / {side}" for side in sides for what in ("time", "memory")]
     lines = [f"| layers | depth | memory | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
-    for row in rows:
+    cases = list(dict.fromkeys(row["case"] for row in rows))
+    for row in sorted(rows, key=lambda row: (cases.index(row["case"]), row["depth"])):
         seconds, held = row["seconds"], row["bytes"]
         ratios = [each["reversible"] / each[side] for side in sides for each in (seconds, held)]
         shown = " | ".join(f"{ratio:.2g}" for ratio in ratios)
