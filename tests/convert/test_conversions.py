@@ -154,3 +154,33 @@ def test_a_geometric_layer_with_its_relu_inside_is_refused_by_to_crelu():
     model, x = build("functional")
     conversion = to_crelu(to_geometric(model, x).model, x)
     assert {c.name: c.status for c in conversion.changes}["conv1"] == "refused"
+
+
+class Tokens(nn.Module):
+    """Linear layers over the last dimension of (N, T, C), and something between them."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.first, self.relu, self.second = nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 16)
+        self.between, self.last = between, nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = F.relu(self.second(self.relu(self.first(x))))
+        return self.last(self.between(x))
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        nn.AvgPool1d(3, 1, 1),
+        nn.MaxPool1d(3, 1, 1),
+        nn.AdaptiveAvgPool1d(16),
+        nn.AvgPool2d((1, 3), 1, (0, 1)),
+        nn.ReflectionPad1d((2, -2)),
+        nn.Upsample(scale_factor=1.0, mode="linear"),
+    ],
+)
+def test_what_pools_over_channels_stops_them_and_nothing_else(between):
+    found = {change.name: change.status for change in to_crelu(Tokens(between), torch.randn(5, 7, 8)).changes}
+    assert found["relu"] == "changed"
+    assert found["relu_1"] == "refused"

@@ -213,13 +213,22 @@ def _carried(net: fx.GraphModule, node: Node, given: Mapping[Node, Layout]) -> L
     assert isinstance(first, Node)
     layout, called = given[first], key(net, node)
     shape, out = first.meta["shape"], node.meta["shape"]
-    if _hands_on(net, node, layout):
+    if layout.dim < len(shape) - _places(called, len(shape)) and _hands_on(net, node, layout):
         return layout if len(shape) == len(out) and shape[layout.dim] == out[layout.dim] else None
     if called is F.pad:
         return layout if _pads_places(node, len(shape) - layout.dim) else None
     if called in FLATTEN:
         return _flattened(layout, shape, out)
     return _moved(node, layout, shape, out)
+
+
+def _places(called: Any, dims: int) -> int:
+    """Return how many of the last dimensions an operation takes for places: pooling over channels mixes them."""
+    if called in (nn.Upsample, nn.UpsamplingNearest2d, nn.UpsamplingBilinear2d, F.interpolate):
+        return dims - 2
+    name = getattr(called, "__name__", "")
+    windowed = "pool" in name.lower() or "pad" in name.lower()
+    return int(name[-2]) if windowed and name[-2:] in ("1d", "2d", "3d") else 0
 
 
 def _hands_on(net: fx.GraphModule, node: Node, layout: Layout) -> bool:
