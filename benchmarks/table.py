@@ -256,13 +256,12 @@ def over_depth() -> str:
     """Time and memory of a reversible stage over those of the others, by depth, as a Markdown table."""
     rows = json.loads(RESULTS.read_text())["reversible"]["over_depth"]["compared"]
     sides = ["ordinary", CHECKPOINT, SEGMENTS]
-    heads = [f"{what} / {side}" for side in sides for what in ("time", "memory")]
-    lines = [f"| layers | depth | memory | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
+    lines = [f"| layers | depth | memory | {' | '.join(sides)} |", "|---" * (3 + len(sides)) + "|"]
     cases = list(dict.fromkeys(row["case"] for row in rows))
     for row in sorted(rows, key=lambda row: (cases.index(row["case"]), row["depth"])):
         seconds, held = row["seconds"], row["bytes"]
-        ratios = [each["reversible"] / each[side] for side in sides for each in (seconds, held)]
-        shown = " | ".join(f"{ratio:.2g}" for ratio in ratios)
+        ratios = [[each["reversible"] / each[side] for each in (seconds, held)] for side in sides]
+        shown = " | ".join(f"{time:.2g}, {memory:.2g}" for time, memory in ratios)
         lines.append(f"| {row['case']} | {row['depth']} | {held['reversible'] / 2**20:.2g} MB | {shown} |")
     return "\n".join(lines) + "\n"
 
