@@ -88,6 +88,14 @@ def test_the_network_is_handed_back_and_loads_without_relucid_and_without_its_co
     assert "</html>" in (place / "out" / "page.html").read_text()
 
 
+def test_a_dry_run_says_what_would_be_done_and_leaves_nothing(place, relucid):
+    status, said, _ = improve(relucid, "--try", "crelu", "--dry-run")
+    assert status == 0
+    assert "To be trained further and compared: unchanged, CReLU, dead units" in said
+    assert said.splitlines()[-1].startswith("8 runs, 8 still to do: about 0:00:0")
+    assert {path.name for path in place.iterdir()} <= {"net.py", "__pycache__"}
+
+
 def test_without_a_test_split_there_is_a_warning_even_if_quiet_and_nothing_from_scratch(place, relucid):
     status, said, told = improve(relucid, "--try", "crelu", "-q", data="net.py:one")
     assert status == 0, told

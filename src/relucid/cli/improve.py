@@ -64,6 +64,12 @@ def improve(
     backend: Backend = "local",
     address: Address = None,
     store: Directory = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Say what would be tried and, from a few batches, how long it takes; then stop."
+        ),
+    ] = False,
     quiet: Quiet = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
     unsafe: Unsafe = False,
@@ -89,6 +95,9 @@ def improve(
         )
         tried = project(whole, tries or None, seeds)
     _print_project(tried, quiet)
+    if dry_run:
+        _print_time(tried, store, jobs)
+        return
     found = _run(tried, store, quiet, {"jobs": jobs, "backend": backend, "address": address})
     write_directory(out, FILES, force, partial(fill, found, command=shlex.join(["relucid", *sys.argv[1:]])))
     typer.echo(found.headline())
@@ -132,6 +141,23 @@ def _print_project(tried: "Project", quiet: bool) -> None:
         for finding in tried.examination.findings:
             typer.echo(finding.sentence)
         typer.echo(f"To be trained further and compared: {', '.join(tried.starts)}")
+
+
+def _print_time(tried: "Project", store: Path | None, jobs: int | None) -> None:
+    """Report how many runs there are to do, and how long they would take."""
+    from relucid import studies as engine
+    from relucid.cli.forecast import Fleet, forecast
+    from relucid.studies.estimate import Estimate
+
+    results = engine.Store(store or engine.default_store(), create=False)
+    seconds, planned = tried.seconds(), engine.plan(tried.study)
+    each = {run.key: seconds[row] for row in tried.starts for run in engine.plan(tried.study, only=row)}
+    missing = [run for run in planned if (done := results.get(run.key)) is None or done.state == "failed"]
+    results.close()
+    expected = Estimate(
+        missing, [each[run.key] for run in missing], "a few batches of each; starting and writing come on top"
+    )
+    typer.echo(f"{len(planned)} runs, {len(missing)} still to do: {forecast(expected, Fleet(jobs))}.")
 
 
 def _run(tried: "Project", store: Path | None, quiet: bool, where_to: dict[str, Any]) -> "Improvement":

@@ -4,8 +4,10 @@ An improvement is a study: its rows are starting points, all trained by one reci
 """
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from relucid.convert import ConversionError
+from relucid.data import Split
 from relucid.inspect import Examination, examine
 from relucid.printing import Summarized, counted
 from relucid.studies.compare import HOLDS
@@ -30,6 +33,7 @@ from relucid.train import Fitted, Machine, Recipe, fit
 
 UNCHANGED, DEAD, SCRATCH = "unchanged", "dead units re-initialised", "as many parameters, from scratch"
 BETTER, FAIR = "better than unchanged", "better than the controls"
+BATCHES = 4  # to time a recipe by
 UNFAIR = "the comparison is fair only with a test split that the network has not seen"
 
 
@@ -55,6 +59,19 @@ class Project:
     def column(self) -> str:
         """The deciding column."""
         return f"test {MEASURES[self.subject.measure]}"
+
+    def seconds(self) -> dict[str, float]:
+        """Row -> about how long one of its runs takes on one core here, from a few batches of training."""
+        whole, found = self.subject, {}
+        rest, _, _ = whole.parts(0)
+        few = rest.take(range(min(len(rest), BATCHES * (whole.recipe.batch_size or len(rest)))))
+        for row, how in self.starts.items():
+            with using(1):
+                begun = start(how, whole.network, whole.example, whole.watched)
+                once, thrice = (_seconds(begun.network, few, whole.recipe, epochs) for epochs in (1, 3))
+            epoch = max(0.0, thrice - once) / 2 * len(rest) / len(few)
+            found[row] = once + whole.recipe.epochs * epoch
+        return found
 
     def concluded(self, store: str | Path | None = None) -> "Improvement":
         """Draw the conclusion and train the best network once more; all runs must have been done."""
@@ -305,6 +322,12 @@ def train_on(whole: Subject, config: Mapping[str, Any], machine: Machine) -> tup
     }
     history = {name: values for name, values in fitted.history.items() if name not in ("lr", "train_error5")}
     return fitted, Result(metrics, history)
+
+
+def _seconds(network: nn.Module, examples: Split, recipe: Recipe, epochs: int) -> float:
+    begin = time.perf_counter()
+    fit(deepcopy(network), examples, replace(recipe, epochs=epochs), seed=0, machine=Machine())
+    return time.perf_counter() - begin
 
 
 def measured(fitted: Fitted, examples: Any, measure: str) -> float:
