@@ -22,11 +22,14 @@ class Kernels(BuildHookInterface):
         """Compile before the files of the wheel are collected."""
         source = Path(self.root, "src", "relucid", "nn", "kernels.c")
         library = source.with_name(f"kernels-{zlib.crc32(source.read_bytes()):08x}.so")
-        if not compiled(source, library):
-            self.app.display_warning("no C compiler: geometric layers will use torch's operations alone")
+        problem = compiled(source, library)
+        for other in source.parent.glob("kernels-*.so"):
+            if problem is not None or other != library:
+                other.unlink(missing_ok=True)
+        if problem is not None:
+            said = f"{source.name} could not be compiled ({problem})"
+            self.app.display_warning(f"{said}: geometric layers will use torch's operations alone")
             return
-        for other in set(source.parent.glob("kernels-*.so")) - {library}:
-            other.unlink()
         build_data["artifacts"].append(f"src/relucid/nn/{library.name}")
         build_data["pure_python"] = False
         # For any Python; for this system, as libraries for any Linux ("manylinux") would need an old compiler.
@@ -34,23 +37,21 @@ class Kernels(BuildHookInterface):
         build_data["tag"] = f"py3-none-{system}"
 
 
-def compiled(source: Path, library: Path) -> bool:
-    """Whether one of the choices of flags compiles ``source``."""
-    unfinished = library.with_suffix(f".{os.getpid()}")
+def compiled(source: Path, library: Path) -> str | None:
+    """Compile ``source`` by the first choice of flags that works; return why none does, or None."""
+    problem = ""
+    unfinished = library.with_name(f".{os.getpid()}.so")  # neither in version control nor in a wheel
     for choice in CHOICES:
-        command = [
-            *shlex.split(os.environ.get("CC", "cc")),
-            *FLAGS,
-            *choice,
-            str(source),
-            "-o",
-            str(unfinished),
-            "-lm",
-        ]
         try:
-            subprocess.run(command, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        unfinished.replace(library)  # at once: a running process may have the old one open
-        return True
-    return False
+            command = [*shlex.split(os.environ.get("CC") or "cc"), *FLAGS, *choice, str(source), "-lm"]
+            subprocess.run([*command, "-o", str(unfinished)], check=True, capture_output=True, text=True)
+            unfinished.replace(library)  # at once: a running process may have the old one open
+        except subprocess.CalledProcessError as error:
+            problem = (error.stderr.strip().splitlines() or [str(error)])[-1]
+        except (OSError, ValueError) as error:  # no compiler, no place to write, quotes that do not match
+            problem = str(error)
+        else:
+            return None
+        finally:
+            unfinished.unlink(missing_ok=True)
+    return problem

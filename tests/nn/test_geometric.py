@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.autograd import forward_ad
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.utils import parametrize, prune
 
@@ -553,3 +554,17 @@ def test_a_wide_layer_has_second_derivatives_and_partial_ones():
     (in_scale,) = torch.autograd.grad(layer(x).sum(), layer.scale)
     (expected,) = torch.autograd.grad(reference(layer, x).sum(), layer.scale)
     torch.testing.assert_close(in_scale, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("by_kernels_and_by_torch")
+@pytest.mark.parametrize("inputs", [30, 300])
+def test_gradients_have_a_derivative_in_forward_mode(inputs):
+    layer, x = GeometricLinear(inputs, 6, bias=False), torch.randn(4, inputs)
+    g, v = torch.randn(4, 6), torch.randn(4, 6)
+
+    def pulled(grad):
+        return torch.autograd.grad((layer(x) * grad).sum(), layer.latitudes)[0]
+
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(pulled(forward_ad.make_dual(g, v))).tangent
+    torch.testing.assert_close(found, pulled(v), rtol=1e-4, atol=1e-5)

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import threading
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.optim.optimizer import _foreach_supported_types
 
 from relucid.nn import GeometricConv2d, GeometricLinear
-from relucid.nn.kept import Watched
+from relucid.nn.kept import Kept, Watched
 from relucid.nn.sphere import direction
 
 
@@ -393,3 +394,26 @@ def test_pickled_layers_share_what_they_shared():
     assert loaded[0].latitudes is loaded[1].latitudes
     assert type(loaded[0].latitudes) is Watched
     torch.testing.assert_close(loaded[0].latitudes, first.latitudes)
+
+
+def test_threads_that_need_a_new_weight_at_once_do_not_share_its_memory(monkeypatch):
+    """Each of two threads waits, once it has asked for memory, until the other has."""
+    layer = GeometricLinear(6, 4)
+    x = torch.randn(3, 6)
+    layer(x).sum().backward()
+    with torch.no_grad():
+        layer.latitudes.add_(0.1)
+    both, given, ask = threading.Barrier(2), [], Kept._free_memory
+
+    def asked(self, latitudes):
+        given.append(ask(self, latitudes))
+        both.wait(timeout=10)
+        return given[-1] if len(given) == 1 else None
+
+    monkeypatch.setattr(Kept, "_free_memory", asked)
+    threads = [threading.Thread(target=lambda: layer(x)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(memory is not None for memory in given) == 1

@@ -4,8 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import grad, hessian, vmap
+from torch.testing._internal.two_tensor import TwoTensor
 
 from relucid.nn import angles_of, direction, latitudes_of, metric, unit_vector
 
@@ -250,3 +252,40 @@ def test_metric_is_the_product_of_squared_sines():
 def test_bad_input_is_refused_in_one_sentence(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+def test_wrapped_and_lazy_tensors_are_computed_as_what_they_stand_for():
+    x, g = torch.randn(4, 7), torch.randn(4, 8)
+    fake = direction(FakeTensorMode().from_tensor(x))
+    assert fake.shape == (4, 8)
+    two = direction(TwoTensor(x, 2 * x))
+    torch.testing.assert_close(two.a, direction(x))
+    torch.testing.assert_close(two.b, direction(2 * x))
+    latitudes = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(direction(latitudes), latitudes, g)
+    (found,) = torch.autograd.grad(direction(latitudes), latitudes, TwoTensor(g, g))
+    torch.testing.assert_close(found.a, expected)
+    (found,) = torch.autograd.grad(direction(latitudes), latitudes, torch._neg_view(g))
+    torch.testing.assert_close(found, -expected)
+    negative = torch.complex(torch.zeros(1, 1), torch.full((1, 1), 0.3)).conj().imag
+    assert negative.is_neg()
+    torch.testing.assert_close(direction(negative), direction(torch.full((1, 1), -0.3)))
+    torch.testing.assert_close(direction(torch._efficientzerotensor(4, 7)), direction(torch.zeros(4, 7)))
+
+
+@pytest.mark.parametrize("length", [5, 200])
+def test_gradients_do_not_depend_on_how_saved_tensors_come_back(length):
+    x, g = torch.randn(3, length, requires_grad=True), torch.randn(3, length + 1)
+    (expected,) = torch.autograd.grad(direction(x), x, g)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: t, lambda t: t.t().contiguous().t() if t.dim() == 2 else t
+    ):
+        w = direction(x)
+    torch.testing.assert_close(torch.autograd.grad(w, x, g)[0], expected)
+
+
+@pytest.mark.parametrize("length", [5, 200])
+def test_no_rows_have_no_gradient_and_no_error(length):
+    x = torch.randn(0, length, requires_grad=True)
+    direction(x).sum().backward()
+    assert x.grad.shape == (0, length)

@@ -41,7 +41,8 @@ class _LinearByBlocks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, latitudes, scale, w, p = ctx.saved_tensors
-        if torch.is_grad_enabled() or not has_values(grad) or not pulls_by_blocks(p, scale):
+        twice = torch.is_grad_enabled() or has_tangent(grad)
+        if twice or not has_values(grad) or not pulls_by_blocks(p, scale):
             return _by_autograd(ctx, x, latitudes, scale, w, p, grad)
         rows, inputs = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
         in_x = grad @ w if ctx.needs_input_grad[0] else None

@@ -114,9 +114,8 @@ class _Settled(NamedTuple):
 class Kept:
     """The weight, direction times scale, that was built last, and what it was built from."""
 
-    def __init__(self) -> None:
-        self._built: _Built | None = None
-        self._settled: _Settled | None = None
+    _built: _Built | None = None
+    _settled: _Settled | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Kept":
         return Kept()
@@ -181,14 +180,15 @@ class Kept:
     def _build(self, parameters: list[Watched], trained: bool) -> _Built:
         self._settled = None  # it may hold memory that is now free
         w, p = self._free_memory(parameters[0]) or _new_memory(parameters[0])
-        self._built = None  # in case the next line is interrupted
         write_vector(parameters[0], parameters[1] if len(parameters) > 1 else None, True, w, p)
         sources = [_Source.of(each) for each in parameters]
         return _Built(sources, w, p, _holders(w, p)) if trained else _Built(sources, w, None, _holders(w))
 
     def _free_memory(self, latitudes: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The memory of the previous weight, if nothing else uses it."""
-        old = self._built
+        """The memory of the previous weight, if nothing else uses it; the weight is given up."""
+        old: _Built | None = vars(self).pop(
+            "_built", None
+        )  # in one step: another thread must not have it, too
         if old is None or old.p is None or not latitudes.is_cpu:  # on a GPU, another stream may still read it
             return None
         alike = old.p.shape == latitudes.shape and old.p.dtype == latitudes.dtype and old.p.is_cpu

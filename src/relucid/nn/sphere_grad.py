@@ -18,9 +18,7 @@ from relucid.nn import kernels
 from relucid.nn.tracing import has_values, mapped_first
 
 _TAIL = 64  # last latitudes of a row, where sums are taken from the right
-_SMALLEST = (
-    1e-30  # p for compiled kernels; w / p then has an error below 1e-14, as w is rounded to 1.4e-45 or better
-)
+_SMALLEST = 1e-30  # p that the kernels divide by: underflow of w then adds less than 1e-14 to w / p
 _BLOCK = 2**18  # entries per block and thread, at least; much larger ones would leave the cache
 
 
@@ -149,6 +147,7 @@ def pull_by_blocks(
 
     ``gradient(begin, end, out)`` returns rows of g and may write them to ``out``.
     """
+    w, p = w.contiguous(), p.contiguous()  # hooks on saved tensors may have changed their strides
     pull, inner, count = torch.empty_like(p), p.new_empty(len(p), 1), _rows(*w.shape)
     compiled = kernels.apply_to(w)
     out, *spare = (
@@ -276,10 +275,8 @@ def _pull_once(
     """The gradient in latitudes and <g, w>; from w and p if they can be read and none is 0."""
     if has_values(g) and p.is_cpu:  # on other devices, reading p would wait for the device
         if pulls_by_blocks(p, scale):
-            rows, units = g.reshape(-1, g.shape[-1]), p.shape[:-1].numel()
-            pull, inner = pull_by_blocks(
-                w.view(units, -1), p.view(units, -1), lambda begin, end, _: rows[begin:end]
-            )
+            rows, w_rows, p_rows = (each.reshape(-1, each.shape[-1]) for each in (g, w, p))
+            pull, inner = pull_by_blocks(w_rows, p_rows, lambda begin, end, _: rows[begin:end])
             return pull.view(p.shape), inner.view(p.shape[:-1])
         if _none_small(p, scale):
             return _pull(w[..., :-1] / p, p, g)

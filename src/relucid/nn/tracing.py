@@ -25,11 +25,18 @@ def is_exported() -> bool:
 
 
 def has_values(x: Tensor) -> bool:
-    """Whether the numbers in ``x`` can be read: not while tracing or compiling, on "meta", or inside torch.func."""
+    """Whether the numbers in ``x`` can be read from its memory.
+
+    Not while tracing or compiling, on "meta", inside torch.func, or of a tensor that is a wrapper around others.
+    """
     # Exporters compile or trace; asking each of them would take longer than all the rest.
     recorded: bool = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
     return (
-        isinstance(x, Tensor) and not (recorded or x.is_meta or is_transformed()) and torch._C._has_storage(x)
+        isinstance(x, Tensor)
+        and not (recorded or x.is_meta or is_transformed())
+        and torch._C._has_storage(x)
+        and type(x).__torch_dispatch__ is Tensor.__torch_dispatch__
+        and not x._is_zerotensor()
     )
 
 
