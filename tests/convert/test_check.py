@@ -113,3 +113,38 @@ def test_where_rounding_changes_a_network_beyond_recognition_another_input_must_
     before, after = (run(each, x, training=True) for each in (net, Shuffled(net).eval()))
     assert difference(before.outputs, after.outputs)[1] > 0.01
     References(net, x).check(Shuffled(net).eval(), None, training=True)
+
+
+class Slower(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 0.985 * grad
+
+
+class SlowerAt(nn.Module):
+    """The same network, but in training a gradient is a little smaller behind one of its layers."""
+
+    def __init__(self, net: nn.Sequential, place: int) -> None:
+        super().__init__()
+        self.net, self.place = Shuffled(net).eval(), place
+
+    def forward(self, x):
+        x = x[:, self.net.order]
+        for place, layer in enumerate(self.net.net):
+            x = layer(x)
+            x = Slower.apply(x) if self.training and place == self.place else x
+        return x
+
+
+def test_weights_that_were_only_moved_are_no_excuse_for_what_rounding_them_would_do():
+    net, x = deep(40), torch.randn(8, 8, 4, 4)
+    references = References(net, x)
+    references.check(Shuffled(net).eval(), None, training=True, rounded=False)
+    wrong = SlowerAt(net, 60).eval()
+    references.check(wrong, None, training=True, rounded=True)  # beside rounded weights, nobody could tell
+    with pytest.raises(ConversionError, match="in training on an input of 2x8x5x5"):
+        references.check(wrong, None, training=True, rounded=False)

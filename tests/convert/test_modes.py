@@ -1,6 +1,8 @@
 """A network that computes more in one mode than in the other is converted, and does in each mode what it did."""
 
 import sys
+import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -215,3 +217,87 @@ def test_threads_convert_at_the_same_time():
     for model, net in zip(models, nets, strict=True):
         for training in (False, True):
             assert faults(model, net, torch.randn(5, 3, 8, 8).double(), training) == []
+
+
+class AsItsLayer(Body):
+    """It asks a layer for the mode, for a dropout that no check of outputs could see."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        x = F.relu(self.conv1(x)).flatten(2)
+        p = self.drop.p if self.drop.training else 0.0
+        return self.fc(F.scaled_dot_product_attention(x, x, x, dropout_p=p).mean(2))
+
+
+def test_the_mode_of_a_layer_is_followed():
+    net = to_crelu(AsItsLayer().double(), EXAMPLE).model
+    assert not torch.equal(net.train()(EXAMPLE), net(EXAMPLE))
+    assert torch.equal(net.eval()(EXAMPLE), net(EXAMPLE))
+
+
+class Later(Body):
+    """It reads its mode from the second call on."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        x = self.fc(F.relu(self.conv1(x)).mean((2, 3)))
+        return 2 * x if self.calls > 1 and self.training else x
+
+
+def test_a_mode_that_is_read_later_is_not_overlooked():
+    with pytest.raises(ConversionError):
+        to_crelu(Later().double(), EXAMPLE)
+
+
+class OwnEval(Body):
+    def eval(self):
+        return self.train()
+
+    def forward(self, x):
+        return self.fc(F.relu(self.conv1(x)).mean((2, 3)))
+
+
+def test_a_method_that_changes_the_mode_is_kept_or_refused():
+    with pytest.raises(ConversionError, match="OwnEval has an eval method of its own"):
+        to_crelu(OwnEval().double(), EXAMPLE)
+    net = nn.Sequential(OwnEval(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    (kept,) = [change.reason for change in to_crelu(net, EXAMPLE).changes if change.name == "0"]
+    assert kept == "it has an eval method of its own, so it is called as it is"
+
+
+def test_scripting_goes_on_in_another_thread():
+    done, errors = threading.Event(), []
+
+    def script():
+        while not done.is_set():
+            try:
+                torch.jit.script(plain().eval())
+            except Exception as error:
+                errors.append(error)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is deprecated
+        thread = threading.Thread(target=script)
+        thread.start()
+        try:
+            for _ in range(5):
+                to_crelu(plain().double(), EXAMPLE)
+        finally:
+            done.set()
+            thread.join()
+    assert errors == []
+
+
+def test_the_network_can_be_differentiated_after_it_was_converted_in_between():
+    layers = [m for _ in range(50) for m in (nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU())]
+    model, x = nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * 64, 2)), torch.randn(8, 3, 8, 8)
+    loss = model(x).sum()
+    before = [parameter._version for parameter in model.parameters()]
+    to_geometric(model, x, layers="3")
+    assert [parameter._version for parameter in model.parameters()] == before
+    loss.backward()

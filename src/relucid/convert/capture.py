@@ -31,10 +31,10 @@ from relucid.convert.normal import (
     positional,
     say_values,
 )
-from relucid.convert.tracer import OURS, Decision, Tracer, recorded_sizes
+from relucid.convert.tracer import OURS, Decision, Tracer, recorded_sizes, unchanged_classes
 from relucid.convert.traces import NoGraphError, Trace, code_of, compare, depending
 
-ONE_AT_A_TIME = RLock()  # tracing changes torch's own functions and classes
+ONE_AT_A_TIME = RLock()  # tracing changes torch's own functions and classes, and checks its random state
 INSTANCES = 3  # when so many modules of one class turn out to be no graph, all of the class are kept
 
 
@@ -99,7 +99,7 @@ def copied_network(model: nn.Module) -> nn.Module:
     """Return a deep copy; raise an error for networks whose copy would not be the same."""
     name = type(model).__name__
     for path, module in model.named_modules():
-        if isinstance(module._modules.get("_orig_mod"), nn.Module):  # torch.compile has wrapped it
+        if "_orig_mod" in module._modules:  # torch.compile has wrapped it
             what = f"{name}'s module {path}" if path else name
             raise ConversionError(
                 f"{what} is compiled; convert the network before compiling it (`_orig_mod` is the network itself)"
@@ -112,9 +112,9 @@ def copied_network(model: nn.Module) -> nn.Module:
     if model._forward_pre_hooks or "forward" in vars(model):
         what = "forward pre-hooks" if model._forward_pre_hooks else "a forward set on the object"
         raise ConversionError(f"{name} has {what}, which its graph would not run; put it into the class")
-    if type(model).train is not nn.Module.train:
+    if method := _own_mode(model):
         raise ConversionError(
-            f"{name} has a train method of its own, which its graph would not have; convert the network inside it, or "
+            f"{name} has {method} of its own, which its graph would not have; convert the network inside it, or "
             "put the method into a module around it"
         )
     for path, _ in model.named_modules():
@@ -138,9 +138,16 @@ def _kept_modules(model: nn.Module) -> dict[nn.Module, str]:
         hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
         if module is not model and ("forward" in vars(module) or any(hooks) or module._backward_pre_hooks):
             kept[module] = "it has hooks, so it is called as it is"
-        elif module is not model and type(module).train is not nn.Module.train:
-            kept[module] = "it has a train method of its own, so it is called as it is"
+        elif module is not model and (method := _own_mode(module)):
+            kept[module] = f"it has {method} of its own, so it is called as it is"
     return kept
+
+
+def _own_mode(module: nn.Module) -> str:
+    """Return the method by which a module changes its mode in its own way, or ""."""
+    if type(module).train is not nn.Module.train:
+        return "a train method"
+    return "an eval method" if type(module).eval is not nn.Module.eval else ""
 
 
 @dataclass(frozen=True)
@@ -183,13 +190,13 @@ def _agreement(
 ) -> Agreement:
     """Trace a network on the example in both modes, and on the others in evaluation."""
     first = _trace(model, example, False, kept)
-    # A network that reads no mode does the same in both; if it changes by itself, the other examples show it.
-    both_modes = both_modes and (first.reads_mode or not others)
-    training = _trace(model, example, True, kept) if both_modes else None
     rest = []
     for other in others:
         rest.append(_trace(model, other, False, kept))
         compare(first, rest[-1], "for another size of its input", model)
+    # A network that never reads its mode does the same in both. One that changes by itself may read it later.
+    both_modes = both_modes and (not rest or any(trace.reads_mode for trace in (first, *rest)))
+    training = _trace(model, example, True, kept) if both_modes else None
     decisions = depending(first, rest) if others else first.decisions
     if training is None:
         _erase(first.graph, first.tracer.dropped)
@@ -218,16 +225,17 @@ def _trace(model: nn.Module, example: Batch, training: bool, kept: dict[nn.Modul
         tree_map_only(Tensor, torch.clone, example), set(kept)
     )  # a network may change it in place
     model.eval()
-    opened = {module for name, module in model.named_modules() if not tracer.is_leaf_module(module, name)}
-    for module in opened:
-        module.training = training
+    for name, module in model.named_modules():
+        if not tracer.is_leaf_module(module, name):
+            module.training = training
     try:
         with (
             ONE_AT_A_TIME,
             torch.enable_grad(),
             recorded_sizes(model, tracer),
             unchanged_buffers(model),
-            noted_reads(opened, tracer) as reads,
+            unchanged_classes(),
+            noted_reads(model, tracer, training) as reads,
         ):
             before = drawn()
             graph, assigned = tracer.trace(model), _assigned(model)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from relucid.convert.difference import ROUNDINGS, Apart, DifferenceError, Pair, unchanged
+from relucid.convert.difference import LOOSER, ROUNDINGS, Apart, DifferenceError, Pair, unchanged
 from relucid.convert.examples import batch_size, other_examples
 from relucid.convert.graph import Batch, ConversionError, arguments
 from relucid.convert.network import doubled, light_copy
@@ -35,8 +35,17 @@ class References:
         self.examples = [example, *self.others]
         self._runs: dict[tuple[int, bool], Run | None] = {}
 
-    def check(self, net: nn.Module, tolerance: float | None, training: bool) -> Differences:
-        """Return how far outputs and gradients are from the original's; raise an error if that is too far."""
+    def check(
+        self, net: nn.Module, tolerance: float | None, *, training: bool, rounded: bool = True
+    ) -> Differences:
+        """Return how far outputs and gradients are from the original's; raise an error if that is too far.
+
+        Args:
+            net: The converted network.
+            tolerance: The largest relative difference of outputs, the only thing judged then.
+            training: Whether to compare in training, too.
+            rounded: Whether the conversion has computed new weights, which are rounded; else it has moved old ones.
+        """
         found: list[Apart] = []
         counts: list[tuple[int, int]] = []
         for number in range(len(self.examples)):
@@ -44,7 +53,7 @@ class References:
                 counts.append((pair.before.multiply_adds, pair.after.multiply_adds))
                 found.append(pair.judged(tolerance))
         if training:
-            found.append(Apart(gradient=self._in_training(net, tolerance)))
+            found.append(Apart(gradient=self._in_training(net, tolerance, rounded)))
         return Differences(
             max(each.error for each in found),
             max(each.outputs for each in found),
@@ -52,7 +61,7 @@ class References:
             counts[0],
         )
 
-    def _in_training(self, net: nn.Module, tolerance: float | None) -> float:
+    def _in_training(self, net: nn.Module, tolerance: float | None, rounded: bool) -> float:
         """Return how far gradients are apart in training, on the first example that can tell."""
         unclear: DifferenceError | None = None
         for number in self._trained_on():
@@ -63,7 +72,7 @@ class References:
             except DifferenceError as error:
                 if tolerance is not None:
                     raise
-                gradient = self._but_for_rounding(net, number, pair, error)
+                gradient = self._but_for_rounding(net, number, pair, error, rounded)
                 if gradient is not None:
                     return gradient
                 unclear = unclear or error
@@ -75,13 +84,14 @@ class References:
         return 0.0
 
     def _but_for_rounding(
-        self, net: nn.Module, number: int, apart: Pair, error: DifferenceError
+        self, net: nn.Module, number: int, apart: Pair, error: DifferenceError, rounded: bool
     ) -> float | None:
         """Return how far gradients are apart in float64; raise ``error`` if rounding does not explain the difference.
 
         Norms of a few values amplify rounding layer by layer, until deep networks that are equal seem to differ. In
-        float64 they agree, or the weights of one are rounded: then they may be as far apart as the original is from
-        itself with rounded weights. None if that changes it beyond recognition.
+        float64 they agree. Or the weights of one are rounded: then they may be as far apart as the original is from
+        itself with rounded weights; otherwise, as much less as float64 is finer. None if rounding changes the original
+        beyond recognition.
         """
         try:
             example = tree_map_only(Tensor, _in_float64, self.examples[number])
@@ -96,6 +106,8 @@ class References:
             # Layers that the conversion changed are not compared, so they must not be here.
             noisy = replace(noisy, values=after.values, trained=after.trained)
             floor = Pair(before, noisy, "", training=True).apart
+            if not rounded:
+                floor = floor.times(LOOSER * torch.finfo(torch.float64).eps / _precision(self.model))
             if not ROUNDINGS * max(floor.outputs, floor.gradient, floor.buffers) <= TELLING:
                 return None
             return pair.judged(None, floor).gradient
@@ -169,6 +181,12 @@ def _rounded(model: nn.Module, trained: set[str]) -> nn.Module:
                 half = torch.finfo(own.dtype).eps / 2
                 p.mul_(1 + torch.empty(p.shape).uniform_(-half, half, generator=generator).to(p))
     return copy
+
+
+def _precision(model: nn.Module) -> float:
+    """Return the relative precision of the parameters, of the coarsest ones if they differ."""
+    found = [torch.finfo(p.dtype).eps for p in model.parameters() if p.is_floating_point()]
+    return max(found, default=torch.finfo(torch.float32).eps)
 
 
 def _in_float64(x: Tensor) -> Tensor:

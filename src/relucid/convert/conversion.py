@@ -14,7 +14,7 @@ from torch.fx.node import Node
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from relucid.convert.capture import captured, copied_network, where
+from relucid.convert.capture import ONE_AT_A_TIME, captured, copied_network, where
 from relucid.convert.check import References
 from relucid.convert.flow import key
 from relucid.convert.graph import (
@@ -125,7 +125,7 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
         for name in ("tolerance", "budget"):
             if (value := given.get(name)) is not None and not value >= 0:
                 raise ArgumentError(f"{name}={value} must be 0 or more")
-        with torch.random.fork_rng(devices=[]), torch.inference_mode(False):
+        with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]), torch.inference_mode(False):
             try:
                 return convert(*args, **kwargs)
             except (ConversionError, ArgumentError):
@@ -158,14 +158,23 @@ class Original:
         return captured(prepare(self._copy), self.example, self.references.others, both_modes=False)
 
     def finish(
-        self, net: Network, ledger: "Ledger", tolerance: float | None, *, training: bool = True
+        self,
+        net: Network,
+        ledger: "Ledger",
+        tolerance: float | None,
+        *,
+        training: bool = True,
+        rounded: bool = True,
     ) -> Conversion:
-        """Return the conversion; raise an error unless ``net`` computes what the original does."""
+        """Return the conversion; raise an error unless ``net`` computes what the original does.
+
+        ``training`` and ``rounded`` are those of `References.check`.
+        """
         net.graph.eliminate_dead_code(_is_impure)
         net.graph.lint()
         _drop_replaced(net)
         net.recompile()
-        found = self.references.check(net, tolerance, training)
+        found = self.references.check(net, tolerance, training=training, rounded=rounded)
         sizes = _size(self.model), _size(net)
         return Conversion(
             *(net, ledger.changes(), found.error, found.relative, found.gradient, sizes, found.multiply_adds)

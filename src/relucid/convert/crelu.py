@@ -124,7 +124,8 @@ def _expand(model: nn.Module, example: Batch, layers: Layers, tolerance: float |
         split = found.layouts[node.all_input_nodes[0]].is_split
         ledger.note(node, "changed", f"weights {'' if split else 'of zero '}for the new channels")
     apply(net, found)
-    return original.finish(net, ledger, tolerance)
+    slopes = any(layout.is_split for layout in starts.values())  # multiply weights, which rounds them
+    return original.finish(net, ledger, tolerance, rounded=slopes)
 
 
 def _doubled(net: fx.GraphModule, node: Node) -> Layout | str:

@@ -71,6 +71,13 @@ class Apart:
     buffers: float = 0.0  #: largest difference of buffers that both have, on the scale of their layer
     buffer: str = ""  #: which buffer that is
 
+    def times(self, factor: float) -> "Apart":
+        """Return as much of all differences."""
+        return Apart(
+            *(factor * self.error, factor * self.outputs, factor * self.gradient, factor * self.buffers),
+            buffer=self.buffer,
+        )
+
 
 class DifferenceError(ConversionError):
     """Two networks are farther apart than they may be."""

@@ -79,7 +79,7 @@ def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None =
         ledger.add(str(new.target), "Addition", "changed", f"{what} are learned")
     if not states:
         raise ConversionError(f"{type(model).__name__} has no residual block y = f(x) + x of one shape")
-    return original.finish(net, ledger, tolerance)
+    return original.finish(net, ledger, tolerance, rounded=False)
 
 
 def _block(net: fx.GraphModule, node: Node) -> tuple[Node, Node] | None:

@@ -19,30 +19,49 @@ from relucid.convert.tracer import Decision, Tracer
 from relucid.convert.traces import NoGraphError, Trace, signature
 
 
+class _Mode:
+    """The attribute ``training`` of all modules while a network is traced; no property, as torch.jit compiles those."""
+
+    def __init__(self, modules: set[nn.Module], tracer: Tracer, training: bool) -> None:
+        self.modules, self.tracer, self.training = modules, tracer, training
+        #: whose mode was read; of a class with a property of its own, that would go unnoticed
+        self.read = [m for m in modules if any("training" in vars(kind) for kind in type(m).__mro__)]
+
+    def __get__(self, module: nn.Module | None, kind: type) -> bool:
+        if module is None:
+            raise AttributeError("training")
+        own, by_network = vars(module), not self.tracer.running and get_ident() == self.tracer.thread
+        if by_network and module in self.modules and "training" in own:
+            self.read.append(module)
+            if self.tracer.is_leaf_module(
+                module, ""
+            ):  # layers are in evaluation, whatever the mode of the network
+                return self.training
+        return bool(own["training"] if "training" in own else module.__getattr__("training"))
+
+    def __set__(self, module: nn.Module, value: bool) -> None:
+        vars(module)["training"] = value
+
+    def __delete__(self, module: nn.Module) -> None:
+        vars(module).pop("training", None)
+
+
 @contextmanager
-def noted_reads(modules: set[nn.Module], tracer: Tracer) -> Iterator[list[nn.Module]]:
-    """Yield a list of the modules whose mode a network reads while it is traced within the block.
+def noted_reads(model: nn.Module, tracer: Tracer, training: bool) -> Iterator[list[nn.Module]]:
+    """Yield a list of the modules whose mode a network reads while it is traced, in this mode, within the block.
 
     If it reads none, it computes the same in both modes, but for its layers.
     """
-    found = [
-        m for m in modules if any("training" in vars(kind) for kind in type(m).__mro__)
-    ]  # its own property
-
-    def mode(module: nn.Module) -> bool:
-        if not tracer.running and get_ident() == tracer.thread and module in modules:
-            found.append(module)
-        own = vars(module)
-        return bool(own["training"] if "training" in own else module.__getattr__("training"))
-
-    def set_mode(module: nn.Module, value: bool) -> None:
-        vars(module)["training"] = value
-
-    nn.Module.training = property(mode, set_mode)  # type: ignore[assignment]  # before attributes of the object
+    before = vars(nn.Module).get("training")
+    mode = _Mode(set(model.modules()), tracer, training)
+    nn.Module.training = mode  # type: ignore[assignment]  # comes before attributes of the objects
     try:
-        yield found
+        yield mode.read
     finally:
-        del nn.Module.training
+        if before is None:
+            del nn.Module.training
+        else:  # of a network that is being traced, and converts another
+            nn.Module.training = before
 
 
 def join(model: nn.Module, evaluation: Trace, training: Trace) -> tuple[dict[Node, Node], list[Decision]]:

@@ -104,7 +104,9 @@ def doubled(model: nn.Module) -> nn.Module:
     """Return a light copy in float64; it shares no parameters."""
     memo: dict[int, Any] = {}
     for p in model.parameters():
-        own = p.detach().as_subclass(type(p))  # its memory is shared until it is replaced below
+        # Its memory is shared until it is replaced below, but not its version, which counts changes for autograd.
+        # (`p.data` would do, too, but a geometric layer would notice.)
+        own = Tensor.data.__get__(p).as_subclass(type(p))  # type: ignore[attr-defined]
         memo[id(p)] = own.requires_grad_(p.requires_grad)
     return light_copy(model, memo).double()
 

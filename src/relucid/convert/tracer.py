@@ -387,6 +387,16 @@ def recorded_sizes(model: nn.Module, tracer: Tracer) -> Iterator[None]:
             setattr(torch, name, maker)
 
 
+@contextmanager
+def unchanged_classes() -> Iterator[None]:
+    """Put back what torch.fx changes in nn.Module: an interrupt may keep it from doing so itself."""
+    before = nn.Module.__call__, nn.Module.__getattr__
+    try:
+        yield
+    finally:
+        nn.Module.__call__, nn.Module.__getattr__ = before  # type: ignore[method-assign]
+
+
 def _recorded(tracer: Tracer, maker: Callable[..., Any], always: bool) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         given = any(isinstance(a, fx.Proxy) for a in tree_leaves((args, kwargs)))
