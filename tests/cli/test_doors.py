@@ -124,10 +124,14 @@ def test_the_page_of_a_part_of_a_study_is_that_of_its_runs(relucid, tmp_path):
         "    columns={'error': Column('error')}, scales={'small': Scale({}, {'seed': range(2)}, seconds=1)})\n"
     )
     assert relucid("run", str(study), "--seeds", "3", "--store", "store", "--jobs", "1", "-q")[0] == 0
-    for options, runs in ((), 4), (("--seeds", "3"), 6), (("--seeds", "3", "--only", "one"), 3):
+    for options, runs in ((), 4), (("--seeds", "3"), 6), (("--only", "one", "--seeds", "3"), 3):
         status, _, told = relucid("report", str(study), *options, "--store", "store", "--force")
         assert status == 0
         assert f"{runs} runs" in told
+        page = (tmp_path / "page.html").read_text()
+        assert "more are missing" not in page
+        command = ["relucid run", str(study), "--scale small", *options]
+        assert " ".join(command) in page
 
 
 def test_an_interrupt_while_the_command_starts_is_no_traceback(monkeypatch, capsys):

@@ -11,8 +11,6 @@ def main() -> None:
         except ImportError as error:
             sys.exit(f"relucid's command line needs {error.name}: pip install 'relucid[studies]'")
         start()
-    except (
-        KeyboardInterrupt
-    ):  # before a command has begun, or after it has ended; within, typer says the same
+    except KeyboardInterrupt:  # before a command has begun, or after it has ended
         print("Aborted.", file=sys.stderr)
         sys.exit(130)

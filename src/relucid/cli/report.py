@@ -90,7 +90,7 @@ def _study(study: str, part: Part, store: Path | None) -> tuple[str, str]:
         kept.close()
         raise ValueError(f"no run of {study} is left to show")
     with foreign(f"{study} fails", engine.StoreError):
-        page = study_page(table, kept, study)
+        page = study_page(table, kept, study, only=part["only"], seeds=part["seeds"])
     kept.close()
     return page, counted(len(table.runs), "run")
 

@@ -17,12 +17,24 @@ from relucid.studies.formats import banner, cell_text, legend, published
 from relucid.studies.ledger import entry
 
 
-def study_page(table: Table, store: Store, name: str) -> str:
-    """Render the page of a study from its table and its store; `name` is the identifier the user passed."""
+def study_page(
+    table: Table, store: Store, name: str, *, only: str | None = None, seeds: int | None = None
+) -> str:
+    """Render the page of a study from its table and its store.
+
+    Args:
+        table: the results.
+        store: where they are.
+        name: the identifier that the user passed.
+        only: the row that the table is confined to.
+        seeds: the number of seeds that the table is confined to.
+    """
     if table.study.page is not None:
         return table.study.page(table, store, name)
     study, states = table.study, Counter(run["state"] for run in table.runs)
-    command = f"relucid {{}} {shlex.quote(name)} --scale {shlex.quote(table.scale)}"
+    part = {"--scale": table.scale, "--only": only, "--seeds": seeds}
+    options = [text for option, value in part.items() if value is not None for text in (option, str(value))]
+    command = f"relucid {{}} {shlex.join([name, *options])}"
     figures = []
     if states["finished"] and study.figures:
         figures += study.figures(table, store)
@@ -38,7 +50,7 @@ def study_page(table: Table, store: Store, name: str) -> str:
         claims=[entry("", study, claim, table) for claim in study.claims if claim.where in table.judged],
         words=words(table),
         states=states,
-        missing=len(plan(study, table.scale)) - len(table.runs),
+        missing=len(plan(study, table.scale, only=only, seeds=seeds)) - len(table.runs),
         time=timedelta(seconds=round(sum(run["seconds"] for run in table.runs))),
         grid=grid(table),
         legend=legend(table),
