@@ -47,7 +47,7 @@ test-all: lint types  ## all tests, the slow ones too
 # Some of each room of the core, as a user installs it: the wheel, with torch and numpy and none of the extras.
 # All of it is tested from the source; here it must only be complete.
 WHEEL_TESTS := tests/test_import.py $(addprefix tests/, \
-  nn/test_activation.py nn/test_rules.py models/test_registry.py \
+  nn/test_activation.py nn/test_kernels.py nn/test_rules.py models/test_registry.py \
   inspect/test_examine.py inspect/test_measures.py convert/test_graph.py convert/test_merge.py)
 
 test-wheel: setup build/wheel-venv/.ready

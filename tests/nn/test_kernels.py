@@ -44,7 +44,7 @@ def drawn(units, length, latitude):
 
 
 @pytest.mark.skipif(
-    shutil.which(shlex.split(os.environ.get("CC", "cc"))[0]) is None, reason="there is no C compiler"
+    shutil.which(shlex.split(os.environ.get("CC") or "cc")[0]) is None, reason="there is no C compiler"
 )
 def test_are_built_where_there_is_a_compiler():
     assert kernels.are_built(), "run `pip install -e .` again: kernels.c has changed"
