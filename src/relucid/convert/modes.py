@@ -33,9 +33,8 @@ class _Mode:
         own, by_network = vars(module), not self.tracer.running and get_ident() == self.tracer.thread
         if by_network and module in self.modules and "training" in own:
             self.read.append(module)
-            if self.tracer.is_leaf_module(
-                module, ""
-            ):  # layers are in evaluation, whatever the mode of the network
+            # Layers are in evaluation, whatever the mode of the network.
+            if self.tracer.is_leaf_module(module, ""):
                 return self.training
         return bool(own["training"] if "training" in own else module.__getattr__("training"))
 

@@ -186,9 +186,8 @@ class Kept:
 
     def _free_memory(self, latitudes: Tensor) -> tuple[Tensor, Tensor] | None:
         """The memory of the previous weight, if nothing else uses it; the weight is given up."""
-        old: _Built | None = vars(self).pop(
-            "_built", None
-        )  # in one step: another thread must not have it, too
+        # In one step: another thread must not have it, too.
+        old: _Built | None = vars(self).pop("_built", None)
         if old is None or old.p is None or not latitudes.is_cpu:  # on a GPU, another stream may still read it
             return None
         alike = old.p.shape == latitudes.shape and old.p.dtype == latitudes.dtype and old.p.is_cpu
