@@ -301,3 +301,40 @@ def test_the_network_can_be_differentiated_after_it_was_converted_in_between():
     to_geometric(model, x, layers="3")
     assert [parameter._version for parameter in model.parameters()] == before
     loss.backward()
+
+
+class Announced(Body):
+    """Methods of its own that do what nn.Module's do, as those of Hugging Face's models."""
+
+    def train(self, mode=True):
+        return super().train(mode)
+
+    def eval(self):
+        return self.train(False)
+
+    def forward(self, x):
+        return self.fc(F.relu(self.bn1(self.conv1(x))).mean((2, 3)))
+
+
+class Merging(Announced):
+    """In evaluation, its weights are others."""
+
+    def train(self, mode=True):
+        if mode != self.training:
+            self.conv1.weight.data.mul_(0.5 if mode else 2.0)
+        return super().train(mode)
+
+
+def test_a_method_that_changes_the_mode_as_ever_is_no_obstacle():
+    model = Announced().double()
+    net = to_crelu(model, EXAMPLE).model
+    for training in (False, True):
+        assert faults(model, net, torch.randn(5, 3, 8, 8).double(), training) == []
+
+
+def test_a_method_that_changes_weights_with_the_mode_is_refused_and_not_called_on_the_original():
+    model = Merging().double()
+    before = model.conv1.weight.clone()
+    with pytest.raises(ConversionError, match="Merging has a train method of its own"):
+        to_crelu(model, EXAMPLE)
+    assert torch.equal(model.conv1.weight, before)

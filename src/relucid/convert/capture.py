@@ -19,7 +19,7 @@ from relucid.convert.examples import other_examples, unchanged_buffers
 from relucid.convert.flow import mark_channels
 from relucid.convert.graph import Batch, ConversionError
 from relucid.convert.modes import join, noted_reads
-from relucid.convert.network import ByMode, Containers, Network, assemble, light_copy
+from relucid.convert.network import SIMPLE, ByMode, Containers, Network, assemble, light_copy
 from relucid.convert.normal import (
     detach_regions,
     guard,
@@ -144,10 +144,34 @@ def _kept_modules(model: nn.Module) -> dict[nn.Module, str]:
 
 
 def _own_mode(module: nn.Module) -> str:
-    """Return the method by which a module changes its mode in its own way, or ""."""
-    if type(module).train is not nn.Module.train:
-        return "a train method"
-    return "an eval method" if type(module).eval is not nn.Module.eval else ""
+    """Return the method by which a module changes its mode in another way than nn.Module, or ""."""
+    own = [name for name in ("train", "eval") if getattr(type(module), name) is not getattr(nn.Module, name)]
+    if not own:
+        return ""
+    try:
+        one, other = copy.deepcopy(module), copy.deepcopy(module)
+        for training in (True, False, True):
+            one.train(training)
+            nn.Module.train(other, training)
+            if not _is_alike(one, other):
+                return "a train method"
+        one.eval()
+        return "" if _is_alike(one, nn.Module.train(other, False)) else "an eval method"
+    except Exception:  # a method that cannot be tried is not taken to be harmless
+        return f"a method {own[0]}"
+
+
+def _is_alike(one: nn.Module, other: nn.Module) -> bool:
+    """Return whether two copies of a module are in the same state: modes, plain attributes, parameters and buffers."""
+    pairs = list(zip(one.modules(), other.modules(), strict=True))
+    plain = [[{k: v for k, v in vars(m).items() if type(v) in SIMPLE} for m in pair] for pair in pairs]
+    tensors = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    trained = zip(one.parameters(), other.parameters(), strict=True)
+    return (
+        all(a == b for a, b in plain)
+        and all(p.requires_grad == q.requires_grad for p, q in trained)
+        and all(torch.equal(x, y) for x, y in tensors if isinstance(x, Tensor))
+    )
 
 
 @dataclass(frozen=True)
