@@ -218,6 +218,7 @@ def _agreement(
     for other in others:
         rest.append(_trace(model, other, False, kept))
         compare(first, rest[-1], "for another size of its input", model)
+        rest[-1].forget()
     # A network that never reads its mode does the same in both. One that changes by itself may read it later.
     both_modes = both_modes and (not rest or any(trace.reads_mode for trace in (first, *rest)))
     training = _trace(model, example, True, kept) if both_modes else None

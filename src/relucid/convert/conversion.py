@@ -1,8 +1,10 @@
 """What every conversion returns, and what it reports on every layer."""
 
 import functools
+import gc
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal, ParamSpec
@@ -125,7 +127,12 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
         for name in ("tolerance", "budget"):
             if (value := given.get(name)) is not None and not value >= 0:
                 raise ArgumentError(f"{name}={value} must be 0 or more")
-        with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]), torch.inference_mode(False):
+        with (
+            ONE_AT_A_TIME,
+            _seldom_collected(),
+            torch.random.fork_rng(devices=[]),
+            torch.inference_mode(False),
+        ):
             try:
                 return convert(*args, **kwargs)
             except (ConversionError, ArgumentError):
@@ -136,6 +143,18 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
                 raise ConversionError(f"{name} cannot be converted{where(error)}: {what}") from error
 
     return converted
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Let Python look for garbage less often: it takes long among so many new nodes, and finds next to nothing."""
+    before = gc.get_threshold()
+    if before[0]:  # 0: never
+        gc.set_threshold(max(before[0], 20_000), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class Original:

@@ -21,6 +21,11 @@ class Trace:
     tracer: Tracer
     reads_mode: bool  #: whether any module that was traced into has read its mode
 
+    def forget(self) -> None:
+        """Give up the values of all nodes: they refer to each other, so their memory would not be free for long."""
+        for node in self.graph.nodes:
+            node.meta.pop("value", None)
+
     @property
     def decisions(self) -> list[Decision]:
         """The Python values that were computed from sizes."""
