@@ -62,17 +62,17 @@ def processor_seconds(function: Callable[[], object]) -> float:
 
 
 def against_a_step(
-    network: str, model: nn.Module, x: Tensor, names: Iterable[str] = CONVERSIONS
+    network: str, model: nn.Module, x: Tensor, names: Iterable[str] = CONVERSIONS, repeats: int = 1
 ) -> list[Row]:
-    """Conversions of a network against a forward and backward pass."""
+    """Conversions of a network against a forward and backward pass, medians of both."""
 
     def step() -> None:
         model(x).sum().backward()
 
     step()
-    one, rows = min(processor_seconds(step) for _ in range(2)), []
+    one, rows = median(processor_seconds(step) for _ in range(2 + repeats)), []
     for name in names:
-        taken = processor_seconds(lambda c=CONVERSIONS[name]: c(model, x))
+        taken = median(processor_seconds(lambda c=CONVERSIONS[name]: c(model, x)) for _ in range(repeats))
         rows.append(Row(f"{name}, {network}, against a training step", "time", taken, one, bar=5.0))
     return rows
 
@@ -102,7 +102,7 @@ def main() -> None:
         fused("vgg6, no norm, IMN", plain, x, center=True),
         fused("resnet20, batch norm", residual, x, center=False),
     ]
-    rows += against_a_step("100 layers", deep(100), x[:32])
+    rows += against_a_step("100 layers", deep(100), x[:32], repeats=3)
     rows += growth(x[:4, :, :8, :8])
     photos = torch.randn(32, 3, 64, 64)
     for name, model in (("ResNet-152", resnet(3, 8, 36, 3)), ("DenseNet-201", densenet(6, 12, 48, 32))):
