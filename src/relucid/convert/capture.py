@@ -18,8 +18,9 @@ from relucid.convert.draws import drawn, refuse_draws
 from relucid.convert.examples import other_examples, unchanged_buffers
 from relucid.convert.flow import mark_channels
 from relucid.convert.graph import Batch, ConversionError
-from relucid.convert.modes import join, noted_reads
-from relucid.convert.network import SIMPLE, ByMode, Containers, Network, assemble, light_copy
+from relucid.convert.mode_use import noted_reads, own_method
+from relucid.convert.modes import join
+from relucid.convert.network import ByMode, Containers, Network, assemble, light_copy
 from relucid.convert.normal import (
     detach_regions,
     guard,
@@ -112,7 +113,7 @@ def copied_network(model: nn.Module) -> nn.Module:
     if model._forward_pre_hooks or "forward" in vars(model):
         what = "forward pre-hooks" if model._forward_pre_hooks else "a forward set on the object"
         raise ConversionError(f"{name} has {what}, which its graph would not run; put it into the class")
-    if method := _own_mode(model):
+    if method := own_method(model):
         raise ConversionError(
             f"{name} has {method} of its own, which its graph would not have; convert the network inside it, or "
             "put the method into a module around it"
@@ -138,40 +139,9 @@ def _kept_modules(model: nn.Module) -> dict[nn.Module, str]:
         hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
         if module is not model and ("forward" in vars(module) or any(hooks) or module._backward_pre_hooks):
             kept[module] = "it has hooks, so it is called as it is"
-        elif module is not model and (method := _own_mode(module)):
+        elif module is not model and (method := own_method(module)):
             kept[module] = f"it has {method} of its own, so it is called as it is"
     return kept
-
-
-def _own_mode(module: nn.Module) -> str:
-    """Return the method by which a module changes its mode in another way than nn.Module, or ""."""
-    own = [name for name in ("train", "eval") if getattr(type(module), name) is not getattr(nn.Module, name)]
-    if not own:
-        return ""
-    try:
-        one, other = copy.deepcopy(module), copy.deepcopy(module)
-        for training in (True, False, True):
-            one.train(training)
-            nn.Module.train(other, training)
-            if not _is_alike(one, other):
-                return "a train method"
-        one.eval()
-        return "" if _is_alike(one, nn.Module.train(other, False)) else "an eval method"
-    except Exception:  # a method that cannot be tried is not taken to be harmless
-        return f"a method {own[0]}"
-
-
-def _is_alike(one: nn.Module, other: nn.Module) -> bool:
-    """Return whether two copies of a module are in the same state: modes, plain attributes, parameters and buffers."""
-    pairs = list(zip(one.modules(), other.modules(), strict=True))
-    plain = [[{k: v for k, v in vars(m).items() if type(v) in SIMPLE} for m in pair] for pair in pairs]
-    tensors = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
-    trained = zip(one.parameters(), other.parameters(), strict=True)
-    return (
-        all(a == b for a, b in plain)
-        and all(p.requires_grad == q.requires_grad for p, q in trained)
-        and all(torch.equal(x, y) for x, y in tensors if isinstance(x, Tensor))
-    )
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,7 @@ not have an effect in the other, and the output is chosen by the mode.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from threading import get_ident
 
 from torch import fx, nn
 from torch.fx.node import Node
@@ -15,52 +13,8 @@ from torch.fx.node import Node
 from relucid.convert.graph import add_module, fresh_name
 from relucid.convert.network import ByMode
 from relucid.convert.normal import memory_of
-from relucid.convert.tracer import Decision, Tracer
+from relucid.convert.tracer import Decision
 from relucid.convert.traces import NoGraphError, Trace, signature
-
-
-class _Mode:
-    """The attribute ``training`` of all modules while a network is traced; no property, as torch.jit compiles those."""
-
-    def __init__(self, modules: set[nn.Module], tracer: Tracer, training: bool) -> None:
-        self.modules, self.tracer, self.training = modules, tracer, training
-        #: whose mode was read; of a class with a property of its own, that would go unnoticed
-        self.read = [m for m in modules if any("training" in vars(kind) for kind in type(m).__mro__)]
-
-    def __get__(self, module: nn.Module | None, kind: type) -> bool:
-        if module is None:
-            raise AttributeError("training")
-        own, by_network = vars(module), not self.tracer.running and get_ident() == self.tracer.thread
-        if by_network and module in self.modules and "training" in own:
-            self.read.append(module)
-            # Layers are in evaluation, whatever the mode of the network.
-            if self.tracer.is_leaf_module(module, ""):
-                return self.training
-        return bool(own["training"] if "training" in own else module.__getattr__("training"))
-
-    def __set__(self, module: nn.Module, value: bool) -> None:
-        vars(module)["training"] = value
-
-    def __delete__(self, module: nn.Module) -> None:
-        vars(module).pop("training", None)
-
-
-@contextmanager
-def noted_reads(model: nn.Module, tracer: Tracer, training: bool) -> Iterator[list[nn.Module]]:
-    """Yield a list of the modules whose mode a network reads while it is traced, in this mode, within the block.
-
-    If it reads none, it computes the same in both modes, but for its layers.
-    """
-    before = vars(nn.Module).get("training")
-    mode = _Mode(set(model.modules()), tracer, training)
-    nn.Module.training = mode  # type: ignore[assignment]  # comes before attributes of the objects
-    try:
-        yield mode.read
-    finally:
-        if before is None:
-            del nn.Module.training
-        else:  # of a network that is being traced, and converts another
-            nn.Module.training = before
 
 
 def join(model: nn.Module, evaluation: Trace, training: Trace) -> tuple[dict[Node, Node], list[Decision]]:
