@@ -1,4 +1,4 @@
-"""How a network uses its mode: whether it reads it while it is traced, and whether it changes it in a way of its own."""
+"""How a network uses its mode: whether it reads it while it is traced, and whether it changes it in its own way."""
 
 import copy
 from collections.abc import Iterator
