@@ -67,12 +67,27 @@ def exported(network: nn.Module, example: Tensor) -> "tuple[torch.export.Exporte
         warnings.simplefilter("ignore")  # warnings that torch itself causes
         for shapes in ({0: batch},), None:
             try:
-                program = torch.export.export(network, (example,), dynamic_shapes=shapes, strict=False)
+                program = torch.export.export(
+                    network, (example.clone(),), dynamic_shapes=shapes, strict=False
+                )
             except Exception as error:  # torch may fail in any way on code that it cannot follow
                 reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 continue
+            _keep_weights_only(program)
             return program, "" if shapes else f"{PROGRAM} takes batches of {len(example)} only."
     return None, f"There is no {PROGRAM}, because torch cannot export the network: {reason}"
+
+
+def _keep_weights_only(program: "torch.export.ExportedProgram") -> None:
+    """Remove the example and the rest of all storages: saving a view saves everything that it is a view of."""
+    program.example_inputs = None
+    for tensors in (program.state_dict, program.constants):
+        for name, value in tensors.items():
+            if isinstance(value, Tensor) and value.untyped_storage().nbytes() > value.nbytes:
+                alone = value.detach().clone()
+                tensors[name] = (
+                    nn.Parameter(alone, value.requires_grad) if isinstance(value, nn.Parameter) else alone
+                )
 
 
 def fill(found: Improvement, directory: Path, command: str) -> None:
