@@ -6,7 +6,7 @@ from torch import nn
 
 from relucid.report.handover import PROGRAM, exported
 from relucid.studies.improve import improve
-from relucid.studies.subject import RECIPE
+from relucid.studies.task import RECIPE
 
 INPUTS = torch.randn(2000, 4, generator=torch.Generator().manual_seed(0))
 

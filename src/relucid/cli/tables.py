@@ -96,7 +96,7 @@ def print_examination(found: Examination) -> None:
         print(found.summary())
         return
     _print_rows(console, rows)
-    for sentence in (*(finding.sentence for finding in found.findings), *found.doubts()):
+    for sentence in found.sentences():
         console.print(escape(sentence), style="yellow")
     for what, why in found.unattributed:
         console.print(escape(f"{what}: {why}"), style="dim")

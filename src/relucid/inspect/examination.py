@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 M = TypeVar("M", bound=Measurement)
+MOST = 10  # findings that are printed
 COLUMNS = {
     "layer": "the weights that feed a rectification, or the rectification itself if many weights feed it",
     "kind": "the activation that rectifies the units",
@@ -189,9 +190,14 @@ class Examination(Tabular):
 
     def notes(self) -> list[str]:
         """The findings, then what could not be attributed."""
-        lines = [""] * bool(self.findings) + [finding.sentence for finding in self.findings]
-        lines += self.doubts()
+        lines = [""] * bool(self.findings) + self.sentences()
         return lines + [""] * bool(self.unattributed) + [f"{what}: {why}" for what, why in self.unattributed]
+
+    def sentences(self, most: int = MOST) -> list[str]:
+        """The findings that matter most, how many more there are, and whether too few inputs were seen to judge."""
+        rest = len(self.findings) - most
+        more = [f"and {counted(rest, 'more finding')}"] if rest > 0 else []
+        return [*(finding.sentence for finding in self.findings[:most]), *more, *self.doubts()]
 
     def doubts(self) -> list[str]:
         """A note that too few inputs were seen to judge activity, if so."""
@@ -215,7 +221,7 @@ class Examination(Tabular):
         for row in rows:
             table.add_row(*(escape(cell) for cell in row.values()))
         console.print(table)
-        for sentence in (*(finding.sentence for finding in self.findings), *self.doubts()):
+        for sentence in self.sentences():
             console.print(escape(sentence), style="yellow")
         for what, why in self.unattributed:
             console.print(escape(f"{what}: {why}"), style="dim")

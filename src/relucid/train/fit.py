@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from relucid.data import Examples, Moments, Split, moments, ten_crops
 from relucid.printing import Summarized
+from relucid.train.batches import are_numbers
 from relucid.train.engine import CONTIGUOUS, Engine
 from relucid.train.measure import Loss, measures, same_classes, same_kind
 from relucid.train.recipe import Recipe
@@ -100,7 +101,8 @@ def _moments(train: Examples, recipe: Recipe) -> Moments:
     if found is not None and recipe.normalize is True:
         return found
     first, _ = train.batch(torch.tensor([0]))
-    identity = torch.eye(first.shape[1], dtype=torch.float64)
+    channels = first.shape[1] if are_numbers(first) and first.dim() > 1 else 1
+    identity = torch.eye(channels, dtype=torch.float64)
     if found is None:
-        return Moments(torch.zeros(first.shape[1]), identity)
+        return Moments(torch.zeros(channels), identity)
     return Moments(found.mean, identity * (1.0 if first.is_floating_point() else 255.0**2))
