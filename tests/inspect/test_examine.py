@@ -67,7 +67,9 @@ def test_what_is_planted_is_found_and_nothing_else(seed):
     net, data, expected = planted(seed)
     found = examine(net, data[:2], data.split(16))
     by_layer = {layer.name: {} for layer in found.layers}
-    everything = [f for layer in found.layers for m in layer.measured.values() for f in m.findings(layer.rectified)]
+    everything = [
+        f for layer in found.layers for m in layer.measured.values() for f in m.findings(layer.rectified)
+    ]
     for finding in everything:
         evidence = finding.evidence.get("pairs", finding.evidence.get("units"))
         by_layer[finding.layer][finding.kind] = evidence
@@ -88,7 +90,9 @@ def test_findings_come_with_evidence_and_a_conversion():
 
 
 def test_a_few_units_are_no_finding_and_the_most_severe_comes_first():
-    net = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8), nn.ReLU())
+    net = nn.Sequential(
+        nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8), nn.ReLU()
+    )
     for layer in net[::2]:
         layer.bias.data.zero_()
     net[0].bias.data[0] = -100.0  # one dead unit of 64
@@ -110,7 +114,9 @@ def test_nothing_is_prescribed_for_a_layer_with_batch_norm():
 
 def test_at_most_ten_findings_are_printed_in_80_columns():
     names = [f"stage{i}.block{j}.conv1" for i in range(4) for j in range(5)]
-    findings = tuple(Finding(name, "dead", f"{name}: 9 of 64 units are dead on 2,048 images", {}) for name in names)
+    findings = tuple(
+        Finding(name, "dead", f"{name}: 9 of 64 units are dead on 2,048 images", {}) for name in names
+    )
     lines = Examination((), findings, ()).notes()
     assert lines[-1] == "and 10 more findings"
     assert len(lines) == 12

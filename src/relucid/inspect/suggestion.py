@@ -42,9 +42,7 @@ class Suggestion:
         """
         layers = [word for layer in self.layers for word in ("--layers", layer)]
         where = ("-o", output or f"converted-{self.name}")
-        return shlex.join(
-            ["relucid", "convert", factory, *options, "--to", self.name, *layers, *where]
-        )
+        return shlex.join(["relucid", "convert", factory, *options, "--to", self.name, *layers, *where])
 
     def to_dict(self) -> dict[str, Any]:
         """The suggestion as plain values."""

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 
 from relucid._torch import tree_leaves, tree_map
 from relucid.convert import ConversionError, fuse
+from relucid.convert.conversion import OPERATIONS, WEIGHTS
 from relucid.report.improvement import improvement_page
 from relucid.studies.improve import GIVEN, Improvement
 from relucid.studies.task import Called
 
-WEIGHTS, PROGRAM, EXAMPLE = "weights.safetensors", "network.pt2", "example.safetensors"
+PROGRAM, EXAMPLE = "network.pt2", "example.safetensors"
 DESCRIPTION, PAGE = "improvement.json", "page.html"
-FILES = (WEIGHTS, PROGRAM, EXAMPLE, DESCRIPTION, PAGE)
+FILES = (WEIGHTS, OPERATIONS, PROGRAM, EXAMPLE, DESCRIPTION, PAGE)
 LOAD = f'network = torch.export.load("{PROGRAM}").module()'
 UNUSED = ("votes", "published", "verdict", "comparisons", "source")  # of what a study's table records
 PRINTED = 1000  # outputs that go into the description; all are in `EXAMPLE`
@@ -28,17 +29,16 @@ PRINTED = 1000  # outputs that go into the description; all are in `EXAMPLE`
 
 @dataclass(frozen=True, eq=False)
 class Delivery:
-    """A network ready to be saved.
+    """A network ready for deployment.
 
     Args:
-        network: in plain layers, where that is possible.
-        program: the same as torch.export has it; None where it cannot be exported.
+        program: the network in plain layers where that is possible, as torch.export has it; None where it cannot be
+            exported.
         plain: whether its layers are plain.
         outputs: on the example.
         notes: what a reader must know, in sentences.
     """
 
-    network: nn.Module
     program: "torch.export.ExportedProgram | None"
     plain: bool
     outputs: Any
@@ -56,7 +56,7 @@ def delivery(found: Improvement) -> Delivery:
     with torch.no_grad():
         outputs = Called(network, raw=True)(example)
     program, note = exported(network, example)
-    return Delivery(network, program, plain, outputs, tuple(filter(None, (*notes, note))))
+    return Delivery(program, plain, outputs, tuple(filter(None, (*notes, note))))
 
 
 def exported(network: nn.Module, example: Any) -> "tuple[torch.export.ExportedProgram | None, str]":
@@ -105,11 +105,11 @@ def fill(found: Improvement, directory: Path, command: str) -> None:
         command: the command that the user typed, for the page.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import save_file, save_model
+    from safetensors.torch import save_file
 
     result = delivery(found)
     try:
-        save_model(result.network, str(directory / WEIGHTS))
+        found.conversion.save(directory)
         save_file(
             _tensors({"inputs": found.project.task.example, "outputs": result.outputs}), directory / EXAMPLE
         )

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relucid.convert import ConversionError
+from relucid.convert import Conversion, ConversionError
 from relucid.inspect import Examination, examine
 from relucid.printing import Tabular, counted
 from relucid.studies.compare import HOLDS, LEVEL
@@ -75,7 +75,7 @@ class Project:
         for row, start in self.starts.items():
             took = []
             for epochs in (1, 3):
-                network = start.apply(self.task.network, self.task.example, self.task.watched())
+                network = start.apply(self.task.network, self.task.example, self.task.watched()).model
                 begin = time.perf_counter()
                 with using(1):
                     called = self.task._called(network)
@@ -91,14 +91,13 @@ class Project:
             failed = [each["error"] for each in found.runs if each["error"]]
             reason = failed[0].strip().splitlines()[-1] if failed else "the training diverged"
             raise ValueError(f"the network cannot be trained further: {reason}")
-        result = Improvement(self, found, self.task.network)
+        result = Improvement(self, found, Start().apply(self.task.network, None, []))
         if result.row == GIVEN:
             return result
-        network = self.starts[result.row].apply(
-            self.task.network, self.task.example, self.task.watched(), FIRST
-        )
-        network.load_state_dict(_kept(self._first(result.row), store or default_store()))
-        return replace(result, network=network.eval())
+        start, task = self.starts[result.row], self.task
+        converted = start.apply(task.network, task.example, task.watched(), FIRST)
+        converted.model.load_state_dict(_kept(self._first(result.row), store or default_store()))
+        return replace(result, conversion=converted)
 
     def _first(self, row: str) -> str:
         """The key of the run of a row with the first seed."""
@@ -113,12 +112,17 @@ class Improvement(Tabular):
     Args:
         project: what was tried.
         table: the study's results.
-        network: the returned network, in evaluation mode.
+        conversion: the returned network, and how it was converted.
     """
 
     project: Project
     table: Table
-    network: nn.Module
+    conversion: Conversion
+
+    @property
+    def network(self) -> nn.Module:
+        """The returned network, of the class of the given one, in evaluation mode."""
+        return self.conversion.model.eval()
 
     @cached_property
     def row(self) -> str:
@@ -355,7 +359,7 @@ def project(whole: Task, tries: Sequence[str] | None = None, seeds: int = 8) -> 
         except (ConversionError, ValueError) as error:
             left_out[LABELS[name]] = str(error)
             continue
-        starts[LABELS[name]], sizes[LABELS[name]] = start, _size(converted)
+        starts[LABELS[name]], sizes[LABELS[name]] = start, _size(converted.model)
     if dead_units(found):
         starts[DEAD] = Start(draw="dead")
     if len(starts) == 1:
@@ -431,7 +435,7 @@ def _run(whole: Task, config: Mapping[str, Any], machine: Machine) -> Result:
     history: dict[str, list[float]] = {}
     arrays: dict[str, np.ndarray] = {}
     if config["start"] is not None:
-        network = Start(**config["start"]).apply(network, whole.example, whole.watched(), seed)
+        network = Start(**config["start"]).apply(network, whole.example, whole.watched(), seed).model
         network, history = whole.trained(network, seed, machine)
         arrays = _packed(network) if seed == FIRST else {}
     return Result({**whole.measured(network, seed), "parameters": float(_size(network))}, history, arrays)

@@ -1,5 +1,6 @@
 """Starting points of further training: a network as it is, converted, or with dead units or all parameters redrawn."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -10,7 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
-from relucid.convert import Conversion, ConversionError, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import (
+    Conversion,
+    ConversionError,
+    UnchangedWarning,
+    to_crelu,
+    to_geometric,
+    to_heavy_ball,
+)
 from relucid.inspect import Examination, examine
 from relucid.inspect.examination import ExaminedLayer
 
@@ -48,8 +56,8 @@ class Start:
         layers = None if self.layers is None else list(self.layers)
         return {"convert": self.convert, "layers": layers, "draw": self.draw}
 
-    def apply(self, network: nn.Module, example: Any, data: Iterable[Any], seed: int = 0) -> nn.Module:
-        """A changed copy of a network.
+    def apply(self, network: nn.Module, example: Any, data: Iterable[Any], seed: int = 0) -> Conversion:
+        """A changed copy of a network, and how it was converted.
 
         Args:
             network: the original, which is left as it is.
@@ -58,23 +66,24 @@ class Start:
             seed: the seed of redrawn parameters.
 
         >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
-        >>> Start(convert="crelu").apply(net, torch.randn(8, 4), [])[2].in_features
+        >>> Start(convert="crelu").apply(net, torch.randn(8, 4), []).model[2].in_features
         12
         """
-        network = deepcopy(network)
+        found = Conversion(deepcopy(network), (), 0.0, 0.0, 0.0, (0, 0), (0, 0))
         if self.convert is not None:
             chosen = {} if self.layers is None else {"layers": list(self.layers)}
-            conversion = CONVERSIONS[self.convert](network.eval(), example, **chosen)
-            if not any(change.status == "changed" for change in conversion.changes):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UnchangedWarning)
+                found = CONVERSIONS[self.convert](found.model.eval(), example, **chosen)
+            if not found.changed:
                 raise ConversionError(f"it changes no layer of {type(network).__name__}")
-            network = conversion.model
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self.draw == "all":
-                redraw(network)
+                redraw(found.model)
             elif self.draw == "dead":
-                redraw_dead(network, examine(network, example, data, measures=["activity"]))
-        return network
+                redraw_dead(found.model, examine(found.model, example, data, measures=["activity"]))
+        return found
 
 
 def redraw(network: nn.Module) -> None:

@@ -8,7 +8,6 @@ from relucid.papers.ours.findings import (
     ANEW,
     CRELU,
     DEPTH,
-    ERROR,
     HALF,
     KEPT,
     LAYERS,

@@ -61,7 +61,7 @@ def run(config: Mapping[str, Any], machine: Machine) -> Result:
     recipe = Recipe(**{**vars(RECIPE), "epochs": config["epochs"]})
     inputs, example = [data.train.inputs], data.train.inputs[:8]
     found = examine(hurt.eval(), example, inputs, measures=["activity"])
-    begun = Start(**config["start"]).apply(hurt, example, inputs, seed)
+    begun = Start(**config["start"]).apply(hurt, example, inputs, seed).model
     rest, _ = apart(data.train, HELD, seed)
     fitted = fit(begun, rest, recipe, seed=seed, machine=machine.within("on"))
     metrics = {
