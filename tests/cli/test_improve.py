@@ -127,7 +127,7 @@ def test_a_dry_run_says_what_would_be_done_and_leaves_nothing(place, relucid):
     status, said, _ = improve(relucid, "--try", "crelu", "--dry-run")
     assert status == 0
     assert (
-        "Compared: as given, trained further, CReLU, dead units redrawn, from scratch, CReLU, from scratch."
+        "Compared: as given; trained further; CReLU; dead units redrawn; from scratch; CReLU from scratch."
         in said
     )
     assert said.splitlines()[-1].startswith("11 runs, 11 still to do: about 0:00:")

@@ -57,7 +57,7 @@ def test_what_is_returned_can_be_trained_on_by_the_users_own_class_and_deployed(
     improved, row, tmp_path, monkeypatch
 ):
     found, store = improved
-    monkeypatch.setattr("relucid.studies.improve.Improvement.row", row)
+    monkeypatch.setattr("relucid.studies.improvement.Improvement.row", row)
     found = found.project.concluded(store)
     found.save(tmp_path / "out")
     loaded = load(tmp_path / "out", Net())

@@ -9,7 +9,8 @@ import relucid
 from relucid.report.handover import FILES
 from relucid.studies import Store
 from relucid.studies import table as tabulate
-from relucid.studies.improve import DEAD, GIVEN, SCRATCH, TRAINED, UNFAIR, project
+from relucid.studies.improve import UNFAIR, project
+from relucid.studies.improvement import DEAD, GIVEN, SCRATCH, TRAINED
 from relucid.studies.table import Cell
 from relucid.studies.task import RECIPE, task
 
@@ -46,7 +47,7 @@ def found(store):
 
 
 def test_what_the_findings_suggest_is_tried_beside_the_network_as_given_and_the_controls(found):
-    scratch = f"CReLU, {SCRATCH}"
+    scratch = f"CReLU {SCRATCH}"
     assert list(found.table.study.rows) == [GIVEN, TRAINED, "CReLU", DEAD, SCRATCH, scratch]
     size = {row: found.table.cells[row, "parameters"].mean for row in found.table.study.rows}
     assert size[GIVEN] == size[TRAINED] == size[DEAD] == size[SCRATCH] == 51
@@ -89,40 +90,36 @@ def judged(found, errors):
 
 
 TRAINED_ON = {GIVEN: [9.5], TRAINED: [9.0, 9.2, 9.1]}
-WORSE = {DEAD: [9.3, 9.1, 9.4], SCRATCH: [19.3, 18.9, 19.9], f"CReLU, {SCRATCH}": [18.8, 19.4, 19.1]}
+WORSE = {DEAD: [9.3, 9.1, 9.4], SCRATCH: [19.3, 18.9, 19.9], f"CReLU {SCRATCH}": [18.8, 19.4, 19.1]}
 
 
 def test_the_best_of_what_is_better_beyond_chance_is_returned(found):
     better = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3]})
     assert (better.row, better.better) == ("CReLU", True)
-    assert better.conclusion() == "With CReLU it is better than with training alone, in 3 of 3 seeds."
+    assert better.conclusion() == "Best: CReLU, 4.97 lower than training alone, 95% interval 4.59 to 5.35."
     assert "With CReLU: 4.13% (4.97 lower, 95% interval 4.59 to 5.35)." in better.lines()
 
 
 def test_a_control_that_does_as_well_stands_beside_the_best(found):
     errors = {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3], DEAD: [3.0, 9.0, 0.1]}
     assert (
-        judged(found, errors)
-        .conclusion()
-        .endswith("But it is not better, beyond chance, than dead units redrawn (4.03%).")
+        judged(found, errors).conclusion().endswith("But dead units redrawn (4.03%) cannot be told from it.")
     )
 
 
 def test_a_control_that_is_best_is_returned(found):
     better = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3], DEAD: [3.0, 3.1, 3.2]})
     assert better.row == DEAD
-    assert (
-        better.conclusion()
-        == "With dead units redrawn it is better than with training alone, in 3 of 3 seeds."
-    )
+    assert better.conclusion().startswith("Best: dead units redrawn, 6.00 lower than training alone")
+    assert "But" not in better.conclusion()
 
 
 def test_where_chance_explains_the_rest_further_training_is_returned_if_it_helps(found):
     better = judged(found, {**TRAINED_ON, **WORSE, GIVEN: [15.0], "CReLU": [9.0, 9.1, 9.3]})
     assert better.row == TRAINED
-    assert better.lines()[0] == "Your network: 15.00% test error."
+    assert better.lines()[0] == "Your network: test error 15.00%."
     assert better.lines()[1] == "Trained for 1 more epoch: 9.10% (5.90 lower, 95% interval 5.65 to 6.15)."
-    assert better.conclusion().startswith("Further training helps; nothing else helps here; a difference of ")
+    assert better.conclusion().startswith("Further training helps, nothing else does; a difference of ")
 
 
 def test_where_nothing_helps_the_network_is_returned_as_it_was_given(found):
@@ -149,7 +146,7 @@ def test_a_difference_that_nothing_could_show_is_not_told(found):
 
 def test_the_network_of_the_first_seed_is_kept_and_not_trained_again(found, store, monkeypatch):
     better = found.project.concluded
-    monkeypatch.setattr("relucid.studies.improve.Improvement.row", "CReLU")
+    monkeypatch.setattr("relucid.studies.improvement.Improvement.row", "CReLU")
     monkeypatch.setattr("relucid.studies.task.Task.trained", None)
     network = better(store).network
     test = found.project.task.split(0)[1]
@@ -249,7 +246,7 @@ def test_what_a_network_knows_by_heart_proves_nothing_against_one_from_scratch(t
     assert "too good" in found.headline()
     new = torch.randn(40, 8), torch.randint(0, 2, (40,))
     fair = project(task(net, ((inputs, labels), new)), ["crelu"], seeds=2)
-    assert list(fair.starts) == [TRAINED, "CReLU", SCRATCH, f"CReLU, {SCRATCH}"]
+    assert list(fair.starts) == [TRAINED, "CReLU", SCRATCH, f"CReLU {SCRATCH}"]
     assert (fair.left_out, fair.task.cautions) == ({}, [])
 
 

@@ -3,7 +3,7 @@ import torch
 from sklearn.metrics import f1_score, roc_auc_score
 
 from relucid.studies.compare import compare
-from relucid.studies.metrics import METRICS, Metric, auc, exact_share, f1, score
+from relucid.studies.metrics import METRICS, auc, exact_share, f1, score
 
 
 def in_batches(outputs, targets, size=7):
@@ -54,8 +54,3 @@ def test_one_example_more_is_the_same_difference_in_every_seed_and_no_proof(coun
     shares = [float(torch.tensor(100 * wrong / count)) for wrong in (1, 4, 2, 5)]
     a, b, c, d = (exact_share(share, count) for share in shares)
     assert compare([c, d], [a, b], paired=True).p == 0.5
-
-
-def test_values_are_printed_with_their_unit():
-    assert Metric("error %").format(1.4812) == "1.48%"
-    assert Metric("loss").format(0.012345) == "0.0123"

@@ -25,7 +25,8 @@ from relucid.cli.options import (
 from relucid.cli.output import check_directory, write_directory
 
 if TYPE_CHECKING:
-    from relucid.studies.improve import Improvement, Project
+    from relucid.studies.improve import Project
+    from relucid.studies.improvement import Improvement
 
 TRIES = ("crelu", "merge", "geometric", "heavy-ball")
 LOSSES = ("cross_entropy", "bce", "mse", "mae")
@@ -175,7 +176,7 @@ def _print_project(tried: "Project", quiet: bool) -> None:
         better = "higher" if tried.task.metric.higher else "lower"
         typer.echo(tried.task.training)
         typer.echo(f"Judged by: {tried.column} ({better} is better).")
-        typer.echo(f"Compared: {', '.join(tried.study.rows)}.")
+        typer.echo(f"Compared: {'; '.join(tried.study.rows)}.")
 
 
 def _print_time(tried: "Project", store: Path | None, jobs: int | None) -> None:

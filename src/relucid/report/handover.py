@@ -16,7 +16,7 @@ from relucid._torch import tree_leaves, tree_map
 from relucid.convert import ConversionError, fuse
 from relucid.convert.conversion import OPERATIONS, WEIGHTS
 from relucid.report.improvement import improvement_page
-from relucid.studies.improve import GIVEN, Improvement
+from relucid.studies.improvement import GIVEN, Improvement
 from relucid.studies.task import Called
 
 PROGRAM, EXAMPLE = "network.pt2", "example.safetensors"

@@ -11,7 +11,7 @@ from relucid.report.figure import PALETTE, Figure, literal
 from relucid.report.page import Cell, Grid, render
 from relucid.report.study import grid_of_environments, grid_of_runs
 from relucid.studies.compare import HOLDS, REVERSED, Comparison
-from relucid.studies.improve import GIVEN, TRAINED, Improvement
+from relucid.studies.improvement import GIVEN, TRAINED, Improvement
 from relucid.studies.judge import Judged
 
 KINDS = {
@@ -69,7 +69,7 @@ def next_step(found: Improvement) -> str:
     if not judged:
         return "With more seeds (--seeds), smaller differences would be found."
     seeds = 4 * max(each.n for each in judged)
-    size = found.project.task.metric.format(min(each.detectable_with(seeds) for each in judged)).rstrip("%")
+    size = found.show(min(each.detectable_with(seeds) for each in judged)).rstrip("%")
     return (
         f"With --seeds {seeds}, a difference of about {size} would be found; finished runs are kept. --try names other "
         "conversions, and --epochs trains longer."

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relucid.convert import Conversion, ConversionError
+from relucid.convert import ConversionError
 from relucid.inspect import Examination, examine
-from relucid.printing import Tabular, counted
-from relucid.studies.compare import HOLDS, LEVEL
 from relucid.studies.executors import using
-from relucid.studies.expect import Claim, Higher, Lower
-from relucid.studies.judge import Judged, judge
+from relucid.studies.improvement import DEAD, GIVEN, SCRATCH, TRAINED, Improvement
 from relucid.studies.metrics import Measure
 from relucid.studies.plan import cells, plan
 from relucid.studies.run import Report, Result, default_store, run
 from relucid.studies.runner import Runner
-from relucid.studies.starts import CONVERSIONS, LABELS, Start, dead_units
+from relucid.studies.starts import CONVERSIONS, LABELS, Start
 from relucid.studies.store import Store
 from relucid.studies.study import Column, Study, named
-from relucid.studies.table import Table, table
+from relucid.studies.table import table
 from relucid.studies.task import RECIPE, Task, Train, task
 from relucid.train import Machine, Recipe, fit
 from relucid.train.measure import Loss
 
-GIVEN, TRAINED = "as given", "trained further"
-DEAD, SCRATCH = "dead units redrawn", "from scratch"
 FIRST = 0  # the seed of the network that is returned, fixed before anything is measured
 CHUNK = 2**28  # bytes of a network in one array of the store
 UNFAIR = "the comparison is fair only with a test part that the network has not seen"
@@ -96,181 +91,13 @@ class Project:
             return result
         start, task = self.starts[result.row], self.task
         converted = start.apply(task.network, task.example, task.watched(), FIRST)
-        converted.model.load_state_dict(_kept(self._first(result.row), store or default_store()))
+        converted.model.load_state_dict(_kept(self.first(result.row), store or default_store()))
         return replace(result, conversion=converted)
 
-    def _first(self, row: str) -> str:
+    def first(self, row: str) -> str:
         """The key of the run of a row with the first seed."""
         runs = cells(self.study, only=row)[row, self.column]
         return next(run.key for run in runs if run.config["seed"] == FIRST)
-
-
-@dataclass(frozen=True, eq=False)
-class Improvement(Tabular):
-    """The result of an improvement; prints as what was found, and the table.
-
-    Args:
-        project: what was tried.
-        table: the study's results.
-        conversion: the returned network, and how it was converted.
-    """
-
-    project: Project
-    table: Table
-    conversion: Conversion
-
-    @property
-    def network(self) -> nn.Module:
-        """The returned network, of the class of the given one, in evaluation mode."""
-        return self.conversion.model.eval()
-
-    @cached_property
-    def row(self) -> str:
-        """The row of the returned network: the best of those that are better beyond chance than further training.
-
-        If there is none, further training; and if that is not better beyond chance either, the network as it was given.
-        """
-        metric, given = self.project.task.metric, self.mean(GIVEN)
-        ahead = [row for row, each in self.compared.items() if each.outcome == HOLDS and self._is_kept(row)]
-        ahead = [row for row in ahead if (self.mean(row) > given) == metric.higher]
-        if ahead:
-            return (max if metric.higher else min)(ahead, key=self.mean)
-        return TRAINED if self.training.outcome == HOLDS and self._is_kept(TRAINED) else GIVEN
-
-    @property
-    def better(self) -> bool:
-        """Whether the returned network is better, beyond chance, than the one that was given."""
-        return self.row != GIVEN
-
-    @cached_property
-    def compared(self) -> dict[str, Judged]:
-        """Row -> how it compares with further training alone."""
-        others = tuple(row for row in self.table.study.rows if row not in (GIVEN, TRAINED))
-        return dict(zip(others, self._judged(others, TRAINED), strict=True))
-
-    @cached_property
-    def training(self) -> Judged:
-        """How further training alone compares with the network as it was given."""
-        alone = len(self.table.cells[GIVEN, self.project.column].samples) == 1
-        return self._judged((TRAINED,), self.mean(GIVEN) if alone else GIVEN)[0]
-
-    def mean(self, row: str) -> float:
-        """The mean of the deciding column."""
-        value = self.table.cells[row, self.project.column].mean
-        return float("nan") if value is None else value
-
-    def __repr__(self) -> str:
-        return f"<Improvement of {self.project.task.name}: {self.row}; print it for the comparison>"
-
-    def rows(self) -> list[dict[str, str]]:
-        """The table: what every row achieves, how that differs from further training, and its size."""
-        metric, found = self.project.task.metric, []
-        for row in self.table.study.rows:
-            judged = self.training if row == GIVEN else self.compared.get(row)
-            cells = {label: self.table.cells[row, label].mean for label in self.table.study.columns}
-            line = {"": row, **{label: "" if v is None else metric.format(v) for label, v in cells.items()}}
-            line |= {"parameters": f"{cells['parameters'] or 0:,.0f}"}
-            line["difference from training alone"] = (
-                "" if row == GIVEN or not judged else _interval(judged, metric.format)
-            )
-            found.append(line)
-        return found
-
-    def notes(self) -> list[str]:
-        """The findings in sentences, and what was left out."""
-        left_out = [f"{what} was left out: {why}." for what, why in self.project.left_out.items()]
-        return ["", *self.lines(), *left_out]
-
-    def headline(self) -> str:
-        """What was found, in a paragraph."""
-        return " ".join(self.lines())
-
-    def lines(self) -> list[str]:
-        """What was found, one sentence per row, then the conclusion, and why not to take it at face value."""
-        task = self.project.task
-        recipe, show, column = task.train, task.metric.format, self.project.column
-        unit = (
-            f"{show(self.mean(GIVEN))} {column[:-2]}"
-            if column.endswith(" %")
-            else f"{column} {show(self.mean(GIVEN))}"
-        )
-        more = (
-            f"Trained for {counted(recipe.epochs, 'more epoch')}"
-            if isinstance(recipe, Recipe)
-            else "Trained further"
-        )
-        found = [f"Your network: {unit}."]
-        for row, judged in {TRAINED: self.training, **self.compared}.items():
-            done = self.table.cells[row, column].samples
-            result = (
-                f"{show(self.mean(row))} ({_interval(judged, show)})"
-                if done
-                else "training diverged or failed"
-            )
-            found.append(f"{more if row == TRAINED else _sentence(row)}: {result}.")
-        return [*found, self.conclusion(), *task.cautions]
-
-    def conclusion(self) -> str:
-        """What to do, and how sure that is."""
-        row = self.row
-        if row in (GIVEN, TRAINED):
-            alone = "Further training helps; nothing else" if row == TRAINED else "Nothing"
-            return f"{alone} helps here{self._power()}."
-        wins, seeds = self._wins(row)
-        better = f"it is better than with training alone, in {wins} of {seeds} seeds"
-        return f"{_sentence(row)} {better}.{self._controls(row)}"
-
-    def _power(self) -> str:
-        """The difference that would have been found, for the conversion that came closest."""
-        metric, level = self.project.task.metric, LEVEL / len(self.compared)
-        found = {row: each.found for row, each in self.compared.items() if row in LABELS.values()}
-        sizes = {row: each.at(level).detectable for row, each in found.items() if each and each.error}
-        best = (max if metric.higher else min)(sizes, key=self.mean, default=None)
-        if best is None:
-            return ""
-        size = metric.format(sizes[best]).rstrip("%")
-        if sizes[best] > abs(self.mean(TRAINED)) / 2:
-            return f", but only a difference of {size} or more would have been found: use more seeds"
-        return f"; a difference of {size} would have been found"
-
-    def _controls(self, row: str) -> str:
-        """The controls that the returned row is not better than."""
-        controls = tuple(r for r in self.compared if r == DEAD or r.endswith(SCRATCH))
-        if row in controls:
-            return ""
-        equal = [
-            f"{control} ({self.project.task.metric.format(self.mean(control))})"
-            for control, judged in zip(controls, self._judged((row,) * len(controls), controls), strict=True)
-            if judged.outcome != HOLDS
-        ]
-        return f" But it is not better, beyond chance, than {' and '.join(equal)}." if equal else ""
-
-    def _judged(self, rows: Sequence[str], than: Any) -> list[Judged]:
-        """Compare rows with one other, or each with its own."""
-        order = Higher if self.project.task.metric.higher else Lower
-        if isinstance(than, tuple):
-            pairs = tuple(
-                order(a, than=b, columns=self.project.column) for a, b in zip(rows, than, strict=True)
-            )
-        else:
-            pairs = (order(tuple(rows), than=than, columns=self.project.column),)
-        return judge(self.table, Claim("", "", pairs))
-
-    def _wins(self, row: str) -> tuple[int, int]:
-        """The number of seeds in which a row is better than further training, and the number of all seeds."""
-        ours, theirs = (self.table.cells[each, self.project.column].samples for each in (row, TRAINED))
-        both = [seed for seed in ours if seed in theirs]
-        return sum((ours[s] > theirs[s]) == self.project.task.metric.higher for s in both), len(both)
-
-    def _is_kept(self, row: str) -> bool:
-        key = self.project._first(row)
-        return any(run["key"] == key and run["state"] == "finished" for run in self.table.runs)
-
-    def save(self, directory: str | Path) -> None:
-        """Write the network and the page into a directory, which must not exist; see `relucid.report.improvement`."""
-        from relucid.report.handover import save
-
-        save(self, Path(directory))
 
 
 def improve(
@@ -360,7 +187,7 @@ def project(whole: Task, tries: Sequence[str] | None = None, seeds: int = 8) -> 
             left_out[LABELS[name]] = str(error)
             continue
         starts[LABELS[name]], sizes[LABELS[name]] = start, _size(converted.model)
-    if dead_units(found):
+    if any(finding.kind == "dead" for finding in found.findings):
         starts[DEAD] = Start(draw="dead")
     if len(starts) == 1:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
@@ -371,7 +198,7 @@ def project(whole: Task, tries: Sequence[str] | None = None, seeds: int = 8) -> 
         starts[SCRATCH] = Start(draw="all")
         largest = max(sizes, key=lambda row: sizes[row], default=None)
         if largest is not None and sizes[largest] != _size(whole.network):
-            starts[f"{largest}, {SCRATCH}"] = replace(starts[largest], draw="all")
+            starts[f"{largest} {SCRATCH}"] = replace(starts[largest], draw="all")
     return Project(whole, found, starts, left_out, _study(whole, starts, seeds))
 
 
@@ -472,7 +299,7 @@ def _progress(whole: Project) -> Report:
     total, ended = len(plan(whole.study)), iter(range(1, sys.maxsize))
     decides = whole.column
     print(
-        f"{whole.task.training} Judged by: {decides}. Rows: {', '.join(whole.study.rows)}.", file=sys.stderr
+        f"{whole.task.training} Judged by: {decides}. Rows: {'; '.join(whole.study.rows)}.", file=sys.stderr
     )
 
     def show(*_: Any) -> None:
@@ -480,25 +307,3 @@ def _progress(whole: Project) -> Report:
         print(f"\r{done} of {total} runs", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
     return show
-
-
-def _sentence(row: str) -> str:
-    """A row as the beginning of a sentence: "With CReLU", "From scratch", "With CReLU, from scratch"."""
-    return row.capitalize() if row == SCRATCH else f"With {row}"
-
-
-def _interval(judged: Judged, show: Callable[[float], str]) -> str:
-    """A difference with its 95% interval, in words."""
-    found = judged.found
-    if found is None:
-        return "too few runs to compare"
-    sign, way = (1, "higher") if found.effect >= 0 else (-1, "lower")
-    if found.error == 0:
-        return (
-            f"{show(abs(found.effect)).rstrip('%')} {way} in every seed"
-            if found.effect
-            else "the same in every seed"
-        )
-    ends = sorted((sign * found.low, sign * found.high))
-    effect, low, high = (show(value).rstrip("%") for value in (abs(found.effect), *ends))
-    return f"{effect} {way}, 95% interval {low} to {high}"

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relucid.studies.compare import number
 from relucid.train.measure import IGNORED, Loss, measures
 
 Measure = Callable[[nn.Module, Any], Any]  # of a network and data, to a number or several by name
@@ -27,14 +26,6 @@ class Metric:
     label: str
     higher: bool = False
     function: Measure | None = None
-
-    def format(self, value: float) -> str:
-        """A value with its unit.
-
-        >>> Metric("error %").format(1.481), Metric("F1").format(0.81234)
-        ('1.48%', '0.812')
-        """
-        return f"{value:.2f}%" if self.label.endswith("%") else number(value)
 
 
 METRICS = {

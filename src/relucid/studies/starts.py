@@ -73,10 +73,11 @@ class Start:
         if self.convert is not None:
             chosen = {} if self.layers is None else {"layers": list(self.layers)}
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UnchangedWarning)
-                found = CONVERSIONS[self.convert](found.model.eval(), example, **chosen)
-            if not found.changed:
-                raise ConversionError(f"it changes no layer of {type(network).__name__}")
+                warnings.simplefilter("error", UnchangedWarning)
+                try:
+                    found = CONVERSIONS[self.convert](found.model.eval(), example, **chosen)
+                except UnchangedWarning as unchanged:
+                    raise ConversionError(str(unchanged)) from None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self.draw == "all":

@@ -61,12 +61,13 @@ def run(config: Mapping[str, Any], machine: Machine) -> Result:
     recipe = Recipe(**{**vars(RECIPE), "epochs": config["epochs"]})
     inputs, example = [data.train.inputs], data.train.inputs[:8]
     found = examine(hurt.eval(), example, inputs, measures=["activity"])
-    begun = Start(**config["start"]).apply(hurt, example, inputs, seed).model
+    begun = Start(**config["start"]).apply(hurt, example, inputs, seed)
     rest, _ = apart(data.train, HELD, seed)
-    fitted = fit(begun, rest, recipe, seed=seed, machine=machine.within("on"))
+    fitted = fit(begun.model, rest, recipe, seed=seed, machine=machine.within("on"))
     metrics = {
         "error": exact_share(fitted.evaluate(data.test)["error"], len(data.test)),
-        "parameters": float(sum(parameter.numel() for parameter in begun.parameters())),
+        "parameters": float(sum(parameter.numel() for parameter in begun.model.parameters())),
+        "moved": 1e6 * begun.max_error,
         "dead": 100 * dead_units(found) / sum(layer.rectified.units for layer in found.layers),
     }
     return Result(metrics)
