@@ -21,7 +21,6 @@ from torch.fx.node import Node
 from relucid.convert.conversion import Change, Conversion
 from relucid.convert.graph import ConversionError
 from relucid.convert.network import Network, empty
-from relucid.nn.kept import Kept, Watched
 
 FORMAT = 1
 ATTRIBUTES = {
@@ -146,8 +145,6 @@ def _value(value: Any, where: str, names: Mapping[Any, str]) -> Any:
         return {"slice": [_value(v, where, names) for v in (value.start, value.stop, value.step)]}
     if value is Ellipsis:
         return {"ellipsis": True}
-    if isinstance(value, Kept):
-        return {"kept": True}
     if isinstance(value, list | tuple):
         kind = "list" if isinstance(value, list) else "tuple"
         return {kind: [_value(v, where, names) for v in value]}
@@ -196,8 +193,7 @@ def _fill_tensors(
         value = tensors.get(_join(said["name"], name))
         if value is not None:
             key = value.data_ptr() or id(value)  # a tensor without entries has no address
-            parameter = Watched if isinstance(vars(module).get("_kept"), Kept) else nn.Parameter
-            module._parameters[name] = made.setdefault(key, parameter(value, trained))
+            module._parameters[name] = made.setdefault(key, nn.Parameter(value, trained))
     for name, persistent in said["buffers"].items():
         module.register_buffer(name, tensors.get(_join(said["name"], name)), persistent=persistent)
 
@@ -265,8 +261,6 @@ def _read(value: Any, nodes: Mapping[str, Node], functions: Mapping[str, Any]) -
     (kind, held), *more = value.items()
     if kind == "node":
         return nodes[held]
-    if kind == "kept":
-        return Kept()
     if kind == "torch":
         return torch.device(held) if more[0][1] == "device" else getattr(torch, held)
     if kind == "ellipsis":

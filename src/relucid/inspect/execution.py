@@ -19,7 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from relucid.nn.kept import Kept
 from relucid.nn.kinds import KINDS, Kind
 
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
@@ -160,10 +159,6 @@ class _Recorder(TorchDispatchMode):
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
-        names = {id(tensor): name for name, tensor in tensors.items()}
-        for weight, sources in _kept(model):  # a geometric layer may reuse its cached weight
-            made_of = frozenset(names[id(source)] for source in sources if id(source) in names)
-            self.nodes[weight] = Node("kept", parameters=made_of)
         self.fixed = {_storage(tensor) for tensor in tensors.values()}
         self.owned: dict[str, set[str]] = defaultdict(set)  # module -> its weights
         for name in (name for name, tensor in tensors.items() if tensor.dim() > 1):
@@ -258,14 +253,6 @@ class _Recorder(TorchDispatchMode):
     def _unique(self, name: str) -> str:
         self.used[name] += 1
         return name if self.used[name] == 1 else f"{name}#{self.used[name]}"
-
-
-def _kept(model: nn.Module) -> Iterator[tuple[Tensor, Sequence[Tensor]]]:
-    """Yield the weights that layers cache, with the parameters they were computed from."""
-    for module in model.modules():
-        kept = getattr(module, "_kept", None)
-        if isinstance(kept, Kept):
-            yield from kept.made()
 
 
 def _owner(parameter: str) -> str:

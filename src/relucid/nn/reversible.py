@@ -19,8 +19,6 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from relucid.nn.tracing import is_traced
-
 # From 2^16 to 2^17, float64 numbers are 2^-36 apart, so adding and subtracting this number rounds anything within
 # +-2^15 to a multiple of 2^-36. The gradient is 1, as it should be; that of torch.round is 0.
 _ROUNDER = 1.5 * 2.0**16
@@ -52,8 +50,7 @@ def transformed(
     """
     # Copied even where the dtypes agree: a transform may begin in place.
     y = transform(x if state_dtype is None else x.to(dtype, copy=True))
-    if not is_traced(y):
-        _check_shape(x, y)
+    _check_shape(x, y)
     return to_state(y, state_dtype)
 
 
