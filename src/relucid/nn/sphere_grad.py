@@ -9,16 +9,16 @@ No floating-point number is an odd multiple of :math:`\pi/2`, so t is finite and
 that follows is small in proportion: nothing is lost as long as small terms are not taken as differences of large ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from relucid.nn.tracing import mapped_first
 
-_BLOCK = 2**16  # numbers per block and thread: a handful of arrays of this size fit in the cache
+_BLOCK = 2**17  # numbers per block and thread: a handful of arrays of this size fit in the cache
 
 
 def scaled_direction(latitudes: Tensor, scale: Tensor, quarter: bool = False) -> Tensor:
@@ -32,23 +32,6 @@ def scaled_direction(latitudes: Tensor, scale: Tensor, quarter: bool = False) ->
     return w
 
 
-def _by_blocks(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
-    """``function(*inputs)``; on a CPU, of so many rows at a time that what it computes stays in the cache."""
-    if torch.compiler.is_compiling() or not inputs[0].is_cpu:
-        return function(*inputs)
-    count, length = inputs[0].shape
-    rows = max(1, _BLOCK * torch.get_num_threads() // length)
-    if rows >= count:
-        return function(*inputs)
-    whole: tuple[Tensor, ...] = ()
-    for begin, *block in zip(range(0, count, rows), *(each.split(rows) for each in inputs), strict=True):
-        parts = function(*block)
-        whole = whole or tuple(part.new_empty(count, *part.shape[1:]) for part in parts)
-        for part, place in zip(parts, whole, strict=True):
-            place[begin : begin + rows] = part
-    return whole
-
-
 def _vector(latitudes: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The rows w = r u, and t and p."""
     across = latitudes.cos()
@@ -56,13 +39,36 @@ def _vector(latitudes: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return _unit(t, p) * scale.unsqueeze(-1), t, p
 
 
+def _vector_in_blocks(latitudes: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    t, p = torch.empty_like(latitudes), torch.empty_like(latitudes)
+    w = latitudes.new_empty(len(latitudes), latitudes.shape[1] + 1)
+    for x_, r_, w_, t_, p_ in _blocks(latitudes, scale.unsqueeze(-1), w, t, p):
+        torch.sin(x_, out=t_).div_(torch.cos(x_, out=p_))
+        torch.mul(t_, p_.cumprod_(-1), out=w_[:, :-1])
+        w_[:, -1:] = p_[:, -1:]
+        w_.mul_(r_)
+    return w, t, p
+
+
+def _in_blocks(*tensors: Tensor) -> bool:
+    """Whether to compute in blocks of rows that stay in the cache: on a CPU, with ordinary tensors."""
+    return not torch.compiler.is_compiling() and all(
+        x.is_cpu and type(x) in (Tensor, nn.Parameter) for x in tensors
+    )
+
+
+def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Corresponding rows of all tensors, as many at a time as make up a block of the first."""
+    rows = max(1, _BLOCK * torch.get_num_threads() // tensors[0].shape[-1])
+    return zip(*(each.split(rows) for each in tensors), strict=True)
+
+
 def _quarter_vector(latitudes: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The same for latitudes that are pi/2 more: cosines may be 0, and t and p are then taken just beside it."""
     along, across = latitudes.cos(), -latitudes.sin()
     w = written_out(along, across.cumprod(-1)) * scale.unsqueeze(-1)
-    small = (
-        torch.finfo(across.dtype).tiny ** 0.25
-    )  # negligible, yet products of two or three do not underflow
+    # Negligible, yet products of two or three of it do not underflow.
+    small = torch.finfo(across.dtype).tiny ** 0.25
     across = torch.where(across.abs() < small, across.new_tensor(small).copysign(across), across)
     return w, along / across, across.cumprod(-1)
 
@@ -127,7 +133,9 @@ class _Direction(torch.autograd.Function):
 
     @staticmethod
     def forward(latitudes: Tensor, scale: Tensor, quarter: bool) -> tuple[Tensor, ...]:
-        return _by_blocks(_quarter_vector if quarter else _vector, latitudes, scale)
+        if quarter:
+            return _quarter_vector(latitudes, scale)
+        return (_vector_in_blocks if _in_blocks(latitudes, scale) else _vector)(latitudes, scale)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: tuple[Tensor, ...]) -> None:
@@ -163,9 +171,21 @@ def _change(scale: Tensor, t: Tensor, p: Tensor, v: Tensor, r: Tensor) -> Tensor
     return scale.unsqueeze(-1) * _jvp(t, p, v) + r.unsqueeze(-1) * _unit(t, p)
 
 
-def _scaled_vjp(t: Tensor, p: Tensor, g: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def _scaled_vjp(scale: Tensor, t: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of <g, w> in latitudes, (units, n - 1), and scale, (units,)."""
     gradient, inner = _vjp(t, p, g)
     return scale.unsqueeze(-1) * gradient, inner
+
+
+def _scaled_vjp_in_blocks(scale: Tensor, t: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    # All that is written to comes from g: a batch of gradients under vmap is written to a batch.
+    in_latitudes, in_scale = g.new_empty(t.shape), g.new_empty(scale.shape)
+    for t_, p_, g_, r_, into, inner in _blocks(t, p, g, scale.unsqueeze(-1), in_latitudes, in_scale):
+        own = g_[:, :-1] * p_
+        sums = sum_from_right(torch.cat((own * t_, g_[:, -1:] * p_[:, -1:]), 1))
+        into.copy_(own.addcmul_(sums[:, 1:], t_, value=-1).mul_(r_))
+        inner.copy_(sums[:, 0])
+    return in_latitudes, in_scale
 
 
 def _scaled_hvp(
@@ -181,7 +201,8 @@ class _VJP(torch.autograd.Function):
 
     @staticmethod
     def forward(latitudes: Tensor, scale: Tensor, t: Tensor, p: Tensor, g: Tensor) -> tuple[Tensor, ...]:
-        return _by_blocks(_scaled_vjp, t, p, g, scale)
+        function = _scaled_vjp_in_blocks if _in_blocks(scale, t, p, g) else _scaled_vjp
+        return function(scale, t, p, g)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -204,5 +225,5 @@ class _VJPForwardMode(_VJP):
     @staticmethod
     def jvp(ctx: Any, v: Tensor, r: Tensor, _t: None, _p: None, dg: Tensor) -> tuple[Tensor, Tensor]:
         scale, t, p, g = ctx.saved_tensors
-        changes, of_g = _scaled_hvp(scale, t, p, g, v, r), _scaled_vjp(t, p, dg, scale)
+        changes, of_g = _scaled_hvp(scale, t, p, g, v, r), _scaled_vjp(scale, t, p, dg)
         return changes[0] + of_g[0], changes[1] + of_g[1]
