@@ -86,7 +86,7 @@ class Propagation(nn.Module):
     def reset_parameters(self) -> None:
         """Reset learned coefficients to the rule's values; the transforms are left alone."""
         for name, value in self.rule.coefficients(self.depth).items():
-            if name in self._parameters:
+            if self.rule.learnable:
                 self.get_parameter(name).copy_(value)
 
     def _check(self, coefficients: dict[str, Tensor]) -> None:
