@@ -105,7 +105,8 @@ def to_geometric(
                 surgery.center(name, features=len(means[name]), padding=padding, mean=means[name])
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
-        report.forget(*chosen, *inside.values())
+        for label in (*chosen, *inside.values()):
+            report.forget(label)
         for name, reason in dropped.items():
             report.note(name, "refused", reason)
         for name in names:
