@@ -79,6 +79,12 @@ class Surgery:
 
     def close(self) -> None:
         """Leave the list of all operations since the original with the network, for the next conversion to go on."""
+        changed = {each["name"] for each in self.operations}
+        for name, module in self.model.named_modules():
+            own = f"{name}." if name else ""
+            if isinstance(module, nn.TransformerEncoderLayer) and any(n.startswith(own) for n in changed):
+                # Its fast path would multiply by the weights without calling the modules.
+                module.activation_relu_or_gelu = 0
         setattr(self.model, HISTORY, tuple(self.operations))
 
     def repeat(self, operations: Iterable[Operation]) -> None:
