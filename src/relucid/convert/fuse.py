@@ -106,7 +106,9 @@ class _Plain:
     def _moved(self) -> list[Any]:
         """Follow the scales that the layers cannot absorb; a layer whose scales cannot be read stays geometric."""
         while True:
-            flows = [flow(r, self._starts(r), self.subject.modules) for r in self.subject.recordings]
+            flows = [
+                flow(r, self._starts(r), self.subject.modules, self.layers) for r in self.subject.recordings
+            ]
             stuck = {
                 name: str(error)
                 for found in flows
