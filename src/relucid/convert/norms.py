@@ -8,12 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
-from relucid.convert.channels import Layout, channel_dims, flow
+from relucid.convert.channels import VIEWS, Layout, channel_dims, flow
 from relucid.convert.conversion import Subject, calls_of
 from relucid.convert.surgery import Surgery, columns
+from relucid.inspect.execution import Call
+from relucid.inspect.folding import BATCH_NORMS
 from relucid.nn import MeanNorm
 from relucid.nn.affine import affine_of
 from relucid.nn.meannorm import pads_with_zeros
+
+MEAN_NORMS = ("add", "sub")  # what a mean norm ends with
 
 
 def is_fixed(module: nn.Module | None) -> bool:
@@ -32,7 +36,7 @@ def readers_of(subject: Subject, name: str) -> set[str] | None:
     for recording in subject.recordings:
         calls = [call for call in recording.calls if call.module == name]
         values = {node for call in calls for node in call.outputs}
-        if not calls or values & set(recording.outputs):
+        if not calls or values & set(recording.outputs) or not all(map(_is_bare, calls)):
             return None
         # The innermost module that is given the value, for each operation that reads it.
         given = [c for c in recording.calls if values & set(c.inputs) and not name.startswith(f"{c.module}.")]
@@ -44,6 +48,14 @@ def readers_of(subject: Subject, name: str) -> set[str] | None:
                 return None
         found |= leaves - {""}
     return found
+
+
+def _is_bare(call: Call) -> bool:
+    """Whether a layer or norm returns what it computes: no hook, and no forward of a subclass, comes after it."""
+    value = call.outputs[0] if call.outputs else None
+    while value is not None and value.op in VIEWS:
+        value = value.upstream[0] if value.upstream else None
+    return value is not None and (value.has_weight or value.op in (*BATCH_NORMS, *MEAN_NORMS))
 
 
 def _is_in(name: str, other: str, *, same: bool = False) -> bool:
@@ -97,8 +109,9 @@ def layer_after(subject: Subject, norm: str) -> tuple[str, Layout] | None:
     A zero-padded convolution cannot take a norm: its zeros would have to be normalized too.
     """
     (recording,) = subject.recordings
-    values = [call.outputs[0] for call in recording.calls if call.module == norm]
-    if len(values) != 1 or subject.shared(norm):
+    calls = [call for call in recording.calls if call.module == norm]
+    values = [call.outputs[0] for call in calls]
+    if len(values) != 1 or subject.shared(norm) or not _is_bare(calls[0]):
         return None
     dim = channel_dims(recording.nodes).get(values[0], 1)
     size = values[0].shape[dim]
