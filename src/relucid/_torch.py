@@ -22,6 +22,7 @@ __all__ = [
     "ConvTransposeNd",
     "TorchDispatchMode",
     "copy_hooks",
+    "has_hooks",
     "tree_flatten",
     "tree_leaves",
     "tree_map",
@@ -41,3 +42,8 @@ def copy_hooks(old: nn.Module, new: nn.Module) -> None:
     """Give ``new`` the hooks on calls and gradients that ``old`` has."""
     for name in HOOKS:
         setattr(new, name, getattr(old, name))
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a module has hooks on its calls or gradients."""
+    return any(getattr(module, name) for name in HOOKS)

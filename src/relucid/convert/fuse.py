@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from relucid._torch import has_hooks
 from relucid.convert.channels import Layout, channel_dims, flow
 from relucid.convert.conversion import Conversion, Status, Subject, conversion, working
 from relucid.convert.copies import copied
@@ -90,6 +91,8 @@ class _Plain:
         }
         self.stuck: dict[str, str] = {}
         self.own: dict[str, tuple[int, Tensor]] = {}  # scales that become a batch norm: dimensions, (channels,)
+        for name in [name for name in self.scales if has_hooks(subject.modules[name])]:
+            self._keep(name, "hooks see its value")
         self.flows = self._moved()
 
     def note(self) -> None:
