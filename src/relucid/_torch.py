@@ -34,6 +34,7 @@ __all__ = [
     "foreach_addcmul_",
     "foreach_lerp_",
     "foreach_mul_",
+    "has_hooks",
     "schema_of",
     "storage_of",
     "tree_flatten",
@@ -61,6 +62,11 @@ def copy_hooks(old: nn.Module, new: nn.Module) -> None:
     """Give ``new`` the hooks on calls and gradients that ``old`` has."""
     for name in HOOKS:
         setattr(new, name, getattr(old, name))
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a module has hooks on its calls or gradients."""
+    return any(getattr(module, name) for name in HOOKS)
 
 
 class DispatchMode(TorchDispatchMode):

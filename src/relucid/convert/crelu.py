@@ -308,13 +308,6 @@ class Expansion:
                 surgery.signs(site.module, dim=site.dim, groups=site.groups)
         for name, (layout, carries) in self._readers().items():
             read(surgery, name, layout, carries=carries)
-        for name, module in self.subject.modules.items():
-            if isinstance(module, nn.TransformerEncoderLayer) and self._touches(name):
-                # Its fast path would multiply by the weights without calling the modules.
-                surgery.attribute(name, key="activation_relu_or_gelu", value=0)
-
-    def _touches(self, name: str) -> bool:
-        return any(each.startswith(f"{name}.") for each in (*self.sites, *self._readers()))
 
     def _readers(self) -> dict[str, tuple[Layout, bool]]:
         return {name: (layout, name in f.carries) for f in self.flows for name, layout in f.reads.items()}

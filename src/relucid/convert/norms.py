@@ -10,16 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
-from relucid.convert.channels import Layout, channel_dims, flow
+from relucid.convert.channels import VIEWS, Layout, channel_dims, flow
 from relucid.convert.conversion import Subject
 from relucid.convert.surgery import Surgery, columns
-from relucid.inspect.execution import Node
+from relucid.inspect.execution import Call, Node
+from relucid.inspect.folding import BATCH_NORMS
 from relucid.nn import MeanNorm
 from relucid.nn.affine import affine_of
 from relucid.nn.meannorm import pads_with_zeros
 
 # Operations that a factor passes, but not a shift.
 SHIFTED = ("max_pool", "avg_pool", "constant_pad", "relu", "leaky_relu")
+MEAN_NORMS = ("add", "sub")  # what a mean norm ends with
 
 
 def is_fixed(module: nn.Module | None) -> bool:
@@ -38,7 +40,7 @@ def readers_of(subject: Subject, name: str) -> set[str] | None:
     for recording in subject.recordings:
         calls = recording.calls_of.get(name, [])
         values = [node for call in calls for node in call.outputs]
-        if not calls or set(values) & set(recording.outputs):
+        if not calls or set(values) & set(recording.outputs) or not all(map(_is_bare, calls)):
             return None
         for node in values:
             for reader in recording.readers.get(node, []):
@@ -46,6 +48,14 @@ def readers_of(subject: Subject, name: str) -> set[str] | None:
                     return None
                 found.add(reader.module)
     return found
+
+
+def _is_bare(call: Call) -> bool:
+    """Whether a layer or norm returns what it computes: no hook, and no forward of a subclass, comes after it."""
+    value = call.outputs[0] if call.outputs else None
+    while value is not None and value.op in VIEWS:
+        value = value.upstream[0] if value.upstream else None
+    return value is not None and (value.has_weight or value.op in (*BATCH_NORMS, *MEAN_NORMS))
 
 
 def norm_after(subject: Subject, name: str) -> str | None:
@@ -96,7 +106,7 @@ def layers_after(subject: Subject, norms: Iterable[str]) -> dict[str, tuple[str,
     (recording,) = subject.recordings
     dims, starts = channel_dims(recording.nodes), dict[Node, Layout]()
     for norm in norms:
-        if subject.counts[norm] == 1 and not subject.shared(norm):
+        if subject.counts[norm] == 1 and not subject.shared(norm) and _is_bare(recording.calls_of[norm][0]):
             node = recording.calls_of[norm][0].outputs[0]
             dim = dims.get(node, 1)
             # A factor of 2 travels only where a scale can be moved.

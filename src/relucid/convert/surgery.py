@@ -40,6 +40,7 @@ GEOMETRIC: dict[type[nn.Module], Any] = {
     nn.Conv3d: GeometricConv3d,
 }
 HISTORY = "relucid_operations"  # the attribute of a converted network that lists how it was made
+NORMS: dict[int, Any] = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 PADS: dict[int, Any] = {2: nn.ConstantPad1d, 4: nn.ConstantPad2d, 6: nn.ConstantPad3d}
 
 
@@ -81,6 +82,12 @@ class Surgery:
 
     def close(self) -> None:
         """Leave the list of all operations since the original with the network, for the next conversion to go on."""
+        changed = {each["name"] for each in self.operations}
+        for name, module in self.model.named_modules():
+            own = f"{name}." if name else ""
+            if isinstance(module, nn.TransformerEncoderLayer) and any(n.startswith(own) for n in changed):
+                # Its fast path would multiply by the weights without calling the modules.
+                module.activation_relu_or_gelu = 0
         setattr(self.model, HISTORY, tuple(self.operations))
 
     def repeat(self, operations: Iterable[Operation]) -> None:
@@ -181,10 +188,18 @@ class Surgery:
     def batch_norm(self, name: str, *, dims: int) -> None:
         """Put a batch norm of unit variance in place of a mean norm of values with ``dims`` dimensions."""
         norm: Any = self.model.get_submodule(name)
-        kind: Any = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}.get(dims, nn.BatchNorm1d)
-        new = kind(norm.num_features, eps=0.0, affine=False).to(norm.running_mean)
+        new = NORMS[dims](norm.num_features, eps=0.0, affine=False).to(norm.running_mean)
         new.running_mean.copy_(-affine_of(norm)[1])
         self.put(name, new)
+
+    @operation
+    def scaled(self, name: str, *, dims: int, features: int, value: Tensor | None = None) -> None:
+        """Multiply the channels of a value with ``dims`` dimensions by a batch norm of unit variance."""
+        module: Any = self.model.get_submodule(name)
+        norm = NORMS[dims](features, eps=0.0).to(next(module.parameters())).train(module.training)
+        if value is not None:
+            norm.weight.data.copy_(value)
+        module.add_module("scale", norm)
 
     @operation
     def heavy_ball(self, name: str, *, steps: Sequence[int]) -> None:
