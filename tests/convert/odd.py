@@ -1,6 +1,7 @@
 """A generator of odd networks: each is a few odd pieces, any of which a careless conversion gets wrong."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -138,6 +139,86 @@ def no_width(m, y):
     return m.after(torch.cat([y.relu(), none], 1))
 
 
+def in_thread(function, x):
+    """A function's value, computed by another thread with this thread's switch for gradients."""
+    grad = torch.is_grad_enabled()
+
+    def compute():
+        with torch.set_grad_enabled(grad):
+            return function(x)
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(compute).result()
+
+
+def looped(modules, x):
+    for module in modules:
+        x = module(x)
+    return x
+
+
+class Residual(nn.Module):
+    """x + f(x), rectified or not."""
+
+    def __init__(self, rectified):
+        super().__init__()
+        self.body, self.norm, self.rectified = block(), nn.BatchNorm2d(C), rectified
+
+    def forward(self, x):
+        y = self.norm(self.body(x))
+        y += x
+        return F.relu(y, inplace=True) if self.rectified else y
+
+
+class Gated(nn.Module):
+    """A sum whose shortcut is scaled: no residual block."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = block()
+
+    def forward(self, x):
+        return self.body(x) + 0.5 * x
+
+
+class Summed(nn.Module):
+    """A sum that leaves out its input: no residual block."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.other = block(), conv()
+
+    def forward(self, x):
+        return self.body(x) + self.other(x)
+
+
+def stage(kind):
+    """Residual blocks of one shape in a row, with something else among them or not."""
+    rectified = random.random() < 0.5
+    blocks = [Residual(rectified) for _ in range(3)]
+    if random.random() < 0.5:
+        blocks.insert(random.randrange(4), nn.BatchNorm2d(C))
+    return kind(blocks) if kind is nn.ModuleList else kind(*blocks)
+
+
+def over_time(m, y):
+    """The columns of an image one after the other, all by the same layers."""
+    state = y.new_zeros(y.shape[0], C)
+    states = []
+    for column in y.mean(2).unbind(2):
+        state = m.out(F.relu(m.new(column) + m.old(state)))
+        states.append(state)
+    return y + torch.stack(states, 2).unsqueeze(2)
+
+
+def by_gru(m, y):
+    return y + m.gru(m.after(y.relu()).mean(2).transpose(1, 2))[0].transpose(1, 2).unsqueeze(2)
+
+
+def skipped_at_random(m, y):
+    return y if m.training and random.random() < 0.5 else y + m.after(y.relu())
+
+
 simple("plain", lambda m, y: m.after(y.relu()), after=conv)
 simple("clamped", lambda m, y: m.after(y.clamp(min=0)), after=conv)
 simple("residual", lambda m, y: m.after(F.relu(y)) + y, after=block)
@@ -182,6 +263,41 @@ simple("called_twice", lambda m, y: m.after(m.after(y.relu()).relu()), after=con
 simple("no_width", no_width, none=lambda: nn.Linear(C, 0), after=conv)
 simple("attention", tokens, attention=lambda: nn.TransformerEncoderLayer(C, 2, 8, batch_first=True))
 simple("unused", lambda m, y: m.after(y.relu()), after=conv, spare=block)
+simple("over_time", over_time, **dict.fromkeys(("new", "old", "out"), lambda: nn.Linear(C, C)))
+simple("recurrent", by_gru, after=conv, gru=lambda: nn.GRU(C, C, batch_first=True))
+simple("skipped_at_random", skipped_at_random, after=conv)
+simple("leaky", lambda m, y: m.after(F.avg_pool2d(m.act(y), 2)), act=lambda: nn.LeakyReLU(0.2), after=conv)
+simple("leaky_pooled", lambda m, y: m.after(F.max_pool2d(m.act(y), 2)), act=nn.LeakyReLU, after=conv)
+simple("slopes", lambda m, y: m.after(m.act(y)), act=lambda: nn.PReLU(C), after=conv)
+simple("clipped", lambda m, y: m.after(y.clamp(0, 1e4)), after=conv)
+simple("maximum", lambda m, y: m.after(torch.maximum(y, y.new_zeros(()))), after=conv)
+simple("depthwise", lambda m, y: m.last(m.after(y.relu())), after=lambda: conv(groups=C), last=conv)
+simple(
+    "depthwise_multiplied",
+    lambda m, y: m.last(m.norm(m.after(m.relu(y))).relu()),
+    after=lambda: conv(outputs=2 * C, groups=C),
+    norm=lambda: nn.BatchNorm2d(2 * C),
+    relu=nn.ReLU,
+    last=lambda: conv(2 * C, groups=2),
+)
+simple("sliced", lambda m, y: m.after(y.relu()[:, :3]) + m.last(y), after=lambda: conv(3), last=conv)
+simple("shuffled", lambda m, y: m.after(F.channel_shuffle(y.relu(), 2)), after=conv)
+simple("rolled", lambda m, y: m.after(y.relu().roll(1, 3)) + m.last(y.relu().flip(1)), after=conv, last=conv)
+simple("dropped_channels", lambda m, y: m.after(F.dropout2d(y.relu(), 0.5, m.training)), after=conv)
+simple(
+    "gated", lambda m, y: m.after(y.relu() * m.gate(y.mean((2, 3), True)).sigmoid()), gate=conv, after=conv
+)
+simple("rows_as_batch", lambda m, y: m.after(y.relu().flatten(0, 1).view_as(y)), after=conv)
+simple("twice_rectified", lambda m, y: m.after(m.relu(y).relu().clamp(min=0)), relu=nn.ReLU, after=conv)
+simple("threaded", lambda m, y: in_thread(m.after, y.relu()), after=conv)
+simple("iterated", lambda m, y: looped(m.blocks, y), blocks=lambda: stage(nn.ModuleList))
+simple("called_and_iterated", lambda m, y: looped(m.blocks, m.blocks(y)), blocks=lambda: stage(nn.Sequential))
+simple("stage", lambda m, y: m.blocks(y), blocks=lambda: stage(nn.Sequential))
+simple("stage_called_twice", lambda m, y: m.blocks(m.blocks(y).relu()), blocks=lambda: stage(nn.Sequential))
+simple(
+    "stage_of_other_sums", lambda m, y: m.blocks(y), blocks=lambda: nn.Sequential(Gated(), Gated(), Summed())
+)
+simple("stage_without_sums", lambda m, y: m.blocks(y), blocks=lambda: nn.Sequential(block(), block()))
 simple("noise", lambda m, y: m.after(y.relu()) + torch.rand(1, dtype=y.dtype), after=conv)
 
 
@@ -217,6 +333,20 @@ def frozen_bias():
     made = Piece(lambda m, y: m.after(y.relu()), after=conv())
     made.after.bias.requires_grad_(False)
     return made
+
+
+class StaysInEvaluation(Piece):
+    """Its norm never leaves evaluation."""
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+
+@piece
+def own_train():
+    return StaysInEvaluation(lambda m, y: m.after(m.norm(y).relu()), norm=nn.BatchNorm2d(C), after=conv())
 
 
 @piece

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relucid.convert import fuse, to_crelu, to_geometric
-from relucid.convert.layout import Layout
+from relucid.convert.channels import Layout
 from relucid.nn import AVR, CReLU
 
 from .trial import faults

@@ -6,6 +6,7 @@ tries six conversions of so many odd networks, prints how they ended, and fails 
 """
 
 import argparse
+import random
 import sys
 import warnings
 from collections import Counter
@@ -62,6 +63,7 @@ def run(model, x, training):
         model.train()
     x = x.clone().requires_grad_()
     torch.manual_seed(0)
+    random.seed(0)
     with HalvingDropouts():
         answer = model(x.clone())
     leaves = [v for v in _leaves(answer) if v is not None]
@@ -112,8 +114,6 @@ def faults(model, net, x, training, known=None):
         return []  # the original does not take it
     try:
         after = run(net, x, training)
-    except AssertionError as error:
-        return [] if "was converted for sizes" in str(error) else [f"raises {error}"]
     except Exception as error:
         return [f"raises {type(error).__name__}: {error}"]
     tolerance = 1e-8 if training else 1e-10
@@ -176,7 +176,7 @@ def trial(model, example, name, known=None):
         return f"refused: {error}"
     except Exception as error:
         return f"wrong: {type(error).__name__}: {error}"
-    changed = any("filters less" in change.reason for change in conversion.changes)
+    changed = any("filters fewer" in change.reason for change in conversion.changes)
     modes = (False,) if name in ("fuse", "chain") or (name == "merge" and changed) else (False, True)
     found = [] if name in ("fuse", "chain") else frozen_faults(model, conversion.model)
     for shape in SIZES:

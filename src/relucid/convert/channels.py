@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
 from relucid.inspect.execution import Call, Node, Recording
 from relucid.inspect.folding import BATCH_NORMS
-from relucid.nn import CReLU, MeanNorm
+from relucid.nn import CReLU, GeometricLinear, MeanNorm
 from relucid.nn.geometric import _Geometric
 
 # Operations by their ATen names. These treat every channel alike and are linear in it:
@@ -149,6 +149,7 @@ class Flow:
     carries: set[str] = field(default_factory=set)  #: depthwise convolutions that pass the new channels on
     unchanged: set[str] = field(default_factory=set)  #: modules that read channels as they were
     stuck: list[tuple[Layout, StuckError]] = field(default_factory=list)
+    plain: frozenset[str] = frozenset()  #: geometric layers that will be plain ones
 
     def given(self, inputs: Iterable[Node]) -> dict[Node, Layout]:
         """The layouts of those inputs whose channels have changed."""
@@ -162,12 +163,23 @@ class Flow:
         return found
 
 
-def flow(recording: Recording, starts: Mapping[Node, Layout], modules: Mapping[str, nn.Module]) -> Flow:
+def flow(
+    recording: Recording,
+    starts: Mapping[Node, Layout],
+    modules: Mapping[str, nn.Module],
+    plain: Collection[str] = (),
+) -> Flow:
     """Follow the channels of ``starts`` through a recording, up to the layers that read them.
 
     A start whose input has changed already keeps what it is given.
+
+    Args:
+        recording: What the network executes.
+        starts: Where channels change.
+        modules: The modules of the network.
+        plain: Geometric layers that will be plain ones, and so can read changed channels.
     """
-    found = Flow()
+    found = Flow(plain=frozenset(plain))
     opaque = {name for name, module in modules.items() if isinstance(module, CReLU | MeanNorm | _Geometric)}
     ends = {call.outputs[0].order: call for call in recording.calls if call.module in opaque and call.outputs}
     for node in recording.nodes:
@@ -220,12 +232,14 @@ def _next(
     passed = None
     if isinstance(module, BatchNormNd | MeanNorm):
         passed = _through_norm(module, layout, name)
-    elif not isinstance(module, nn.Linear | ConvNd) or not _is_own_weight(node, name):
+    elif name not in found.plain and (
+        not isinstance(module, nn.Linear | ConvNd) or not _is_own_weight(node, name)
+    ):
         raise StuckError(
             f"{name or type(module).__name__} reads it, and its weight is not that of a plain layer"
         )
     elif layout.dim != 1 and not (
-        isinstance(module, nn.Linear) and layout.dim == len(node.upstream[0].shape) - 1
+        isinstance(module, nn.Linear | GeometricLinear) and layout.dim == len(next(iter(given)).shape) - 1
     ):
         raise StuckError(f"{name} reads it along another dimension")
     elif isinstance(module, ConvNd):

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from relucid._torch import has_hooks
 from relucid.convert.channels import Layout, channel_dims, flow
 from relucid.convert.conversion import Conversion, Status, Subject, conversion, working
 from relucid.convert.copies import copied
 from relucid.convert.examples import Batch
 from relucid.convert.modules import Centered
-from relucid.convert.norms import fold, fold_forward, is_fixed, layer_after, norm_after
-from relucid.convert.surgery import Surgery, read
+from relucid.convert.norms import fold, fold_forward, is_fixed, layers_after, norm_after
+from relucid.convert.surgery import NORMS, Surgery, read
 from relucid.nn import MeanNorm
 from relucid.nn.activation import Activation
 from relucid.nn.geometric import _Geometric
@@ -31,7 +32,7 @@ def fuse(model: nn.Module, example: Batch | list[Batch], *, tolerance: float | N
     Geometric layers and parametrized weights become ordinary weights. Batch norms and mean norms become part
     of the layer before or after them, and an ``nn.Identity`` stands in their place; a mean norm that cannot becomes a
     batch norm of unit variance. A scale r outside an activation moves forward into the layers that read it, since
-    r relu(s) is not relu(r s) where r is negative; a geometric layer whose scales cannot move stays.
+    r relu(s) is not relu(r s) where r is negative; scales that cannot move become a batch norm of unit variance.
 
     Args:
         model: Any network.
@@ -89,6 +90,11 @@ class _Plain:
             if (scale := remaining_scale(subject.modules[name])) is not None
         }
         self.stuck: dict[str, str] = {}
+        self.own: dict[
+            str, tuple[int, Tensor]
+        ] = {}  # scales that become a batch norm: dimensions, (channels,)
+        for name in [name for name in self.scales if has_hooks(subject.modules[name])]:
+            self._keep(name, "hooks see its value")
         self.flows = self._moved()
 
     def note(self) -> None:
@@ -100,13 +106,16 @@ class _Plain:
             report.note(name, "changed", "plain weights", type(modules[name]).__mro__[1].__name__)
         for name in self.layers:
             moved = "; its negative scales move into the layers that read it" if name in self.scales else ""
+            moved = "; its negative scales become a batch norm" if name in self.own else moved
             module: Any = modules[name]
             report.note(name, "changed", f"plain {module.standard.__name__}{moved}", type(module).__name__)
 
     def _moved(self) -> list[Any]:
         """Follow the scales that the layers cannot absorb; a layer whose scales cannot be read stays geometric."""
         while True:
-            flows = [flow(r, self._starts(r), self.subject.modules) for r in self.subject.recordings]
+            flows = [
+                flow(r, self._starts(r), self.subject.modules, self.layers) for r in self.subject.recordings
+            ]
             stuck = {
                 name: str(error)
                 for found in flows
@@ -116,9 +125,18 @@ class _Plain:
             if not stuck:
                 return flows
             for name, reason in stuck.items():
-                self.layers.remove(name)
-                del self.scales[name]
-                self.stuck[name] = reason
+                self._keep(name, reason)
+
+    def _keep(self, name: str, reason: str) -> None:
+        """Leave the scales of a layer after it; without a norm for values of its shape, the layer stays geometric."""
+        values = [c.outputs[0] for r in self.subject.recordings for c in r.calls if c.module == name]
+        scale, module = self.scales.pop(name), self.subject.modules[name]
+        dims = {len(value.shape) for value in values}
+        if len(dims) == 1 and dims <= NORMS.keys() and (module.spatial or dims == {2}):
+            self.own[name] = dims.pop(), torch.cat((scale, scale))[: values[0].shape[1]]
+        else:
+            self.layers.remove(name)
+            self.stuck[name] = reason
 
     def _starts(self, recording: Any) -> dict[Any, Layout]:
         dims, starts = channel_dims(recording.nodes), {}
@@ -137,6 +155,8 @@ class _Plain:
             surgery.unparametrize(name)
         for name in self.layers:
             surgery.standard(name)
+        for name, (dims, scale) in self.own.items():
+            surgery.scaled(name, dims=dims, features=len(scale), value=scale)
         for name in self.centered:
             surgery.uncenter(name)
         for found in self.flows:
@@ -200,15 +220,20 @@ class _Fold:
 def _folds(subject: Subject) -> dict[str, _Fold]:
     """What becomes of every norm that can be folded, by name."""
     found: dict[str, _Fold] = {}
-    calls = {call.module: call for recording in subject.recordings for call in recording.calls}
-    before = {norm: name for name in subject.modules if name in calls and (norm := norm_after(subject, name))}
+    before = {
+        n: name for name in subject.modules if name in subject.counts and (n := norm_after(subject, name))
+    }
+    norms = [n for n, module in subject.modules.items() if is_fixed(module) and n in subject.counts]
+    rest = [norm for norm in norms if norm not in before]
+    after = layers_after(subject, rest) if rest and len(subject.recordings) == 1 else {}
     taken: set[str] = set()
-    for norm in (n for n, module in subject.modules.items() if is_fixed(module) and n in calls):
+    for norm in norms:
         if norm in before:
             found[norm] = _Fold(norm, before[norm])
-        elif len(subject.recordings) == 1 and (after := layer_after(subject, norm)) and after[0] not in taken:
-            taken.add(after[0])
-            found[norm] = _Fold(norm, *after)
+        elif norm in after and after[norm][0] not in taken:
+            taken.add(after[norm][0])
+            found[norm] = _Fold(norm, *after[norm])
         elif isinstance(subject.modules[norm], MeanNorm):
-            found[norm] = _Fold(norm, dims=len(calls[norm].outputs[0].shape))
+            value = subject.recordings[0].calls_of[norm][0].outputs[0]
+            found[norm] = _Fold(norm, dims=len(value.shape))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -17,7 +18,6 @@ from relucid.convert.conversion import (
     Layers,
     Status,
     Subject,
-    calls_of,
     conversion,
     select,
     suggestions,
@@ -27,7 +27,7 @@ from relucid.convert.copies import copied
 from relucid.convert.errors import ArgumentError
 from relucid.convert.examples import Batch, arguments
 from relucid.convert.heavyball import depends
-from relucid.convert.norms import fold, norm_after, padding_of, readers_of
+from relucid.convert.norms import absorbed, fold, norm_after, padding_of, readers_of
 from relucid.convert.surgery import GEOMETRIC, Surgery
 from relucid.inspect.execution import Node
 from relucid.inspect.folding import BATCH_NORMS
@@ -89,7 +89,7 @@ def to_geometric(
     chosen = _chosen(
         subject, products, select({n: (n.partition("#")[0],) for n in products}, layers, suggested), layers
     )
-    norms = {} if norm == "keep" else {name: after for name in chosen if (after := norm_after(subject, name))}
+    norms = {} if norm == "keep" else {name: after for name in chosen if (after := _norm(subject, name))}
     inside = {name: relu for name in chosen if (relu := _relu_after(subject, norms.get(name, name)))}
     means = {} if center is None else _means(subject, [n for n in chosen if _is_centred(subject, n)], center)
 
@@ -105,7 +105,8 @@ def to_geometric(
                 surgery.center(name, features=len(means[name]), padding=padding, mean=means[name])
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
-        report.forget(*chosen, *inside.values())
+        for label in (*chosen, *inside.values()):
+            report.forget(label)
         for name, reason in dropped.items():
             report.note(name, "refused", reason)
         for name in names:
@@ -179,16 +180,26 @@ def _obstacle(subject: Subject, name: str, node: Node) -> tuple[Status, str] | N
     if zero:
         some = ", ".join(map(str, zero[:5])) + (", ..." if len(zero) > 5 else "")
         return "kept", f"{len(zero)} filters are exactly zero and have no direction: {some}"
-    if (far := _farthest(module)) > FARTHEST:
+    if (far := _farthest(module.weight, module.bias)) > FARTHEST:
         return "kept", f"the boundary of a unit is {far:.2g} from 0, too far to be trained by its offset"
     return None
 
 
 @torch.no_grad()
-def _farthest(layer: nn.Linear | ConvNd) -> float:
-    """The largest distance of a unit's boundary from 0."""
-    lengths = layer.weight.double().flatten(1).norm(dim=1)
-    return 0.0 if layer.bias is None else float((layer.bias.double().abs() / lengths).max())
+def _farthest(weight: Tensor, bias: Tensor | None) -> float:
+    """The largest distance of a unit's boundary from 0; infinite for a filter of zeros."""
+    lengths = weight.double().flatten(1).norm(dim=1)
+    if bool((lengths == 0).any()):
+        return math.inf
+    return 0.0 if bias is None else float((bias.double().abs() / lengths).max())
+
+
+def _norm(subject: Subject, name: str) -> str | None:
+    """The norm after a layer, unless folding it would leave a unit whose boundary is too far from 0."""
+    norm = norm_after(subject, name)
+    if norm is None or _farthest(*absorbed(subject.modules[name], subject.modules[norm])) > FARTHEST:
+        return None
+    return norm
 
 
 def _relu_after(subject: Subject, name: str) -> str | None:
@@ -197,14 +208,14 @@ def _relu_after(subject: Subject, name: str) -> str | None:
     if found is None or len(found) != 1 or not isinstance(subject.modules.get(next(iter(found))), nn.ReLU):
         return None
     relu = next(iter(found))
-    return relu if calls_of(subject.recordings)[relu] == 1 else None
+    return relu if subject.counts[relu] == 1 else None
 
 
 def _is_centred(subject: Subject, name: str) -> bool:
     """Whether IMN may precede a layer: not if it is the first, called more than once, or on a shortcut."""
     layer = subject.modules[name]
     (node, *others) = [n for n in subject.nodes if n.has_weight and n.module == name]
-    (call, *more) = [c for r in subject.recordings[:1] for c in r.calls if c.module == name]
+    (call, *more) = subject.recordings[0].calls_of[name]
     first_channels = not isinstance(layer, nn.Linear) or len(call.inputs[0].shape) == 2
     if more or (others and len(subject.evaluated) == 1) or not first_channels:
         return False

@@ -40,6 +40,7 @@ GEOMETRIC: dict[type[nn.Module], Any] = {
     nn.Conv3d: GeometricConv3d,
 }
 HISTORY = "relucid_operations"  # the attribute of a converted network that lists how it was made
+NORMS: dict[int, Any] = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 PADS: dict[int, Any] = {2: nn.ConstantPad1d, 4: nn.ConstantPad2d, 6: nn.ConstantPad3d}
 
 
@@ -76,9 +77,17 @@ class Surgery:
     def __init__(self, model: nn.Module, optimizer: Optimizer | None = None) -> None:
         self.model, self.optimizer = model, optimizer
         self.operations: list[Operation] = list(getattr(model, HISTORY, ()))
+        self._index: dict[nn.Module | nn.Parameter, list[tuple[nn.Module, str]]] = {}
+        self._note(model)
 
     def close(self) -> None:
         """Leave the list of all operations since the original with the network, for the next conversion to go on."""
+        changed = {each["name"] for each in self.operations}
+        for name, module in self.model.named_modules():
+            own = f"{name}." if name else ""
+            if isinstance(module, nn.TransformerEncoderLayer) and any(n.startswith(own) for n in changed):
+                # Its fast path would multiply by the weights without calling the modules.
+                module.activation_relu_or_gelu = 0
         setattr(self.model, HISTORY, tuple(self.operations))
 
     def repeat(self, operations: Iterable[Operation]) -> None:
@@ -179,10 +188,18 @@ class Surgery:
     def batch_norm(self, name: str, *, dims: int) -> None:
         """Put a batch norm of unit variance in place of a mean norm of values with ``dims`` dimensions."""
         norm: Any = self.model.get_submodule(name)
-        kind: Any = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}.get(dims, nn.BatchNorm1d)
-        new = kind(norm.num_features, eps=0.0, affine=False).to(norm.running_mean)
+        new = NORMS[dims](norm.num_features, eps=0.0, affine=False).to(norm.running_mean)
         new.running_mean.copy_(-affine_of(norm)[1])
         self.put(name, new)
+
+    @operation
+    def scaled(self, name: str, *, dims: int, features: int, value: Tensor | None = None) -> None:
+        """Multiply the channels of a value with ``dims`` dimensions by a batch norm of unit variance."""
+        module: Any = self.model.get_submodule(name)
+        norm = NORMS[dims](features, eps=0.0).to(next(module.parameters())).train(module.training)
+        if value is not None:
+            norm.weight.data.copy_(value)
+        module.add_module("scale", norm)
 
     @operation
     def heavy_ball(self, name: str, *, steps: Sequence[int]) -> None:
@@ -254,23 +271,36 @@ class Surgery:
             return
         parameter = nn.Parameter(new.contiguous(), old.requires_grad)
         vars(parameter).update(vars(old))
-        for path, p in list(self.model.named_parameters(remove_duplicate=False)):
-            if p is old:
-                place, _, leaf = path.rpartition(".")
-                setattr(self.model.get_submodule(place), leaf, parameter)
+        places = self._places(old)
+        for place, leaf in places:
+            setattr(place, leaf, parameter)
+        self._index[parameter] = places
         self._follow([old], [parameter], carry)
 
     def put(self, name: str, new: nn.Module) -> None:
         """Put a module in place of another, with its mode and hooks, wherever that stands."""
         old = self.model.get_submodule(name)
         copy_hooks(old, new.train(old.training))
-        for path, module in list(self.model.named_modules(remove_duplicate=False)):
-            if module is old:
-                place, _, leaf = path.rpartition(".")
-                setattr(self.model.get_submodule(place), leaf, new)
+        places = self._places(old)
+        for place, leaf in places:
+            setattr(place, leaf, new)
+        self._index.setdefault(new, []).extend(places)
+        self._note(new)
         kept = set(new.parameters())
         gone = [p for p in old.parameters() if p not in kept]
         self._follow(gone, [p for p in new.parameters() if p not in set(old.parameters())])
+
+    def _places(self, old: nn.Module | nn.Parameter) -> list[tuple[nn.Module, str]]:
+        """Everything that holds a module or parameter, with its name there."""
+        return [place for place in self._index.get(old, []) if getattr(*place) is old]
+
+    def _note(self, root: nn.Module) -> None:
+        """Take what a module contains into the index of places: to look for each anew would take long."""
+        inside = (*root.named_modules(remove_duplicate=False), *root.named_parameters(remove_duplicate=False))
+        for path, held in inside:
+            if path:
+                place, _, leaf = path.rpartition(".")
+                self._index.setdefault(held, []).append((root.get_submodule(place), leaf))
 
     def add(self, parameter: nn.Parameter, beside: Iterable[nn.Parameter]) -> None:
         """Let the optimizer train a new parameter, in the group of those ``beside`` it."""

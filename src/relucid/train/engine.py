@@ -8,7 +8,8 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from relucid._torch import DispatchMode
 
 from relucid.train.batches import are_numbers
 
@@ -102,7 +103,7 @@ def _takes_channels_last(network: nn.Module, images: Any) -> bool:
     return True
 
 
-class _Convolutions(TorchDispatchMode):
+class _Convolutions(DispatchMode):
     """Counter of 2-D convolutions, which also notes an unsafe one."""
 
     count, unsafe = 0, False
