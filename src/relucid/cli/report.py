@@ -104,6 +104,11 @@ def _overview(results: Path | None, store: Path | None) -> tuple[str, str]:
 
     found = ledger(results, store)
     run = sum(entry.table is not None for entry in found)
+    if not run:
+        raise ValueError(
+            "--all shows recorded results, and there are none: go to relucid's repository, or name a directory of "
+            "result files by --results, or a store by --store"
+        )
     return overview_page(found, highlights(found), PAPERS), f"{run} claims that were run"
 
 

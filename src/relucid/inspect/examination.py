@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from relucid.extras import needed
 from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary
 from relucid.inspect.comparison import Comparison, compare
@@ -165,8 +166,9 @@ class Examination(Tabular):
             name: Name of the network on the page.
             overwrite: Whether to replace an existing file.
         """
-        from relucid.report.examination import Subject, examination_page
-        from relucid.report.page import check, save
+        with needed("save()"):
+            from relucid.report.examination import Subject, examination_page
+            from relucid.report.page import check, save
 
         check(Path(path), overwrite)
         save(examination_page(self, Subject(name, in_python=True)), Path(path))
@@ -236,13 +238,14 @@ class Examination(Tabular):
         }
 
     def figures(self) -> dict[str, Figure]:
-        """All figures by title; a title begins with the name of the layer."""
-        return {
-            f"{layer.name}: {title}": figure
-            for layer in self.layers
-            for found in layer.measured.values()
-            for title, figure in found.figures().items()
-        }
+        """All figures by title; a title begins with the name of the layer. Requires relucid[studies]."""
+        with needed("figures()"):
+            return {
+                f"{layer.name}: {title}": figure
+                for layer in self.layers
+                for found in layer.measured.values()
+                for title, figure in found.figures().items()
+            }
 
 
 def _too_few(seen: list[Activity]) -> bool:

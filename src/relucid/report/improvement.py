@@ -65,11 +65,10 @@ def next_step(found: Improvement) -> str:
         return (
             "Load the network as shown below, and test it once more on data that have decided nothing so far."
         )
-    judged = [each.found for each in found.compared.values() if each.found and each.found.error]
-    if not judged:
+    if found.closest is None:
         return "With more seeds (--seeds), smaller differences would be found."
-    seeds = 4 * max(each.n for each in judged)
-    size = found.show(min(each.detectable_with(seeds) for each in judged)).rstrip("%")
+    seeds = 4 * found.closest.n
+    size = found.show(found.closest.detectable_with(seeds)).rstrip("%")
     return (
         f"With --seeds {seeds}, a difference of about {size} would be found; finished runs are kept. --try names other "
         "conversions, and --epochs trains longer."

@@ -11,7 +11,7 @@ from torch import nn
 
 from relucid.convert import Conversion
 from relucid.printing import Tabular, counted
-from relucid.studies.compare import HOLDS, LEVEL
+from relucid.studies.compare import HOLDS, LEVEL, Comparison
 from relucid.studies.expect import Claim, Higher, Lower
 from relucid.studies.judge import Judged, judge
 from relucid.studies.starts import LABELS
@@ -167,14 +167,18 @@ class Improvement(Tabular):
         order = Higher if self.project.task.metric.higher else Lower
         return judge(self.table, Claim("", "", (order(rows, than=than, columns=self.project.column),)))
 
+    @property
+    def closest(self) -> Comparison | None:
+        """How the best of the conversions compares, at a level that allows for all comparisons."""
+        tried = [row for row in self.compared if row in LABELS.values() and self.compared[row].found]
+        found = self.compared[self._best(tried)].found if tried else None
+        return found.at(LEVEL / len(self.compared)) if found and found.error else None
+
     def _power(self) -> str:
-        """The difference that would have been found, for the conversion that came closest."""
-        level = LEVEL / max(1, len(self.compared))
-        found = {row: each.found for row, each in self.compared.items() if row in LABELS.values()}
-        sizes = {row: each.at(level).detectable for row, each in found.items() if each and each.error}
-        if not sizes:
+        """The difference that would have been found."""
+        if self.closest is None:
             return ""
-        size = sizes[self._best([*sizes])]
+        size = self.closest.detectable
         text = self.show(size).rstrip("%")
         if size > abs(self.mean(TRAINED)) / 2:
             return f", but only a difference of {text} or more would have been found: use more seeds"

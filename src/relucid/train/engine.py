@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import DispatchMode
-
 from relucid.train.batches import are_numbers
 
 MemoryFormat = Literal["channels_last", "contiguous"]
