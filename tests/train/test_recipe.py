@@ -120,7 +120,10 @@ def test_optimizers_have_the_momentum_of_the_recipe(name, kind, nesterov):
     [
         ({"loss": "l2"}, "there is no loss 'l2'; there are cross_entropy, bce, mae, mse"),
         ({"optimizer": "adamw"}, "there is no optimizer 'adamw'; there are sgd, nesterov, adam"),
-        ({"augment": ("flip", "flop")}, "there is no augmentation 'flop'; there are flip, crop, color"),
+        (
+            {"augment": ("flip", "flop")},
+            "there is no augmentation 'flop'; there are flip, crop, resized_crop, jitter, color",
+        ),
         ({"decay": "some"}, "there is no decay 'some'; there are groups, all"),
         ({"dampening": 0.9, "optimizer": "nesterov"}, "dampening=0.9 needs optimizer='sgd', not 'nesterov'"),
         ({"epochs": 0}, "epochs must be a number of at least 1, not 0"),

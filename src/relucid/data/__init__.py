@@ -4,7 +4,7 @@ Every loader returns `Data`, a training and a test split. Files are looked for i
 data become a `Split` by `from_arrays`, `from_table`, `from_folder` or `from_dataset`.
 """
 
-from relucid.data.augment import augment, color, crop, flip, ten_crops
+from relucid.data.augment import augment, color, crop, flip, jitter, resized_crop, ten_crops
 from relucid.data.dataset import Data, Examples, Moments, Split, holdout, k_fold, moments
 from relucid.data.given import as_data
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
@@ -58,11 +58,13 @@ __all__ = [
     "holdout",
     "imagenet",
     "imagenet32",
+    "jitter",
     "k_fold",
     "levy",
     "levy_function",
     "moments",
     "present",
+    "resized_crop",
     "ten_crops",
     "uci",
 ]

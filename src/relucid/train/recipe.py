@@ -16,7 +16,7 @@ from relucid.train.plateau import Plateau
 Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true"]
 Decay = Literal["groups", "all"]
 OPTIMIZERS = ("sgd", "nesterov", "adam")
-AUGMENTATIONS = ("flip", "crop", "color")
+AUGMENTATIONS = ("flip", "crop", "resized_crop", "jitter", "color")
 
 
 @dataclass(frozen=True)
