@@ -48,6 +48,9 @@ def test_weight_decay_spares_what_it_would_destroy():
     groups = Recipe(epochs=1, weight_decay=0.1).make_optimizer(network).param_groups
     decayed = {id(p) for group in groups if group["decays"] for p in group["params"]}
     assert decayed == {id(p) for p in network[2].parameters()}
+    groups = Recipe(epochs=1, weight_decay=0.1, decay="scales").make_optimizer(network).param_groups
+    with_scales = {id(p) for group in groups if group["decays"] for p in group["params"]}
+    assert with_scales == decayed | {id(network[0].scale)}
 
 
 @pytest.mark.parametrize(
@@ -124,8 +127,9 @@ def test_optimizers_have_the_momentum_of_the_recipe(name, kind, nesterov):
             {"augment": ("flip", "flop")},
             "there is no augmentation 'flop'; there are flip, crop, resized_crop, jitter, color",
         ),
-        ({"decay": "some"}, "there is no decay 'some'; there are groups, all"),
+        ({"decay": "some"}, "there is no decay 'some'; there are groups, scales, all"),
         ({"dampening": 0.9, "optimizer": "nesterov"}, "dampening=0.9 needs optimizer='sgd', not 'nesterov'"),
+        ({"normalize": "median"}, "there is no way to normalize 'median'; there are mean, mean_image"),
         ({"epochs": 0}, "epochs must be a number of at least 1, not 0"),
         ({"batch_size": 0}, "batch_size must be a number of at least 1, not 0"),
         ({"lr": math.nan}, "lr must be a number of at least 0, not nan"),

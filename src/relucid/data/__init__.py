@@ -5,7 +5,7 @@ data become a `Split` by `from_arrays`, `from_table`, `from_folder` or `from_dat
 """
 
 from relucid.data.augment import augment, color, crop, flip, jitter, resized_crop, ten_crops
-from relucid.data.dataset import Data, Examples, Moments, Split, holdout, k_fold, moments
+from relucid.data.dataset import Data, Examples, Moments, Split, holdout, k_fold, mean_image, moments
 from relucid.data.given import as_data
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
 from relucid.data.own import from_arrays, from_dataset, from_folder, from_table
@@ -62,6 +62,7 @@ __all__ = [
     "k_fold",
     "levy",
     "levy_function",
+    "mean_image",
     "moments",
     "present",
     "resized_crop",

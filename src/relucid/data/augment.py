@@ -111,16 +111,16 @@ def jitter(images: Tensor, moments: Moments, strength: float = 0.4) -> Tensor:
         raise ValueError(
             f"jitter takes images with red, green and blue channels, not with {images.shape[1]} channels"
         )
-    n, (mean, std) = len(images), (each.to(images)[:, None, None] for each in (moments.mean, moments.std))
+    n, (shift, scale) = len(images), moments.shift_and_scale(images)
     luma = images.new_tensor(LUMA)[:, None, None]
-    pixels = images * std + mean
+    pixels = images * scale + shift
     factors = 1 + strength * (2 * torch.rand(3, n, 1, 1, 1, device=images.device, dtype=images.dtype) - 1)
     for kind in torch.rand(n, 3, device=images.device).argsort(1).T[..., None, None, None]:
         grey = (pixels * luma).sum(1, keepdim=True)
         towards = torch.where(kind == 0, 0, torch.where(kind == 1, grey.mean((2, 3), keepdim=True), grey))
         factor = factors.gather(0, kind.unsqueeze(0)).squeeze(0)
         pixels = (towards + factor * (pixels - towards)).clamp(0, WHITE)
-    return pixels.sub(mean).div(std)
+    return pixels.sub(shift).div(scale)
 
 
 def color(images: Tensor, moments: Moments) -> Tensor:
@@ -131,7 +131,7 @@ def color(images: Tensor, moments: Moments) -> Tensor:
     """
     values, vectors = torch.linalg.eigh(moments.covariance)
     # The formula depends on the unit of colour: λ is meant for pixels from 0 to 1, ours go from 0 to 255.
-    scaled = vectors * (values / WHITE) / moments.std.unsqueeze(1)
+    scaled = vectors * (values / WHITE) / moments.shift_and_scale(images)[1].flatten(1).double().cpu()
     strength = 0.1 * torch.randn(len(images), len(values), device=images.device, dtype=images.dtype)
     shift = strength @ scaled.T.to(images.device, images.dtype)  # (N, C)
     return images.add(shift[:, :, None, None])

@@ -14,7 +14,7 @@ from relucid.train.measure import LOSSES, Loss
 from relucid.train.plateau import Plateau
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true"]
-Decay = Literal["groups", "all"]
+Decay = Literal["groups", "scales", "all"]
 OPTIMIZERS = ("sgd", "nesterov", "adam")
 AUGMENTATIONS = ("flip", "crop", "resized_crop", "jitter", "color")
 
@@ -42,7 +42,7 @@ class Recipe:
     momentum: float = 0.9
     dampening: float = 0.0  # of the momentum: Torch7's SGD dampens by the momentum itself
     weight_decay: float = 0.0
-    decay: Decay = "groups"  # which parameters it acts on: those of `parameter_groups`, or "all"
+    decay: Decay = "groups"  # which parameters it acts on: see `parameter_groups`; "scales" too, or "all"
     steps: Sequence[float] = ()
     factor: float = 0.1
     table: Sequence[Sequence[float]] = ()
@@ -52,7 +52,8 @@ class Recipe:
     monitor: str = "val_error"
     target_loss: float | None = None  # stop once the training loss reaches it
     augment: Sequence[str] = ()
-    normalize: bool | Literal["mean"] = True  # "mean": subtracted, and nothing divided (bytes by 255)
+    # "mean" of the channels, or a "mean_image": it is subtracted, and nothing divided (bytes by 255)
+    normalize: bool | Literal["mean", "mean_image"] = True
     clip: float | None = None  # largest norm of the gradient
     precision: Precision = "32-true"  # as Lightning names it; networks in float64 stay in float64
 
@@ -62,6 +63,8 @@ class Recipe:
             _check("loss", self.loss, LOSSES)
         _check("optimizer", self.optimizer, OPTIMIZERS)
         _check("decay", self.decay, get_args(Decay))
+        if not isinstance(self.normalize, bool):
+            _check("way to normalize", self.normalize, ("mean", "mean_image"))
         if self.dampening and self.optimizer != "sgd":
             raise ValueError(f"dampening={self.dampening:g} needs optimizer='sgd', not {self.optimizer!r}")
         for name in self.augment:
@@ -120,7 +123,8 @@ class Recipe:
         """The trainable parameters in groups, each with a flag for weight decay."""
         if self.decay == "all":
             return [([p for p in network.parameters() if p.requires_grad], True)]
-        return [(group["params"], group["weight_decay"] > 0) for group in parameter_groups(network, 1.0)]
+        groups = parameter_groups(network, 1.0, decay_scale=self.decay == "scales")
+        return [(group["params"], group["weight_decay"] > 0) for group in groups]
 
 
 def _check_number(what: str, value: object, least: int) -> None:
