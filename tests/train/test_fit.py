@@ -207,6 +207,25 @@ def test_a_mean_image_can_be_subtracted_and_colours_still_vary_as_those_of_the_t
     torch.testing.assert_close(torch.cov(shift.T), 0.01 * unit @ unit, rtol=0.03, atol=1e-6)
 
 
+def test_training_warms_up_until_its_training_error_is_low_enough(tmp_path):
+    part = small_images()
+    recipe = Recipe(epochs=6, lr=0.3, warmup=(0.0, 0.0), batch_size=10)
+    assert fit(small_network(), part, recipe).history["lr"] == [0.0] * 6
+    once = fit(small_network(), part, replace(recipe, warmup=(1e-3, 101.0))).history["lr"]
+    assert once == pytest.approx([1e-3] + [0.3] * 5)
+    with pytest.raises(ValueError, match="a warm-up ends at a training error, and these targets have none"):
+        fit(nn.Linear(1, 1), Split(torch.ones(4, 1), torch.ones(4, 1)), replace(recipe, loss="mse"))
+
+
+def test_a_resumed_training_remembers_that_it_is_warm(tmp_path):
+    part = small_images()
+    recipe = Recipe(epochs=2, lr=0.3, warmup=(1e-3, 101.0), batch_size=10)
+    network, machine = small_network(), Machine(directory=tmp_path)
+    fit(network, part, recipe, machine=machine)
+    resumed = fit(network, part, replace(recipe, epochs=4), machine=machine)
+    assert resumed.history["lr"] == pytest.approx([1e-3, 0.3, 0.3, 0.3])
+
+
 def test_ten_crops_are_averaged_as_probabilities():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 2, 4), nn.Flatten())

@@ -50,6 +50,8 @@ class Recipe:
     stop: int | None = None
     threshold: float = 0.0  # the least progress that counts on a plateau, in units of `monitor`
     monitor: str = "val_error"
+    # a rate, and the training error in percent: until an epoch's error is below it, the rate is this one
+    warmup: Sequence[float] = ()
     target_loss: float | None = None  # stop once the training loss reaches it
     augment: Sequence[str] = ()
     # "mean" of the channels, or a "mean_image": it is subtracted, and nothing divided (bytes by 255)
@@ -76,6 +78,10 @@ class Recipe:
             raise ValueError(f"threshold={self.threshold:g} needs a plateau: give patience and stop")
         if sum((bool(self.steps), bool(self.table), self.patience is not None)) > 1:
             raise ValueError("a recipe has one schedule: steps, a table, or patience and stop")
+        if len(self.warmup) not in (0, 2):
+            raise ValueError(
+                f"a warm-up is a rate and the training error at which it ends, not {self.warmup!r}"
+            )
         if self.table and self.table[-1][0] < self.epochs:
             raise ValueError(f"the table ends at epoch {self.table[-1][0]:g} of {self.epochs}")
 
@@ -85,6 +91,8 @@ class Recipe:
             _check_number("batch_size", self.batch_size, 1)
         for name in ("lr", "momentum", "dampening", "weight_decay", "factor"):
             _check_number(name, getattr(self, name), 0)
+        for number in self.warmup:
+            _check_number("a number of the warm-up", number, 0)
         for last, rate, decay in self.table:
             _check_number(f"the rate up to epoch {last}", rate, 0)
             _check_number(f"the weight decay up to epoch {last}", decay, 0)
@@ -96,8 +104,19 @@ class Recipe:
             return None
         return Plateau(self.patience, self.stop, self.factor, self.threshold)
 
-    def rate_and_decay(self, epoch: int) -> tuple[float, float]:
-        """The learning rate and weight decay of an epoch, counted from 0."""
+    def rate_and_decay(self, epoch: int, errors: Sequence[float] = ()) -> tuple[float, float]:
+        """The learning rate and weight decay of an epoch, counted from 0, after these training errors.
+
+        >>> recipe = Recipe(epochs=100, lr=0.1, warmup=(0.01, 80))  # He et al.'s, for ResNet-110
+        >>> [recipe.rate_and_decay(len(errors), errors)[0] for errors in ([], [88.0], [88.0, 79.0])]
+        [0.01, 0.01, 0.1]
+        """
+        rate, decay = self._scheduled(epoch)
+        if self.warmup and not any(error < self.warmup[1] for error in errors):
+            rate = self.warmup[0]
+        return rate, decay
+
+    def _scheduled(self, epoch: int) -> tuple[float, float]:
         for last, rate, decay in self.table:
             if epoch < last:
                 return rate, decay

@@ -57,7 +57,7 @@ PUBLISHED = {
     ),
     "structure/cifar-deeper": ("resnet110", "resnet110-unrectified", "hbnet110", "densenet52", "agdnet52"),
     "structure/imagenet": ("resnet34", "resnet34-unrectified", "hbnet34", "densenet121", "agdnet121"),
-    "structure/deep": ("resnet110", "resnet110-unrectified", "hbnet110"),
+    "structure/deep": ("resnet110", "resnet110-unrectified", "hbnet110", "resnet110"),
 }
 
 
@@ -299,7 +299,7 @@ def test_at_nine_blocks_on_cifar_10_the_paper_claims_nothing_of_hb_net():
 
 
 def test_the_share_of_runs_that_train_is_judged_by_fishers_test_and_the_control_is_a_caveat(filled, standing):
-    study = NAMED["structure/deep"]
+    study = NAMED["structure/deep"].at("small")
 
     def values(of_control):
         trained = {section7_2.RESNET: 0.0, section7_2.CONTROL: of_control}
@@ -319,6 +319,27 @@ def test_the_share_of_runs_that_train_is_judged_by_fishers_test_and_the_control_
     without = filled(study, values(0.0))
     assert standing(without, "Section 7.2").caveat == ""
     assert standing(without, "Section 7.2, control").stands == "reproduced at small scale"
+
+
+def test_at_full_scale_resnet_is_also_warmed_up_as_he_et_al_say(monkeypatch):
+    made = []
+    monkeypatch.setattr(images, "load", lambda config: IMAGES)
+    monkeypatch.setattr(images, "build", lambda config, data: None)
+    monkeypatch.setattr(images, "fit", lambda network, train, recipe, *rest, **named: made.append(recipe))
+    rows = section7_2.RESNET, section7_2.WARMED
+    plain, warm = (plan(section7_2.STUDY, "full", only=row) for row in rows)
+    for each in (plain[0], warm[0]):
+        images.train(each.config, None)
+    assert [recipe.warmup for recipe in made] == [(), [0.01, 80]]
+    assert [
+        recipe.rate_and_decay(1, [errors])[0] for recipe, errors in zip(made[::-1], (81, 81), strict=True)
+    ] == [
+        0.01,
+        0.1,
+    ]
+    assert made[1].rate_and_decay(1, [79.0]) == made[0].rate_and_decay(1, [79.0])
+    for scale in ("cpu", "small"):
+        assert section7_2.WARMED not in section7_2.STUDY.at(scale).rows
 
 
 def test_the_cpu_scale_tells_apart_the_shares_that_its_protocol_names():
