@@ -138,9 +138,9 @@ STUDY = Study(
         f"A run has trained if the training error of its last epoch is below {STARTED:.0f}%, the mark at which He et "
         "al. end the warm-up that ResNet-110 needs; a run with a loss that is no longer finite has not. A run that "
         "never reaches the mark is counted as the number of epochs plus one. The recipe "
-        "is Table 4's, at a learning rate of 0.1. Full scale: 300 epochs, and ResNet-110 with He et al.'s warm-up, a rate "
-        "of 0.01 until the training error of an epoch is below the mark. Small scale: all 110 layers at a quarter of "
-        "the width, and only the first 5 epochs, 395 steps, on 5,000 images averaged over 4x4 pixels. "
+        "is Table 4's, at a learning rate of 0.1. Full scale: 300 epochs, and ResNet-110 with He et al.'s warm-up, a "
+        "rate of 0.01 until the training error of an epoch is below the mark. Small scale: all 110 layers at a quarter "
+        "of the width, and only the first 5 epochs, 395 steps, on 5,000 images averaged over 4x4 pixels. "
         "After a look at seed 0, which is one of the seeds here, a second rate of 0.5 was dropped in favour of more "
         f"seeds. {REENCODED}"
     ),
