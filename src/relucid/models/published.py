@@ -99,7 +99,8 @@ _MLP = ("sp", "wn", "bn", "gmp")
 
 # The authors' settings where the paper is silent: Glorot's uniform weights, MBN without a learned shift, their
 # framework's batch norm (momentum 0.99, which is 0.01 in torch's terms), and IMN after every activation. Their public
-# residual network has 34 layers and r inside the ReLU; ours has Table 1's 50 layers and r outside, as in Eq. 15.
+# residual network (github.com/Wenlin-Chen/geometric-parameterization, imagenet2012/resnet34_gmp.py at commit d1d3e90)
+# has 34 layers and r inside the ReLU; ours has Table 1's 50 layers and r outside, as in Eq. 15.
 AUTHORS = Norms(momentum=0.01, eps=1e-3, shift=False)
 
 
