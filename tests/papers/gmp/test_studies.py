@@ -255,6 +255,34 @@ def test_units_begin_with_weights_of_the_length_of_their_row(method, init):
         torch.testing.assert_close(lengths, torch.full((20,), 1.0 if init == "one" else inputs**0.5))
 
 
+@pytest.mark.parametrize("name", ["gmp/uci", "gmp/levy", "gmp/banana"])
+def test_with_r_one_geometric_scales_begin_there_and_the_other_runs_are_the_same(name):
+    study, one = BY_NAME[name], BY_NAME[f"{name}-one"]
+    ours, theirs = ({each.key: each.config for each in plan(each, "full")} for each in (one, study))
+    assert {config["method"] for key, config in ours.items() if key not in theirs} == {"GmP"}
+    assert {config["method"] for key, config in ours.items() if key in theirs} == {"SP", "WN", "BN"}
+    scales = [trials(TOY, "GmP", [0], "test", init=init).networks[0].fc1.scale for init in ("one", "glorot")]
+    assert (scales[0] == 1).all()
+    assert not (scales[1] == 1).any()
+
+
+def test_runs_begin_with_the_scales_of_their_configuration(monkeypatch):
+    begun = []
+    monkeypatch.setitem(PROBLEMS, "toy", TOY)
+
+    def tried(*arguments, **named):
+        begun.append(trials(*arguments, **named).networks[0].fc1.scale)
+        raise InterruptedError
+
+    for module in (table3, evolution):
+        monkeypatch.setattr(module, "trials", tried)
+        config = {"data": "toy", "method": "GmP", "stop_on": "test", "epochs": 1, "splits": 1}
+        for more in ({}, {"init": "one"}):
+            with pytest.raises(InterruptedError):
+                module.run({**config, "rates": [0.1], "rate": 0.1, "first": 0, **more})
+    assert [bool((scale == 1).all()) for scale in begun] == [False, True, False, True]
+
+
 def test_features_are_standardized_by_the_training_part():
     problem = Problem(toy, TOY.loss, TOY.measure, 1, TOY.plateau, units=4)
     found = trials(problem, "SP", [0], "validation")

@@ -100,7 +100,6 @@ STUDIES = (
                 code=("relucid.inspect.pairing", "relucid.inspect.null_distribution.extreme_p_value"),
                 tests=(
                     "inspect/test_pairing.py::test_pairing_equals_the_comparison_of_every_filter_with_every_other",
-                    ""
                     "inspect/test_null_distribution.py::test_the_extreme_cosine_of_random_filters_follows_the_null_distribution",
                 ),
             ),

@@ -87,7 +87,6 @@ def _study(name: str, data: str, scales: dict[str, Scale]) -> Study:
                 note="Drawn from conv1, conv2 and pool1 of a ConvPool network; nothing is compared.",
                 code=("relucid.inspect.reconstruct", "relucid.inspect.reconstruction.figure_of_images"),
                 tests=(
-                    ""
                     "inspect/test_reconstruction.py::test_a_photograph_is_reconstructed_through_a_large_strided_convolution",
                 ),
             ),
