@@ -1,7 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from relucid.data import Data
+from relucid.data import Data, Moments, Split
 from relucid.inspect import reconstruct
 from relucid.models import create
 from relucid.papers.crelu import STUDIES, fig2, fig4, table1, table2, table4, table6, table_s1, theorem_c1
@@ -78,13 +80,60 @@ def test_other_data_are_measured_on_networks_of_the_tables_too(study, trained):
     assert {each.key for each in plan(BY_NAME[f"crelu/{study}"], "full")} <= known
 
 
-def test_a_run_on_imagenet_leaves_pairs_invariance_reconstructions_and_phases(tmp_path):
-    row = "CReLU (conv1-7)"
+SHOWN = {  # crelu 4.2, 4.3: which network a figure or table shows
+    "CReLU (conv1-4)": ("pairing", "reconstruction"),
+    "CReLU (conv1-7)": ("invariance", "phase"),
+}
+
+
+@pytest.mark.parametrize("row", SHOWN)
+def test_a_run_on_imagenet_leaves_pairs_invariance_reconstructions_and_phases(tmp_path, row):
     finished(BY_NAME["crelu/imagenet"], tmp_path, row)
-    for what in ("pairing", "invariance", "reconstruction", "phase"):
+    for what in SHOWN[row]:
+        assert set(BY_NAME[f"crelu/{what}-imagenet"].rows) <= {row, "Baseline"}
         found = table(BY_NAME[f"crelu/{what}-imagenet"], "smoke", only=row, store=tmp_path)
         missing = [column for (_, column), cell in found.cells.items() if cell.mean is None]
         assert len(missing) < len(found.cells) if what == "invariance" else not missing  # some never fire
+
+
+def test_invariance_on_imagenet_is_that_to_the_corners_of_random_validation_images(monkeypatch):
+    config = plan(BY_NAME["crelu/invariance-imagenet"], "full")[0].config
+    assert config["measured"] == 5000
+    whole = Split(
+        torch.arange(600).repeat(3, 1).T[:, :, None, None].expand(600, 3, 72, 72).float(), torch.zeros(600)
+    )
+    measured = []
+
+    def fit(network, train, recipe, **named):
+        identity = Moments(torch.zeros(3), torch.eye(3, dtype=torch.float64))
+        return SimpleNamespace(moments=identity, history={}, evaluate=lambda *examples: {})
+
+    def invariant(network, batches, layers, crop):
+        shapes, seen = {batch.shape[1:] for batch in batches}, torch.cat([b[:, 0, 0, 0] for b in batches])
+        measured.append((crop, shapes, seen.tolist()))
+        return {}
+
+    centre = Split(whole.inputs[..., 4:-4, 4:-4], whole.targets)
+    monkeypatch.setattr(table4, "_photos", lambda name: (centre, centre, whole))
+    monkeypatch.setattr(table4, "fit", fit)
+    monkeypatch.setattr(table4, "invariant", invariant)
+    monkeypatch.setattr(table4, "paired", lambda *rest: ({}, {}))
+    for seed in (0, 0, 1):
+        table4.run({**config, "width": 1 / 16, "measured": 500, "seed": seed}, None)
+    (crop, shapes, first), (*_, again), (*_, other) = measured
+    assert (crop, shapes) == (64, {(3, 72, 72)})
+    assert len(set(first)) == 500  # each once
+    assert first == again
+    assert sorted(first) != sorted(other)
+    assert max(first) > 550  # from all over the split
+
+
+def test_the_local_maxima_of_invariance_are_named(filled, standing):
+    scores = dict(zip(LAYERS, (5.0, 4.0, 3.0, 6.0, 2.0, 1.0, 3.0), strict=True))
+    found = filled(BY_NAME["crelu/invariance-imagenet"], lambda row, layer: [scores[layer]], "full")
+    assert standing(found, "Fig. 4, ImageNet").remark == (
+        "Local maxima of the ReLU network's scores: conv1, conv4, conv7."
+    )
 
 
 def test_the_full_scale_of_cifar_100_is_that_of_cifar_10_but_for_the_data():

@@ -1,11 +1,12 @@
 import math
+from inspect import signature
 
 import pytest
 import torch
 from scipy.stats import fisher_exact
 from torch.nn.functional import mse_loss
 
-from relucid.data import Data, Split
+from relucid.data import Data, Split, imagenet, jitter
 from relucid.models import create
 from relucid.papers.structure import STUDIES, images, section7_2
 from relucid.papers.structure.images import build, load
@@ -116,6 +117,14 @@ def test_at_full_scale_all_parameters_decay_as_in_the_source_of_densenet(name, m
         images.train(plan(NAMED[name], "full", only=row)[0].config, None)
     assert {recipe.decay for recipe in made} == {"all"}
     assert len(made) == len(NAMED[name].rows)
+
+
+def test_imagenet_is_augmented_as_in_fb_resnet_torch():
+    assert (images.SETS["imagenet"].func, images.SETS["imagenet"].keywords) == (imagenet, {"resized": True})
+    for each in plan(NAMED["structure/imagenet"], "full"):
+        # ColorJitter(0.4), Lighting(0.1), HorizontalFlip(0.5), in this order
+        assert each.config["recipe"]["augment"] == ["jitter", "color", "flip"]
+    assert signature(jitter).parameters["strength"].default == 0.4
 
 
 def test_a_part_of_the_images_is_their_first_ones():
