@@ -108,12 +108,17 @@ def _authors(backbone: str, name: str) -> Variant:
     design = PARAMETERIZATIONS[name]
     if design.norm == "input_mean":
         design = replace(design, norm="activation_mean")
-    return Variant(backbone, design, init="glorot_uniform", norms=AUTHORS)
+    options = {"strided": "1x1"} if backbone == "resnet50" else {}
+    return Variant(backbone, design, options=options, init="glorot_uniform", norms=AUTHORS)
 
 
 GMP = {
     **{f"gmp/vgg6-{name}": Variant("vgg6", design) for name, design in PARAMETERIZATIONS.items()},
-    **{f"gmp/resnet50-{name}": Variant("resnet50", design) for name, design in PARAMETERIZATIONS.items()},
+    # gmp follows He et al. (2016), whose bottlenecks halve the image in their first 1x1 convolution.
+    **{
+        f"gmp/resnet50-{name}": Variant("resnet50", design, options={"strided": "1x1"})
+        for name, design in PARAMETERIZATIONS.items()
+    },
     **{f"gmp/mlp1-{name}": Variant("mlp", PARAMETERIZATIONS[name]) for name in _MLP},
     **{f"gmp/vgg6-{name}-authors": _authors("vgg6", name) for name in PARAMETERIZATIONS},
     **{f"gmp/resnet50-{name}-authors": _authors("resnet50", name) for name in ("wn-mbn", "bn", "gmp-imn")},

@@ -193,6 +193,32 @@ def test_at_full_scale_vgg_takes_the_steps_of_its_source(study, monkeypatch):
     assert "dampening 0.9" in BY_NAME[study].protocol
 
 
+def test_at_full_scale_vgg_begins_as_its_source_does(monkeypatch):
+    built = {}
+    monkeypatch.setattr(table2, "trained", lambda build, *rest: built.setdefault("network", build()))
+    monkeypatch.setattr(table2, "tested", lambda *rest: None)
+    found = {}
+    for scale in ("full", "small"):
+        config = plan(BY_NAME["crelu/vgg"], scale)[0].config | {
+            "data": "digits",
+            "train": 10,
+            "test": 10,
+            "width": 1,
+        }
+        torch.manual_seed(0)
+        table2.run(config, None)
+        found[scale] = built.pop("network")
+    # szagoruyko/cifar.torch, vgg_bn_drop.lua: epsilon 1e-3, deviation sqrt(2 / (kW kH nOutputPlane))
+    kinds = (torch.nn.BatchNorm2d, torch.nn.BatchNorm1d)
+    eps = {scale: {m.eps for m in net.modules() if isinstance(m, kinds[0])} for scale, net in found.items()}
+    assert eps == {"full": {1e-3}, "small": {1e-5}}
+    assert {m.eps for m in found["full"].modules() if isinstance(m, kinds[1])} == {1e-5}
+    for name, fan in {"conv3": 9 * 128, "conv5": 9 * 256}.items():  # conv3 has 64 inputs, conv5 128
+        deviations = {scale: net.get_submodule(name).weight.std().item() for scale, net in found.items()}
+        assert deviations["full"] == pytest.approx((2 / fan) ** 0.5, rel=0.02)
+        assert deviations["small"] == pytest.approx((4 / fan) ** 0.5, rel=0.02)
+
+
 def test_crops_of_imagenet_are_from_the_central_square_and_ten_of_them_from_all_of_it(monkeypatch):
     monkeypatch.setattr(table4, "imagenet", lambda **options: Data(options, options))
     train, centre, whole = table4._photos("imagenet")
@@ -216,6 +242,17 @@ def test_dropout_is_where_the_source_of_convpool_has_it():
         if isinstance(module, torch.nn.Dropout)
     }
     assert ratios == {"dropout0": 0.2, "dropout_pool1": 0.5, "dropout_pool2": 0.5}
+
+
+@pytest.mark.parametrize("study", ["crelu/convpool", "crelu/invariance"])
+def test_dropout_is_chosen_with_the_rate_at_full_scale_and_none_below_it(study):
+    tried = {
+        scale: {(each.config["lr"], *each.config["dropout"]) for each in plan(BY_NAME[study], scale)}
+        for scale in ("full", "small", "cpu")
+    }
+    rates, ratios = (0.25, 0.1, 0.05, 0.01), ((0.2, 0.5), (0.1, 0.25), (0, 0))
+    assert tried["full"] == {(rate, *pair) for rate in rates for pair in ratios}
+    assert {(of_input, of_pooled) for _, of_input, of_pooled in tried["small"] | tried["cpu"]} == {(0, 0)}
 
 
 def test_the_mean_of_random_filters_is_that_of_a_simulation():

@@ -231,6 +231,15 @@ def test_depths_at_which_no_network_has_learned_more_than_a_constant_are_a_cavea
     assert found.stands.endswith(f"; but {found.caveat}")
 
 
+def test_the_loss_of_an_output_of_0_deviates_from_1_by_as_much_as_the_erratum_says():
+    (claim,) = NAMED["structure/depth"].claims
+    config = plan(NAMED["structure/depth"], "full")[0].config
+    deviation = math.sqrt(
+        2 / (config["pairs"] * config["features"])
+    )  # of a mean of squares of normal numbers
+    assert f"a sample's deviates by {deviation:.4f}" in claim.erratum
+
+
 def test_the_growth_of_the_layers_is_judged_by_its_power_and_told_with_who_never_arrived(filled, standing):
     def values(row, column):
         kappa = int(column.removeprefix("kappa = "))

@@ -89,9 +89,9 @@ STATEMENTS = (
         "Theorem A.5",
         "After max-pooling the reconstruction ratio is at most sqrt((l~max - lmin) / lmin).",
         erratum=(
-            "W~ must be chosen by the sign of the response, not of c; otherwise the proof's inequality fails in about "
-            "5% of random trials. The printed bound is mostly above 1, hence vacuous; sqrt(1 - lmin / l~max) holds "
-            "as well."
+            "W~ must be chosen by the sign of the response, not of c; otherwise the proof's inequality fails in 5 to "
+            "25% of random trials, depending on their shapes. The printed bound is mostly above 1, hence vacuous; "
+            "sqrt(1 - lmin / l~max) holds as well."
         ),
         code=("relucid.inspect.reconstruction.pooling_bound",),
         tests=(

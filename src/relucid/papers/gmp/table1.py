@@ -68,6 +68,7 @@ STUDY = Study(
     figures=figures,
     flops=flops,
     protocol=(
+        "ResNet-50 as He et al. (2016) print it, with the stride of a bottleneck in its first 1x1 convolution. "
         "The recipe, for machines with GPUs and ImageNet: SGD with momentum 0.9; rate 0.1, cut to a tenth after 5 "
         "epochs without a better top-1 accuracy; training ends after 10 such epochs or at epoch 90; batches of 256; "
         "weight decay 0.0001, as in the recipe that the paper follows: on weights, and on GmP's scales, since it "
