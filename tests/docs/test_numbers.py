@@ -61,6 +61,12 @@ def test_the_fall_of_table_s1_is_divided_as_the_study_does(by_study):
         assert 100 * (1 - shares[1] - pooled**2) == pytest.approx(selection, abs=0.15)
 
 
+def test_the_page_and_the_ledger_say_the_same_of_theorem_a5():
+    (claim,) = [claim for claim in statements()["crelu"] if claim.where == "Theorem A.5"]
+    shares = r"with 6 filters of 8 weights in (\d+)% of them at 4 shifts, in (\d+)% at 2"
+    assert [quoted("how/crelu.md", shares)] == re.findall(shares, claim.erratum)
+
+
 def test_the_counts_of_agd_net_are_those_of_the_networks():
     (claim,) = [claim for claim in statements()["structure"] if claim.where == "Eq. 21"]
     counts = re.findall(r"([\d,]{9}) (?:parameters )?at L = (\d+)", claim.note)
