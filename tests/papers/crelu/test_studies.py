@@ -1,7 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from relucid.data import Data
+from relucid.data import Data, Moments, Split
 from relucid.inspect import reconstruct
 from relucid.models import create
 from relucid.papers.crelu import STUDIES, fig2, fig4, table1, table2, table4, table6, table_s1, theorem_c1
@@ -78,13 +80,60 @@ def test_other_data_are_measured_on_networks_of_the_tables_too(study, trained):
     assert {each.key for each in plan(BY_NAME[f"crelu/{study}"], "full")} <= known
 
 
-def test_a_run_on_imagenet_leaves_pairs_invariance_reconstructions_and_phases(tmp_path):
-    row = "CReLU (conv1-7)"
+SHOWN = {  # crelu 4.2, 4.3: which network a figure or table shows
+    "CReLU (conv1-4)": ("pairing", "reconstruction"),
+    "CReLU (conv1-7)": ("invariance", "phase"),
+}
+
+
+@pytest.mark.parametrize("row", SHOWN)
+def test_a_run_on_imagenet_leaves_pairs_invariance_reconstructions_and_phases(tmp_path, row):
     finished(BY_NAME["crelu/imagenet"], tmp_path, row)
-    for what in ("pairing", "invariance", "reconstruction", "phase"):
+    for what in SHOWN[row]:
+        assert set(BY_NAME[f"crelu/{what}-imagenet"].rows) <= {row, "Baseline"}
         found = table(BY_NAME[f"crelu/{what}-imagenet"], "smoke", only=row, store=tmp_path)
         missing = [column for (_, column), cell in found.cells.items() if cell.mean is None]
         assert len(missing) < len(found.cells) if what == "invariance" else not missing  # some never fire
+
+
+def test_invariance_on_imagenet_is_that_to_the_corners_of_random_validation_images(monkeypatch):
+    config = plan(BY_NAME["crelu/invariance-imagenet"], "full")[0].config
+    assert config["measured"] == 5000
+    whole = Split(
+        torch.arange(600).repeat(3, 1).T[:, :, None, None].expand(600, 3, 72, 72).float(), torch.zeros(600)
+    )
+    measured = []
+
+    def fit(network, train, recipe, **named):
+        identity = Moments(torch.zeros(3), torch.eye(3, dtype=torch.float64))
+        return SimpleNamespace(moments=identity, history={}, evaluate=lambda *examples: {})
+
+    def invariant(network, batches, layers, crop):
+        shapes, seen = {batch.shape[1:] for batch in batches}, torch.cat([b[:, 0, 0, 0] for b in batches])
+        measured.append((crop, shapes, seen.tolist()))
+        return {}
+
+    centre = Split(whole.inputs[..., 4:-4, 4:-4], whole.targets)
+    monkeypatch.setattr(table4, "_photos", lambda name: (centre, centre, whole))
+    monkeypatch.setattr(table4, "fit", fit)
+    monkeypatch.setattr(table4, "invariant", invariant)
+    monkeypatch.setattr(table4, "paired", lambda *rest: ({}, {}))
+    for seed in (0, 0, 1):
+        table4.run({**config, "width": 1 / 16, "measured": 500, "seed": seed}, None)
+    (crop, shapes, first), (*_, again), (*_, other) = measured
+    assert (crop, shapes) == (64, {(3, 72, 72)})
+    assert len(set(first)) == 500  # each once
+    assert first == again
+    assert sorted(first) != sorted(other)
+    assert max(first) > 550  # from all over the split
+
+
+def test_the_local_maxima_of_invariance_are_named(filled, standing):
+    scores = dict(zip(LAYERS, (5.0, 4.0, 3.0, 6.0, 2.0, 1.0, 3.0), strict=True))
+    found = filled(BY_NAME["crelu/invariance-imagenet"], lambda row, layer: [scores[layer]], "full")
+    assert standing(found, "Fig. 4, ImageNet").remark == (
+        "Local maxima of the ReLU network's scores: conv1, conv4, conv7."
+    )
 
 
 def test_the_full_scale_of_cifar_100_is_that_of_cifar_10_but_for_the_data():
@@ -144,6 +193,32 @@ def test_at_full_scale_vgg_takes_the_steps_of_its_source(study, monkeypatch):
     assert "dampening 0.9" in BY_NAME[study].protocol
 
 
+def test_at_full_scale_vgg_begins_as_its_source_does(monkeypatch):
+    built = {}
+    monkeypatch.setattr(table2, "trained", lambda build, *rest: built.setdefault("network", build()))
+    monkeypatch.setattr(table2, "tested", lambda *rest: None)
+    found = {}
+    for scale in ("full", "small"):
+        config = plan(BY_NAME["crelu/vgg"], scale)[0].config | {
+            "data": "digits",
+            "train": 10,
+            "test": 10,
+            "width": 1,
+        }
+        torch.manual_seed(0)
+        table2.run(config, None)
+        found[scale] = built.pop("network")
+    # szagoruyko/cifar.torch, vgg_bn_drop.lua: epsilon 1e-3, deviation sqrt(2 / (kW kH nOutputPlane))
+    kinds = (torch.nn.BatchNorm2d, torch.nn.BatchNorm1d)
+    eps = {scale: {m.eps for m in net.modules() if isinstance(m, kinds[0])} for scale, net in found.items()}
+    assert eps == {"full": {1e-3}, "small": {1e-5}}
+    assert {m.eps for m in found["full"].modules() if isinstance(m, kinds[1])} == {1e-5}
+    for name, fan in {"conv3": 9 * 128, "conv5": 9 * 256}.items():  # conv3 has 64 inputs, conv5 128
+        deviations = {scale: net.get_submodule(name).weight.std().item() for scale, net in found.items()}
+        assert deviations["full"] == pytest.approx((2 / fan) ** 0.5, rel=0.02)
+        assert deviations["small"] == pytest.approx((4 / fan) ** 0.5, rel=0.02)
+
+
 def test_crops_of_imagenet_are_from_the_central_square_and_ten_of_them_from_all_of_it(monkeypatch):
     monkeypatch.setattr(table4, "imagenet", lambda **options: Data(options, options))
     train, centre, whole = table4._photos("imagenet")
@@ -167,6 +242,17 @@ def test_dropout_is_where_the_source_of_convpool_has_it():
         if isinstance(module, torch.nn.Dropout)
     }
     assert ratios == {"dropout0": 0.2, "dropout_pool1": 0.5, "dropout_pool2": 0.5}
+
+
+@pytest.mark.parametrize("study", ["crelu/convpool", "crelu/invariance"])
+def test_dropout_is_chosen_with_the_rate_at_full_scale_and_none_below_it(study):
+    tried = {
+        scale: {(each.config["lr"], *each.config["dropout"]) for each in plan(BY_NAME[study], scale)}
+        for scale in ("full", "small", "cpu")
+    }
+    rates, ratios = (0.25, 0.1, 0.05, 0.01), ((0.2, 0.5), (0.1, 0.25), (0, 0))
+    assert tried["full"] == {(rate, *pair) for rate in rates for pair in ratios}
+    assert {(of_input, of_pooled) for _, of_input, of_pooled in tried["small"] | tried["cpu"]} == {(0, 0)}
 
 
 def test_the_mean_of_random_filters_is_that_of_a_simulation():

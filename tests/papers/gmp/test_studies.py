@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from relucid.data import Data, Split
+from relucid.data import DamagedDataError, Data, Split
 from relucid.data.tables import UCI
 from relucid.inspect import BoundaryTracker
 from relucid.models import create
@@ -15,6 +15,7 @@ from relucid.papers.gmp import STUDIES, evolution, fig1, images, rates, section4
 from relucid.papers.gmp.evolution import ADAM
 from relucid.papers.gmp.problems import METHODS, PROBLEMS, Problem, as_the_authors, trials
 from relucid.studies import plan, run, table
+from relucid.studies.store import Outcome, Store
 from relucid.train import Plateau
 from relucid.train.ensemble import BETA1, BETA2
 
@@ -178,24 +179,71 @@ def test_the_authors_plateaus_are_of_the_mean_squared_error_and_its_root_is_repo
     assert best.sqrt().tolist() == pytest.approx(found.errors().tolist())
 
 
-@pytest.mark.parametrize(
-    "study, setup",
-    [
-        (table2.STUDY, (True, 0.0, "gmp/vgg6-gmp-imn")),
-        (table2.AUTHORS, ("mean", 0.01, "gmp/vgg6-gmp-imn-authors")),
-    ],
-)
-def test_images_are_normalized_and_plateaus_judged_as_the_setup_says(study, setup, monkeypatch):
-    made = []
+@pytest.fixture
+def made(monkeypatch):
+    """A function that returns the network and the recipe of a run, on digits."""
 
-    def fit(network, train, recipe, *rest, **named):
-        made.append((recipe.normalize, recipe.plateau.threshold, network.name))
-        raise InterruptedError
+    def make(config):
+        found = []
 
-    monkeypatch.setattr(images, "fit", fit)
-    with pytest.raises(InterruptedError):
-        images.run(plan(study, "smoke", only=images.BEST)[0].config, None)
-    assert made == [setup]
+        def fit(network, train, recipe, *rest, **named):
+            found.extend((network, recipe))
+            raise InterruptedError
+
+        monkeypatch.setattr(images, "fit", fit)
+        with pytest.raises(InterruptedError):
+            images.run(config | {"data": "digits", "images": [9, 9], "width": 1 / 16}, None)
+        return tuple(found)
+
+    return make
+
+
+# gmp C.1, C.2; the authors' imagenet32.py; Chrabaszcz et al.
+FULL = {
+    "gmp/vgg6": (90, "val_error", 0.0, 0.0, "groups", True, "gmp/vgg6-gmp-imn"),
+    "gmp/vgg6-authors": (500, "val_error5", 0.01, 0.0, "groups", "mean", "gmp/vgg6-gmp-imn-authors"),
+    "gmp/vgg6-source": (90, "val_error", 0.0, 5e-4, "scales", "mean_image", "gmp/vgg6-gmp-imn"),
+    "gmp/resnet50": (90, "val_error", 0.0, 1e-4, "scales", True, "gmp/resnet50-gmp-imn"),
+    "gmp/resnet50-authors": (90, "val_error5", 0.01, 1e-4, "scales", "mean", "gmp/resnet50-gmp-imn-authors"),
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_the_recipe_at_full_scale_is_that_of_the_setup(name, made):
+    network, recipe = made(plan(BY_NAME[name], "full", only=images.BEST)[0].config)
+    found = (recipe.epochs, recipe.monitor, recipe.plateau.threshold, recipe.weight_decay, recipe.decay)
+    assert (*found, recipe.normalize, network.name) == FULL[name]
+    assert (recipe.plateau.patience, recipe.plateau.stop, recipe.plateau.factor) == (5, 10, 0.1)
+    assert (recipe.optimizer, recipe.momentum, recipe.lr, recipe.batch_size) == ("sgd", 0.9, 0.1, 256)
+
+
+def test_in_resnet50_weight_decay_shrinks_the_scales_of_geometric_layers_and_turns_no_direction(made):
+    network, recipe = made(plan(table1.STUDY, "full", only=images.BEST)[0].config)
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    groups = recipe.make_optimizer(network).param_groups
+    decayed = [names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]]
+    kinds = Counter(name.rpartition(".")[2] for name in decayed)
+    assert kinds == {"scale": 53, "weight": 1, "bias": 1}  # 53 convolutions and the classifier
+    assert {name.partition(".")[0] for name in decayed if not name.endswith("scale")} == {"fc"}
+
+
+@pytest.mark.parametrize("study", [table1.STUDY, table2.STUDY], ids=lambda study: study.name)
+def test_r_is_one_in_rows_of_its_own_and_glorots_length_in_the_others(study, made):
+    for row, config in study.rows.items():
+        if "gmp" in config["design"]:
+            network, _ = made(plan(study, "full", only=row)[0].config)
+            scales = torch.cat(
+                [p.detach() for name, p in network.named_parameters() if name.endswith(".scale")]
+            )
+            assert (scales == 1).all() if "r = 1" in row else not (scales == 1).any()
+    assert {"GmP+IMN, r = 1"} <= set(study.rows)
+
+
+def test_imagenet32_is_read_from_the_files_of_its_source(monkeypatch, tmp_path):
+    monkeypatch.setenv("RELUCID_DATA", str(tmp_path))
+    (tmp_path / "imagenet32").mkdir()
+    with pytest.raises(DamagedDataError, match="has no train_data_batch"):
+        images.run(plan(table2.STUDY, "full")[0].config, None)
 
 
 @pytest.mark.parametrize("init", ["one", "unscaled"])
@@ -205,6 +253,34 @@ def test_units_begin_with_weights_of_the_length_of_their_row(method, init):
     for number, inputs in ((1, 64), (2, 20), (3, 20)):
         lengths = net.get_submodule(f"fc{number}").weight.detach().norm(dim=1)
         torch.testing.assert_close(lengths, torch.full((20,), 1.0 if init == "one" else inputs**0.5))
+
+
+@pytest.mark.parametrize("name", ["gmp/uci", "gmp/levy", "gmp/banana"])
+def test_with_r_one_geometric_scales_begin_there_and_the_other_runs_are_the_same(name):
+    study, one = BY_NAME[name], BY_NAME[f"{name}-one"]
+    ours, theirs = ({each.key: each.config for each in plan(each, "full")} for each in (one, study))
+    assert {config["method"] for key, config in ours.items() if key not in theirs} == {"GmP"}
+    assert {config["method"] for key, config in ours.items() if key in theirs} == {"SP", "WN", "BN"}
+    scales = [trials(TOY, "GmP", [0], "test", init=init).networks[0].fc1.scale for init in ("one", "glorot")]
+    assert (scales[0] == 1).all()
+    assert not (scales[1] == 1).any()
+
+
+def test_runs_begin_with_the_scales_of_their_configuration(monkeypatch):
+    begun = []
+    monkeypatch.setitem(PROBLEMS, "toy", TOY)
+
+    def tried(*arguments, **named):
+        begun.append(trials(*arguments, **named).networks[0].fc1.scale)
+        raise InterruptedError
+
+    for module in (table3, evolution):
+        monkeypatch.setattr(module, "trials", tried)
+        config = {"data": "toy", "method": "GmP", "stop_on": "test", "epochs": 1, "splits": 1}
+        for more in ({}, {"init": "one"}):
+            with pytest.raises(InterruptedError):
+                module.run({**config, "rates": [0.1], "rate": 0.1, "first": 0, **more})
+    assert [bool((scale == 1).all()) for scale in begun] == [False, True, False, True]
 
 
 def test_features_are_standardized_by_the_training_part():
@@ -428,6 +504,44 @@ def test_convergence_is_judged_by_the_course_of_training(filled, standing):
     faster, slower = (standing(filled(study, same, runs=runs(of_best)), "Fig. 4") for of_best in (60.0, 90.0))
     assert [faster.state, slower.state] == ["reproduced", "contradicted"]
     assert [each.found.effect for each in faster.judged] == pytest.approx([10.1] * 5)
+
+
+def test_convergence_is_judged_over_the_epochs_that_all_runs_have(filled, standing):
+    study = table2.STUDY
+
+    def history(row, seed):  # the best network learns as the others do, and is stopped early
+        errors = [90.0, 70.0, 60.0 + seed, 50.0, 50.0, 50.0]
+        return errors[:3] if row == table2.BEST else errors
+
+    runs = [
+        {
+            "config": {**study.config, **config, **table2.LARGEST, "seed": seed},
+            "state": "finished",
+            "history": {"val_error5": history(row, seed)},
+        }
+        for row, config in study.rows.items()
+        for seed in range(3)
+    ]
+    found = standing(filled(study, lambda row, column: [10.0, 11.0, 12.0], runs=runs), "Fig. 4")
+    assert [each.found.effect for each in found.judged] == pytest.approx([0.0] * 5)
+
+
+def test_fig_4_has_standard_errors(tmp_path):
+    study = table2.STUDY
+    errors = {0: [90.0, 60.0], 1: [80.0, 66.0, 1.0]}
+
+    def outcome(config):
+        curve = errors[config["seed"]]
+        return Outcome("finished", {"top1": 1.0, "top5": 2.0}, {"train_error5": curve, "val_error5": curve})
+
+    store = Store(tmp_path / "runs")
+    for each in plan(study, "small", only="SP", seeds=2):
+        store.put(each, outcome(each.config))
+    (figure,) = table2.figures(table(study, "small", only="SP", seeds=2, store=tmp_path / "runs"), store)
+    training = figure.plot.data[0]
+    assert list(training.y) == [15.0, 37.0]
+    assert list(training.error_y.array) == pytest.approx([5.0, 3.0])
+    store.close()
 
 
 def test_perturbations_turn_small_units_far_unless_they_are_geometric():

@@ -1,11 +1,12 @@
 import math
+from inspect import signature
 
 import pytest
 import torch
 from scipy.stats import fisher_exact
 from torch.nn.functional import mse_loss
 
-from relucid.data import Data, Split
+from relucid.data import Data, Split, imagenet, jitter
 from relucid.models import create
 from relucid.papers.structure import STUDIES, images, section7_2
 from relucid.papers.structure.images import build, load
@@ -57,7 +58,7 @@ PUBLISHED = {
     ),
     "structure/cifar-deeper": ("resnet110", "resnet110-unrectified", "hbnet110", "densenet52", "agdnet52"),
     "structure/imagenet": ("resnet34", "resnet34-unrectified", "hbnet34", "densenet121", "agdnet121"),
-    "structure/deep": ("resnet110", "resnet110-unrectified", "hbnet110"),
+    "structure/deep": ("resnet110", "resnet110-unrectified", "hbnet110", "resnet110"),
 }
 
 
@@ -116,6 +117,14 @@ def test_at_full_scale_all_parameters_decay_as_in_the_source_of_densenet(name, m
         images.train(plan(NAMED[name], "full", only=row)[0].config, None)
     assert {recipe.decay for recipe in made} == {"all"}
     assert len(made) == len(NAMED[name].rows)
+
+
+def test_imagenet_is_augmented_as_in_fb_resnet_torch():
+    assert (images.SETS["imagenet"].func, images.SETS["imagenet"].keywords) == (imagenet, {"resized": True})
+    for each in plan(NAMED["structure/imagenet"], "full"):
+        # ColorJitter(0.4), Lighting(0.1), HorizontalFlip(0.5), in this order
+        assert each.config["recipe"]["augment"] == ["jitter", "color", "flip"]
+    assert signature(jitter).parameters["strength"].default == 0.4
 
 
 def test_a_part_of_the_images_is_their_first_ones():
@@ -222,6 +231,15 @@ def test_depths_at_which_no_network_has_learned_more_than_a_constant_are_a_cavea
     assert found.stands.endswith(f"; but {found.caveat}")
 
 
+def test_the_loss_of_an_output_of_0_deviates_from_1_by_as_much_as_the_erratum_says():
+    (claim,) = NAMED["structure/depth"].claims
+    config = plan(NAMED["structure/depth"], "full")[0].config
+    deviation = math.sqrt(
+        2 / (config["pairs"] * config["features"])
+    )  # of a mean of squares of normal numbers
+    assert f"a sample's deviates by {deviation:.4f}" in claim.erratum
+
+
 def test_the_growth_of_the_layers_is_judged_by_its_power_and_told_with_who_never_arrived(filled, standing):
     def values(row, column):
         kappa = int(column.removeprefix("kappa = "))
@@ -299,7 +317,7 @@ def test_at_nine_blocks_on_cifar_10_the_paper_claims_nothing_of_hb_net():
 
 
 def test_the_share_of_runs_that_train_is_judged_by_fishers_test_and_the_control_is_a_caveat(filled, standing):
-    study = NAMED["structure/deep"]
+    study = NAMED["structure/deep"].at("small")
 
     def values(of_control):
         trained = {section7_2.RESNET: 0.0, section7_2.CONTROL: of_control}
@@ -319,6 +337,22 @@ def test_the_share_of_runs_that_train_is_judged_by_fishers_test_and_the_control_
     without = filled(study, values(0.0))
     assert standing(without, "Section 7.2").caveat == ""
     assert standing(without, "Section 7.2, control").stands == "reproduced at small scale"
+
+
+def test_at_full_scale_resnet_is_also_warmed_up_as_he_et_al_say(monkeypatch):
+    made = []
+    monkeypatch.setattr(images, "load", lambda config: IMAGES)
+    monkeypatch.setattr(images, "build", lambda config, data: None)
+    monkeypatch.setattr(images, "fit", lambda network, train, recipe, *rest, **named: made.append(recipe))
+    rows = section7_2.RESNET, section7_2.WARMED
+    plain, warm = (plan(section7_2.STUDY, "full", only=row) for row in rows)
+    for each in (plain[0], warm[0]):
+        images.train(each.config, None)
+    assert [recipe.warmup for recipe in made] == [(), [0.01, 80]]
+    assert [recipe.rate_and_decay(1, [81.0])[0] for recipe in made] == [0.1, 0.01]
+    assert made[1].rate_and_decay(1, [79.0]) == made[0].rate_and_decay(1, [79.0])
+    for scale in ("cpu", "small"):
+        assert section7_2.WARMED not in section7_2.STUDY.at(scale).rows
 
 
 def test_the_cpu_scale_tells_apart_the_shares_that_its_protocol_names():

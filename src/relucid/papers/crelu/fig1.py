@@ -47,6 +47,11 @@ def alexnet() -> nn.Module:
     return create("alexnet", num_classes=1000)
 
 
+def alexnet2012() -> nn.Module:
+    """Build AlexNet as published in 2012, with 96 filters in the first layer: the network that crelu cites."""
+    return create("alexnet2012", num_classes=1000)
+
+
 def run(config: dict[str, Any]) -> Result:
     """Measure how opposite the filters of one layer are."""
     weight = torch.randn(16, 3, 3, 3) if config["random"] else load(config["network"], config["weight"])
@@ -145,7 +150,7 @@ STUDIES = (
                 "Fig. 2, published weights",
                 "Filters of trained ReLU networks are more opposite to each other than random ones, layer by layer.",
                 (Lower(tuple(ROWS), than=0.0, columns=EXCESS),),
-                note="The figure shows AlexNet, and no package registry has its weights.",
+                note="The figure shows AlexNet (96 first filters; torchvision's has 64), whose weights no package has.",
                 code=("relucid.inspect.pairing", "relucid.papers.crelu.fig1.alexnet"),
                 tests=(
                     "inspect/test_pairing.py::test_pairing_equals_the_comparison_of_every_filter_with_every_other",

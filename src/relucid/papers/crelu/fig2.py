@@ -1,5 +1,6 @@
 """crelu Fig. 2 and 3: filters of trained networks come in opposite pairs, except in CReLU networks."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,8 +37,13 @@ def remark(table: Table) -> str:
 
 def figures(table: Table, store: Store) -> list[Figure]:
     """Draw histograms of mu against random filters, for ReLU networks (crelu Fig. 2) and CReLU networks (Fig. 3)."""
+    return of_rows(table, store, (BASELINE, "CReLU"))
+
+
+def of_rows(table: Table, store: Store, rows: Sequence[str]) -> list[Figure]:
+    """Draw histograms of mu against random filters, a figure for each of these rows."""
     found = []
-    for row in (BASELINE, "CReLU"):
+    for row in rows:
         arrays = [store.arrays(run["key"]) for run in table.behind(row)]
         if arrays and all(f"{layer} mu" in each for each in arrays for layer in DRAWN):
             weights = {layer: int(table.behind(row)[0]["metrics"][f"{layer} weights"]) for layer in DRAWN}

@@ -12,7 +12,7 @@ from relucid.inspect import phase_correlation, reconstruct
 from relucid.models import create
 from relucid.nn import CReLU
 from relucid.papers.crelu.images import enlarged
-from relucid.papers.crelu.measures import DRAWN, invariant, paired
+from relucid.papers.crelu.measures import DRAWN, Normalized, invariant, paired
 from relucid.papers.imagenet import imagenet_flops
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.run import Result
@@ -76,11 +76,15 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     crops = centre.batch(torch.tensor([0]))[0].shape[-1]
     metrics |= {f"{name} of ten crops": value for name, value in fitted.evaluate(whole, crops).items()}
     net = net.cpu().eval()
-    images = fitted.moments.normalize(centre.batch(torch.arange(config["measured"]))[0])
+    drawn = torch.randperm(len(whole), generator=torch.Generator().manual_seed(config["seed"]))
+    drawn = drawn[: config["measured"]]
     pairs, arrays = paired(net, MEASURED)
-    metrics |= pairs | invariant(net, images, MEASURED) | _phases(net)
+    # crelu Appendix D: the centres of random validation images, translated to their four corners
+    seen = Normalized(whole, drawn, fitted.moments)
+    metrics |= pairs | invariant(net, seen, MEASURED, crops) | _phases(net)
     if isinstance(net.get_submodule("act4"), CReLU):
-        lost, arrays["reconstructions"] = reconstructed(net, images[:DRAWN])
+        images = fitted.moments.normalize(centre.batch(drawn[:DRAWN])[0])
+        lost, arrays["reconstructions"] = reconstructed(net, images)
         metrics |= lost
     return Result(metrics, fitted.history, arrays)
 
@@ -144,13 +148,17 @@ SAME: dict[str, Any] = {
     "config": {"recipes": RECIPES},
     "repeat": {"seed": [0]},
     "scales": {
-        "full": Scale({"data": "imagenet", "classes": 1000, "width": 1, "measured": 10_000}),
+        "full": Scale({"data": "imagenet", "classes": 1000, "width": 1, "measured": 5000}),
         "smoke": Scale(
             {"data": "digits", "classes": 10, "width": 0.0625, "recipes": BRIEF, "measured": 8}, seconds=3
         ),
     },
     "flops": flops,
-    "protocol": "crelu Appendix E; AlexNet's augmentation: crops of 224 pixels of the central 256, flips, colours.",
+    "protocol": (
+        "crelu Appendix E; AlexNet's augmentation: crops of 224 pixels of the central 256, flips, colours. Invariance "
+        "(Appendix D) is that of the centres of 5,000 validation images, drawn by the seed, to a flip, a rotation by "
+        "15 degrees and the crops of the four corners."
+    ),
 }
 STUDIES = (
     Study(

@@ -91,7 +91,8 @@ def run(config: dict[str, Any]) -> Result:
 def evolve(problem: Problem, config: Mapping[str, Any]) -> Result:
     """Train networks on a problem and observe their boundaries; `config` has method, rate, splits, epochs, stop_on."""
     splits = range(config["splits"])
-    found = trials(problem, config["method"], splits, config["stop_on"])
+    init = config.get("init", "glorot")
+    found = trials(problem, config["method"], splits, config["stop_on"], init=init)
     first = found.train[0]
     steps = -(-len(first) // (problem.batch_size or len(first)))  # per epoch
     epochs = config["epochs"] or problem.epochs

@@ -6,7 +6,7 @@ import numpy as np
 
 from relucid.papers.gmp.drawing import PALE, Arrays, course, panels, play
 from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, RUNNER, SCALES, columns, generalises_best
-from relucid.papers.gmp.problems import BEST_RATES, METHODS
+from relucid.papers.gmp.problems import BEST_RATES, METHODS, with_r_one
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Higher, Lower
 from relucid.studies.store import Store
@@ -103,3 +103,6 @@ STUDY = Study(
         "error."
     ),
 )
+
+ONE = with_r_one(STUDY, "gmp/levy-one", ROWS, STUDY.claims)
+STUDIES = (STUDY, ONE)

@@ -7,7 +7,7 @@ import numpy as np
 
 from relucid.papers.gmp.drawing import PALE, Arrays, course, lines, panels, play
 from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, RUNNER, SCALES, columns, generalises_best
-from relucid.papers.gmp.problems import BEST_RATES, METHODS
+from relucid.papers.gmp.problems import BEST_RATES, METHODS, with_r_one
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.store import Store
@@ -136,3 +136,6 @@ STUDY = Study(
         "error."
     ),
 )
+
+ONE = with_r_one(STUDY, "gmp/banana-one", ROWS, STUDY.claims)
+STUDIES = (STUDY, ONE)

@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 
 from relucid.papers.gmp.drawing import COLOURS
-from relucid.papers.gmp.problems import BEST_RATES, METHODS, PROBLEMS, RATES, as_the_authors, trials
+from relucid.papers.gmp.problems import (
+    BEST_RATES,
+    METHODS,
+    PROBLEMS,
+    RATES,
+    as_the_authors,
+    trials,
+    with_r_one,
+)
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.run import Result
@@ -42,7 +50,8 @@ def run(config: dict[str, Any]) -> Result:
     authors = config.get("authors", False)
     problem = as_the_authors(problem) if authors else problem
     each_rate = [rate for rate in rates for _ in splits]
-    found = trials(problem, config["method"], [*splits] * len(rates), config["stop_on"], authors)
+    method, init = config["method"], config.get("init", "glorot")
+    found = trials(problem, method, [*splits] * len(rates), config["stop_on"], authors, init)
     course = found.learn(each_rate, config["epochs"])
     shape = len(rates), len(splits)
     errors, epochs = found.errors().view(shape), course.epochs.view(shape)
@@ -218,4 +227,6 @@ AUTHORS = Study(
         "mean squared error falls by more than 0.0001. relucid.models.design says which setup is the default, and why."
     ),
 )
-STUDIES = (UCI, BATCHES, AUTHORS)
+# Not with validation data: to choose among six rates takes hours.
+ONE = with_r_one(UCI, "gmp/uci-one", AS_PUBLISHED, UCI.claims[:1])
+STUDIES = (UCI, BATCHES, AUTHORS, ONE)

@@ -178,8 +178,9 @@ STUDY = Study(
             remark=remark,
             erratum=(
                 "The optimizer is not stated; we use Adam at 0.001 on the full batch. All printed losses but one are "
-                "above 1, the expected loss of an output of 0. As implemented, AGD2's output is AGD's, extrapolated by "
-                "one step of its momentum: they are not two different networks."
+                "above 1, the loss of an output of 0 in expectation, from which a sample's deviates by 0.0014. As "
+                "implemented, AGD2's output is AGD's, extrapolated by one step of its momentum: they are not two "
+                "different networks."
             ),
             code=("relucid.models.published.STRUCTURE",),
             tests=(
