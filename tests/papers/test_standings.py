@@ -100,7 +100,7 @@ def test_corollary_b3_is_contradicted_by_a_test(ledger):
 @pytest.fixture(scope="module")
 def first_ten(request):
     """gmp/uci with the ten splits of the paper only."""
-    path = request.config.rootpath / "results" / "gmp-uci.json"
+    path = request.config.rootpath / "results" / "gmp-uci-full.json"
     recorded = json.loads(path.read_text())
     runs = [run for run in recorded["runs"] if run["config"]["first"] == 0]
     return Table.from_dict(find("gmp/uci"), {**recorded, "runs": runs})
