@@ -6,7 +6,7 @@ from relucid.papers.highlights import highlights
 from relucid.papers.structure.section7_2 import STUDY as DEEP
 from relucid.papers.structure.table2 import STUDY as DEPTH
 from relucid.papers.structure.table4 import CIFAR, DEEPER
-from relucid.studies.compare import HOLDS, UNTOLD
+from relucid.studies.compare import HOLDS, NONE
 
 # Two findings are that a claim of structure holds, but not for its reason.
 SUBJECT_TO_A_CAVEAT = (DEEP.claims[0], DEPTH.claims[0])
@@ -44,9 +44,9 @@ def test_nesterov_is_said_not_to_help_only_where_every_difference_would_have_bee
         judged = [replace(one, outcome=outcome) for outcome in outcomes]
         return "AGD-Net minus DenseNet is" in "".join(highlights([*others, replace(dense, judged=judged)]))
 
-    assert said(UNTOLD)
-    assert said(UNTOLD, UNTOLD)  # at full scale, where images are augmented, too
-    assert not said(UNTOLD, HOLDS)
+    assert said(NONE)
+    assert said(NONE, NONE)  # at full scale, where images are augmented, too
+    assert not said(NONE, HOLDS)
     assert not said()
 
 
@@ -62,9 +62,9 @@ def test_on_images_gmp_is_said_to_be_ahead_of_standard_weights_only_where_it_is(
             highlights([*others, replace(images, judged=judged)])
         )
 
-    assert said(HOLDS, UNTOLD)
+    assert said(HOLDS, NONE)
     assert not said(HOLDS, HOLDS)
-    assert not said(UNTOLD, UNTOLD)
+    assert not said(NONE, NONE)
 
 
 def test_what_was_not_recorded_is_not_told(ledger):

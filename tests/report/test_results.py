@@ -55,7 +55,7 @@ def test_the_page_has_findings_figures_claims_and_tables_and_folds_the_rest_away
         "](images/results.svg)",
         "## p\n",
         "](images/results-p.svg)",
-        "- **Table 1: reproduced**. New errs less.",
+        "- **Table 1: holds**. New errs less.",
         "| Table 1 | 1.11 (error) | 3 | 45 [",
         "### s\n",
         "How it compares. Published: a Table 1.",
@@ -83,7 +83,7 @@ def test_only_the_largest_complete_scale_of_a_study_is_shown_without_published_f
     assert "Scale cpu: 12 runs" in text
     assert text.count("### s, cpu scale\n") == text.count("### s") == 1
     assert "| old | 1.11 ± 0.01 |" in text
-    assert "reproduced at cpu scale" in text
+    assert "holds at cpu scale" in text
     assert "12 of 12 runs were made with uncommitted changes in the working tree." in text
 
 

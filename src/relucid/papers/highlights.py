@@ -11,7 +11,7 @@ from relucid.papers.structure.section7_2 import STUDY as DEEP
 from relucid.papers.structure.section7_2 import trained
 from relucid.papers.structure.table2 import STUDY as DEPTH
 from relucid.papers.structure.table4 import CIFAR, DEEPER
-from relucid.studies.compare import HOLDS, UNTOLD
+from relucid.studies.compare import HOLDS, NONE
 from relucid.studies.expect import Claim, Place
 from relucid.studies.ledger import Entry
 
@@ -112,7 +112,7 @@ def _nesterov_does_not(find: Find) -> str:
     """A sentence on AGD-Net, if a difference of the published size from DenseNet would have been found and was not."""
     entry = find(CIFAR.claims[0])
     judged = entry.judged
-    apart = [each.found.interval for each in judged if each.found and each.outcome == UNTOLD]
+    apart = [each.found.interval for each in judged if each.found and each.outcome == NONE]
     if not apart or len(apart) < len(judged):
         return ""
     found = " and ".join(apart)

@@ -9,20 +9,15 @@ from typing import Any
 from relucid.report.effects import effects, headline
 from relucid.report.forest import Forest, Row, forest
 from relucid.studies import Study, Table, plan
-from relucid.studies.compare import HOLDS, REVERSED
+from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED
 from relucid.studies.expect import Place
 from relucid.studies.ledger import Entry
 
 # What became of claims that were run, by their states, in the order of the page.
 GROUPS = {
-    "Held": ("reproduced",),
-    "Held in part": ("reproduced in part",),
-    "Did not hold: no such difference, or the opposite": (
-        "contradicted",
-        "contradicted in part",
-        "not told apart",
-    ),
-    "Could not be told": ("no difference found", "cannot be told at this scale"),
+    "Held": (HOLDS,),
+    "Did not hold: no such effect, or the opposite": (REVERSED, NONE),
+    "Undecided, or no difference found": (UNDECIDED, OPEN),
 }
 POWER = ("baseline", "repeated", "effect %", "detectable %", "published %", "hours")
 

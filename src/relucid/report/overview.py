@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from relucid.report.chapters import POWER, Chapter, at_a_glance, chapters, count, made, short
 from relucid.report.page import Cell, CellStyle, Grid, render
 from relucid.report.study import grid
+from relucid.studies.compare import HOLDS, NONE, REVERSED
 from relucid.studies.formats import chosen, marked
 from relucid.studies.ledger import Entry
 
-STYLES: dict[str, CellStyle] = {"reproduced": "good", "reproduced in part": "good", "contradicted": "bad"}
+STYLES: dict[str, CellStyle] = {HOLDS: "good", REVERSED: "bad", NONE: "bad"}
 
 
 def overview_page(entries: Sequence[Entry], findings: Sequence[str], papers: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from relucid.studies.compare import HOLDS, OPEN, REVERSED, UNABLE, UNTOLD
+from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED
 from relucid.studies.expect import Claim
 from relucid.studies.judge import Judged
 from relucid.studies.study import Study
@@ -13,19 +13,19 @@ from relucid.studies.study import Study
 if TYPE_CHECKING:
     from relucid.studies.table import Table
 
+OUTCOMES = (HOLDS, REVERSED, NONE, UNDECIDED, OPEN)
 LONG = 3600.0  # seconds per run beyond which the ledger does not expect a study to be run on a processor
 STATES = {
-    "reproduced": "every comparison that the claim makes holds beyond chance",
-    "reproduced in part": "some comparisons hold beyond chance, and fewer hold the other way round",
-    "contradicted": "every comparison holds the other way round beyond chance, or tests show the opposite",
-    "contradicted in part": "some comparisons hold the other way round, and no more of them hold",
-    "not told apart": "no difference beyond chance, though one of the published size would have been found",
-    "no difference found": "no difference beyond chance, and none was published to say how large it should be",
-    "cannot be told at this scale": "run, but too small to find an effect of the published size",
+    HOLDS: "the effect is above 0 in the claimed direction, beyond chance",
+    REVERSED: "the effect is below 0, beyond chance",
+    NONE: "the interval of the effect contains 0 and excludes the published effect",
+    UNDECIDED: "the interval contains both 0 and the published effect, or the comparisons disagree",
+    OPEN: "the interval contains 0, and no effect was published",
     "shown": "run and drawn; nothing is compared",
-    "ready to run": "not run yet",
-    "needs a GPU": "ready to run at the paper's scale, which takes days on a processor",
-    "checked by test": "tests check it on random inputs, or against a reference written out",
+    "not run": "it could be run on a processor",
+    "needs a GPU": "not run: at the paper's scale it takes days on a processor",
+    "true": "tests check it on random inputs, or against a reference written out",
+    "false as stated": "tests show a counterexample",
 }
 
 
@@ -56,10 +56,9 @@ class Entry:
     @property
     def stands(self) -> str:
         """The state, with its caveat and at which scale."""
-        word = self.state
+        word = self.state + (f" ({counted(self.judged)})" if len(self.judged) > 1 else "")
         if self.table and self.table.scale != "full":
-            scale = f"{self.table.scale} scale"
-            word = word.replace("this scale", scale) if "this scale" in word else f"{word} at {scale}"
+            word = f"{word} at {self.table.scale} scale"
         return word + (f"; but {self.caveat}" if self.caveat else "")
 
     @property
@@ -90,9 +89,7 @@ def entries(
         for claim in study.claims
     ]
     for paper, claims in statements.items():
-        found += [
-            Entry(paper, claim, "checked by test" if claim.holds else "contradicted") for claim in claims
-        ]
+        found += [Entry(paper, claim, "true" if claim.holds else "false as stated") for claim in claims]
     return found
 
 
@@ -117,7 +114,7 @@ def entry(paper: str, study: Study, claim: Claim, table: "Table | None") -> Entr
     if table is None:
         scale = study.scales[study.default_scale]
         long = scale.seconds is None or scale.seconds > LONG
-        return Entry(paper, claim, "needs a GPU" if long else "ready to run", study)
+        return Entry(paper, claim, "needs a GPU" if long else "not run", study)
     judged = table.judged.get(claim.where, [])
     filled = all(cell.samples for (_, of), cell in table.cells.items() if not study.columns[of].optional)
     caveat, remark = (say(table) if say and filled else "" for say in (claim.caveat, claim.remark))
@@ -125,45 +122,31 @@ def entry(paper: str, study: Study, claim: Claim, table: "Table | None") -> Entr
 
 
 def state(judged: Sequence[Judged]) -> str:
-    """The state of a claim, from the outcomes of its comparisons.
+    """The state of a claim: the outcome of most of its comparisons, undecided if there is no such outcome.
 
     >>> state([])
     'shown'
     """
-    counts = Counter(each.outcome for each in judged)
     if not judged:
         return "shown"
-    if counts[HOLDS] == counts.total():
-        return "reproduced"
-    if counts[REVERSED] == counts.total():
-        return "contradicted"
-    if counts[HOLDS] > counts[REVERSED]:
-        return "reproduced in part"
-    if counts[REVERSED]:
-        return "contradicted in part"
-    if counts[UNABLE]:
-        return "cannot be told at this scale"
-    return "no difference found" if counts[OPEN] else "not told apart"
+    ((outcome, most),) = Counter(each.outcome for each in judged).most_common(1)
+    return outcome if most > len(judged) / 2 else UNDECIDED
 
 
 def counted(judged: Sequence[Judged]) -> str:
-    """Count comparisons by outcome: "of 7 comparisons 4 hold, 3 not told apart"."""
-    if len(judged) < 2:
-        return ""
+    """Count comparisons by outcome: "4 of 7 hold, 3 undecided"."""
     counts = Counter(each.outcome for each in judged)
-    listed = [
-        f"{count} {outcome if count == 1 else outcome.replace('holds', 'hold')}"
-        for outcome in (HOLDS, REVERSED, UNTOLD, OPEN, UNABLE)
-        if (count := counts[outcome])
-    ]
-    return f"of {len(judged)} comparisons {', '.join(listed)}"
+    plural = {HOLDS: "hold", REVERSED: "the opposite"}
+    there = [(outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]]
+    return ", ".join(
+        f"{count}{'' if place else f' of {len(judged)}'} {plural.get(outcome, outcome)}"
+        for place, (outcome, count) in enumerate(there)
+    )
 
 
 def sentence(entry: Entry) -> str:
     """Describe how a claim stands: its state, every comparison with effect and interval, and its remarks."""
     parts = [f"{entry.claim.where}: {entry.stands}"]
-    if len(entry.judged) > 1:
-        parts.append(f" ({counted(entry.judged)})")
     if entry.judged:
         parts.append(". " + "; ".join(map(str, entry.judged)))
     return "".join(parts) + "." + (f" {entry.remark}" if entry.remark else "")

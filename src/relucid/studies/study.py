@@ -33,6 +33,7 @@ class Column:
             which a run leaves arrays `outputs` (N, classes) and `targets` (N,).
         best: which values are better; None where neither is.
         digits: after the decimal point.
+        perfect: the value of a network without error: 0 for errors, 100 for accuracies in per cent.
         optional: runs that were made before it was measured may lack it.
     """
 
@@ -42,6 +43,7 @@ class Column:
     summary: Literal["mean", "share", "vote"] = "mean"
     best: Literal["lowest", "highest"] | None = "lowest"
     digits: int = 2
+    perfect: float = 0.0
     optional: bool = False
 
 
