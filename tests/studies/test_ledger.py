@@ -108,15 +108,33 @@ def test_what_has_not_been_run_is_ready_or_needs_a_gpu():
     assert entry("ours", study(scales={"full": Scale()}), CLAIM, None).state == "needs a GPU"
 
 
-def test_what_belongs_to_a_claim_is_said_only_of_a_table_without_gaps():
-    claim = replace(CLAIM, caveat=lambda table: "it is odd", remark=lambda table: "Look.")
+def test_a_remark_belongs_to_a_table_without_gaps():
+    claim = replace(CLAIM, remark=lambda table: "Look.")
     whole = table(LOWER, claims=(claim,))
     found = entry("ours", whole.study, claim, whole)
-    assert (found.stands, found.remark) == ("holds (2 of 2 hold); but it is odd", "Look.")
+    assert (found.stands, found.remark) == ("holds (2 of 2 hold)", "Look.")
     assert sentence(found).endswith(" Look.")
     cells = {**whole.cells, ("old", "a"): Cell({}, 3, {})}
     found = entry("ours", whole.study, claim, Table(whole.study, "full", cells, []))
-    assert (found.caveat, found.remark) == ("", "")
+    assert found.remark == ""
+
+
+@pytest.mark.parametrize("kind", ["mathematics", "construction"])
+def test_a_theorem_or_a_construction_is_true_or_false_and_is_not_counted(kind):
+    claim = replace(CLAIM, kind=kind)
+    true, false = (
+        entry("ours", study(claims=(claim,)), claim, table(new, claims=(claim,))) for new in (LOWER, HIGHER)
+    )
+    assert (true.state, false.state) == ("true", "false as stated")
+    assert not true.counts
+    assert entry("ours", study(), CLAIM, table(LOWER)).counts
+
+
+def test_a_scale_that_cannot_answer_a_claim_does_not_judge_it():
+    without = table(LOWER, "small")
+    empty = {place: Cell({}, 3, {"finished": 3}) for place in without.cells}
+    found = entries({"p": (study(),)}, {}, [Table(without.study, "small", empty, [])])
+    assert found[0].state == "not run"
 
 
 def test_statements_stand_by_their_tests():

@@ -70,7 +70,7 @@ def _on_images(find: Find) -> str:
 
 
 def _pairs(find: Find) -> str:
-    entry = find(PUBLISHED_WEIGHTS[0].claims[0])
+    entry = find(PUBLISHED_WEIGHTS[1].claims[0])
     if not entry.judged or entry.table is None:
         return ""
     shares = [
@@ -87,7 +87,7 @@ def _pairs(find: Find) -> str:
 
 def _missing_relu(find: Find) -> str:
     entry = find(DEEP.claims[0])
-    if not entry.caveat or entry.table is None:
+    if entry.table is None:
         return ""
     return (
         "Very deep HB-Nets begin to learn where ResNets do not, and most of that is the missing ReLU after the sum: "
@@ -126,7 +126,7 @@ def _small(entry: Entry) -> str:
 
 def _constant(find: Find) -> str:
     entry = find(DEPTH.claims[0])
-    if not entry.caveat:
+    if entry.table is None:
         return ""
     return (
         "The order of algorithms in Table 2 of structure, at the depths it is claimed for, ranks networks that have "

@@ -162,7 +162,7 @@ def _by_study(entries: Iterable[Entry]) -> list[tuple[Study, Table | None, list[
 def _named(entry: Entry) -> str:
     """A claim in a drawing: its place in the paper, how many of its comparisons hold, whether there is a caveat."""
     several = count(entry).replace(" of ", "\u00a0of\u00a0")  # not to be broken
-    return f"{entry.claim.where}{several}" + (", but see below" if entry.caveat else "")
+    return f"{entry.claim.where}{several}" + (", but see below" if entry.caveats else "")
 
 
 def count(entry: Entry) -> str:

@@ -6,7 +6,7 @@ smallest one that a design with this noise would find in four trials of five.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
@@ -310,6 +310,25 @@ def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int, seed: int =
     test = "bootstrap over repetitions"
     found = Comparison(effect, effect, effect, p, n, math.inf, error, math.inf, test, draws=draws)
     return found.at(LEVEL)
+
+
+def differ(a: float, b: float, n: int) -> bool:
+    """Whether two shares in per cent, each of n examples, differ by more than chance explains.
+
+    >>> differ(30.0, 29.98, 5000), differ(30.0, 27.0, 5000)
+    (False, True)
+    """
+    from scipy.special import ndtri
+
+    error = math.sqrt(sum(share * (100 - share) / n for share in (a, b)))
+    return abs(a - b) > error * float(ndtri(1 - LEVEL / 2))
+
+
+def differ_by_repetition(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
+    """Whether values by repetition differ by more than chance explains, repetition by repetition."""
+    both = [each for each in a if each in b]
+    found = compare([a[each] for each in both], [b[each] for each in both], paired=True)
+    return found is not None and not found.low <= 0 <= found.high
 
 
 def decide(low: float, high: float, published: float | None) -> Outcome:

@@ -97,9 +97,9 @@ class Judged:
         if self.expected.relation == "at most":
             assert isinstance(self.expected.b, float)
             largest, allowed = number(self.found.effect + self.expected.b), number(self.expected.b)
-            return f"{self.expected.label}: at most {largest}, allowed {allowed}: {self.outcome}"
+            return f"{self.expected.label}: at most {largest}, allowed {allowed}: {self._certainly}"
         if self.certain:
-            return f"{self.expected.label}: {number(self.found.effect)}: {self.outcome}"
+            return f"{self.expected.label}: {number(self.found.effect)}: {self._certainly}"
         interval = self.found.interval
         if self.found.level < LEVEL:
             interval += f" ({self.found.confidence})"
@@ -110,6 +110,10 @@ class Judged:
             here = "" if self.error_level is None else f", {number(self.scaled)} at this error"
             parts.append(f"published {number(self.published)}{here}")
         return f"{self.expected.label}: {', '.join(parts)}: {self.outcome}"
+
+    @property
+    def _certainly(self) -> str:
+        return "holds" if self.outcome == HOLDS else "does not hold"
 
 
 def judge(table: "Table", claim: Claim) -> list[Judged]:

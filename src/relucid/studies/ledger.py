@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from relucid.studies.caveats import Caveat, Evidence, caveats
 from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED
 from relucid.studies.expect import Claim
 from relucid.studies.judge import Judged
@@ -24,8 +25,8 @@ STATES = {
     "shown": "run and drawn; nothing is compared",
     "not run": "it could be run on a processor",
     "needs a GPU": "not run: at the paper's scale it takes days on a processor",
-    "true": "tests check it on random inputs, or against a reference written out",
-    "false as stated": "tests show a counterexample",
+    "true": "a theorem, a count or a construction that tests or runs confirm",
+    "false as stated": "one that they refute",
 }
 
 
@@ -40,7 +41,7 @@ class Entry:
         study: the study that checks it, None where tests do.
         table: its recorded results, None where there are none.
         judged: its comparisons and their outcomes.
-        caveat: why not to take the state at face value.
+        caveats: why not to take the state at face value.
         remark: numbers that belong to it.
     """
 
@@ -50,21 +51,31 @@ class Entry:
     study: Study | None = None
     table: "Table | None" = None
     judged: Sequence[Judged] = ()
-    caveat: str = ""
+    caveats: Sequence[Caveat] = ()
     remark: str = ""
 
     @property
     def stands(self) -> str:
-        """The state, with its caveat and at which scale."""
+        """The state, the counts of outcomes, the scale, and the caveats in a word or two each."""
         word = self.state + (f" ({counted(self.judged)})" if len(self.judged) > 1 else "")
         if self.table and self.table.scale != "full":
             word = f"{word} at {self.table.scale} scale"
-        return word + (f"; but {self.caveat}" if self.caveat else "")
+        return word + (f"; but {', '.join(each.word for each in self.caveats)}" if self.caveats else "")
 
     @property
     def empirical(self) -> bool:
         """Whether a study checks it, rather than a test."""
         return self.study is not None
+
+    @property
+    def kind(self) -> str:
+        """The kind of claim; what tests check is mathematics."""
+        return "mathematics" if self.study is None else self.claim.kind
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is an experiment that was judged: only these count as holding or not."""
+        return self.claim.kind == "experiment" and bool(self.judged)
 
 
 def entries(
@@ -83,7 +94,7 @@ def entries(
     for table in tables:
         recorded.setdefault(table.study.name, []).append(table)
     found = [
-        entry(paper, study, claim, best(study, _with(claim, recorded.get(study.name, []))))
+        entry(paper, study, claim, *_judged_by(study, claim, recorded))
         for paper, studies in papers.items()
         for study in studies
         for claim in study.claims
@@ -93,9 +104,25 @@ def entries(
     return found
 
 
+def _judged_by(
+    study: Study, claim: Claim, recorded: Mapping[str, Sequence["Table"]]
+) -> tuple["Table | None", "Table | None"]:
+    """The table by which a claim is judged, and the one by which its learning rates were chosen."""
+    table = best(study, _with(claim, recorded.get(study.name, [])))
+    tuned_by = study.scales[table.scale].tuned_by if table else ""
+    rates = (each for each in recorded.get(tuned_by, []) if table and each.scale == table.scale)
+    return table, next(rates, None)
+
+
 def _with(claim: Claim, tables: Sequence["Table"]) -> list["Table"]:
-    """The tables at scales that have the claim."""
-    return [table for table in tables if any(each.where == claim.where for each in table.study.claims)]
+    """The tables at scales that have the claim, and can answer it once their runs have been done."""
+    found = []
+    for table in tables:
+        judged = table.judged.get(claim.where, [])
+        has = any(each.where == claim.where for each in table.study.claims)
+        if has and (not judged or any(each.found for each in judged)):
+            found.append(table)
+    return found
 
 
 def best(study: Study, tables: Sequence["Table"]) -> "Table | None":
@@ -109,16 +136,20 @@ def best(study: Study, tables: Sequence["Table"]) -> "Table | None":
     return None
 
 
-def entry(paper: str, study: Study, claim: Claim, table: "Table | None") -> Entry:
-    """The entry of a claim that a study checks."""
+def entry(
+    paper: str, study: Study, claim: Claim, table: "Table | None", rates: "Table | None" = None
+) -> Entry:
+    """The entry of a claim that a study checks; `rates` is the table by which its learning rates were chosen."""
     if table is None:
         scale = study.scales[study.default_scale]
         long = scale.seconds is None or scale.seconds > LONG
         return Entry(paper, claim, "needs a GPU" if long else "not run", study)
     judged = table.judged.get(claim.where, [])
     filled = all(cell.samples for (_, of), cell in table.cells.items() if not study.columns[of].optional)
-    caveat, remark = (say(table) if say and filled else "" for say in (claim.caveat, claim.remark))
-    return Entry(paper, claim, state(judged), study, table, judged, caveat, remark)
+    remark = claim.remark(table) if claim.remark and filled else ""
+    found = caveats(Evidence(study, claim, table, rates)) if judged and claim.kind == "experiment" else ()
+    word = state(judged) if claim.kind == "experiment" else proved(judged)
+    return Entry(paper, claim, word, study, table, judged, found, remark)
 
 
 def state(judged: Sequence[Judged]) -> str:
@@ -131,6 +162,14 @@ def state(judged: Sequence[Judged]) -> str:
         return "shown"
     ((outcome, most),) = Counter(each.outcome for each in judged).most_common(1)
     return outcome if most > len(judged) / 2 else UNDECIDED
+
+
+def proved(judged: Sequence[Judged]) -> str:
+    """The state of a theorem, a count or what follows by construction: a single part that fails refutes it."""
+    outcomes = {each.outcome for each in judged}
+    if outcomes == {HOLDS}:
+        return "true"
+    return "false as stated" if REVERSED in outcomes else state(judged)
 
 
 def counted(judged: Sequence[Judged]) -> str:

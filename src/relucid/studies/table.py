@@ -145,8 +145,13 @@ class Table(Tabular):
         place = row, column or next(iter(self.study.columns))
         if place not in self.cells:
             return []
-        shown = self.study.columns[place[1]]
-        return self.finished(**{**shown.config, **self.study.rows[row], **self.cells[place].chosen})
+        planned = self._planned[place]
+        return [run for run in self.finished(**self.cells[place].chosen) if run["key"] in planned]
+
+    @cached_property
+    def _planned(self) -> dict[tuple[str, str], set[str]]:
+        """The keys of the runs of every cell, whatever was chosen."""
+        return {place: {run.key for run in runs} for place, runs in cells(self.study, self.scale).items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: values, judgements, and every run with its measurements and environment."""
