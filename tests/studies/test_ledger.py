@@ -8,7 +8,7 @@ from relucid.studies import Cell, Claim, Column, Lower, Scale, Study, Table
 from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED, Outcome
 from relucid.studies.expect import Expected, Place
 from relucid.studies.judge import Judged
-from relucid.studies.ledger import STATES, best, counted, entries, entry, sentence, state
+from relucid.studies.ledger import STATES, best, counted_outcomes, entries, entry, sentence, state
 
 CLAIM = Claim("Table 1", "New errs less.", (Lower("new", than="old", columns=("a", "b")),))
 
@@ -81,7 +81,7 @@ def judged(*outcomes):
 )
 def test_the_state_is_what_most_comparisons_support_and_all_are_counted(outcomes, word, counts):
     assert state(judged(*outcomes)) == word
-    assert counted(judged(*outcomes)) == counts
+    assert counted_outcomes(judged(*outcomes)) == counts
 
 
 def test_the_largest_complete_scale_decides_and_never_a_smoke_test():

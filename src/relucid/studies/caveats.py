@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from relucid.studies.table import Table
 
 UNDERFITS = 10.0  # per cent of the training examples; published networks misclassify fewer
-SIZES = {"depth": "layers", "width": "width", "growth": "growth rate", "features": "features"}
+SIZES = {
+    "depth": "{} layers instead of {}",
+    "width": "width {} instead of {}",
+    "growth": "growth rate {} instead of {}",
+    "features": "{} features instead of {}",
+}
+DATA = {"data": "{} instead of {}"}
 
 
 @dataclass(frozen=True)
@@ -127,8 +133,8 @@ def size(evidence: Evidence) -> str:
         if here.get(place) and there.get(place):
             ours, theirs = (_size(runs[place][0].config) for runs in (here, there))
             found |= dict.fromkeys(
-                f"{ours[name]} instead of {theirs[name]} {what}".strip()
-                for name, what in {**SIZES, "data": ""}.items()
+                text.format(ours[name], theirs[name])
+                for name, text in {**SIZES, **DATA}.items()
                 if name in ours and name in theirs and ours[name] != theirs[name]
             )
     return ", ".join(found)

@@ -57,10 +57,15 @@ class Entry:
     @property
     def stands(self) -> str:
         """The state, the counts of outcomes, the scale, and the caveats in a word or two each."""
-        word = self.state + (f" ({counted(self.judged)})" if len(self.judged) > 1 else "")
-        if self.table and self.table.scale != "full":
-            word = f"{word} at {self.table.scale} scale"
-        return word + (f"; but {', '.join(each.word for each in self.caveats)}" if self.caveats else "")
+        return self.outcome + (
+            f"; but {', '.join(each.word for each in self.caveats)}" if self.caveats else ""
+        )
+
+    @property
+    def outcome(self) -> str:
+        """The state, the counts of outcomes, and the scale."""
+        word = self.state + (f" ({counted_outcomes(self.judged)})" if len(self.judged) > 1 else "")
+        return f"{word} at {self.table.scale} scale" if self.table and self.table.scale != "full" else word
 
     @property
     def empirical(self) -> bool:
@@ -136,6 +141,19 @@ def best(study: Study, tables: Sequence["Table"]) -> "Table | None":
     return None
 
 
+def at_scales(paper: str, study: Study, tables: Sequence["Table"]) -> list[tuple["Table", list[Entry]]]:
+    """Every table of a study, the largest scale first, with how the study's claims stand by it."""
+    mine = {table.scale: table for table in tables if table.study.name == study.name}
+    found = []
+    for table in (mine[scale] for scale in study.largest_first() if scale in mine and scale != "smoke"):
+        tuned_by = study.scales[table.scale].tuned_by
+        rates = [each for each in tables if each.study.name == tuned_by and each.scale == table.scale]
+        claims = [claim for claim in study.claims if claim.where in table.judged]
+        rate = rates[0] if rates else None
+        found.append((table, [entry(paper, study, claim, table, rate) for claim in claims]))
+    return found
+
+
 def entry(
     paper: str, study: Study, claim: Claim, table: "Table | None", rates: "Table | None" = None
 ) -> Entry:
@@ -172,7 +190,7 @@ def proved(judged: Sequence[Judged]) -> str:
     return "false as stated" if REVERSED in outcomes else state(judged)
 
 
-def counted(judged: Sequence[Judged]) -> str:
+def counted_outcomes(judged: Sequence[Judged]) -> str:
     """Count comparisons by outcome: "4 of 7 hold, 3 undecided"."""
     counts = Counter(each.outcome for each in judged)
     plural = {HOLDS: "hold", REVERSED: "the opposite"}

@@ -76,6 +76,11 @@ def is_dirty(record: Mapping[str, Any]) -> bool:
     return str(record["environment"].get("commit")).endswith("-dirty")
 
 
+def is_unversioned(record: Mapping[str, Any]) -> bool:
+    """Whether no commit is recorded for a run."""
+    return not record["environment"].get("commit")
+
+
 @dataclass(frozen=True)
 class Table(Tabular):
     """The cells of a study by row and column, and the runs behind them."""
@@ -101,6 +106,11 @@ class Table(Tabular):
     def dirty(self) -> int:
         """How many of the runs were made from a work tree with uncommitted changes."""
         return sum(map(is_dirty, self.runs))
+
+    @property
+    def unversioned(self) -> int:
+        """How many of the runs have no recorded commit."""
+        return sum(map(is_unversioned, self.runs))
 
     @cached_property
     def judged(self) -> dict[str, list[Judged]]:

@@ -1,6 +1,6 @@
 """structure Table 4: HB-Net against ResNet and AGD-Net against DenseNet on CIFAR."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from relucid.papers.cifar import REENCODED
@@ -12,7 +12,6 @@ from relucid.studies.plan import merge
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
 from relucid.train import Machine
 
 RESNET, CONTROL, HBNET = "ResNet", "ResNet without ReLU after the sum", "HB-Net (16)"
@@ -203,19 +202,6 @@ def _study(name: str, data: str, n: int, depth: int, scales: dict[str, Scale], *
     )
 
 
-def smaller(family: str) -> Callable[[Table], str]:
-    """A remark on the depth of the networks of a family at scales other than the paper's."""
-
-    def remark(table: Table) -> str:
-        if table.scale == "full" or not table.runs:
-            return ""
-        size = table.runs[0]["config"][family]
-        rest = f"growth rate {size['growth']}" if family == "dense" else f"{size['width']:g} of the width"
-        return f"The networks have {size['depth']} layers here, and {rest}."
-
-    return remark
-
-
 def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Claim, ...]:
     """What the table says of these networks."""
     where, published = f"Table 4, {data}", PUBLISHED[data, n, depth]
@@ -224,7 +210,6 @@ def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Cl
         f"{where}, AGD-Net, L = {depth}",
         "AGD-Net has a lower error than DenseNet.",
         (Lower(AGDNET, than=DENSENET, columns=_lower(AGDNET, DENSENET, columns, published)),),
-        remark=smaller("dense"),
         code=code,
         tests=("models/test_published.py::test_parameters_are_as_many_as_published",),
     )
@@ -232,7 +217,6 @@ def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Cl
         f"{where}, HB-Net against its control, n = {n}",
         "HB-Net has a lower error than ResNet without ReLU after the sum.",
         (Lower(HBNET, than=CONTROL, columns=columns),),
-        remark=smaller("residual"),
         note="Ours: the paper has no such control. It decides on momentum only where both have the same rate.",
         code=code,
     )
@@ -243,7 +227,6 @@ def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Cl
         f"{where}, HB-Net, n = {n}",
         "HB-Net has a lower error than ResNet.",
         (Lower(HBNET, than=RESNET, columns=_lower(HBNET, RESNET, columns, published)),),
-        remark=smaller("residual"),
         code=code,
     )
     return residual, control, dense
