@@ -126,7 +126,9 @@ def differences(judged: Sequence[Judged], column: str, higher: bool = False) -> 
     rows = ["<br>".join(map(literal, wrap(row, 24, break_long_words=False))) for row, _, _ in shown]
     plot.update_yaxes(categoryorder="array", categoryarray=rows[::-1], type="category")
     said = "; ".join(f"{row} {_interval(found)}, {kind[0]}" for row, found, kind in shown)
-    return Figure(f"{column.capitalize()}: differences from {base}, with 95% intervals", f"{said}.", plot)
+    level = next((found.confidence for _, found, _ in shown), "95%")
+    title = f"{column.capitalize()}: differences from {base}, with {level} intervals"
+    return Figure(title, f"{said}.", plot)
 
 
 def label(judged: Judged) -> str:

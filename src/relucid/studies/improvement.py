@@ -142,7 +142,7 @@ class Improvement(Tabular):
         if found.error == 0:
             return f"{effect} {way}{than} in every seed" if found.effect else "the same in every seed"
         low, high = ends[::sign]
-        return f"{effect} {way}{than}, 95% interval {low} to {high}"
+        return f"{effect} {way}{than}, {found.confidence} interval {low} to {high}"
 
     def show(self, value: float | None) -> str:
         """A value of the deciding metric, to a hundredth of what training alone achieves."""

@@ -42,6 +42,15 @@ def mended(table: Table) -> str:
     )
 
 
+def the_size(table: Table) -> str:
+    """State in how many seeds a new network of the converted one's size is better."""
+    if not table.complete:
+        return ""
+    pairs = [*zip(table.cells[MANY, ERROR].values, table.cells[CRELU, ERROR].values, strict=True)]
+    better = sum(new < converted for new, converted in pairs)
+    return f"The new network is better in {better} of {len(pairs)} seeds."
+
+
 def half_the_parameters(table: Table) -> str:
     """State the parameters and errors of new networks with ReLU and with CReLU."""
     if not table.complete:
@@ -83,8 +92,8 @@ def free_depth(table: Table) -> str:
 
 def findings(table: Table) -> str:
     """List the findings in Markdown, each with its claim and how the claim stands."""
-    told = [entry("", table.study, claim, table) for claim in table.study.claims if claim.remark]
+    found = [entry("", table.study, claim, table) for claim in table.study.claims if claim.remark]
     return "\n".join(
         f"{number}. **{each.claim.where.capitalize()}.** {each.remark} *{each.claim.says} Here: {each.stands}.*"
-        for number, each in enumerate(told, start=1)
+        for number, each in enumerate(found, start=1)
     )

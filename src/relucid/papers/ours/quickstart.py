@@ -26,6 +26,7 @@ from relucid.papers.ours.findings import (
     free_depth,
     half_the_parameters,
     mended,
+    the_size,
 )
 from relucid.papers.ours.quickstart_page import quickstart_page
 from relucid.studies.expect import Claim, Lower, NotWorse
@@ -90,6 +91,7 @@ STUDIES = (
         },
         repeat={"seed": range(8)},
         paired=True,
+        splits=(*STARTS, HALF),
         claims=(
             Claim(
                 MEND,
@@ -103,6 +105,7 @@ STUDIES = (
                 f"{MEND}: is it the size?",
                 "The converted network has a lower error than a new one with as many parameters.",
                 (Lower(CRELU, than=MANY, columns=ERROR),),
+                remark=the_size,
                 code=("relucid.improve",),
             ),
             Claim(
@@ -117,6 +120,7 @@ STUDIES = (
                 "At a large rate, the largest turn of a boundary in a step is smaller for geometric units than for "
                 "the others.",
                 (Lower("geometric", than=tuple(row for row in METHODS if row != "geometric"), columns=TURN),),
+                kind="construction",
                 remark=boundaries,
                 code=("relucid.nn.GeometricLinear", "relucid.inspect.BoundaryTracker"),
             ),
@@ -124,6 +128,7 @@ STUDIES = (
                 DEPTH,
                 "Reversible heavy ball keeps less memory for the backward pass than ordinary heavy ball.",
                 (Lower(tuple(LAYERS), columns=KEPT["reversible"], than_column=KEPT["ordinary"]),),
+                kind="construction",
                 remark=free_depth,
                 code=("relucid.nn.Propagation",),
             ),
