@@ -96,8 +96,8 @@ WORSE = {DEAD: [9.3, 9.1, 9.4], SCRATCH: [19.3, 18.9, 19.9], f"CReLU {SCRATCH}":
 def test_the_best_of_what_is_better_beyond_chance_is_returned(found):
     better = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3]})
     assert (better.row, better.better) == ("CReLU", True)
-    assert better.conclusion() == "Best: CReLU, 4.97 lower than training alone, 95% interval 4.59 to 5.35."
-    assert "With CReLU: 4.13% (4.97 lower, 95% interval 4.59 to 5.35)." in better.lines()
+    assert better.conclusion() == "Best: CReLU, 4.97 lower than training alone, 98.8% interval 4.19 to 5.75."
+    assert "With CReLU: 4.13% (4.97 lower, 98.8% interval 4.19 to 5.75)." in better.lines()
 
 
 def test_a_control_that_does_as_well_stands_beside_the_best(found):
