@@ -285,6 +285,17 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(browser, page):
     assert browser.execute_script("return document.scrollingElement.scrollWidth") == 390
 
 
+def test_a_phone_shows_the_figures_of_an_improvement_whole(browser, improvement):
+    resize(browser, 390)
+    browser.get(improvement)
+    wait(browser, DRAWN)
+    sizes = "[p.scrollWidth, p.closest('.scroll').clientWidth]"
+    widths = f"return [...document.querySelectorAll('.plot')].map((p) => {sizes})"
+    found = browser.execute_script(widths)
+    assert found
+    assert all(plot <= there for plot, there in found)
+
+
 def test_the_focus_is_visible(browser, page):
     browser.get(page)
     for _ in range(3):

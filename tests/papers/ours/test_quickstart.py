@@ -18,6 +18,7 @@ from relucid.papers.ours.findings import (
     PARAMETERS,
     TURN,
     UNCHANGED,
+    boundaries,
 )
 from relucid.papers.ours.quickstart_page import parts
 from relucid.report.study import study_page
@@ -104,3 +105,8 @@ def test_the_page_has_four_parts_each_with_its_figure_and_table(found, quickstar
     assert "Smoke test" in page
     assert "4. Depth at constant memory" in page
     results.close()
+
+
+def test_the_sentence_on_boundaries_gives_the_means_of_the_table(found):
+    means = {row: found.cells[row, TURN].mean for row in METHODS}
+    assert all(f"{mean:.0f}°" in boundaries(found) for mean in means.values())
