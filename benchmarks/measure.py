@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-
 RESULTS = Path(__file__).with_name("results.json")
 
 
