@@ -192,7 +192,7 @@ class Surgery:
 
     @operation
     def scaled(self, name: str, *, dims: int, features: int, value: Tensor | None = None) -> None:
-        """Multiply the channels of a sequence's value, which has ``dims`` dimensions, by a batch norm of unit variance."""
+        """Multiply the channels of a value with ``dims`` dimensions, by a batch norm of unit variance after it."""
         module: Any = self.model.get_submodule(name)
         norm = NORMS[dims](features, eps=0.0).to(next(module.parameters())).train(module.training)
         if value is not None:
