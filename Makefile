@@ -3,24 +3,24 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-TORCH  := torch==2.13.0
+TESTED := torch==2.13.0
 # Two workers with one thread each: parallel tests that share the cores must not fight for them.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
 # Python compiles what it imports; to compile every installed file would take most of the time of an installation.
 INSTALL := install --quiet --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all lint types test-source test-wheel site browser bench docs pages clean
+.PHONY: help setup quickstart test test-all lint types test-source test-wheel compat site browser bench docs pages clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(VENV)/.ready  ## install the project and its tools in .venv
 
-$(VENV)/.ready: pyproject.toml constraints.txt hatch_build.py src/relucid/nn/kernels.c
+$(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip $(INSTALL) -c constraints.txt $(TORCH) -e '.[dev]'
+	$(BIN)/pip $(INSTALL) -c constraints.txt $(TESTED) -e '.[dev]'
 	touch $@
 
 quickstart: setup  ## measure four findings on small networks, and write a page about them
@@ -47,7 +47,7 @@ test-all: lint types  ## all tests, the slow ones too
 # Some of each room of the core, as a user installs it: the wheel, with torch and numpy and none of the extras.
 # All of it is tested from the source; here it must only be complete.
 WHEEL_TESTS := tests/test_import.py $(addprefix tests/, \
-  nn/test_activation.py nn/test_kernels.py nn/test_rules.py models/test_registry.py \
+  nn/test_activation.py nn/test_geometric.py nn/test_rules.py models/test_registry.py \
   inspect/test_examine.py inspect/test_measures.py convert/test_graph.py convert/test_merge.py)
 
 test-wheel: setup build/wheel-venv/.ready
@@ -58,7 +58,21 @@ test-wheel: setup build/wheel-venv/.ready
 
 build/wheel-venv/.ready: constraints.txt | setup
 	$(PYTHON) -m venv --without-pip build/wheel-venv
-	$(BIN)/pip --python build/wheel-venv/bin/python $(INSTALL) -c constraints.txt $(TORCH) numpy pytest hypothesis
+	$(BIN)/pip --python build/wheel-venv/bin/python $(INSTALL) -c constraints.txt $(TESTED) numpy pytest hypothesis
+	touch $@
+
+# The core's tests with another release of torch: `make compat TORCH=2.8.0`, or also `NUMPY=1.26.4`.
+TORCH  ?= 2.15.0
+NUMPY  ?=
+COMPAT ?= build/compat-$(TORCH)
+
+compat: $(COMPAT)/.ready  ## the core's tests with TORCH=2.8.0, say; installs it, several GB
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(COMPAT)/bin/python -m pytest -q -m 'not slow' \
+	  tests/test_import.py tests/test_torch.py $(addprefix tests/,nn models inspect convert)
+
+$(COMPAT)/.ready:
+	$(PYTHON) -m venv $(COMPAT)
+	$(COMPAT)/bin/pip $(INSTALL) torch==$(TORCH) numpy$(addprefix ==,$(NUMPY)) networkx pytest hypothesis
 	touch $@
 
 # The tests of pages in a browser are skipped without it, and say so.

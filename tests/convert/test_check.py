@@ -2,12 +2,12 @@ from copy import deepcopy
 
 import pytest
 import torch
+from relucid.convert.network import doubled
 from torch import nn
 
 from relucid.convert import ConversionError, to_geometric
 from relucid.convert.check import References
 from relucid.convert.difference import difference
-from relucid.convert.network import doubled
 from relucid.convert.run import run
 from relucid.nn import GeometricLinear
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import tree_leaves, tree_map_only
-from relucid.convert.copies import copied, in_float64, rounded
+from relucid.convert.copies import Throwaway, copied, in_float64, rounded
 from relucid.convert.difference import LOOSER, ROUNDINGS, Apart, DifferenceError, Pair
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Batch, arguments, batch_size, other_examples
@@ -33,6 +33,7 @@ class References:
         self.model, self.name, self.given = model, type(model).__name__, len(examples)
         self.examples = [*examples, *other_examples(copied(model, share=True).eval(), examples[0])]
         self._runs: dict[tuple[int, bool], Run | None] = {}
+        self._original = Throwaway(model)
 
     def check(
         self, net: nn.Module, tolerance: float | None, *, training: bool, rounds: bool = True
@@ -47,8 +48,9 @@ class References:
         """
         found: list[Apart] = []
         counts: list[tuple[int, int]] = []
+        self._converted = Throwaway(net)
         for number in range(len(self.examples)):
-            if pair := self._pair(net, number, training=False):
+            if pair := self._pair(number, training=False):
                 counts.append((pair.before.multiply_adds, pair.after.multiply_adds))
                 found.append(pair.judged(tolerance))
         if training:
@@ -64,7 +66,7 @@ class References:
         """How far gradients are apart in training, on the first example that can tell."""
         unclear: DifferenceError | None = None
         for number in self._trained_on():
-            if (pair := self._pair(net, number, training=True)) is None:
+            if (pair := self._pair(number, training=True)) is None:
                 continue
             try:
                 return pair.judged(tolerance).gradient
@@ -110,7 +112,7 @@ class References:
         except Exception:  # the difference found before stands
             raise error from None
 
-    def _pair(self, net: nn.Module, number: int, *, training: bool) -> Pair | None:
+    def _pair(self, number: int, *, training: bool) -> Pair | None:
         """What both networks compute; None if the original does not take the example in this mode."""
         before = self._run(number, training)
         if before is None:
@@ -122,7 +124,7 @@ class References:
                 "which it has"
             )
         try:
-            after = self._once(net, number, training)
+            after = self._once(self._converted, number, training)
         except Exception as raised:
             raise ConversionError(
                 f"the converted network fails {case}, where {self.name} does not: {raised}"
@@ -133,7 +135,7 @@ class References:
         """What the network computes, or None if it does not take the example in this mode."""
         if (number, training) not in self._runs:
             try:
-                found = self._once(self.model, number, training)
+                found = self._once(self._original, number, training)
             except Exception as error:
                 if number == 0 and not training:
                     raise ConversionError(f"{self.name} does not take the example: {error}") from error
@@ -141,11 +143,11 @@ class References:
             self._runs[number, training] = found
         return self._runs[number, training]
 
-    def _once(self, net: nn.Module, number: int, training: bool) -> Run:
-        """Run a copy of a network; in evaluation, gradients are computed on one of the smaller examples only."""
+    def _once(self, net: Throwaway, number: int, training: bool) -> Run:
+        """Run a network; in evaluation, gradients are computed on one of the smaller examples only."""
         backward = training or number == min(self.given, len(self.examples) - 1)
         count = number == 0 and not training
-        return run(copied(net, share=True), self.examples[number], training, backward=backward, count=count)
+        return run(net.fresh(), self.examples[number], training, backward=backward, count=count)
 
     def _trained_on(self) -> Iterator[int]:
         """Yield the examples with finite outputs in training, smaller ones first; the user's if there are none."""

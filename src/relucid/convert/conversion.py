@@ -7,6 +7,7 @@ import inspect
 import json
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -20,7 +21,7 @@ from torch.optim import Optimizer
 from relucid import __version__
 from relucid._torch import ConvNd, tree_leaves, tree_map_only
 from relucid.convert.check import References
-from relucid.convert.copies import copied
+from relucid.convert.copies import Throwaway, copied
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
 from relucid.convert.examples import Batch, arguments
 from relucid.convert.run import seeded
@@ -174,6 +175,12 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
             raise ArgumentError(
                 "an optimizer can only follow a network that is converted in place: inplace=True"
             )
+        if (optimizer := given.get("optimizer")) is not None and isinstance(given["model"], nn.Module):
+            trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            if not any(id(p) in trained for p in given["model"].parameters()):
+                raise ArgumentError(
+                    "the optimizer trains no parameter of this network; give the one that does"
+                )
         with seeded(), torch.inference_mode(False):
             try:
                 found = convert(*args, **kwargs)
@@ -219,50 +226,64 @@ class Subject:
         ]
         self.references = References(model, examples)
         self.modules = dict(model.named_modules())
-        self.evaluated = [self._record(each, training=False) for each in examples]
-        self.trained = [self._record(self.references.examples[-1], training=True)] if training else []
+        self._throwaway = Throwaway(model)
+        self.evaluated = [self._record(each) for each in examples]
+        smaller = self.references.examples[len(examples) :][:1]
+        self.trained = self._first_in_training((*smaller, *examples)) if training else []
         self.report = Report(self)
 
     @property
     def recordings(self) -> list[Recording]:
         """All recordings, those in evaluation first."""
-        return [r for r in (*self.evaluated, *self.trained) if r is not None]
+        return [*self.evaluated, *self.trained]
 
     @property
     def nodes(self) -> list[Node]:
         """The operations of all examples in evaluation; those of one example in order."""
-        return [node for recording in self.evaluated if recording for node in recording.nodes]
+        return [node for recording in self.evaluated for node in recording.nodes]
 
-    def _record(self, example: Batch, *, training: bool) -> Recording | None:
-        """What the network executes on an example; None if it does not take it in training."""
+    def _record(self, example: Batch) -> Recording:
+        """What the network executes on an example in evaluation."""
         try:
-            return record(copied(self.model, share=True), example, training=training)
+            return record(self._throwaway.fresh(), example)
         except Exception as error:
-            if training:
-                return None
             raise ConversionError(
                 f"{type(self.model).__name__} does not take the example: {error}"
             ) from error
 
-    def owner(self, parameter: str) -> str:
-        """The module that holds a parameter, by name."""
-        return parameter.rpartition(".")[0]
+    def _first_in_training(self, examples: Iterable[Batch]) -> list[Recording]:
+        """What the network executes in training, on the first example that it takes."""
+        for example in examples:
+            try:
+                return [record(self._throwaway.fresh(), example, training=True)]
+            except Exception:  # a batch norm refuses single values, say
+                continue
+        return []
+
+    @functools.cached_property
+    def counts(self) -> dict[str, int]:
+        """How often each module is called in one recording, at most."""
+        found: dict[str, int] = {}
+        for recording in self.recordings:
+            for name, calls in recording.calls_of.items():
+                found[name] = max(found.get(name, 0), len(calls))
+        return found
 
     def shared(self, name: str) -> bool:
         """Whether a module's parameters are used by another module, or read as tensors outside its own call."""
-        own = {id(p) for p in self.modules[name].parameters(recurse=False)}
-        holders = [
-            module
-            for module in self.modules.values()
-            if any(id(p) in own for p in module.parameters(recurse=False))
-        ]
-        return len(holders) > 1 or any(p.rpartition(".")[0] == name for p in self._read_elsewhere)
+        own = self.modules[name].parameters(recurse=False)
+        return name in self._read_elsewhere or any(self._holders[p] > 1 for p in own)
+
+    @functools.cached_property
+    def _holders(self) -> Counter[nn.Parameter]:
+        """How many modules hold each parameter."""
+        return Counter(p for module in self.modules.values() for p in module.parameters(recurse=False))
 
     @functools.cached_property
     def _read_elsewhere(self) -> set[str]:
-        """The parameters that are used outside the call of the module that holds them."""
+        """The modules with a parameter that is used outside their call."""
         return {
-            name
+            name.rpartition(".")[0]
             for recording in self.recordings
             for node in recording.nodes
             for before in node.inputs
@@ -411,9 +432,12 @@ class Report:
             found.append(Change(name, kind, status, reason))
         others = {name: note for name, note in self._notes.items() if name not in self._used}
         found += [Change(name, *note) for name, note in others.items()]
-        called = {call.module for recording in self._subject.recordings for call in recording.calls}
         for name, module in self._subject.modules.items():
-            if name and isinstance(module, nn.Linear | ConvNd) and name not in called | self._used.keys():
+            if (
+                name
+                and isinstance(module, nn.Linear | ConvNd)
+                and name not in self._subject.counts.keys() | self._used
+            ):
                 found.append(Change(name, type(module).__name__, "kept", "not used on the example"))
         return tuple(found)
 
@@ -464,15 +488,3 @@ def feeding(node: Node) -> tuple[str, ...]:
             seen.update(new)
             stack.extend(new)
     return tuple(names)
-
-
-def calls_of(recordings: Iterable[Recording]) -> dict[str, int]:
-    """How often each module is called in one recording, at most."""
-    found: dict[str, int] = {}
-    for recording in recordings:
-        counts: dict[str, int] = {}
-        for call in recording.calls:
-            counts[call.module] = counts.get(call.module, 0) + 1
-        for name, count in counts.items():
-            found[name] = max(found.get(name, 0), count)
-    return found

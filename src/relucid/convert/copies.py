@@ -32,6 +32,21 @@ def copied(model: nn.Module, *, share: bool = False) -> nn.Module:
         raise ConversionError(f"{type(model).__name__} cannot be copied: {what}") from error
 
 
+class Throwaway:
+    """A copy of a network, to be run several times; it shares the parameters."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = copied(model, share=True)
+        self._buffers = [(name, buffer.clone()) for name, buffer in self.model.named_buffers()]
+
+    def fresh(self) -> nn.Module:
+        """The network with the buffers that it had at first."""
+        for name, value in self._buffers:
+            path, _, leaf = name.rpartition(".")
+            setattr(self.model.get_submodule(path), leaf, value.clone())
+        return self.model
+
+
 def in_float64(model: nn.Module) -> nn.Module:
     """A copy in float64."""
     return copied(model).double()

@@ -17,7 +17,6 @@ from relucid.convert.conversion import (
     Conversion,
     Layers,
     Subject,
-    calls_of,
     conversion,
     feeding,
     select,
@@ -141,11 +140,9 @@ class Expansion:
         self.sites: dict[str, Site] = {}
         self.obstacles: dict[str, str] = {}  # by rectification
         for recording in subject.evaluated:
-            if recording is not None:
-                self._find(recording)
+            self._find(recording)
         for recording in subject.trained:
-            if recording is not None:
-                self._find(recording, only_new=True)
+            self._find(recording, only_new=True)
         self._choose(layers, suggested)
         self.flows: list[Flow] = []
 
@@ -153,16 +150,12 @@ class Expansion:
 
     def _find(self, recording: Recording, *, only_new: bool = False) -> None:
         """Find the module to change for every rectification."""
-        counts = calls_of(self.subject.recordings)
+        counts = self.subject.counts
         makers: dict[Node, str] = {}
         for call in recording.calls:
             if len(call.outputs) == 1:
                 makers.setdefault(call.outputs[0], call.module)  # the innermost module comes first
-        known = (
-            {call.module for r in self.subject.evaluated if r is not None for call in r.calls}
-            if only_new
-            else set()
-        )
+        known = {name for r in self.subject.evaluated for name in r.calls_of} if only_new else set()
         for node in recording.nodes:
             if node.kind is None or node.kind.doubled:
                 continue

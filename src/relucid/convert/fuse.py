@@ -17,7 +17,7 @@ from relucid.convert.conversion import Conversion, Status, Subject, conversion, 
 from relucid.convert.copies import copied
 from relucid.convert.examples import Batch
 from relucid.convert.modules import Centered
-from relucid.convert.norms import fold, fold_forward, is_fixed, layer_after, norm_after
+from relucid.convert.norms import fold, fold_forward, is_fixed, layers_after, norm_after
 from relucid.convert.surgery import NORMS, Surgery, read
 from relucid.nn import MeanNorm
 from relucid.nn.activation import Activation
@@ -220,15 +220,20 @@ class _Fold:
 def _folds(subject: Subject) -> dict[str, _Fold]:
     """What becomes of every norm that can be folded, by name."""
     found: dict[str, _Fold] = {}
-    calls = {call.module: call for recording in subject.recordings for call in recording.calls}
-    before = {norm: name for name in subject.modules if name in calls and (norm := norm_after(subject, name))}
+    before = {
+        n: name for name in subject.modules if name in subject.counts and (n := norm_after(subject, name))
+    }
+    norms = [n for n, module in subject.modules.items() if is_fixed(module) and n in subject.counts]
+    rest = [norm for norm in norms if norm not in before]
+    after = layers_after(subject, rest) if rest and len(subject.recordings) == 1 else {}
     taken: set[str] = set()
-    for norm in (n for n, module in subject.modules.items() if is_fixed(module) and n in calls):
+    for norm in norms:
         if norm in before:
             found[norm] = _Fold(norm, before[norm])
-        elif len(subject.recordings) == 1 and (after := layer_after(subject, norm)) and after[0] not in taken:
-            taken.add(after[0])
-            found[norm] = _Fold(norm, *after)
+        elif norm in after and after[norm][0] not in taken:
+            taken.add(after[norm][0])
+            found[norm] = _Fold(norm, *after[norm])
         elif isinstance(subject.modules[norm], MeanNorm):
-            found[norm] = _Fold(norm, dims=len(calls[norm].outputs[0].shape))
+            value = subject.recordings[0].calls_of[norm][0].outputs[0]
+            found[norm] = _Fold(norm, dims=len(value.shape))
     return found

@@ -18,7 +18,6 @@ from relucid.convert.conversion import (
     Layers,
     Status,
     Subject,
-    calls_of,
     conversion,
     select,
     suggestions,
@@ -209,14 +208,14 @@ def _relu_after(subject: Subject, name: str) -> str | None:
     if found is None or len(found) != 1 or not isinstance(subject.modules.get(next(iter(found))), nn.ReLU):
         return None
     relu = next(iter(found))
-    return relu if calls_of(subject.recordings)[relu] == 1 else None
+    return relu if subject.counts[relu] == 1 else None
 
 
 def _is_centred(subject: Subject, name: str) -> bool:
     """Whether IMN may precede a layer: not if it is the first, called more than once, or on a shortcut."""
     layer = subject.modules[name]
     (node, *others) = [n for n in subject.nodes if n.has_weight and n.module == name]
-    (call, *more) = [c for r in subject.recordings[:1] for c in r.calls if c.module == name]
+    (call, *more) = subject.recordings[0].calls_of[name]
     first_channels = not isinstance(layer, nn.Linear) or len(call.inputs[0].shape) == 2
     if more or (others and len(subject.evaluated) == 1) or not first_channels:
         return False

@@ -82,20 +82,19 @@ def _steps(subject: Subject, name: str) -> tuple[int, ...]:
     module = subject.modules[name]
     if not isinstance(module, nn.Sequential) or type(module).forward is not nn.Sequential.forward:
         return ()
-    recordings = [r for r in subject.evaluated if r is not None]
-    if not any(call.module == name for r in recordings for call in r.calls):
+    if name not in subject.counts:
         return ()
     prefix = f"{name}." if name else ""
     blocks = [f"{prefix}{key}" for key, _ in module.named_children()]
     if len(blocks) != len(module):
         return ()  # a block stands in it twice
-    residual = [all(_is_residual(r, block) for r in recordings) for block in blocks]
+    residual = [all(_is_residual(r, block) for r in subject.evaluated) for block in blocks]
     return tuple(k for k in range(1, len(blocks)) if residual[k] and residual[k - 1])
 
 
 def _is_residual(recording: Recording, name: str) -> bool:
     """Whether a block adds to its own input what it computes from it, and keeps its shape."""
-    calls = [call for call in recording.calls if call.module == name]
+    calls = recording.calls_of.get(name, [])
     return bool(calls) and all(_adds(call) for call in calls)
 
 

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, ConvTransposeNd
 from relucid.convert.channels import Flow, Layout, channel_dims, flow
-from relucid.convert.conversion import Conversion, Layers, Subject, calls_of, feeding, select, suggestions
+from relucid.convert.conversion import Conversion, Layers, Subject, feeding, select, suggestions
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Batch
 from relucid.convert.norms import absorbed, fold, is_plain, norm_after, readers_of
@@ -140,7 +140,7 @@ class Merger:
             or not is_plain(layer)
         ):
             return "it does not rectify a linear or convolution layer, directly or after a norm"
-        name, counts = found[0], calls_of(subject.recordings)
+        name, counts = found[0], subject.counts
         norm = norm_after(subject, name)
         last = norm or name
         for recording in subject.recordings:
@@ -214,9 +214,8 @@ class Merger:
         for name, share in shares.items():
             each = self.rectifiers[name]
             last = each.norm or each.layer
-            values = {node for call in recording.calls if call.module == last for node in call.outputs}
-            for node in recording.nodes:
-                if node.kind == KINDS["relu"] and values & set(node.upstream):
+            for value in (node for call in recording.calls_of.get(last, []) for node in call.outputs):
+                for node in recording.readers.get(value, []):
                     starts[node] = Layout(dims.get(node, 1), share.origin, share.scale, frozenset([name]))
         return starts
 

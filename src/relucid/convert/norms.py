@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -9,14 +11,16 @@ from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
 from relucid.convert.channels import VIEWS, Layout, channel_dims, flow
-from relucid.convert.conversion import Subject, calls_of
+from relucid.convert.conversion import Subject
 from relucid.convert.surgery import Surgery, columns
-from relucid.inspect.execution import Call
+from relucid.inspect.execution import Call, Node
 from relucid.inspect.folding import BATCH_NORMS
 from relucid.nn import MeanNorm
 from relucid.nn.affine import affine_of
 from relucid.nn.meannorm import pads_with_zeros
 
+# Operations that a factor passes, but not a shift.
+SHIFTED = ("max_pool", "avg_pool", "constant_pad", "relu", "leaky_relu")
 MEAN_NORMS = ("add", "sub")  # what a mean norm ends with
 
 
@@ -34,19 +38,15 @@ def readers_of(subject: Subject, name: str) -> set[str] | None:
     """The modules that are called with the value of a module; None if anything else reads it."""
     found: set[str] = set()
     for recording in subject.recordings:
-        calls = [call for call in recording.calls if call.module == name]
-        values = {node for call in calls for node in call.outputs}
-        if not calls or values & set(recording.outputs) or not all(map(_is_bare, calls)):
+        calls = recording.calls_of.get(name, [])
+        values = [node for call in calls for node in call.outputs]
+        if not calls or set(values) & set(recording.outputs) or not all(map(_is_bare, calls)):
             return None
-        # The innermost module that is given the value, for each operation that reads it.
-        given = [c for c in recording.calls if values & set(c.inputs) and not name.startswith(f"{c.module}.")]
-        leaves = {c.module for c in given if not any(_is_in(o.module, c.module) for o in given)}
-        for node in recording.nodes:
-            if values & set(node.upstream) and not any(
-                _is_in(node.module, leaf, same=True) for leaf in leaves
-            ):
-                return None
-        found |= leaves - {""}
+        for node in values:
+            for reader in recording.readers.get(node, []):
+                if not any(node in call.inputs for call in recording.calls_of.get(reader.module, [])):
+                    return None
+                found.add(reader.module)
     return found
 
 
@@ -58,14 +58,9 @@ def _is_bare(call: Call) -> bool:
     return value is not None and (value.has_weight or value.op in (*BATCH_NORMS, *MEAN_NORMS))
 
 
-def _is_in(name: str, other: str, *, same: bool = False) -> bool:
-    """Whether a module is part of another."""
-    return (same and name == other) or (name != other and (not other or name.startswith(f"{other}.")))
-
-
 def norm_after(subject: Subject, name: str) -> str | None:
     """The norm that alone reads a layer's value, and nothing else; None if there is none."""
-    found, counts = readers_of(subject, name), calls_of(subject.recordings)
+    found, counts = readers_of(subject, name), subject.counts
     if found is None or len(found) != 1:
         return None
     norm = next(iter(found))
@@ -74,7 +69,7 @@ def norm_after(subject: Subject, name: str) -> str | None:
         return None
     if subject.shared(name) or subject.shared(norm):
         return None
-    rank = next(len(c.outputs[0].shape) for r in subject.recordings for c in r.calls if c.module == name)
+    rank = len(subject.recordings[0].calls_of[name][0].outputs[0].shape)
     # The norm's channels are in dimension 1, a linear layer's in the last.
     return None if isinstance(layer, nn.Linear) and rank > 2 else norm
 
@@ -103,30 +98,39 @@ def absorbed(layer: nn.Module, norm: nn.Module) -> tuple[Tensor, Tensor]:
     return weight, shift if layer.bias is None else layer.bias.double() * scale + shift
 
 
-def layer_after(subject: Subject, norm: str) -> tuple[str, Layout] | None:
-    """The layer that alone reads a norm's value, and how the norm's channels reach it; None if there is none.
+def layers_after(subject: Subject, norms: Iterable[str]) -> dict[str, tuple[str, Layout]]:
+    """By norm, the layer that alone reads its value, and how the norm's channels reach it.
 
     A zero-padded convolution cannot take a norm: its zeros would have to be normalized too.
     """
     (recording,) = subject.recordings
-    calls = [call for call in recording.calls if call.module == norm]
-    values = [call.outputs[0] for call in calls]
-    if len(values) != 1 or subject.shared(norm) or not _is_bare(calls[0]):
-        return None
-    dim = channel_dims(recording.nodes).get(values[0], 1)
-    size = values[0].shape[dim]
-    # A factor of 2 travels only where a scale can be moved.
-    start = Layout(dim, torch.arange(size), torch.full((size,), 2.0, dtype=torch.float64), frozenset([norm]))
-    found = flow(recording, {values[0]: start}, subject.modules)
-    if found.stuck or len(found.reads) != 1:
-        return None
-    name, layout = next(iter(found.reads.items()))
+    dims, starts = channel_dims(recording.nodes), dict[Node, Layout]()
+    for norm in norms:
+        if subject.counts[norm] == 1 and not subject.shared(norm) and _is_bare(recording.calls_of[norm][0]):
+            node = recording.calls_of[norm][0].outputs[0]
+            dim = dims.get(node, 1)
+            # A factor of 2 travels only where a scale can be moved.
+            factor = torch.full((node.shape[dim],), 2.0, dtype=torch.float64)
+            starts[node] = Layout(dim, torch.arange(len(factor)), factor, frozenset([norm]))
+    found = flow(recording, starts, subject.modules)
+    stopped = {norm for layout, _ in found.stuck for norm in layout.sites}
+    stopped |= {n for node, each in found.layouts.items() if node.op.startswith(SHIFTED) for n in each.sites}
+    reads = [(norm, name, layout) for name, layout in found.reads.items() for norm in layout.sites]
+    times = Counter(norm for norm, *_ in reads)
+    return {
+        norm: (name, layout)
+        for norm, name, layout in reads
+        if norm not in stopped
+        and times[norm] == 1
+        and len(layout.sites) == 1
+        and _takes_a_norm(subject, name)
+    }
+
+
+def _takes_a_norm(subject: Subject, name: str) -> bool:
     layer = subject.modules[name]
-    shifts = any(n.op.startswith(("max_pool", "avg_pool", "constant_pad", "relu")) for n in found.layouts)
     plain = is_plain(layer) and not isinstance(layer, ConvTransposeNd) and not pads_with_zeros(layer)
-    if shifts or not plain or subject.shared(name) or calls_of([recording])[name] > 1:
-        return None
-    return name, layout
+    return plain and not subject.shared(name) and subject.counts[name] == 1
 
 
 @torch.no_grad()

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.flop_counter import FlopCounterMode
 
-from relucid._torch import tree_leaves, tree_map_only
+from relucid._torch import DispatchMode, schema_of, tree_leaves, tree_map_only
 from relucid.convert.examples import Batch, arguments
 from relucid.inspect.execution import tensors_in
 
@@ -53,7 +52,7 @@ def run(
     example = tree_map_only(Tensor, _leaf, example)
     leaves = [x for x in tree_leaves(example) if isinstance(x, Tensor) and x.requires_grad]
     args, kwargs = arguments(tree_map_only(Tensor, lambda x: x.clone() if x.requires_grad else x, example))
-    counter = FlopCounterMode(display=False) if count else None
+    counter = _Counting() if count else None
     with _mode(model, training), seeded(), torch.enable_grad(), counter or nullcontext(), _Halving():
         answer = model(*args, **kwargs)
     outputs = tensors_in(answer)
@@ -69,7 +68,7 @@ def run(
         {name: p.requires_grad for name, p in model.named_parameters()},
         {name: b.detach().clone() for name, b in model.named_buffers()},
         gradients is not None,
-        0 if counter is None else counter.get_total_flops() // 2,
+        0 if counter is None else counter.products,
     )
 
 
@@ -132,6 +131,24 @@ DROPOUTS: set[Any] = {
     F.feature_alpha_dropout,
 }
 DROPOUTS |= {torch.dropout, torch.alpha_dropout, torch.feature_dropout, torch.dropout_}
+
+
+class _Counting(DispatchMode):
+    """Counts products of weights and inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        name = schema_of(func).name
+        if name == "aten::convolution":
+            x, weight, transposed = args[0], args[1], args[6]
+            self.products += (x if transposed else output).numel() * weight[0].numel()
+        elif name in ("aten::mm", "aten::addmm"):
+            self.products += output.numel() * len(args[-1])
+        return output
 
 
 class _Halving(TorchFunctionMode):

@@ -77,6 +77,8 @@ class Surgery:
     def __init__(self, model: nn.Module, optimizer: Optimizer | None = None) -> None:
         self.model, self.optimizer = model, optimizer
         self.operations: list[Operation] = list(getattr(model, HISTORY, ()))
+        self._index: dict[nn.Module | nn.Parameter, list[tuple[nn.Module, str]]] = {}
+        self._note(model)
 
     def close(self) -> None:
         """Leave the list of all operations since the original with the network, for the next conversion to go on."""
@@ -192,7 +194,7 @@ class Surgery:
 
     @operation
     def scaled(self, name: str, *, dims: int, features: int, value: Tensor | None = None) -> None:
-        """Multiply the channels of a value with ``dims`` dimensions, by a batch norm of unit variance after it."""
+        """Multiply the channels of a value with ``dims`` dimensions by a batch norm of unit variance."""
         module: Any = self.model.get_submodule(name)
         norm = NORMS[dims](features, eps=0.0).to(next(module.parameters())).train(module.training)
         if value is not None:
@@ -269,23 +271,36 @@ class Surgery:
             return
         parameter = nn.Parameter(new.contiguous(), old.requires_grad)
         vars(parameter).update(vars(old))
-        for path, p in list(self.model.named_parameters(remove_duplicate=False)):
-            if p is old:
-                place, _, leaf = path.rpartition(".")
-                setattr(self.model.get_submodule(place), leaf, parameter)
+        places = self._places(old)
+        for place, leaf in places:
+            setattr(place, leaf, parameter)
+        self._index[parameter] = places
         self._follow([old], [parameter], carry)
 
     def put(self, name: str, new: nn.Module) -> None:
         """Put a module in place of another, with its mode and hooks, wherever that stands."""
         old = self.model.get_submodule(name)
         copy_hooks(old, new.train(old.training))
-        for path, module in list(self.model.named_modules(remove_duplicate=False)):
-            if module is old:
-                place, _, leaf = path.rpartition(".")
-                setattr(self.model.get_submodule(place), leaf, new)
+        places = self._places(old)
+        for place, leaf in places:
+            setattr(place, leaf, new)
+        self._index.setdefault(new, []).extend(places)
+        self._note(new)
         kept = set(new.parameters())
         gone = [p for p in old.parameters() if p not in kept]
         self._follow(gone, [p for p in new.parameters() if p not in set(old.parameters())])
+
+    def _places(self, old: nn.Module | nn.Parameter) -> list[tuple[nn.Module, str]]:
+        """Everything that holds a module or parameter, with its name there."""
+        return [place for place in self._index.get(old, []) if getattr(*place) is old]
+
+    def _note(self, root: nn.Module) -> None:
+        """Take what a module contains into the index of places: to look for each anew would take long."""
+        inside = (*root.named_modules(remove_duplicate=False), *root.named_parameters(remove_duplicate=False))
+        for path, held in inside:
+            if path:
+                place, _, leaf = path.rpartition(".")
+                self._index.setdefault(held, []).append((root.get_submodule(place), leaf))
 
     def add(self, parameter: nn.Parameter, beside: Iterable[nn.Parameter]) -> None:
         """Let the optimizer train a new parameter, in the group of those ``beside`` it."""

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -107,6 +108,23 @@ class Recording:
     nodes: list[Node]
     calls: list[Call]  #: of all modules, inner ones before those that contain them
     outputs: tuple[Node, ...]  #: values that the network returns
+
+    @cached_property
+    def calls_of(self) -> dict[str, list[Call]]:
+        """The calls of each module, by its name."""
+        found: dict[str, list[Call]] = {}
+        for call in self.calls:
+            found.setdefault(call.module, []).append(call)
+        return found
+
+    @cached_property
+    def readers(self) -> dict[Node, list[Node]]:
+        """The operations that read each value."""
+        found: dict[Node, list[Node]] = {}
+        for node in self.nodes:
+            for value in node.upstream:
+                found.setdefault(value, []).append(node)
+        return found
 
 
 def record(model: nn.Module, batch: Batch, *, training: bool = False) -> Recording:
