@@ -280,8 +280,10 @@ class GeometricLinear(_Geometric):
         return F.linear(x, weight, bias)
 
 
+CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
 class _GeometricConv(_Geometric):
-    convolve: ClassVar[Callable[..., Tensor]]
     arguments = (
         "in_channels",
         "out_channels",
@@ -331,7 +333,7 @@ class _GeometricConv(_Geometric):
         padding = self.padding
         if self.padding_mode != "zeros":
             x, padding = F.pad(x, self._border(), self.padding_mode), (0,)
-        return self.convolve(x, weight, bias, self.stride, padding, self.dilation, self.groups)
+        return CONVOLUTIONS[self.spatial](x, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     def _border(self) -> list[int]:
         """How much to pad on either side of each dimension, the last dimension first, as ``F.pad`` wants it."""
@@ -353,7 +355,6 @@ class GeometricConv1d(_GeometricConv):
     """
 
     standard = nn.Conv1d
-    convolve = staticmethod(F.conv1d)
     spatial = 1
 
 
@@ -368,7 +369,6 @@ class GeometricConv2d(_GeometricConv):
     """
 
     standard = nn.Conv2d
-    convolve = staticmethod(F.conv2d)
     spatial = 2
 
 
@@ -380,5 +380,4 @@ class GeometricConv3d(_GeometricConv):
     """
 
     standard = nn.Conv3d
-    convolve = staticmethod(F.conv3d)
     spatial = 3
