@@ -656,3 +656,56 @@ def test_a_training_step_reads_no_value(ours, arguments, shape, activation, devi
         y.sum().backward()
         assert all(p.grad.shape == p.shape for p in layer.parameters())
         torch.optim.SGD(layer.parameters(), lr=0.1).step()
+
+
+def _no_data(layer):
+    layer.latitudes.data.add_(0.1)
+
+
+def _fused(layer):
+    optimizer = torch.optim.Adam(layer.parameters(), fused=True)
+    for p in layer.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+
+
+def _swapped(layer):
+    layer.scale = nn.Parameter(2 * layer.scale.detach())
+
+
+def _numpy(layer):
+    layer.scale.detach().numpy()[:] += 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _no_data,
+        _fused,
+        _swapped,
+        _numpy,
+        lambda layer: layer.load_state_dict(GeometricLinear(5, 4, activation=nn.ReLU()).state_dict()),
+        lambda layer: nn.utils.vector_to_parameters(torch.randn(24), layer.parameters()),
+        lambda layer: layer.double().float(),
+    ],
+)
+def test_evaluation_never_uses_a_stale_weight(change):
+    layer, x = GeometricLinear(5, 4, activation=nn.ReLU()).eval(), torch.randn(3, 5)
+    with torch.no_grad():
+        before = layer(x)
+        assert torch.equal(layer(x), before)
+    change(layer)
+    with torch.no_grad():
+        expected = layer.scale * torch.relu(x @ layer.direction.T + layer.offset)
+        torch.testing.assert_close(layer(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_weight_of_evaluation_is_computed_once_and_neither_saved_nor_copied():
+    layer, x = GeometricLinear(5, 4).eval(), torch.randn(3, 5)
+    with torch.no_grad():
+        layer(x)
+        first = layer.weight
+        assert layer.weight is first
+    assert layer.weight is not first  # with gradients
+    assert copy.deepcopy(layer)._evaluated is None
+    assert layer.train()._evaluated is None

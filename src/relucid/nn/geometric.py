@@ -17,6 +17,7 @@ from relucid.nn.activation import CReLU, is_relu
 from relucid.nn.checks import Activation, check_callable, check_homogeneous, check_positive, name_of
 from relucid.nn.rectify import fits, not_zero, rectify, scaled
 from relucid.nn.sphere import direction, latitudes_of
+from relucid.nn.tracing import is_exported
 
 Standard = nn.Linear | ConvNd
 Init = Literal["one", "glorot", "glorot_uniform"]
@@ -34,6 +35,9 @@ class _Geometric(nn.Module):
     offset: nn.Parameter | None
     scale: nn.Parameter | None
     sign: Tensor | None
+    _evaluated: "tuple[list[Tensor | None], Tensor] | None" = (
+        None  # the last sources and weight in evaluation
+    )
 
     def _set_up(
         self, like: Standard, activation: Activation | None, init: Init, scale: bool, device: Any
@@ -117,7 +121,32 @@ class _Geometric(nn.Module):
         )
 
     def _weight(self, scale: Tensor | None) -> Tensor:
-        return _built(self.latitudes, scale, self.sign).view(self.weight_shape)
+        """The weight ``scale`` u; in evaluation on a CPU, the last one if it was made of the same numbers.
+
+        To compare the numbers themselves costs a fraction of computing the weight, and no way of changing a parameter
+        escapes it.
+        """
+        own = self.training or torch.is_grad_enabled() or torch.compiler.is_compiling() or is_exported()
+        if own or type(self.latitudes) is not nn.Parameter or self.latitudes.device.type != "cpu":
+            return _built(self.latitudes, scale, self.sign).view(self.weight_shape)
+        sources, last = [self.latitudes, scale, self.sign], self._evaluated
+        if last is None or not all(map(_equal, sources, last[0])):
+            copies = [None if each is None else each.detach().clone() for each in sources]
+            last = copies, _built(self.latitudes, scale, self.sign).view(self.weight_shape)
+            self._evaluated = last
+        return last[1]
+
+    def forget_weight(self) -> None:
+        """Drop the weight that evaluation would use again."""
+        self._evaluated = None
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; evaluation computes its weight anew."""
+        self.forget_weight()
+        return super().train(mode)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_evaluated": None}
 
     def _bias(self, scale: Tensor | None) -> Tensor | None:
         return self.offset if self.offset is None or scale is None else scale * self.offset
@@ -214,6 +243,12 @@ class _Geometric(nn.Module):
         if self.activation is not None and not isinstance(self.activation, nn.Module):
             parts.append(f"activation={name_of(self.activation)}")
         return ", ".join(parts)
+
+
+def _equal(a: Tensor | None, b: Tensor | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.dtype == b.dtype and torch.equal(a, b)
 
 
 def _built(latitudes: Tensor, scale: Tensor | None, sign: Tensor | None) -> Tensor:
