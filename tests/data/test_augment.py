@@ -1,12 +1,26 @@
+import math
 from collections import Counter
+from itertools import permutations
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageOps
-from scipy.stats import chisquare
+from scipy.stats import chisquare, ks_2samp
 
-from relucid.data import Moments, Split, augment, color, crop, flip, moments, ten_crops
+from relucid.data import (
+    Moments,
+    Split,
+    augment,
+    color,
+    crop,
+    flip,
+    jitter,
+    moments,
+    ten_crops,
+)
+from relucid.data.augment import resized, windows
+from relucid.train.recipe import AUGMENTATIONS
 
 # Every pixel differs from every other and from the padding, so that a result tells how it was made.
 PICTURE = np.arange(1, 65, dtype=np.uint8).reshape(8, 8)
@@ -79,6 +93,108 @@ def test_colour_shifts_an_image_along_the_principal_components_by_a_tenth_of_the
     torch.testing.assert_close(ours, theirs, rtol=0.03, atol=0.03 * theirs.max().item())
 
 
+def torchvisions_window(rng, height, width):
+    """RandomResizedCrop.get_params of torchvision: top, left, height, width, and whether a try succeeded."""
+    for _ in range(10):
+        area = height * width * rng.uniform(0.08, 1.0)
+        aspect = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return rng.integers(0, height - h + 1), rng.integers(0, width - w + 1), h, w, True
+    ratio, w, h = width / height, width, height
+    if ratio < 3 / 4:
+        h = round(w / (3 / 4))
+    elif ratio > 4 / 3:
+        w = round(h * (4 / 3))
+    return (height - h) // 2, (width - w) // 2, h, w, False
+
+
+@pytest.mark.parametrize("height, width", [(32, 32), (20, 90), (375, 500)])
+def test_windows_have_the_distribution_of_torchvisions_random_resized_crop(height, width):
+    rng, draws = np.random.default_rng(0), 5000
+    theirs = np.array([torchvisions_window(rng, height, width) for _ in range(draws)])
+    sides = (torch.full((draws,), side) for side in (height, width))
+    ours = windows(*sides, torch.Generator().manual_seed(0)).numpy()
+    top, left, high, wide = ours.T
+    assert min(top.min(), left.min()) >= 0
+    assert min(high.min(), wide.min()) > 0
+    assert ((top + high <= height) & (left + wide <= width)).all()
+    for measure in (
+        lambda w: w[:, 2] * w[:, 3],
+        lambda w: w[:, 2] / w[:, 3],
+        lambda w: w[:, 0],
+        lambda w: w[:, 1],
+    ):
+        assert ks_2samp(measure(ours), measure(theirs)).pvalue > 1e-3
+
+
+def test_where_no_window_fits_it_is_the_largest_central_one():
+    rng = np.random.default_rng(0)
+    for height, width in ((10, 400), (400, 10)):
+        theirs = {
+            each[:4] for each in (torchvisions_window(rng, height, width) for _ in range(300)) if not each[4]
+        }
+        ours = windows(torch.full((300,), height), torch.full((300,), width))
+        (expected,) = theirs
+        assert expected in set(map(tuple, ours.tolist()))
+
+
+def test_a_resized_crop_is_the_window_resized_as_interpolate_does():
+    images = torch.rand(4, 3, 24, 20, dtype=torch.float64)
+    chosen = torch.tensor([[0, 0, 24, 20], [3, 5, 7, 11], [20, 19, 4, 1], [1, 0, 23, 6]])
+    for image, result, (top, left, high, wide) in zip(
+        images, resized(images, chosen), chosen.tolist(), strict=True
+    ):
+        window = image[None, :, top : top + high, left : left + wide]
+        expected = torch.nn.functional.interpolate(window, (24, 20), mode="bilinear", antialias=True)
+        torch.testing.assert_close(result[None], expected)
+
+
+def torchvisions_jitter(image, order, factors):
+    """ColorJitter of torchvision without hue, for one image (3, H, W) with pixels from 0 to 255."""
+    grey = torch.tensor([0.299, 0.587, 0.114], dtype=image.dtype)
+
+    def blend(image, other, factor):
+        return (factor * image + (1 - factor) * other).clamp(0, 255)
+
+    for kind in order:
+        of_pixels = (image * grey[:, None, None]).sum(0, keepdim=True).expand_as(image)
+        other = (torch.zeros_like(image), of_pixels.mean().expand_as(image), of_pixels)[kind]
+        image = blend(image, other, factors[kind])
+    return image
+
+
+def test_jitter_is_torchvisions_color_jitter_in_one_of_its_six_orders():
+    torch.manual_seed(0)
+    pixels = 255 * torch.rand(200, 3, 5, 4, dtype=torch.float64)
+    found = Moments(
+        torch.tensor([100.0, 120.0, 90.0]).double(), torch.diag(torch.tensor([9.0, 16, 4]).double())
+    )
+    torch.manual_seed(7)
+    factors = 1 + 0.4 * (2 * torch.rand(3, 200, 1, 1, 1, dtype=torch.float64) - 1)
+    torch.manual_seed(7)
+    result = jitter(found.normalize(pixels), found) * found.std[:, None, None] + found.mean[:, None, None]
+    orders = Counter()
+    for number, (image, made) in enumerate(zip(pixels, result, strict=True)):
+        own = factors[:, number].flatten().tolist()
+        assert 0.6 <= min(own) <= max(own) <= 1.4
+        distance = {
+            order: (torchvisions_jitter(image, order, own) - made).abs().max().item()
+            for order in permutations(range(3))
+        }
+        best = min(distance, key=distance.get)
+        assert distance[best] < 1e-10
+        orders[best] += 1
+    assert chisquare([orders[order] for order in permutations(range(3))]).pvalue > 1e-3
+
+
+def test_jitter_takes_colours():
+    with pytest.raises(
+        ValueError, match="jitter takes images with red, green and blue channels, not with 1 channel"
+    ):
+        jitter(torch.zeros(2, 1, 4, 4), Moments(torch.zeros(1), torch.eye(1)))
+
+
 def test_augmentations_are_made_in_the_order_they_are_named():
     images, whatever = torch.rand(6, 3, 8, 8), Moments(torch.zeros(3), torch.eye(3))
     torch.manual_seed(1)
@@ -86,6 +202,8 @@ def test_augmentations_are_made_in_the_order_they_are_named():
     torch.manual_seed(1)
     assert augment(images, ("flip", "crop"), whatever).equal(expected)
     assert augment(images, (), whatever) is images
+    for name in AUGMENTATIONS:
+        assert augment(images, (name,), whatever).shape == images.shape
 
 
 def test_an_augmentation_that_does_not_exist_is_refused():

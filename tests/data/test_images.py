@@ -48,6 +48,59 @@ def test_the_layout_of_the_hub_is_understood(place, expected_rows):
     assert np.array_equal(imagenet32().test.inputs[0].permute(1, 2, 0).numpy(), noise(2)[1])
 
 
+def write_source(place, labels=(1, 1000, 7)):
+    """The files of ImageNet32's source: a row holds red, then green, then blue; classes count from 1."""
+    folder = place / "imagenet32" / "Imagenet32_train_npz"
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = noise(3).transpose(0, 3, 1, 2).reshape(3, -1)
+    mean = rows.mean(0)
+    np.savez(folder / "train_data_batch_1.npz", data=rows[:2], labels=np.array(labels[:2]), mean=mean)
+    np.savez(folder / "train_data_batch_2.npz", data=rows[2:], labels=np.array(labels[2:]), mean=mean)
+    np.savez(place / "imagenet32" / "val_data.npz", data=rows[:1], labels=np.array([5]))
+
+
+def test_the_files_of_the_source_of_imagenet32_are_read_before_any_copy(place, expected_rows):
+    expected_rows("imagenet32", 3, 1)
+    write_source(place)
+    write_parquet(place / "imagenet32" / "train-00000-of-00001.parquet", [b"a copy"], [1], image="image")
+    for original in (True, False):
+        data = imagenet32(original)
+        assert np.array_equal(data.train.inputs.permute(0, 2, 3, 1).numpy(), noise(3))
+        assert data.train.targets.tolist() == [0, 999, 6]
+        assert (data.test.targets.tolist(), data.classes) == ([4], 1000)
+
+
+def test_a_copy_of_imagenet32_is_refused_where_the_source_is_asked_for(place, expected_rows):
+    expected_rows("imagenet32", 1, 1)
+    image = encoded(noise(1)[0])
+    for name in ("train-00000-of-00001.parquet", "validation-00000-of-00001.parquet"):
+        write_parquet(place / "imagenet32" / name, [image], [1], image="image")
+    assert len(imagenet32().train) == 1
+    with pytest.raises(DamagedDataError, match=r"has no train_data_batch_\*.npz: download ImageNet 32x32"):
+        imagenet32(original=True)
+
+
+def test_damage_in_the_files_of_the_source_is_named(place, expected_rows):
+    with pytest.raises(MissingDataError, match="download ImageNet 32x32"):
+        imagenet32(original=True)
+    expected_rows("imagenet32", 4, 1)
+    write_source(place)
+    with pytest.raises(DamagedDataError, match=r"has 3 images in train_data_batch_\*.npz; there are 4"):
+        imagenet32()
+    expected_rows("imagenet32", 3, 1)
+    write_source(place, labels=(0, 1, 2))
+    with pytest.raises(DamagedDataError, match=r"labels in train.* are not within 1 to 1000"):
+        imagenet32()
+    write_source(place)
+    file = place / "imagenet32" / "val_data.npz"
+    np.savez(file, data=np.zeros((1, 10), np.uint8), labels=np.array([1]))
+    with pytest.raises(DamagedDataError, match=r"val_data.npz: data are 1x10 uint8, not 1x3072 uint8"):
+        imagenet32()
+    (place / "imagenet32" / "Imagenet32_train_npz" / "train_data_batch_1.npz").write_bytes(b"nothing")
+    with pytest.raises(DamagedDataError, match=r"train_data_batch_1.npz cannot be read as arrays"):
+        imagenet32()
+
+
 def test_a_missing_set_says_what_to_run(place):
     with pytest.raises(MissingDataError, match=r"cifar10 does not exist: run `hf download uoft-cs/cifar10 "):
         cifar10()

@@ -1,3 +1,5 @@
+import random
+
 import datasets
 import numpy as np
 import pytest
@@ -5,6 +7,7 @@ import torch
 from PIL import Image
 
 from relucid.data import DamagedDataError, MissingDataError, imagenet
+from relucid.data.augment import windows
 
 from .conftest import encoded, noise, write_parquet
 
@@ -66,6 +69,28 @@ def test_damage_is_named(place):
     write_photos(place, [encoded(noise(1)[0])] * 2, [3, 1000])
     with pytest.raises(DamagedDataError, match="row 1: label 1000 is not within 0 to 999"):
         imagenet()
+
+
+def test_a_resized_photograph_is_a_random_window_of_it_resized_by_pillow(place):
+    pixels = noise(1, 300, 400)[0]
+    write_photos(place, [encoded(pixels)], [0])
+    train = imagenet(resized=True).train
+    first = train.batch(torch.tensor([0]), seed=1)[0]
+    assert train.batch(torch.tensor([0]), seed=1)[0].equal(first)
+    drawn = windows(
+        torch.tensor([300]),
+        torch.tensor([400]),
+        torch.Generator().manual_seed(random.Random(1).getrandbits(63)),
+    )
+    top, left, high, wide = drawn[0].tolist()
+    window = Image.fromarray(pixels[top : top + high, left : left + wide])
+    expected = np.asarray(window.resize((224, 224), Image.Resampling.BILINEAR))
+    assert np.array_equal(first[0].permute(1, 2, 0).numpy(), expected)
+    assert (
+        imagenet(resized=True)
+        .test.batch(torch.tensor([0]))[0]
+        .equal(imagenet().test.batch(torch.tensor([0]))[0])
+    )
 
 
 def test_central_crops_stay_within_the_central_square(place):

@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
-from relucid.papers import find
+from relucid.models import create
+from relucid.papers import find, statements
 from relucid.papers.cifar import REENCODED
 from relucid.papers.crelu import theorem_c1
 from relucid.papers.gmp.evolution import ADAM
@@ -39,6 +41,42 @@ def test_what_random_filters_lose_is_what_the_study_found(by_study, column, patt
     assert float(text) == pytest.approx(mean, abs=0.6 * 10.0 ** -len(text.partition(".")[2]))
 
 
+def test_the_fall_of_table_s1_is_divided_as_the_study_does(by_study):
+    text = quoted(
+        "how/crelu.md", r"Of the fall in energy, ([\d.]+ points are the second phase, [\d.]+) the selection"
+    )
+    second, selection = map(float, re.findall(r"[\d.]+", text))
+    (claim,) = [claim for claim in find("crelu/reconstruction").claims if claim.erratum]
+    assert (
+        f"In energy, {second:.0f} points of that fall are the second phase, {selection:g} the selection"
+        in claim.erratum
+    )
+    both = float(quoted("how/crelu.md", r"√\(1 - 2K/D\) is (0\.\d+) with the true D"))
+    for filters, channels in theorem_c1.LAYERS.values():
+        shares = [phases * filters / (25 * channels) for phases in (1, 2)]
+        assert both == round((1 - shares[1]) ** 0.5, 3)
+        assert second == pytest.approx(100 * (shares[1] - shares[0]))
+    for layer in theorem_c1.LAYERS:
+        pooled = by_study["crelu/random"].cells[layer, theorem_c1.POOLED].mean
+        assert 100 * (1 - shares[1] - pooled**2) == pytest.approx(selection, abs=0.15)
+
+
+def test_the_page_and_the_ledger_say_the_same_of_theorem_a5():
+    (claim,) = [claim for claim in statements()["crelu"] if claim.where == "Theorem A.5"]
+    shares = r"with 6 filters of 8 weights in (\d+)% of them at 4 shifts, in (\d+)% at 2"
+    assert [quoted("how/crelu.md", shares)] == re.findall(shares, claim.erratum)
+
+
+def test_the_counts_of_agd_net_are_those_of_the_networks():
+    (claim,) = [claim for claim in statements()["structure"] if claim.where == "Eq. 21"]
+    counts = re.findall(r"([\d,]{9}) (?:parameters )?at L = (\d+)", claim.note)
+    assert [depth for _, depth in counts] == ["40", "52"]
+    for count, depth in counts:
+        with torch.device("meta"):
+            network = create(f"structure/agdnet{depth}", num_classes=10)
+        assert count == f"{sum(parameter.numel() for parameter in network.parameters()):,}"
+
+
 def test_the_weights_of_convpool_are_those_counted(by_study):
     cells = by_study["crelu/parameters"].cells
     assert (
@@ -58,6 +96,15 @@ def test_the_erratum_of_table_s1_has_the_simulated_figure(by_study):
     (lost,) = re.findall(r"one region loses (0\.\d+) of its input", claim.erratum)
     for layer in theorem_c1.LAYERS:
         assert float(lost) == round(by_study["crelu/random"].cells[layer, theorem_c1.POOLED].mean, 2)
+
+
+def test_the_memory_against_checkpointing_in_segments_is_that_of_the_benchmark():
+    table = (DOCS / "benchmarks.md").read_text()
+    (ratio,) = re.findall(r"\| 16 channels, 16x16 \| 200 \|.*, ([\d.]+) \|\n", table)
+    readme = (DOCS.parent / "README.md").read_text()
+    assert f"200 reversible layers take {ratio} of the memory" in readme
+    assert "keeps about four times as much at 200 layers" in (DOCS / "choose.md").read_text()
+    assert round(1 / float(ratio)) == 4
 
 
 def test_wherever_cifar_10_was_used_its_encoding_is_told(recorded_tables):

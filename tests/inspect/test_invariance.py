@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from relucid.inspect.invariance import _crop, _rotate, _shift, _standard, _thresholds, invariance
+from relucid.inspect.invariance import (
+    _crop,
+    _rotate,
+    _shift,
+    _standard,
+    _thresholds,
+    invariance,
+    local_maxima,
+)
 from relucid.nn.activation import AVR, CReLU
 
 quick = settings(deadline=None, max_examples=30)
@@ -159,3 +167,20 @@ def test_the_figure_shows_the_score_of_every_layer():
     assert line.x == ("0", "2")
     assert line.y == tuple(layer.score for layer in found.layers.values())
     assert found.summary().count("score") == 2
+
+
+def test_local_maxima_are_higher_than_their_neighbours_and_plateaus_have_none():
+    scores = dict(zip("abcdefg", (2.0, 1.0, 3.0, 3.0, 1.0, math.nan, 5.0), strict=True))
+    assert local_maxima(scores) == ["a"]
+    assert local_maxima({"a": 1.0}) == ["a"]
+    assert local_maxima({"a": 1.0, "b": 2.0}) == ["b"]
+
+
+def test_an_invariance_names_the_local_maxima_of_its_scores():
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU()
+    )
+    found = invariance(net, torch.randn(20, 1, 12, 12))
+    scores = [layer.score for layer in found.layers.values()]
+    highest = list(found.layers)[scores.index(max(scores))]
+    assert highest in found.maxima

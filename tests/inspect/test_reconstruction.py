@@ -199,6 +199,23 @@ def test_the_bound_of_theorem_a5_holds_for_inputs_that_satisfy_s1(seed, filters,
     assert bound.tightened <= min(1, bound.printed) + 1e-12
 
 
+@pytest.mark.parametrize("shifts, share", [(4, 0.11), (2, 0.28)])
+def test_chosen_by_the_sign_of_c_the_inequality_of_theorem_a5_fails_at_times(shifts, share):
+    failed, trials = 0, 1000
+    for seed in range(trials):
+        filters, coefficients = sparse_input(seed, 6, 8, shifts)
+        shifted = filters.new_zeros(6, shifts, shifts + 7)
+        for j in range(shifts):
+            shifted[:, j, j : j + 8] = filters
+        responses = shifted @ torch.einsum("ij,ijd->d", coefficients, shifted)
+        rows, participating = coefficients.nonzero().unbind(1)
+        own = responses[rows, participating]
+        positive = coefficients[rows, participating] > 0
+        selected = torch.where(positive, responses.amax(1), responses.amin(1))
+        failed += bool(own.square().sum() > selected.square().sum() * (1 + 1e-12))
+    assert failed / trials == pytest.approx(share, abs=0.03)
+
+
 def test_the_printed_bound_of_theorem_a5_is_mostly_empty():
     bounds = [pooling_bound(*sparse_input(seed, 6, 8, 4)) for seed in range(100)]
     assert sum(bound.printed >= 1 for bound in bounds) > 50

@@ -161,3 +161,23 @@ def test_reversible_training_keeps_as_much_at_any_depth():
     )
     assert deep <= 1.02 * shallow
     assert ordinary >= 5 * deep
+
+
+def test_a_bottleneck_halves_the_image_in_its_3x3_convolution_or_as_he_et_al_print_in_its_1x1():
+    strides = {}
+    for strided in ("3x3", "1x1"):
+        net = create("resnet50", num_classes=10, width=1 / 16, strided=strided)
+        first = [net.get_submodule(f"layer{stage}.0") for stage in (2, 3, 4)]
+        strides[strided] = {(block.conv1.stride, block.conv2.stride, block.conv3.stride) for block in first}
+        assert net(torch.randn(2, 3, 64, 64)).shape == (2, 10)
+    one, two = (1, 1), (2, 2)
+    assert strides == {"3x3": {(one, two, one)}, "1x1": {(two, one, one)}}
+    published = create("gmp/resnet50-bn", num_classes=10, width=1 / 16)
+    assert published.get_submodule("layer2.0").conv1.stride == two
+
+
+def test_only_bottlenecks_have_a_choice_of_stride():
+    with pytest.raises(ValueError, match="strided='1x1' is about bottlenecks: give it with resnet50"):
+        create("resnet34", num_classes=10, strided="1x1")
+    with pytest.raises(ValueError, match="strided is '3x3' or '1x1', not '5x5'"):
+        create("resnet50", num_classes=10, strided="5x5")

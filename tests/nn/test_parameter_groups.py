@@ -25,6 +25,35 @@ def test_only_standard_weights_and_biases_decay():
     assert (decayed["weight_decay"], kept["weight_decay"]) == (1e-3, 0.0)
 
 
+def test_scales_decay_on_request_as_the_weights_of_standard_layers_would():
+    net = nn.ModuleDict(
+        {
+            "conv": GeometricConv2d(3, 4, 3),
+            "mean": MeanNorm(4, bias=True),
+            "linear": geometric(nn.Linear(4, 2)),
+        }
+    )
+    decayed, kept = parameter_groups(net, 1e-3, decay_scale=True)
+    names = {id(p): name for name, p in net.named_parameters()}
+    scales = {"conv.scale", "linear.parametrizations.weight.original1"}
+    assert {names[id(p)] for p in decayed["params"]} == {*scales, "linear.bias"}
+    assert len(decayed["params"]) + len(kept["params"]) == len(names)
+    assert (decayed["weight_decay"], kept["weight_decay"]) == (1e-3, 0.0)
+
+
+def test_a_step_of_decay_on_scales_is_a_step_of_decay_on_weights():
+    standard = nn.Linear(5, 3)
+    layer = GeometricLinear.from_standard(standard)
+    groups = parameter_groups(layer, 0.1, decay_scale=True), parameter_groups(standard, 0.1)
+    for each in groups:
+        optimizer = torch.optim.SGD(each, lr=0.5)
+        for group in each:
+            for parameter in group["params"]:
+                parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+    torch.testing.assert_close(layer.weight.detach(), standard.weight.detach())
+
+
 def test_a_network_without_exempt_parameters_has_one_group():
     assert len(parameter_groups(nn.Linear(2, 2), 0.1)) == 1
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.data import Split, holdout, moments, ten_crops
+from relucid.data import Split, color, holdout, moments, ten_crops
 from relucid.train import DivergedError, Machine, Recipe, fit, single
 from relucid.train.batches import Batches
 from relucid.train.module import TrainingSchedule
@@ -193,6 +193,37 @@ def test_inputs_can_be_centred_and_not_scaled(dtype, scale):
     recipe = Recipe(epochs=1, loss="mse", normalize="mean")
     fitted = fit(nn.Linear(1, 1), Split(inputs, torch.ones(2, 1)), recipe)
     torch.testing.assert_close(fitted.moments.normalize(inputs), torch.tensor([[-20.0], [20.0]]) / scale)
+
+
+def test_a_mean_image_can_be_subtracted_and_colours_still_vary_as_those_of_the_training_set():
+    inputs = torch.randint(0, 256, (40, 3, 4, 4), dtype=torch.uint8)
+    recipe = Recipe(epochs=1, normalize="mean_image")
+    network = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
+    found = fit(network, Split(inputs, torch.arange(40) % 2), recipe).moments
+    torch.testing.assert_close(found.normalize(inputs), (inputs.float() - inputs.float().mean(0)) / 255)
+    torch.manual_seed(0)
+    shift = color(torch.zeros(100_000, 3, 1, 1), found)[:, :, 0, 0].double()
+    unit = moments(Split(inputs, torch.zeros(40))).covariance / 255**2
+    torch.testing.assert_close(torch.cov(shift.T), 0.01 * unit @ unit, rtol=0.03, atol=1e-6)
+
+
+def test_training_warms_up_until_its_training_error_is_low_enough(tmp_path):
+    part = small_images()
+    recipe = Recipe(epochs=6, lr=0.3, warmup=(0.0, 0.0), batch_size=10)
+    assert fit(small_network(), part, recipe).history["lr"] == [0.0] * 6
+    once = fit(small_network(), part, replace(recipe, warmup=(1e-3, 101.0))).history["lr"]
+    assert once == pytest.approx([1e-3] + [0.3] * 5)
+    with pytest.raises(ValueError, match="a warm-up ends at a training error, and these targets have none"):
+        fit(nn.Linear(1, 1), Split(torch.ones(4, 1), torch.ones(4, 1)), replace(recipe, loss="mse"))
+
+
+def test_a_resumed_training_remembers_that_it_is_warm(tmp_path):
+    part = small_images()
+    recipe = Recipe(epochs=2, lr=0.3, warmup=(1e-3, 101.0), batch_size=10)
+    network, machine = small_network(), Machine(directory=tmp_path)
+    fit(network, part, recipe, machine=machine)
+    resumed = fit(network, part, replace(recipe, epochs=4), machine=machine)
+    assert resumed.history["lr"] == pytest.approx([1e-3, 0.3, 0.3, 0.3])
 
 
 def test_ten_crops_are_averaged_as_probabilities():

@@ -37,6 +37,13 @@ def test_a_rate_can_be_halved_every_25_epochs():
     assert [recipe.rate_and_decay(epoch)[0] for epoch in (24, 25, 299)] == [1.0, 0.5, 0.5**11]
 
 
+def test_a_warm_up_lasts_until_the_first_epoch_below_its_error_and_the_schedule_goes_on():
+    recipe = Recipe(epochs=10, lr=0.1, steps=(4,), warmup=(0.01, 80))
+    errors = [90.0, 85.0, 79.9, 95.0, 60.0]
+    rates = [recipe.rate_and_decay(epoch, errors[:epoch])[0] for epoch in range(6)]
+    assert rates == pytest.approx([0.01, 0.01, 0.01, 0.1, 0.01, 0.01])
+
+
 def test_patience_and_stop_make_a_plateau():
     assert Recipe(epochs=5000, patience=50, stop=100).plateau == Plateau(50, 100, 0.1)
     assert Recipe(epochs=9, patience=5, stop=10, threshold=0.01).plateau == Plateau(5, 10, 0.1, 0.01)
@@ -48,6 +55,9 @@ def test_weight_decay_spares_what_it_would_destroy():
     groups = Recipe(epochs=1, weight_decay=0.1).make_optimizer(network).param_groups
     decayed = {id(p) for group in groups if group["decays"] for p in group["params"]}
     assert decayed == {id(p) for p in network[2].parameters()}
+    groups = Recipe(epochs=1, weight_decay=0.1, decay="scales").make_optimizer(network).param_groups
+    with_scales = {id(p) for group in groups if group["decays"] for p in group["params"]}
+    assert with_scales == decayed | {id(network[0].scale)}
 
 
 @pytest.mark.parametrize(
@@ -120,9 +130,13 @@ def test_optimizers_have_the_momentum_of_the_recipe(name, kind, nesterov):
     [
         ({"loss": "l2"}, "there is no loss 'l2'; there are cross_entropy, bce, mae, mse"),
         ({"optimizer": "adamw"}, "there is no optimizer 'adamw'; there are sgd, nesterov, adam"),
-        ({"augment": ("flip", "flop")}, "there is no augmentation 'flop'; there are flip, crop, color"),
-        ({"decay": "some"}, "there is no decay 'some'; there are groups, all"),
+        (
+            {"augment": ("flip", "flop")},
+            "there is no augmentation 'flop'; there are flip, crop, resized_crop, jitter, color",
+        ),
+        ({"decay": "some"}, "there is no decay 'some'; there are groups, scales, all"),
         ({"dampening": 0.9, "optimizer": "nesterov"}, "dampening=0.9 needs optimizer='sgd', not 'nesterov'"),
+        ({"normalize": "median"}, "there is no way to normalize 'median'; there are mean, mean_image"),
         ({"epochs": 0}, "epochs must be a number of at least 1, not 0"),
         ({"batch_size": 0}, "batch_size must be a number of at least 1, not 0"),
         ({"lr": math.nan}, "lr must be a number of at least 0, not nan"),
@@ -131,6 +145,8 @@ def test_optimizers_have_the_momentum_of_the_recipe(name, kind, nesterov):
         ({"lr": "0.1"}, "lr must be a number of at least 0, not '0.1'"),
         ({"weight_decay": -1e-4}, "weight_decay must be a number of at least 0, not -0.0001"),
         ({"table": ((10, -0.1, 0.0),)}, "the rate up to epoch 10 must be a number of at least 0, not -0.1"),
+        ({"warmup": (0.01,)}, r"a warm-up is a rate and the training error at which it ends, not \(0.01,\)"),
+        ({"warmup": (-0.01, 80)}, "a number of the warm-up must be a number of at least 0, not -0.01"),
         ({"patience": 5}, "a plateau needs both patience and stop"),
         ({"threshold": 0.01}, "threshold=0.01 needs a plateau: give patience and stop"),
         ({"patience": 9, "stop": 5}, "patience=9 must be at least 1 and at most stop=5"),

@@ -224,9 +224,9 @@ class Subject:
         examples = [
             tree_map_only(Tensor, lambda x: x.clone() if x.is_inference() else x, e) for e in examples
         ]
-        self.references = References(model, examples)
-        self.modules = dict(model.named_modules())
         self._throwaway = Throwaway(model)
+        self.references = References(model, examples, self._throwaway.model)
+        self.modules = dict(model.named_modules())
         self.evaluated = [self._record(each) for each in examples]
         smaller = self.references.examples[len(examples) :][:1]
         self.trained = self._first_in_training((*smaller, *examples)) if training else []

@@ -4,8 +4,8 @@ Every loader returns `Data`, a training and a test split. Files are looked for i
 data become a `Split` by `from_arrays`, `from_table`, `from_folder` or `from_dataset`.
 """
 
-from relucid.data.augment import augment, color, crop, flip, ten_crops
-from relucid.data.dataset import Data, Examples, Moments, Split, holdout, k_fold, moments
+from relucid.data.augment import augment, color, crop, flip, jitter, resized_crop, ten_crops
+from relucid.data.dataset import Data, Examples, Moments, Split, holdout, k_fold, mean_image, moments
 from relucid.data.given import as_data
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
 from relucid.data.own import from_arrays, from_dataset, from_folder, from_table
@@ -58,11 +58,14 @@ __all__ = [
     "holdout",
     "imagenet",
     "imagenet32",
+    "jitter",
     "k_fold",
     "levy",
     "levy_function",
+    "mean_image",
     "moments",
     "present",
+    "resized_crop",
     "ten_crops",
     "uci",
 ]

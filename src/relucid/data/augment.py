@@ -1,5 +1,6 @@
 """Augmentation of whole batches of images (N, C, H, W), on the device they are on."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -8,6 +9,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from relucid.data.dataset import Moments
+
+AREA, ASPECT, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10  # of the windows of torchvision's RandomResizedCrop
+LUMA = (0.299, 0.587, 0.114)  # of red, green and blue in grey
+WHITE = 255.0
 
 
 def flip(images: Tensor) -> Tensor:
@@ -30,6 +35,94 @@ def crop(images: Tensor, padding: int = 4) -> Tensor:
     return windows[torch.arange(n, device=images.device), :, top, left]
 
 
+def windows(height: Tensor, width: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Random windows (N, 4) in images of these heights and widths (N,): top, left, height and width of each.
+
+    torchvision's RandomResizedCrop: the area is uniform between 8 and 100% of the image's, the logarithm of width by
+    height uniform between those of 3/4 and 4/3. Of ten such windows the first that fits into the image counts; if
+    none does, the largest central one whose aspect is allowed.
+    """
+    height, width = (side.double().unsqueeze(1) for side in (height, width))
+    shape = (4, len(height), TRIES)
+    area, aspect, top, left = torch.rand(shape, generator=generator, dtype=torch.float64)
+    area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * area)
+    low, high = map(math.log, ASPECT)
+    aspect = torch.exp(low + (high - low) * aspect)
+    high_side, wide_side = (area / aspect).sqrt().round(), (area * aspect).sqrt().round()
+    fits = (high_side > 0) & (wide_side > 0) & (high_side <= height) & (wide_side <= width)
+    drawn = torch.stack(
+        [
+            torch.floor(top * (height - high_side + 1)),
+            torch.floor(left * (width - wide_side + 1)),
+            high_side,
+            wide_side,
+        ],
+        2,
+    )
+    first = drawn[torch.arange(len(fits)), fits.int().argmax(1)]
+    largest = torch.cat(
+        [
+            torch.minimum(height, (width / ASPECT[0]).round()),
+            torch.minimum(width, (height * ASPECT[1]).round()),
+        ],
+        1,
+    )
+    corner = torch.floor((torch.cat([height, width], 1) - largest) / 2)
+    return torch.where(fits.any(1, keepdim=True), first, torch.cat([corner, largest], 1)).long()
+
+
+def resized_crop(images: Tensor) -> Tensor:
+    """Cut a random window out of each image, see `windows`, and resize it to the image's size (antialiased, bilinear).
+
+    >>> resized_crop(torch.ones(5, 3, 32, 32)).shape
+    torch.Size([5, 3, 32, 32])
+    """
+    n, _, height, width = images.shape
+    drawn = windows(torch.full((n,), height), torch.full((n,), width))
+    return resized(images, drawn.to(images.device))
+
+
+def resized(images: Tensor, windows: Tensor) -> Tensor:
+    """The windows (N, 4) of images, each resized to the size of its image."""
+    top, left, high, wide = windows.to(images.dtype).T
+    rows, columns = _triangles(top, high, images.shape[2]), _triangles(left, wide, images.shape[3])
+    return rows @ images @ columns.mT
+
+
+def _triangles(first: Tensor, length: Tensor, size: int) -> Tensor:
+    """Weights (N, 1, size, size) of the pixels from `first` on, `length` of them, in each of `size` resized pixels."""
+    first, length = (each[:, None, None, None] for each in (first, length))
+    place = torch.arange(size, device=first.device, dtype=first.dtype) + 0.5
+    scale = length / size
+    centre = first + place.unsqueeze(1) * scale
+    weight = (1 - (place - centre).abs() / scale.clamp_min(1)).clamp_min(0)
+    weight = weight * ((place > first) & (place < first + length))
+    return weight / weight.sum(3, keepdim=True)
+
+
+def jitter(images: Tensor, moments: Moments, strength: float = 0.4) -> Tensor:
+    """Change brightness, contrast and saturation of normalized colour images, in an order drawn for each image.
+
+    torchvision's ColorJitter without hue: pixels, from 0 to 255, move from black (brightness), from the image's mean
+    grey (contrast) or from their own grey (saturation), each by a factor between 1 - strength and 1 + strength, and
+    are clipped.
+    """
+    if images.shape[1] != len(LUMA):
+        raise ValueError(
+            f"jitter takes images with red, green and blue channels, not with {images.shape[1]} channels"
+        )
+    n, (shift, scale) = len(images), moments.shift_and_scale(images)
+    luma = images.new_tensor(LUMA)[:, None, None]
+    pixels = images * scale + shift
+    factors = 1 + strength * (2 * torch.rand(3, n, 1, 1, 1, device=images.device, dtype=images.dtype) - 1)
+    for kind in torch.rand(n, 3, device=images.device).argsort(1).T[..., None, None, None]:
+        grey = (pixels * luma).sum(1, keepdim=True)
+        towards = torch.where(kind == 0, 0, torch.where(kind == 1, grey.mean((2, 3), keepdim=True), grey))
+        factor = factors.gather(0, kind.unsqueeze(0)).squeeze(0)
+        pixels = (towards + factor * (pixels - towards)).clamp(0, WHITE)
+    return pixels.sub(shift).div(scale)
+
+
 def color(images: Tensor, moments: Moments) -> Tensor:
     """Add a random multiple of the colours' principal components to normalized images (AlexNet's scheme).
 
@@ -38,16 +131,21 @@ def color(images: Tensor, moments: Moments) -> Tensor:
     """
     values, vectors = torch.linalg.eigh(moments.covariance)
     # The formula depends on the unit of colour: λ is meant for pixels from 0 to 1, ours go from 0 to 255.
-    scaled = vectors * (values / 255) / moments.std.unsqueeze(1)
+    scaled = vectors * (values / WHITE) / moments.shift_and_scale(images)[1].flatten(1).double().cpu()
     strength = 0.1 * torch.randn(len(images), len(values), device=images.device, dtype=images.dtype)
     shift = strength @ scaled.T.to(images.device, images.dtype)  # (N, C)
     return images.add(shift[:, :, None, None])
 
 
 def augment(images: Tensor, names: tuple[str, ...], moments: Moments) -> Tensor:
-    """Apply augmentations to normalized images, in the order of their names: "flip", "crop", "color"."""
-    kinds: dict[str, Callable[[Tensor], Tensor]]
-    kinds = {"flip": flip, "crop": crop, "color": partial(color, moments=moments)}
+    """Apply augmentations, by the names of their functions, to normalized images, in the order of the names."""
+    kinds: dict[str, Callable[[Tensor], Tensor]] = {
+        "flip": flip,
+        "crop": crop,
+        "resized_crop": resized_crop,
+        "jitter": partial(jitter, moments=moments),
+        "color": partial(color, moments=moments),
+    }
     for name in names:
         images = kinds[name](images)
     return images

@@ -67,23 +67,30 @@ class Data(Generic[E]):
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Mean (C,) and covariance (C, C) of the channels of a split, in float64."""
+    """Mean (C,), or mean image (C, H, W), and covariance (C, C) of the channels of a split, in float64."""
 
     mean: Tensor
     covariance: Tensor
+    divisor: float | None = None  # of what is normalized; the standard deviation of each channel if None
 
     @property
     def std(self) -> Tensor:
         """Standard deviation (C,) of the channels, 1 for a channel that is constant."""
-        std = self.covariance.diagonal().sqrt()
-        return torch.where(std > 1e-12 * self.mean.abs(), std, 1.0)  # rounding is not variation
+        std, size = self.covariance.diagonal().sqrt(), self.mean.reshape(len(self.mean), -1).abs().amax(1)
+        return torch.where(std > 1e-12 * size, std, 1.0)  # rounding is not variation
+
+    def shift_and_scale(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """What is subtracted from inputs (N, C, ...), and what they are then divided by, as floats on their device."""
+        dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
+        scale = self.std if self.divisor is None else torch.full_like(self.std, self.divisor)
+        places = (1,) * (inputs.dim() - 2)
+        shift = self.mean.reshape(len(self.mean), *(self.mean.shape[1:] or places))
+        return shift.to(inputs.device, dtype), scale.reshape(-1, *places).to(inputs.device, dtype)
 
     def normalize(self, inputs: Tensor) -> Tensor:
         """Subtract the mean from inputs (N, C, ...) and divide by the standard deviation; uint8 becomes float32."""
-        dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
-        shape = (-1,) + (1,) * (inputs.dim() - 2)
-        mean, std = (moment.to(inputs.device, dtype).view(shape) for moment in (self.mean, self.std))
-        return inputs.to(dtype).sub(mean).div_(std)
+        shift, scale = self.shift_and_scale(inputs)
+        return inputs.to(shift.dtype).sub(shift).div_(scale)
 
 
 def moments(examples: Examples, limit: int = 100_000) -> Moments:
@@ -111,6 +118,17 @@ def moments(examples: Examples, limit: int = 100_000) -> Moments:
         products += shifted @ shifted.T
     rest = total / count
     return Moments((rough + rest).squeeze(1), products / count - rest @ rest.T)
+
+
+def mean_image(examples: Examples, limit: int | None = None) -> Tensor:
+    """The mean input (C, ...) in float64, over all examples or `limit` of them, spread over the split.
+
+    >>> mean_image(Split(torch.tensor([[0, 5], [4, 5]], dtype=torch.uint8), torch.zeros(2))).tolist()
+    [2.0, 5.0]
+    """
+    chosen = torch.arange(0, len(examples), -(-len(examples) // (limit or len(examples))))
+    total = sum(examples.batch(chunk)[0].double().sum(0) for chunk in chosen.split(1000))
+    return torch.as_tensor(total / len(chosen))
 
 
 def holdout(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:

@@ -1,5 +1,6 @@
 """Small images in memory, as uint8: handwritten digits, CIFAR and ImageNet at 32 pixels."""
 
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ SOURCES = {
     "imagenet": Source("ILSVRC/imagenet-1k", 1000, IMAGENET, test="validation"),
 }
 SIZE = 32
+# The files of ImageNet32's source, and how to get them.
+TRAIN, TEST = "train_data_batch_*.npz", "val_data.npz"
+NPZ = "download ImageNet 32x32 (npz format) from https://image-net.org and unpack it there"
 
 
 def digits(seed: int = 0) -> Data[Split]:
@@ -60,9 +64,17 @@ def cifar100() -> Data[Split]:
     return _in_memory("cifar100", directory())
 
 
-def imagenet32() -> Data[Split]:
-    """ImageNet at 32 pixels: 1,281,167 and 50,000 images (3, 32, 32) of 1000 classes."""
-    return _in_memory("imagenet32", directory())
+def imagenet32(original: bool = False) -> Data[Split]:
+    """ImageNet at 32 pixels: 1,281,167 and 50,000 images (3, 32, 32) of 1000 classes.
+
+    The files of its source (Chrabaszcz et al.; `train_data_batch_1.npz` to `10` and `val_data.npz` from image-net.org)
+    hold whole photographs, squashed to squares by a box filter. Copies elsewhere, such as the one that `hf download`
+    gets, may show only the central square of a photograph, by another filter: with them an experiment is another one.
+
+    Args:
+        original: refuse such a copy; otherwise it is read if the files of the source are missing.
+    """
+    return _in_memory("imagenet32", directory(), original)
 
 
 def advice(name: str) -> str:
@@ -72,13 +84,44 @@ def advice(name: str) -> str:
 
 
 @lru_cache(maxsize=1)  # decoded once per process; all runs of a study share it
-def _in_memory(name: str, _directory: Path) -> Data[Split]:
+def _in_memory(name: str, _directory: Path, original: bool = False) -> Data[Split]:
     source = SOURCES[name]
+    if name == "imagenet32":
+        folder = locate(name, NPZ if original else advice(name))
+        if original or list(folder.rglob(TRAIN)):
+            parts = zip((TRAIN, TEST), source.rows, strict=True)
+            train, test = (_arrays(folder, pattern, rows) for pattern, rows in parts)
+            return Data(train, test, classes=source.classes)
     files = [
         _files(name, split, rows) for split, rows in zip(("train", source.test), source.rows, strict=True)
     ]
     train, test = (_split(each, source) for each in files)
     return Data(train, test, classes=source.classes)
+
+
+def _arrays(folder: Path, pattern: str, rows: int) -> Split:
+    """Read the images (N, 3, 32, 32) and labels (N,), which count from 1 in the files, of a split of the source."""
+    files = sorted(folder.rglob(pattern))
+    if not files:
+        raise DamagedDataError(f"{folder} has no {pattern}: {NPZ}")
+    images, labels = [], []
+    for file in files:
+        try:
+            with np.load(file, allow_pickle=False) as found:
+                pixels, classes = found["data"], found["labels"]
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise DamagedDataError(f"{file} cannot be read as arrays `data` and `labels`: {error}") from None
+        if pixels.dtype != np.uint8 or pixels.shape != (len(classes), 3 * SIZE**2):
+            shape = "x".join(map(str, pixels.shape))
+            raise DamagedDataError(f"{file}: data are {shape} {pixels.dtype}, not {len(classes)}x3072 uint8")
+        images.append(torch.from_numpy(pixels).view(-1, 3, SIZE, SIZE))
+        labels.append(torch.from_numpy(classes).long() - 1)
+    split = Split(torch.cat(images), torch.cat(labels))
+    if len(split) != rows:
+        raise DamagedDataError(f"{folder} has {len(split)} images in {pattern}; there are {rows}")
+    if not 0 <= int(split.targets.min()) <= int(split.targets.max()) < SOURCES["imagenet32"].classes:
+        raise DamagedDataError(f"{folder}: labels in {pattern} are not within 1 to 1000")
+    return split
 
 
 def _files(name: str, split: str, rows: int) -> list[Path]:

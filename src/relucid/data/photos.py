@@ -8,12 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from relucid.data.augment import windows
 from relucid.data.dataset import Data
 from relucid.data.images import SOURCES, advice
 from relucid.data.paths import DamagedDataError, locate
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from PIL.Image import Image as Picture
+
+BILINEAR = 2  # Pillow's number of this filter: Pillow itself is imported where it is needed
 
 
 class Photos:
@@ -25,12 +29,20 @@ class Photos:
         scales: the shorter side is resized to a length drawn from this range.
         jitter: the square is cut out at random instead of from the centre.
         central: cut only from the central square of the resized photograph, as large as its shorter side.
+        resized: instead of all this, a random window of the photograph becomes the square, see `windows`.
     """
 
     def __init__(
-        self, rows: "Dataset", size: int, scales: tuple[int, int], jitter: bool, central: bool = False
+        self,
+        rows: "Dataset",
+        size: int,
+        scales: tuple[int, int],
+        jitter: bool,
+        central: bool = False,
+        resized: bool = False,
     ) -> None:
         self.rows, self.size, self.scales, self.jitter, self.central = rows, size, scales, jitter, central
+        self.resized = resized
         self.targets = torch.tensor(rows["label"][:])
         classes = SOURCES["imagenet"].classes
         if self.targets.is_floating_point():
@@ -59,13 +71,22 @@ class Photos:
             image = Image.open(raw["path"] if raw["bytes"] is None else BytesIO(raw["bytes"])).convert("RGB")
         except (OSError, SyntaxError):
             raise DamagedDataError(f"{self._name(index)}: the image does not decode") from None
+        square = self._window(image, rng) if self.resized else self._cut(image, rng)
+        return torch.from_numpy(np.array(square)).permute(2, 0, 1)
+
+    def _window(self, image: "Picture", rng: random.Random) -> "Picture":
+        """Resize a random window of a photograph to a square."""
+        width, height = (torch.tensor([side]) for side in image.size)
+        generator = torch.Generator().manual_seed(rng.getrandbits(63))
+        top, left, high, wide = windows(height, width, generator)[0].tolist()
+        return image.crop((left, top, left + wide, top + high)).resize((self.size, self.size), BILINEAR)
+
+    def _cut(self, image: "Picture", rng: random.Random) -> "Picture":
+        """Resize a photograph and cut a square out of it."""
         scale = rng.randint(*self.scales) / min(image.size)
         width, height = (max(self.size, round(side * scale)) for side in image.size)
         left, top = (self._corner(side, min(width, height), rng) for side in (width, height))
-        square = image.resize((width, height), Image.Resampling.BILINEAR).crop(
-            (left, top, left + self.size, top + self.size)
-        )
-        return torch.from_numpy(np.array(square)).permute(2, 0, 1)
+        return image.resize((width, height), BILINEAR).crop((left, top, left + self.size, top + self.size))
 
     def _corner(self, side: int, shorter: int, rng: random.Random) -> int:
         """The offset of the square along one side."""
@@ -80,13 +101,18 @@ class Photos:
 
 
 def imagenet(
-    scales: tuple[int, int] = (256, 256), size: int = 224, test_size: int = 224, central: bool = False
+    scales: tuple[int, int] = (256, 256),
+    size: int = 224,
+    test_size: int = 224,
+    central: bool = False,
+    resized: bool = False,
 ) -> Data[Photos]:
     """ImageNet (ILSVRC 2012): 1,281,167 and 50,000 photographs of 1000 classes.
 
     Training: the shorter side is resized to a length from `scales` (gmp: 256 to 480; AlexNet's scheme, which
-    crelu follows: 256, and only the `central` square counts) and a random square of `size` is cut out. Testing:
-    256, the centre square of `test_size` (256 where ten crops of 224 are taken from it).
+    crelu follows: 256, and only the `central` square counts) and a random square of `size` is cut out; if `resized`, a
+    random window becomes that square instead (fb.resnet.torch, which structure follows). Testing: 256, the centre
+    square of `test_size` (256 where ten crops of 224 are taken from it).
     """
     from datasets import Image, load_dataset
 
@@ -103,5 +129,7 @@ def imagenet(
         parts.append(rows.cast_column("image", Image(decode=False)))
     train, test = parts
     return Data(
-        Photos(train, size, scales, True, central), Photos(test, test_size, (256, 256), False), classes=1000
+        Photos(train, size, scales, True, central, resized),
+        Photos(test, test_size, (256, 256), False),
+        classes=1000,
     )

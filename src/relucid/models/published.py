@@ -99,7 +99,8 @@ _MLP = ("sp", "wn", "bn", "gmp")
 
 # The authors' settings where the paper is silent: Glorot's uniform weights, MBN without a learned shift, their
 # framework's batch norm (momentum 0.99, which is 0.01 in torch's terms), and IMN after every activation. Their public
-# residual network has 34 layers and r inside the ReLU; ours has Table 1's 50 layers and r outside, as in Eq. 15.
+# residual network (github.com/Wenlin-Chen/geometric-parameterization, imagenet2012/resnet34_gmp.py at commit d1d3e90)
+# has 34 layers and r inside the ReLU; ours has Table 1's 50 layers and r outside, as in Eq. 15.
 AUTHORS = Norms(momentum=0.01, eps=1e-3, shift=False)
 
 
@@ -107,12 +108,17 @@ def _authors(backbone: str, name: str) -> Variant:
     design = PARAMETERIZATIONS[name]
     if design.norm == "input_mean":
         design = replace(design, norm="activation_mean")
-    return Variant(backbone, design, init="glorot_uniform", norms=AUTHORS)
+    options = {"strided": "1x1"} if backbone == "resnet50" else {}
+    return Variant(backbone, design, options=options, init="glorot_uniform", norms=AUTHORS)
 
 
 GMP = {
     **{f"gmp/vgg6-{name}": Variant("vgg6", design) for name, design in PARAMETERIZATIONS.items()},
-    **{f"gmp/resnet50-{name}": Variant("resnet50", design) for name, design in PARAMETERIZATIONS.items()},
+    # gmp follows He et al. (2016), whose bottlenecks halve the image in their first 1x1 convolution.
+    **{
+        f"gmp/resnet50-{name}": Variant("resnet50", design, options={"strided": "1x1"})
+        for name, design in PARAMETERIZATIONS.items()
+    },
     **{f"gmp/mlp1-{name}": Variant("mlp", PARAMETERIZATIONS[name]) for name in _MLP},
     **{f"gmp/vgg6-{name}-authors": _authors("vgg6", name) for name in PARAMETERIZATIONS},
     **{f"gmp/resnet50-{name}-authors": _authors("resnet50", name) for name in ("wn-mbn", "bn", "gmp-imn")},

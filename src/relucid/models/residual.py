@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from relucid.nn.propagation import Propagation
 from relucid.nn.rules import ADMM, Nesterov, Nesterov2, Plain, Residual, Rule
 
 Rectify = Literal["sum", "transform", "nowhere"]
+Strided = Literal["3x3", "1x1"]
 
 # Where the state is rectified by default. He's ResNet rectifies after the sum. In the algorithms T is a whole layer
 # Phi(W x), so T rectifies. HB-Net, like rules not listed here, rectifies nowhere: T ends in a convolution (structure
@@ -51,10 +53,21 @@ def resnet(
     *,
     block: "Block",
     blocks: Sequence[int],
+    strided: Strided = "3x3",
     rectify: Rectify | None = None,
     reversible: bool = False,
 ) -> None:
-    """Append a ResNet for 224x224 images, with torchvision's parameter names."""
+    """Append a ResNet for 224x224 images, with torchvision's parameter names.
+
+    Bottlenecks that halve the image do so in their 3x3 convolution, as in torchvision and fb.resnet.torch, or in the
+    first 1x1 convolution, as He et al. (2016) print.
+    """
+    if strided not in get_args(Strided):
+        raise ValueError(f"strided is '3x3' or '1x1', not {strided!r}")
+    if strided == "1x1":
+        if block is not BOTTLENECK:
+            raise ValueError("strided='1x1' is about bottlenecks: give it with resnet50")
+        block = BOTTLENECK_1X1
     builder.conv(1, builder.scaled(64), 7, stride=2, padding=3, end="one_phase")
     builder.add("maxpool", nn.MaxPool2d(3, 2, padding=1))
     stages = _Stages(builder, block, projection, rectify, reversible)
@@ -70,10 +83,12 @@ def basic(branch: Builder, planes: int, stride: int, end: End | None, shift: boo
     branch.conv(2, planes, 3, padding=1, end=end, shift=shift)
 
 
-def bottleneck(branch: Builder, planes: int, stride: int, end: End | None, shift: bool) -> None:
+def bottleneck(
+    branch: Builder, planes: int, stride: int, end: End | None, shift: bool, strided: Strided = "3x3"
+) -> None:
     """Append T: a 1x1, a 3x3 and a 1x1 convolution, the last with four times as many channels."""
-    branch.conv(1, planes, 1)
-    branch.conv(2, planes, 3, stride, padding=1)
+    branch.conv(1, planes, 1, stride if strided == "1x1" else 1)
+    branch.conv(2, planes, 3, stride if strided == "3x3" else 1, padding=1)
     branch.conv(3, 4 * planes, 1, end=end, shift=shift)
 
 
@@ -86,6 +101,7 @@ class Block:
 
 
 BASIC, BOTTLENECK = Block(basic, 1), Block(bottleneck, 4)
+BOTTLENECK_1X1 = Block(partial(bottleneck, strided="1x1"), 4)
 
 
 def projection(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:

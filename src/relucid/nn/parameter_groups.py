@@ -8,19 +8,27 @@ from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from relucid._torch import BatchNormNd
+from relucid.nn.geometric import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear
+from relucid.nn.parametrization import GeometricParametrization
 
 _NORMS = (
     *(BatchNormNd, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
     *(nn.LayerNorm, nn.GroupNorm, nn.RMSNorm),
 )
+_GEOMETRIC = (GeometricLinear, GeometricConv1d, GeometricConv2d, GeometricConv3d)
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: nn.Module, weight_decay: float, *, decay_scale: bool = False
+) -> list[dict[str, Any]]:
     """Two groups for an optimizer: parameters with weight decay, and parameters that decay would harm.
 
     Decay pulls latitudes to 0 and so moves all of u into its last coordinate. Offsets, scales, norms and the
     coefficients of a propagation rule should not decay either. A module exempts its own parameters with the
     attribute ``weight_decay = False``.
+
+    A recipe that decays weights w = r u decays r: |w|^2 = r^2. With ``decay_scale`` the scales of geometric layers
+    decay, as their weights would under such a recipe.
 
     The groups include frozen parameters: an optimizer skips them while they have no gradient, and trains them
     once they are unfrozen.
@@ -37,11 +45,20 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
         for module in model.modules()
         if _is_exempt(module)
         for parameter in module.parameters(recurse=False)
+        if not (decay_scale and parameter is _scale(module))
     }
     decayed = [p for p in model.parameters() if id(p) not in exempt]
     kept = [p for p in model.parameters() if id(p) in exempt]
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
+
+
+def _scale(module: nn.Module) -> nn.Parameter | None:
+    """The scales r of a geometric layer or parametrization; None for any other module."""
+    if isinstance(module, ParametrizationList) and isinstance(module[0], GeometricParametrization):
+        _, scale = module.parameters(recurse=False)  # latitudes first
+        return scale
+    return module.scale if isinstance(module, _GEOMETRIC) else None
 
 
 def _is_exempt(module: nn.Module) -> bool:

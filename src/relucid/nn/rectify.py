@@ -32,7 +32,7 @@ def rectify(z: Tensor, scale: Tensor) -> Tensor:
 
 def not_zero(scale: Tensor) -> Tensor:
     """The scale, 1e-30 where it is 0; the gradient is that of the scale."""
-    return scale + _ALMOST_ZERO * (scale == 0)
+    return scale + _ALMOST_ZERO * (scale == 0).to(scale.dtype)
 
 
 def fits(x: Tensor) -> bool:

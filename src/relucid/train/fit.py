@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from relucid.data import Examples, Moments, Split, moments, ten_crops
+from relucid.data import Examples, Moments, Split, mean_image, moments, ten_crops
 from relucid.printing import Summarized
 from relucid.train.engine import CONTIGUOUS, Engine
 from relucid.train.measure import Loss, measures, same_classes, same_kind
@@ -92,15 +92,12 @@ def _class_names(examples: Examples) -> tuple[str, ...] | None:
 
 
 def _moments(train: Examples, recipe: Recipe) -> Moments:
-    found = (
-        (moments(train) if isinstance(train, Split) else moments(train, limit=5000))
-        if recipe.normalize
-        else None
-    )
+    limit = None if isinstance(train, Split) else 5000
+    found = (moments(train) if limit is None else moments(train, limit)) if recipe.normalize else None
     if found is not None and recipe.normalize is True:
         return found
-    first, _ = train.batch(torch.tensor([0]))
-    identity = torch.eye(first.shape[1], dtype=torch.float64)
+    first = train.batch(torch.tensor([0]))[0]
     if found is None:
-        return Moments(torch.zeros(first.shape[1]), identity)
-    return Moments(found.mean, identity * (1.0 if first.is_floating_point() else 255.0**2))
+        return Moments(torch.zeros(first.shape[1]), torch.eye(first.shape[1], dtype=torch.float64))
+    mean = found.mean if recipe.normalize == "mean" else mean_image(train, limit)
+    return Moments(mean, found.covariance, 1.0 if first.is_floating_point() else 255.0)

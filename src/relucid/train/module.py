@@ -101,7 +101,8 @@ class TrainingSchedule(L.Callback):
 
     def on_train_epoch_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Set the rate and the weight decay of the epoch."""
-        rate, decay = self.recipe.rate_and_decay(trainer.current_epoch)
+        errors = self.history.get("train_error", [])
+        rate, decay = self.recipe.rate_and_decay(trainer.current_epoch, errors)
         for group in trainer.optimizers[0].param_groups:
             group["lr"] = rate * self.plateau.factor.item()
             group["weight_decay"] = decay if group["decays"] else 0.0
@@ -110,6 +111,8 @@ class TrainingSchedule(L.Callback):
         """Record the epoch's measures, apply the schedule and save a checkpoint to resume from."""
         assert isinstance(module, Module)
         means = module.epoch_means()
+        if self.recipe.warmup and "train_error" not in means:
+            raise ValueError("a warm-up ends at a training error, and these targets have none: give classes")
         if not math.isfinite(means["train_loss"]):
             loss, epoch = means["train_loss"], trainer.current_epoch + 1
             raise DivergedError(f"the training loss became {loss} in epoch {epoch}", self.history)

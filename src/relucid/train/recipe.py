@@ -14,9 +14,9 @@ from relucid.train.measure import LOSSES, Loss
 from relucid.train.plateau import Plateau
 
 Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true"]
-Decay = Literal["groups", "all"]
+Decay = Literal["groups", "scales", "all"]
 OPTIMIZERS = ("sgd", "nesterov", "adam")
-AUGMENTATIONS = ("flip", "crop", "color")
+AUGMENTATIONS = ("flip", "crop", "resized_crop", "jitter", "color")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Recipe:
     momentum: float = 0.9
     dampening: float = 0.0  # of the momentum: Torch7's SGD dampens by the momentum itself
     weight_decay: float = 0.0
-    decay: Decay = "groups"  # which parameters it acts on: those of `parameter_groups`, or "all"
+    decay: Decay = "groups"  # which parameters it acts on: see `parameter_groups`; "scales" too, or "all"
     steps: Sequence[float] = ()
     factor: float = 0.1
     table: Sequence[Sequence[float]] = ()
@@ -50,9 +50,12 @@ class Recipe:
     stop: int | None = None
     threshold: float = 0.0  # the least progress that counts on a plateau, in units of `monitor`
     monitor: str = "val_error"
+    # a rate, and the training error in percent: until an epoch's error is below it, the rate is this one
+    warmup: Sequence[float] = ()
     target_loss: float | None = None  # stop once the training loss reaches it
     augment: Sequence[str] = ()
-    normalize: bool | Literal["mean"] = True  # "mean": subtracted, and nothing divided (bytes by 255)
+    # "mean" of the channels, or a "mean_image": it is subtracted, and nothing divided (bytes by 255)
+    normalize: bool | Literal["mean", "mean_image"] = True
     clip: float | None = None  # largest norm of the gradient
     precision: Precision = "32-true"  # as Lightning names it; networks in float64 stay in float64
 
@@ -62,6 +65,8 @@ class Recipe:
             _check("loss", self.loss, LOSSES)
         _check("optimizer", self.optimizer, OPTIMIZERS)
         _check("decay", self.decay, get_args(Decay))
+        if not isinstance(self.normalize, bool):
+            _check("way to normalize", self.normalize, ("mean", "mean_image"))
         if self.dampening and self.optimizer != "sgd":
             raise ValueError(f"dampening={self.dampening:g} needs optimizer='sgd', not {self.optimizer!r}")
         for name in self.augment:
@@ -73,6 +78,10 @@ class Recipe:
             raise ValueError(f"threshold={self.threshold:g} needs a plateau: give patience and stop")
         if sum((bool(self.steps), bool(self.table), self.patience is not None)) > 1:
             raise ValueError("a recipe has one schedule: steps, a table, or patience and stop")
+        if len(self.warmup) not in (0, 2):
+            raise ValueError(
+                f"a warm-up is a rate and the training error at which it ends, not {self.warmup!r}"
+            )
         if self.table and self.table[-1][0] < self.epochs:
             raise ValueError(f"the table ends at epoch {self.table[-1][0]:g} of {self.epochs}")
 
@@ -82,6 +91,8 @@ class Recipe:
             _check_number("batch_size", self.batch_size, 1)
         for name in ("lr", "momentum", "dampening", "weight_decay", "factor"):
             _check_number(name, getattr(self, name), 0)
+        for number in self.warmup:
+            _check_number("a number of the warm-up", number, 0)
         for last, rate, decay in self.table:
             _check_number(f"the rate up to epoch {last}", rate, 0)
             _check_number(f"the weight decay up to epoch {last}", decay, 0)
@@ -93,8 +104,19 @@ class Recipe:
             return None
         return Plateau(self.patience, self.stop, self.factor, self.threshold)
 
-    def rate_and_decay(self, epoch: int) -> tuple[float, float]:
-        """The learning rate and weight decay of an epoch, counted from 0."""
+    def rate_and_decay(self, epoch: int, errors: Sequence[float] = ()) -> tuple[float, float]:
+        """The learning rate and weight decay of an epoch, counted from 0, after these training errors.
+
+        >>> recipe = Recipe(epochs=100, lr=0.1, warmup=(0.01, 80))  # He et al.'s, for ResNet-110
+        >>> [recipe.rate_and_decay(len(errors), errors)[0] for errors in ([], [88.0], [88.0, 79.0])]
+        [0.01, 0.01, 0.1]
+        """
+        rate, decay = self._scheduled(epoch)
+        if self.warmup and not any(error < self.warmup[1] for error in errors):
+            rate = self.warmup[0]
+        return rate, decay
+
+    def _scheduled(self, epoch: int) -> tuple[float, float]:
         for last, rate, decay in self.table:
             if epoch < last:
                 return rate, decay
@@ -120,7 +142,8 @@ class Recipe:
         """The trainable parameters in groups, each with a flag for weight decay."""
         if self.decay == "all":
             return [([p for p in network.parameters() if p.requires_grad], True)]
-        return [(group["params"], group["weight_decay"] > 0) for group in parameter_groups(network, 1.0)]
+        groups = parameter_groups(network, 1.0, decay_scale=self.decay == "scales")
+        return [(group["params"], group["weight_decay"] > 0) for group in groups]
 
 
 def _check_number(what: str, value: object, least: int) -> None:

@@ -27,12 +27,12 @@ def outcome(config):
     return Outcome("finished", metrics | {"mean non-pair": 0.1}, arrays=arrays)
 
 
-def drawn(name, tmp_path, made):
+def drawn(name, tmp_path, made, scale="small"):
     study = find(name)
     store = Store(tmp_path)
-    for each in plan(study, "small"):
+    for each in plan(study, scale):
         store.put(each, made(each.config))
-    found = study.figures(table(study, "small", store=tmp_path), store)
+    found = study.figures(table(study, scale, store=tmp_path), store)
     store.close()
     assert all(figure.title and figure.alt for figure in found)
     return found
@@ -54,6 +54,16 @@ def test_invariance_is_a_line_a_network_over_the_layers(tmp_path):
     assert [trace.name for trace in found.plot.data] == list(find("crelu/invariance").rows)
     assert list(found.plot.data[0].x) == list(LAYERS)
     assert list(found.plot.data[0].y) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_figures_3_and_4c_are_drawn_for_imagenet(tmp_path):
+    histograms = drawn("crelu/pairing-imagenet", tmp_path / "pairing", outcome, "full")
+    assert [figure.title.partition(": ")[2] for figure in histograms] == ["Baseline", "CReLU (conv1-4)"]
+    assert all(
+        len(figure.plot.data) == 8 for figure in histograms
+    )  # conv1 to conv4, each beside random filters
+    (over_layers,) = drawn("crelu/invariance-imagenet", tmp_path / "invariance", outcome, "full")
+    assert [trace.name for trace in over_layers.plot.data] == ["Baseline", "CReLU (conv1-7)"]
 
 
 def test_images_stand_beside_what_is_reconstructed_of_them(tmp_path):

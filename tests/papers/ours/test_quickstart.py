@@ -94,7 +94,9 @@ def test_findings_are_judged_and_told_in_words(found, filled, standing):
     assert [each.outcome for each in entry.judged] == ["holds"] * 3
     assert "3.81%" in entry.remark
     assert "better in 3 of 3 cases." in entry.remark
-    assert entry.remark.endswith("new networks of its size, trained from scratch, misclassify 3.71%.")
+    assert entry.remark.endswith(
+        "new networks of its size, trained from scratch, misclassify 3.71%, fewer in 3 of 3 cases."
+    )
     assert standing(made, DEPTH).remark.startswith("With 10 layers and 200 layers")
 
 

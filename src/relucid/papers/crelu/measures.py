@@ -1,13 +1,15 @@
 """What a trained ConvPool network has learned: opposite filters, phases, reconstruction, invariance."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from relucid.data import Examples, Moments
 from relucid.inspect import invariance, pairing, phase_correlation, reconstruct
 from relucid.inspect.null_distribution import extreme_p_value
 from relucid.inspect.reconstruction import random_layer, ratio_of_layer
@@ -17,6 +19,7 @@ LAYERS = tuple(f"conv{number}" for number in range(1, 8))
 POOLED = {"conv2": "pool1", "conv5": "pool2"}  # the layers of crelu Table S1
 KERNEL, REGION = 3, 5  # 3x3 filters at the 3x3 places of a pooling region see 5x5 pixels
 STAGES = ("image", "from conv1", "from conv2", "from pool1")  # of the array "reconstructions"
+BATCH = 250  # images at a time, for invariance
 DRAWN = 4  # images whose reconstructions are kept
 
 Metrics = dict[str, float]
@@ -33,7 +36,7 @@ def measured(network: nn.Sequential, images: Tensor, samples: int) -> tuple[Metr
     """
     network = network.cpu().eval()
     metrics, arrays = paired(network, LAYERS)
-    metrics |= invariant(network, images, LAYERS)
+    metrics |= invariant(network, images.split(BATCH), LAYERS)
     if isinstance(network.get_submodule("act1"), CReLU):
         metrics |= _phase(network) | _reconstruction(network, images[:samples])
         arrays["reconstructions"] = _reconstructions(network, images[:DRAWN])
@@ -121,9 +124,24 @@ def _reconstructions(network: nn.Sequential, images: Tensor) -> np.ndarray:
     return torch.stack(stages, 1).numpy().astype(np.float16)
 
 
-def invariant(network: nn.Module, images: Tensor, layers: Sequence[str]) -> Metrics:
+@dataclass(frozen=True)
+class Normalized:
+    """Batches of normalized images, decoded anew each time they are iterated."""
+
+    examples: Examples
+    indices: Tensor
+    moments: Moments
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for chunk in self.indices.split(BATCH):
+            yield self.moments.normalize(self.examples.batch(chunk)[0])
+
+
+def invariant(
+    network: nn.Module, batches: Iterable[Tensor], layers: Sequence[str], crop: int | None = None
+) -> Metrics:
     """Measure the invariance score of these layers (crelu Fig. 4); a layer that never fires has none."""
-    found = invariance(network, images.split(250), layers).layers
+    found = invariance(network, batches, layers, crop=crop).layers
     return {f"{name} invariance": each.score for name, each in found.items() if math.isfinite(each.score)}
 
 

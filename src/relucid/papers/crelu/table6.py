@@ -59,7 +59,10 @@ STUDIES = (
                 "Table 6",
                 SAYS,
                 tuple(Derived(excess(row, layer), "higher") for row in PHASED for layer in LAYERS),
-                erratum="Absolute values are averaged: a signed mean could not equal its own standard deviation.",
+                erratum=(
+                    "Absolute values are averaged: signed cosines of weights of different units would average about 0, "
+                    "not 0.080 to 0.165."
+                ),
                 note="On the ConvPool networks of Table 1.",
                 code=CODE,
                 tests=("inspect/test_phase.py::test_phase_correlation_equals_the_cosines_one_by_one",),
@@ -68,6 +71,7 @@ STUDIES = (
                 "Table 6, below 1",
                 BELOW,
                 (Lower(PHASED, than=1.0, columns=LAYERS),),
+                kind="construction",
                 note="Almost any weights would pass.",
                 code=CODE,
             ),

@@ -64,8 +64,10 @@ def _study(name: str, data: str, scales: dict[str, Scale]) -> Study:
                 "After CReLU and pooling, learned filters lose less of their input than random ones.",
                 _claimed("one region"),
                 erratum=(
-                    "Theorem C.1 ignores that max-pooling selects: with random filters one region loses 0.95 of its "
-                    "input, not 0.99. The printed D uses the number of filters instead of the number of channels."
+                    "Both phases give equations: sqrt(1 - 2K/D) = 0.98 with the true D. Theorem C.1 also ignores that "
+                    "max-pooling selects: with random filters one region loses 0.95 of its input, not 0.99. In "
+                    "energy, 2 points of that fall are the second phase, 5.4 the selection. The printed D uses the "
+                    "number of filters instead of the number of channels."
                 ),
                 code=(
                     "relucid.inspect.reconstruction.ratio_of_layer",

@@ -12,7 +12,7 @@ from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 
-PRINTED, TRUE = "√(1 - K/D), printed D", "√(1 - K/D), true D"
+PRINTED, TRUE, BOTH = "√(1 - K/D), printed D", "√(1 - K/D), true D", "√(1 - 2K/D), true D"
 PROJECTED, POOLED, MAP = "random projection", "one pooling region", "a whole map"
 SIZE = 16  # height and width of a map
 LAYERS = {"conv2": (48, 96), "conv5": (96, 192)}  # filters, input channels
@@ -34,6 +34,7 @@ def run(config: dict[str, Any]) -> dict[str, float]:
         # crelu Appendix C uses the number of filters instead of channels; CReLU has doubled the latter.
         "printed": random_ratio(filters * REGION**2, filters),
         "true": random_ratio(dimension, filters),
+        "both": random_ratio(dimension, 2 * filters),  # Algorithm 2 has an equation for each phase
         "projected": float(ratio_of_layer(random_layer(dense), x.flatten(1)).mean()),
         "pooled": float(ratio_of_layer(random_layer(layer), x, nn.MaxPool2d(KERNEL)).mean()),
         "map": float(ratio_of_layer(random_layer(whole), maps, nn.MaxPool2d(3, 2, ceil_mode=True)).mean()),
@@ -46,11 +47,15 @@ RUNNER = Runner("crelu/random", run)
 def remark(table: Table) -> str:
     """Compare the simulated ratios with the printed ones."""
     said = []
-    for row in table.study.rows:
+    for row, (filters, channels) in LAYERS.items():
         pooled, printed, whole = (table.cells[row, column].mean or 0.0 for column in (POOLED, PRINTED, MAP))
+        one, both = (random_ratio(channels * REGION**2, phases * filters) for phases in (1, 2))
+        second, selected = (100 * (more**2 - less**2) for more, less in ((one, both), (both, pooled)))
         said.append(
-            f"{row}: the paper's D gives {printed:.4f}, but max-pooling selects the largest responses, which carry "
-            f"more information: one region loses {pooled:.4f}, and a whole map, with overlapping regions, {whole:.4f}"
+            f"{row}: the paper's D gives {printed:.4f}; with the true D it is {one:.4f} for the equations of one phase "
+            f"and {both:.4f} for those of both, but max-pooling selects the largest responses, which carry "
+            f"more information: one region loses {pooled:.4f}, and a whole map, with overlapping regions, "
+            f"{whole:.4f}. In energy, the second phase recovers {second:.1f} points, the selection {selected:.1f}"
         )
     return f"{'. '.join(said)}."
 
@@ -64,6 +69,7 @@ STUDIES = (
         columns={
             PRINTED: Column("printed", best=None, digits=DIGITS),
             TRUE: Column("true", best=None, digits=DIGITS),
+            BOTH: Column("both", best=None, digits=DIGITS, optional=True),
             PROJECTED: Column("projected", best=None, digits=DIGITS),
             POOLED: Column("pooled", best=None, digits=DIGITS),
             MAP: Column("map", best=None, digits=DIGITS),
@@ -84,6 +90,7 @@ STUDIES = (
                     Near(row, PROJECTED, random_ratio(channels * REGION**2, filters), MARGIN)
                     for row, (filters, channels) in LAYERS.items()
                 ),
+                kind="mathematics",
                 remark=remark,
                 erratum="It holds for the root mean square; the mean is smaller (Jensen), here only slightly.",
                 code=("relucid.inspect.reconstruction.random_ratio",),

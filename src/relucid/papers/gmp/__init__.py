@@ -5,8 +5,8 @@ from relucid.papers.gmp.statements import STATEMENTS
 
 STUDIES = (
     fig1.STUDY,
-    fig2.STUDY,
-    fig3.STUDY,
+    *fig2.STUDIES,
+    *fig3.STUDIES,
     section4_3.STUDY,
     *table1.STUDIES,
     *table2.STUDIES,

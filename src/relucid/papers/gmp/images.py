@@ -1,6 +1,8 @@
 """Parameterizations of VGG-6 and ResNet-50 on photographs: the runs of gmp Tables 1 and 2."""
 
 from collections.abc import Mapping
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,18 +18,20 @@ from relucid.report.figure import PALETTE, Figure
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
 from relucid.studies.store import Store
-from relucid.studies.study import Published
+from relucid.studies.study import Config, Published
 from relucid.studies.table import Table
 from relucid.train import Machine, Recipe, fit
 
 LOADERS: dict[str, Any] = {
     "imagenet": lambda: imagenet(scales=(256, 480)),
-    "imagenet32": imagenet32,
+    "imagenet32": partial(imagenet32, original=True),
     "cifar10": cifar10,
     "digits": digits,
 }
 BEST = "GmP+IMN"
 THRESHOLD = 0.01  # points of accuracy: Keras's 1e-4, for shares
+# gmp 4.3 sets r = 1, the authors' runs Glorot's lengths; the rows without this take the latter, as their figures did.
+R_IS_ONE = {"init": "one"}
 HELD_OUT = 0.1  # share of the training images by which a learning rate is chosen
 
 
@@ -48,15 +52,22 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
         train, test = holdout(train, HELD_OUT, config["seed"])
     torch.manual_seed(config["seed"])
     network = _network(config, data.classes, train.batch(torch.tensor([0]))[0].shape[1])
-    plateau = {"patience": 5, "stop": 10, "threshold": THRESHOLD if config.get("authors") else 0.0}
+    authors = config.get("authors", False)
+    plateau = {
+        "patience": 5,
+        "stop": 10,
+        "threshold": THRESHOLD if authors else 0.0,
+        "monitor": "val_error5" if authors else "val_error",
+    }
     recipe = Recipe(
         epochs=config["epochs"],
         batch_size=config["batch"] * config["times"],
         lr=learning_rate(config),
         weight_decay=config["weight_decay"],
+        decay=config.get("decay", "groups"),
         **({"steps": config["steps"]} if "steps" in config else plateau),
         augment=config["augment"],
-        normalize="mean" if config.get("authors") else True,
+        normalize=config.get("normalize", "mean" if authors else True),
     )
     fitted = fit(network, train, recipe, test, seed=config["seed"], machine=machine)
     if config.get("held_out_only"):
@@ -78,7 +89,7 @@ def _network(config: Mapping[str, Any], classes: int, channels: int) -> nn.Modul
         num_classes=classes,
         in_channels=channels,
         width=config["width"],
-        init=None if authors else "glorot",
+        init=None if authors or config.get("init") == "one" else "glorot",
     )
 
 
@@ -98,18 +109,37 @@ def published(
     return {row: dict(zip(columns, values, strict=True)) for row, values in rows.items()}
 
 
-def accuracies(table: Table, store: Store, title: str, setting: dict[str, Any]) -> Figure:
-    """Draw top-5 accuracies, averaged over the seeds, for the epochs that all seeds reached."""
+def finished(table: Table, row: str, setting: Config) -> list[dict[str, Any]]:
+    """The records of a row's finished runs in a setting, without those of its arm with r = 1."""
+    config = table.study.rows[row]
+    runs = table.finished(**config, **setting)
+    return [run for run in runs if run["config"].get("init") == config.get("init")]
+
+
+def accuracies(table: Table, store: Store, title: str, setting: Config) -> Figure:
+    """Draw top-5 accuracies with standard errors over the seeds, for the epochs that all seeds reached."""
     from plotly.subplots import make_subplots
 
     plot = make_subplots(1, 2, subplot_titles=["training", "validation"], shared_yaxes=True)
-    for colour, (row, config) in zip(PALETTE, table.study.rows.items(), strict=False):
-        outcomes = [store.get(run["key"]) for run in table.finished(**config, **setting)]
+    for (dash, colour), row in zip(product(("solid", "dot"), PALETTE), table.study.rows, strict=False):
+        outcomes = [store.get(run["key"]) for run in finished(table, row, setting)]
         for place, name in enumerate(("train_error5", "val_error5"), start=1):
             curves = [outcome.history[name] for outcome in outcomes if outcome and name in outcome.history]
-            means = [100 - float(np.mean(epoch)) for epoch in zip(*curves, strict=False)]
-            look = {"name": row, "legendgroup": row, "showlegend": place == 1, "line_color": colour}
-            plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, **look, row=1, col=place)
+            epochs = np.array(list(zip(*curves, strict=False))).reshape(-1, max(1, len(curves)))
+            spread = epochs.std(1, ddof=1) / len(curves) ** 0.5 if len(curves) > 1 else np.zeros(len(epochs))
+            look = {"name": row, "legendgroup": row, "showlegend": place == 1}
+            plot.add_scatter(
+                x=list(range(1, len(epochs) + 1)),
+                y=(100 - epochs.mean(1)).tolist(),
+                error_y_array=spread.tolist(),
+                line={"color": colour, "dash": dash},
+                **look,
+                row=1,
+                col=place,
+            )
     plot.update_xaxes(title="epoch").update_yaxes(title="top-5 accuracy %", col=1)
-    alt = "Lines of the top-5 accuracy over the epochs, one per parameterization, in training and in validation."
+    alt = (
+        "Lines of the top-5 accuracy over the epochs with standard errors, one per parameterization, in training and "
+        "in validation."
+    )
     return Figure(title, alt, plot)

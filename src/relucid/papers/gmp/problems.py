@@ -1,6 +1,6 @@
 """The small problems of gmp (Fig. 2, Fig. 3, Table 3), and how networks with one hidden layer are trained on them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -12,6 +12,8 @@ from torch.nn.functional import l1_loss, mse_loss
 from relucid.data import Data, Split, banana, holdout, levy, moments, uci
 from relucid.data.tables import UCI
 from relucid.models import create
+from relucid.studies.expect import Claim
+from relucid.studies.study import Config, Study
 from relucid.train import Ensemble, Plateau, ensemble
 from relucid.train.ensemble import Loss, Observer
 from relucid.train.measure import LOSSES, measures
@@ -22,6 +24,9 @@ BEST_RATES = {"SP": 0.01, "WN": 0.01, "BN": 0.01, "GmP": 0.1}  # gmp C.3: the ch
 SHARE = 0.2  # of the training split, held out for validation
 
 StopOn = Literal["train", "validation", "test"]
+ScaleInit = Literal[
+    "glorot", "one"
+]  # the lengths of Glorot's weights, as in the authors' runs, or r = 1 (gmp 4.3)
 
 
 def rmse(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -113,6 +118,24 @@ class Trials:
         )
 
 
+def with_r_one(study: Study, name: str, rows: Mapping[str, Config], claims: Sequence[Claim]) -> Study:
+    """The study with r = 1 at the start under GmP, as gmp 4.3 says, for these of its rows and claims."""
+    one = {"init": "one"}
+    return replace(
+        study,
+        name=name,
+        title=f"{study.title}, with r = 1 at the start under GmP",
+        rows={
+            row: {**config, **one} if config["method"] == "GmP" else config for row, config in rows.items()
+        },
+        claims=tuple(replace(claim, where=f"{claim.where}, r = 1") for claim in claims),
+        protocol=(
+            f"Like {study.name}, whose runs of the others are these too, but r = 1 at the start under GmP, as gmp 4.3 "
+            f"says. The authors' runs, which {study.name} follows, begin with the lengths of Glorot's weights."
+        ),
+    )
+
+
 def as_the_authors(problem: Problem) -> Problem:
     """The problem with the precision, batches and schedule of the authors' own runs."""
     return replace(
@@ -125,7 +148,12 @@ def as_the_authors(problem: Problem) -> Problem:
 
 
 def trials(
-    problem: Problem, method: str, splits: Sequence[int], stop_on: StopOn, authors: bool = False
+    problem: Problem,
+    method: str,
+    splits: Sequence[int],
+    stop_on: StopOn,
+    authors: bool = False,
+    init: ScaleInit = "glorot",
 ) -> Trials:
     """Build a new network for each split; a split's number also seeds the initial weights.
 
@@ -136,6 +164,7 @@ def trials(
         stop_on: what decides when to stop: "test" as in the authors' runs, "validation" for a fifth of the training
             split, "train" for the training loss.
         authors: use the authors' initial weights and norms.
+        init: what GmP's scales begin with.
     """
     parts = {split: _parts(problem, split, stop_on) for split in set(splits)}
     train, monitor, test = (list(kind) for kind in zip(*(parts[split] for split in splits), strict=True))
@@ -143,15 +172,17 @@ def trials(
     networks = []
     for split in splits:
         torch.manual_seed(split)
-        networks.append(network(method, features, problem.units, authors).to(problem.dtype))
+        networks.append(network(method, features, problem.units, authors, init).to(problem.dtype))
     return Trials(problem, networks, train, None if stop_on == "train" else monitor, test)
 
 
-def network(method: str, features: int, units: int, authors: bool = False) -> nn.Module:
+def network(
+    method: str, features: int, units: int, authors: bool = False, init: ScaleInit = "glorot"
+) -> nn.Module:
     """Build a network with one hidden layer and one output."""
     name = f"gmp/mlp1-{method.lower()}{'-authors' if authors else ''}"
-    init: Literal["glorot"] | None = None if authors else "glorot"
-    return create(name, num_classes=1, in_channels=features, hidden=(units,), init=init).double()
+    own: Literal["glorot"] | None = None if authors or init == "one" else "glorot"
+    return create(name, num_classes=1, in_channels=features, hidden=(units,), init=own).double()
 
 
 def _parts(problem: Problem, split: int, stop_on: StopOn) -> tuple[Split, Split, Split]:

@@ -90,6 +90,7 @@ STUDIES = (
         },
         repeat={"seed": range(8)},
         paired=True,
+        splits=(*STARTS, HALF),
         claims=(
             Claim(
                 MEND,
@@ -117,6 +118,7 @@ STUDIES = (
                 "At a large rate, the largest turn of a boundary in a step is smaller for geometric units than for "
                 "the others.",
                 (Lower("geometric", than=tuple(row for row in METHODS if row != "geometric"), columns=TURN),),
+                kind="construction",
                 remark=boundaries,
                 code=("relucid.nn.GeometricLinear", "relucid.inspect.BoundaryTracker"),
             ),
@@ -124,6 +126,7 @@ STUDIES = (
                 DEPTH,
                 "Reversible heavy ball keeps less memory for the backward pass than ordinary heavy ball.",
                 (Lower(tuple(LAYERS), columns=KEPT["reversible"], than_column=KEPT["ordinary"]),),
+                kind="construction",
                 remark=free_depth,
                 code=("relucid.nn.Propagation",),
             ),

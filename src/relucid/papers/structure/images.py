@@ -1,6 +1,7 @@
 """What the studies of structure do with images: load them, build a network, train it."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ SETS: dict[str, Callable[[], Data[Any]]] = {
     "cifar10": cifar10,
     "cifar100": cifar100,
     "digits": digits,
-    "imagenet": imagenet,
+    "imagenet": partial(imagenet, resized=True),
     "noise": noise,
 }
 

@@ -103,7 +103,7 @@ STATEMENTS = (
         note=(
             "With bottlenecks the weights scale the 1x1 convolution, and the batch norm after it cancels their common "
             "factor: the 3x3 convolution has it as a weight of its own. A block's first layer, whose output only batch "
-            "norms read, has no weights."
+            "norms read, has no weights. With them AGD-Net has 1,019,953 parameters at L = 40 and 1,785,871 at L = 52."
         ),
         code=("relucid.models.dense.densenet_cifar",),
         tests=(

@@ -1,0 +1,205 @@
+"""The front page of the results, to be read in a minute: a dozen claims, a few findings, a figure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from relucid.printing import counted
+from relucid.report.effects import headline as median_effect
+from relucid.report.forest import Forest, Row, forest
+from relucid.studies import Table
+from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED, Outcome
+from relucid.studies.expect import Place
+from relucid.studies.judge import Judged
+from relucid.studies.ledger import Entry, counted_outcomes, state
+from relucid.studies.table import is_dirty, is_unversioned
+
+HEAD = ("claim", "outcome", "effect", "published", "scale")
+WORDS: dict[Outcome, tuple[str, str]] = {
+    HOLDS: ("{} holds", "{} hold"),
+    REVERSED: ("for {} the opposite holds", "for {} the opposite holds"),
+    NONE: ("for {} there is no such effect", "for {} there is no such effect"),
+    UNDECIDED: ("{} is undecided", "{} are undecided"),
+    OPEN: ("for {} no difference was found", "for {} no difference was found"),
+}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A claim for the front page.
+
+    Args:
+        paper: the paper's name.
+        where: the claim's place in it.
+        says: the claim in plain words.
+        unit: of the effect.
+        against: show only the comparisons with this row.
+    """
+
+    paper: str
+    where: str
+    says: str
+    unit: str = ""
+    against: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: the texts of `HEAD`, the entry, its outcome, and the median effect, if it can be drawn."""
+
+    texts: tuple[str, ...]
+    entry: Entry
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Front:
+    """What the front page shows, on the site and in a file of its own."""
+
+    summary: str
+    lines: Sequence[Line]
+    findings: Sequence[str]
+    drawing: Forest
+    notes: Sequence[str]
+
+
+def front(
+    entries: Sequence[Entry],
+    tables: Sequence[Table],
+    headlines: Sequence[Headline],
+    findings: Sequence[str],
+    notes: Sequence[str],
+) -> Front:
+    """The front page; headlines whose claims have not been run are left out."""
+    known = {(entry.paper, entry.claim.where): entry for entry in entries}
+    shown = [(each, _narrowed(known[each.paper, each.where], each)) for each in headlines]
+    shown = [(each, entry) for each, entry in shown if entry.judged]
+    rows = [Row(each.says, [effect] if (effect := median_effect(entry)) else []) for each, entry in shown]
+    drawing = forest("A dozen claims", {"": [row for row in rows if row.effects]})
+    lines = [_line(each, entry) for each, entry in shown]
+    return Front(
+        summary(entries), lines, findings, drawing, [*notes, *_doubts(entries, tables), *_caveats(lines)]
+    )
+
+
+def _narrowed(entry: Entry, headline: Headline) -> Entry:
+    """The entry with the comparisons that the headline is about."""
+    if not headline.against:
+        return entry
+    judged = [
+        each
+        for each in entry.judged
+        if isinstance(each.expected.b, Place) and each.expected.b.row == headline.against
+    ]
+    return replace(entry, judged=judged, state=state(judged))
+
+
+def _line(headline: Headline, entry: Entry) -> Line:
+    judged = _median(entry.judged)
+    assert entry.table is not None
+    texts = (
+        headline.says,
+        _outcome(entry),
+        _effect(judged, headline.unit),
+        _published(judged),
+        entry.table.scale,
+    )
+    return Line(texts, entry, entry.state)
+
+
+def _median(judged: Sequence[Judged]) -> Judged:
+    """The comparison in the middle; of an even number the smaller of the two."""
+    found = [each for each in judged if each.found is not None]
+    ordered = sorted(found, key=lambda each: each.sign * each.found.effect if each.found else 0.0)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def _outcome(entry: Entry) -> str:
+    """The state, and how many of several comparisons have which outcome."""
+    counts = Counter(each.outcome for each in entry.judged)
+    if counts.total() == 1:
+        return entry.state
+    if counts.most_common(1)[0][1] <= counts.total() / 2:
+        return f"{entry.state} ({counted_outcomes(entry.judged)})"
+    rest = [
+        f"{count} {'hold' if outcome == HOLDS else outcome}" for outcome, count in counts.most_common()[1:]
+    ]
+    return f"{entry.state} ({'; '.join([f'{counts.most_common(1)[0][1]} of {counts.total()}', *rest])})"
+
+
+def _effect(judged: Judged, unit: str) -> str:
+    """The effect in the claimed direction with its interval."""
+    found = judged.found
+    assert found is not None
+    low, high = sorted((judged.sign * found.low, judged.sign * found.high))
+    size = f"{brief(judged.sign * found.effect)} [{brief(low)}, {brief(high)}]".replace(" ", "\u00a0")
+    return f"{size} {unit}".rstrip()
+
+
+def brief(value: float) -> str:
+    """A number in two digits.
+
+    >>> [brief(value) for value in (-2.304, 0.0156, 12.3, 0.000127)]
+    ['-2.3', '0.016', '12', '0.00013']
+    """
+    return f"{value:.0f}" if abs(value) >= 10 else f"{float(f'{value:.2g}'):f}".rstrip("0").rstrip(".")
+
+
+def _published(judged: Judged) -> str:
+    """The published effect in the claimed direction, and at the error's level here."""
+    if judged.published is None or judged.scaled is None:
+        return ""
+    here = "" if judged.error_level is None else f" ({brief(judged.sign * judged.scaled)}\u00a0here)"
+    return f"{brief(judged.sign * judged.published)}{here}"
+
+
+def summary(entries: Iterable[Entry]) -> str:
+    """Count claims by kind, and experiments by outcome: only these hold or not."""
+    entries = list(entries)
+    tested = Counter(entry.state for entry in entries if entry.counts)
+    words = [
+        forms[tested[outcome] > 1].format(tested[outcome])
+        for outcome, forms in WORDS.items()
+        if tested[outcome]
+    ]
+    waiting = sum(
+        entry.kind == "experiment" and not entry.judged and entry.table is None for entry in entries
+    )
+    mathematics = Counter(entry.state for entry in entries if entry.kind == "mathematics")
+    built = sum(entry.kind == "construction" and entry.table is not None for entry in entries)
+    said = [f"{counted(tested.total(), 'claim')} tested by experiment: {', '.join(words)}"] if tested else []
+    if waiting:
+        said.append(f"{waiting} more to be run")
+    if mathematics:
+        wrong = mathematics["false as stated"]
+        false = f", {wrong} of them false as stated" if wrong else ""
+        said.append(f"{mathematics.total()} are mathematics{false}")
+    if built:
+        said.append(f"{built} hold by construction")
+    return f"{'; '.join(said)}."
+
+
+def _caveats(lines: Sequence[Line]) -> list[str]:
+    """Count the caveats of the headlines."""
+    words = Counter(each.word for line in lines for each in line.entry.caveats)
+    listed = ", ".join(f"{word} {count}" for word, count in words.most_common())
+    return (
+        [f"Caveats of the {len(lines)} claims above, which their pages explain: {listed}."] if words else []
+    )
+
+
+def _doubts(entries: Iterable[Entry], tables: Sequence[Table]) -> list[str]:
+    """Say how many runs have uncertain code, and how many claims were stated with their data in view."""
+    runs = {run["key"]: run for table in tables for run in table.runs}
+    dirty, unversioned = sum(map(is_dirty, runs.values())), sum(map(is_unversioned, runs.values()))
+    dates = Counter(entry.claim.stated for entry in entries if entry.claim.stated and entry.judged)
+    said = []
+    if dirty or unversioned:
+        said.append(
+            f"Of {len(runs):,} runs, {dirty} were made with uncommitted changes and {unversioned} without a commit."
+        )
+    said += [
+        f"{count} claims (*post hoc*) were stated on {date}, with their data in view."
+        for date, count in dates.items()
+    ]
+    return said
