@@ -37,7 +37,7 @@ def test_learned_coefficients_give_the_recursion_of_the_paper():
     blocks = [PreBlock(3) for _ in range(3)]
     model = trained_a_little(nn.Sequential(*blocks))
     net = to_heavy_ball(model, example()).model
-    net.betas.data.copy_(torch.tensor([0.7, -0.4]))
+    net.betas.data.copy_(torch.tensor([0.7, -0.4], dtype=torch.float64))
     x = start = example()
     before = x
     for block, beta in zip(blocks, (0.0, 0.7, -0.4), strict=True):

@@ -83,6 +83,7 @@ def test_a_network_without_pairs_is_kept_and_says_so():
     assert conversion.max_error == 0
 
 
+@pytest.mark.filterwarnings("ignore:to_crelu changes no layer")
 def test_a_budget_merges_as_many_pairs_as_it_allows():
     model, x = planted(noise=0.02), example()
     merged = {}

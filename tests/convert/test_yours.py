@@ -96,17 +96,17 @@ def test_a_saved_conversion_is_repeated_on_a_fresh_instance(network, convert, tm
 
 
 def test_conversions_one_after_the_other_are_saved_together(tmp_path):
-    model, first, x = converted(to_heavy_ball)
+    _, first, x = converted(to_heavy_ball)
     last = to_geometric(to_crelu(first, x).model, x)
     last.save(tmp_path)
     assert torch.equal(load(tmp_path, Own().eval())(x), last.model(x))
 
 
 def test_what_does_not_fit_is_a_sentence_and_the_instance_stays_as_it_was(tmp_path):
-    with pytest.raises(ValueError, match="has no operations.json"):
+    with pytest.raises(ValueError, match=r"has no operations\.json"):
         load(tmp_path, Own())
     to_crelu(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(5, 3)).save(tmp_path)
-    with pytest.raises(ValueError, match="holds a converted .*Sequential, not a .*Own"):
+    with pytest.raises(ValueError, match=r"holds a converted .*Sequential, not a .*Own"):
         load(tmp_path, Own())
     other = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
     before = repr(other)
@@ -278,7 +278,7 @@ def test_a_hugging_face_model_is_saved_with_its_operations(tmp_path):
     back = load(tmp_path / "ours", transformers.T5EncoderModel(config).eval())
     assert torch.equal(back(**x).last_hidden_state, expected)
     net.save_pretrained(tmp_path / "theirs")  # the weights; their loader knows the old shapes only
-    with pytest.raises(RuntimeError, match="(?i)mismatch"):
+    with pytest.raises(RuntimeError, match=r"(?i)mismatch"):
         transformers.T5EncoderModel.from_pretrained(tmp_path / "theirs")
 
 
