@@ -27,7 +27,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "relucid"
 DOORSTEP = {path.stem for path in SOURCE.glob("*.py")}  # beside the rooms: what needs nothing
 # `examination.save("page.html")` and `improvement.save("directory")` are methods of what they save; they import the
 # page's room when they are called.
-EXCEPTIONS = {"inspect/examination.py imports report", "studies/improve.py imports report"}
+EXCEPTIONS = {"inspect/examination.py imports report", "studies/improvement.py imports report"}
 
 
 def test_the_core_imports_torch_and_numpy_only_and_without_a_warning():

@@ -13,5 +13,8 @@ def __getattr__(name: str) -> object:
     if name == "improve":
         from importlib import import_module
 
-        return import_module("relucid.studies.improve").improve
+        from relucid.extras import needed
+
+        with needed("relucid.improve"):
+            return import_module("relucid.studies.improve").improve
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,7 +20,7 @@ from relucid.report.overview import overview_page
 from relucid.report.page import save
 from relucid.report.study import study_page
 from relucid.studies import Column, Store, Study, run, table
-from relucid.studies.subject import RECIPE
+from relucid.studies.task import RECIPE
 
 pytestmark = pytest.mark.browser
 

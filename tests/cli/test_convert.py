@@ -7,6 +7,7 @@ from safetensors.torch import load_file, load_model
 from torch import nn
 
 from relucid.convert import fuse, load, to_crelu, to_geometric, to_heavy_ball
+from relucid.extras import command
 
 NETWORK = """
 import torch
@@ -103,7 +104,7 @@ def test_a_graph_runs_in_an_onnx_runtime_on_batches_of_any_size(relucid, network
 def test_a_graph_needs_the_extra_and_nothing_is_computed_without_it(relucid, monkeypatch):
     monkeypatch.setattr("relucid.cli.convert.find_spec", lambda name: None)
     arguments = ("nowhere:build", "--to", "crelu", "--example", "1,3", "-o", "out", "--format", "onnx")
-    sentence = "relucid: --format onnx needs onnxscript: pip install 'relucid[onnx]'"
+    sentence = f"relucid: --format onnx needs onnxscript: {command('onnx')}"
     assert relucid("convert", *arguments)[::2] == (1, sentence)
 
 

@@ -58,7 +58,7 @@ def somewhere_else(tmp_path, monkeypatch):
     "command, said",
     [
         (("improve", f"{__file__}:without_relu", *IMPROVE[2:], "-o", "out"), "CReLU: it changes no layer of"),
-        ((*IMPROVE, "-o", "out", "--try", "heavy-ball"), "nothing to compare with the unchanged network"),
+        ((*IMPROVE, "-o", "out", "--try", "heavy-ball"), "nothing to compare with further training"),
         ((*IMPROVE, "-o", "file/out"), "file is a file, not a directory"),
         ((*IMPROVE, "-o", "out", "--target", "price"), "only a CSV file has"),
         ((*CONVERT, "--tolerance", "-1"), "tolerance=-1.0 must be 0 or more"),
@@ -68,7 +68,7 @@ def somewhere_else(tmp_path, monkeypatch):
             "budget=-1.0 must be 0 or more",
         ),
         (("examine", BUILD, "--data", "row.npy"), "holds one row of 8 numbers, not a batch"),
-        (("examine", BUILD, "--data", "digits"), "MODULE:FUNCTION that returns batches"),
+        (("examine", BUILD, "--data", "nowhere"), "there are no data nowhere"),
         (("examine", SINGLE, "--data", "x.npy", "--checkpoint", "weights.pt"), "does not fit this network"),
         (("report", "--all", "--scale", "smoke"), "--scale is for one study"),
         (("report", "--all", "--seeds", "2"), "--seeds is for one study"),

@@ -111,3 +111,24 @@ def test_each_column_is_in_one_part_and_the_first_in_all():
     parts = list(wrapped(40, head, []))
     assert [part[0] for part in parts] == [0] * len(parts)
     assert [number for part in parts for number in part[1:]] == list(range(1, 10))
+
+
+def test_no_table_of_the_quickstart_has_an_empty_row_or_column(quickstart_store, terminal):
+    lines = terminal("show", "quickstart", "--scale", "smoke", "--store", str(quickstart_store))
+    rows = [line.strip("│").split("│") for line in lines if line.startswith("│")]
+    assert rows
+    assert [row for row in rows if not "".join(row[1:]).strip()] == []
+
+
+def test_the_list_begins_with_data_and_models_and_the_study_to_begin_with(terminal):
+    lines = terminal("list")
+    assert lines[0] == "Data sets"
+    studies = lines.index("Studies, for relucid run; begin with quickstart")
+    assert lines[studies + 1].startswith("  quickstart")
+
+
+def test_all_results_need_results(relucid, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, told = relucid("report", "--all", "-o", "page.html")
+    assert (status, "go to relucid's repository" in told) == (1, True)
+    assert not (tmp_path / "page.html").exists()

@@ -69,12 +69,12 @@ def test_a_class_with_one_example_does_not_stop_a_split():
         (INPUTS, "pair of inputs and targets"),
         (None, "NoneType is not data"),
         ("nowhere", "built-in set"),
-        ([np.zeros(3)], "not a pair"),
+        ([np.zeros(3)] * 20, "not a pair"),
     ],
 )
 def test_what_is_no_data_is_refused(given, words):
     with pytest.raises((ValueError, TypeError), match=words):
-        as_data(given)
+        as_data(given).train.targets.sum()
 
 
 def test_an_empty_folder_is_refused(tmp_path):

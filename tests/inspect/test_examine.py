@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.inspect import MEASURES, Suggestion, examine, invariance, pairing
+from relucid.inspect import MEASURES, Examination, Finding, Suggestion, examine, invariance, pairing
 from relucid.nn import GeometricLinear, Pairwise
 from relucid.nn.activation import AVR, CReLU
 
@@ -67,7 +67,10 @@ def test_what_is_planted_is_found_and_nothing_else(seed):
     net, data, expected = planted(seed)
     found = examine(net, data[:2], data.split(16))
     by_layer = {layer.name: {} for layer in found.layers}
-    for finding in found.findings:
+    everything = [
+        f for layer in found.layers for m in layer.measured.values() for f in m.findings(layer.rectified)
+    ]
+    for finding in everything:
         evidence = finding.evidence.get("pairs", finding.evidence.get("units"))
         by_layer[finding.layer][finding.kind] = evidence
     assert by_layer == expected
@@ -75,19 +78,49 @@ def test_what_is_planted_is_found_and_nothing_else(seed):
 
 def test_findings_come_with_evidence_and_a_conversion():
     net, data, _ = planted(0)
+    net[0].bias.data[12:14] = -1e4
     found = {(f.layer, f.kind): f for f in examine(net, data[:2], data.split(16)).findings}
-    pair = found["0", "paired"]
-    assert pair.sentence == (
-        "0: 8% of filters have an opposite partner (random: 0.0%): to_crelu(mode='merge') would save 28 weights"
+    pair, dead = found["0", "paired"], found["0", "dead"]
+    assert pair.sentence == "0: 8% of filters have an opposite partner (by chance: 0.0%)"
+    assert (pair.evidence["saved"], pair.suggestion) == (27 + 1, None)
+    assert dead.suggestion == Suggestion("to_crelu", ("0",), "expand")
+    assert dead.sentence == "0: 3 of 24 units are dead on 64 images; to_crelu lets them learn again"
+    assert (dead.severity, dead.share) == ("warning", 3 / 24)
+    assert dead.evidence["rate_below"] == pytest.approx(0.0566, abs=1e-4)
+
+
+def test_a_few_units_are_no_finding_and_the_most_severe_comes_first():
+    net = nn.Sequential(
+        nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8), nn.ReLU()
     )
-    assert pair.evidence["saved"] == 27 + 1
-    assert pair.suggestion == Suggestion("to_crelu", ("0",), "merge")
-    assert found["0", "dead"].suggestion == Suggestion("to_crelu", ("0",), "expand")
-    assert found["0", "always on"].suggestion == Suggestion("to_geometric", ("0",))
-    assert found["0", "dead"].sentence == (
-        "0: 1 of 24 units are dead on 64 images x 64 positions (at 95%, active on less than 5.7% of images): "
-        "to_crelu(mode='expand') would give them their other phase"
+    for layer in net[::2]:
+        layer.bias.data.zero_()
+    net[0].bias.data[0] = -100.0  # one dead unit of 64
+    net[2].bias.data[:32] = 100.0  # half of them never off
+    net[4].bias.data[0] = -100.0  # one dead unit of 8
+    found = examine(net, torch.randn(64, 4))
+    assert {(f.layer, f.kind) for f in found.findings if f.layer == "0"} == set()
+    assert [f.severity for f in found.findings] == sorted((f.severity for f in found.findings), reverse=True)
+    assert (found.findings[0].layer, found.findings[0].kind) == ("4", "dead")
+
+
+def test_nothing_is_prescribed_for_a_layer_with_batch_norm():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
+    net[1].bias.data[:4] = -100.0
+    found = examine(net, torch.randn(64, 3, 8, 8))
+    assert "0: 4 of 8 units are dead on 64 images" in found.sentences()
+    assert not found.suggestions()
+
+
+def test_at_most_ten_findings_are_printed_in_80_columns():
+    names = [f"stage{i}.block{j}.conv1" for i in range(4) for j in range(5)]
+    findings = tuple(
+        Finding(name, "dead", f"{name}: 9 of 64 units are dead on 2,048 images", {}) for name in names
     )
+    lines = Examination((), findings, ()).notes()
+    assert lines[-1] == "and 10 more findings"
+    assert len(lines) == 12
+    assert max(map(len, lines)) <= 80
 
 
 def test_nearly_linear_units_are_found():
@@ -331,7 +364,7 @@ def test_nothing_is_suggested_for_layers_that_conversions_cannot_name():
     assert {finding.kind for finding in found.findings} >= {"dead", "outside the data"}
     assert not found.suggestions()
     named = examine(nn.Sequential(*net[0]), torch.randn(40, 3, 4, 4))
-    assert {suggestion.name for suggestion in named.suggestions()} == {"crelu", "geometric"}
+    assert {suggestion.name for suggestion in named.suggestions()} == {"crelu"}
 
 
 def test_weights_that_are_nan_are_said_to_be():

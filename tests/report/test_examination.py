@@ -91,11 +91,9 @@ def test_each_conversion_comes_with_one_command_for_all_its_layers(found):
         command[command.index("--to") + 1]: {after for word, after in pairwise(command) if word == "--layers"}
         for command in commands
     }
-    assert told.keys() == {"merge", "crelu", "geometric"}
-    assert told["merge"] == {"0"}
-    assert "4" in told["crelu"] & told["geometric"]
-    assert {command[-1] for command in commands} == {f"converted-{to}" for to in told}
-    assert {command[command.index("--to") + 1] for command in commands if "--data" in command} == {"merge"}
+    assert told.keys() == {"crelu"}
+    assert "4" in told["crelu"]
+    assert {command[-1] for command in commands} == {"converted-crelu"}
 
 
 def planted(network):
@@ -152,8 +150,8 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_suggested_command_of_a_page_runs_and_converts(name, relucid, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name, suggested", [("residual", 0), ("squeeze", 1), ("vgg", 0)])
+def test_every_suggested_command_of_a_page_runs_and_converts(name, suggested, relucid, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     network = planted(NETWORKS[name]())
     torch.save(network, "net.pt")
@@ -161,7 +159,7 @@ def test_every_suggested_command_of_a_page_runs_and_converts(name, relucid, tmp_
     found = examine(network, torch.randn(40, 3, 8, 8))
     page = examination_page(found, Subject("net.py:build", example="9,3,8,8"))
     commands = re.findall(r"<pre>(relucid convert .*)", page)
-    assert len(commands) == 3
+    assert len(commands) == suggested  # none with batch norm
     for command in commands:
         words = shlex.split(unescape(command))
         status, shown, complaint = relucid(*words[1:])

@@ -1,3 +1,4 @@
+import io
 from dataclasses import replace
 
 import pytest
@@ -5,16 +6,16 @@ import torch
 from torch import nn
 
 import relucid
-from relucid.data import Data, Split, from_arrays
 from relucid.report.handover import FILES
 from relucid.studies import Store
 from relucid.studies import table as tabulate
-from relucid.studies.compare import compare
-from relucid.studies.improve import DEAD, SCRATCH, UNCHANGED, UNFAIR, _chosen, measured, project
-from relucid.studies.subject import RECIPE, subject
+from relucid.studies.improve import UNFAIR, project
+from relucid.studies.improvement import DEAD, GIVEN, SCRATCH, TRAINED
 from relucid.studies.table import Cell
+from relucid.studies.task import RECIPE, task
 
 QUICK = replace(RECIPE, epochs=1)
+COLUMN = "test error %"
 
 
 def network(outputs=3):
@@ -45,22 +46,12 @@ def found(store):
     return relucid.improve(network, known_and_new(), recipe=QUICK, seeds=2, store=store, jobs=1, name="net")
 
 
-def test_what_the_findings_suggest_is_tried_beside_the_controls(found):
-    assert list(found.table.study.rows) == [UNCHANGED, "CReLU", "geometric", DEAD, SCRATCH]
+def test_what_the_findings_suggest_is_tried_beside_the_network_as_given_and_the_controls(found):
+    scratch = f"CReLU {SCRATCH}"
+    assert list(found.table.study.rows) == [GIVEN, TRAINED, "CReLU", DEAD, SCRATCH, scratch]
     size = {row: found.table.cells[row, "parameters"].mean for row in found.table.study.rows}
-    assert size[UNCHANGED] == size["geometric"] == size[DEAD] == 51
-    assert size["CReLU"] == size[SCRATCH] == 69
-
-
-def test_conversion_moves_no_output(found):
-    assert found.table.cells["CReLU", "moved 10⁻⁶"].mean < 1
-    assert found.table.cells["geometric", "moved 10⁻⁶"].mean < 1
-
-
-def test_the_network_that_is_handed_back_is_the_recorded_one_to_the_last_bit(found):
-    assert found.exact
-    record = next(each for each in found.table.behind(found.row) if each["config"]["seed"] == found.seed)
-    assert found.metrics == record["metrics"]
+    assert size[GIVEN] == size[TRAINED] == size[DEAD] == size[SCRATCH] == 51
+    assert size["CReLU"] == size[scratch] == 69
 
 
 def test_finished_runs_are_not_done_again(found, store):
@@ -73,83 +64,162 @@ def test_finished_runs_are_not_done_again(found, store):
     assert again.headline() == found.headline()
 
 
-def test_results_of_other_weights_or_data_never_mix(found, store):
+def test_results_of_other_weights_data_or_functions_never_mix(found, store):
     other = network()
     other[2].bias.data[0] += 1
-    same = subject(network, known_and_new(), recipe=QUICK)
+    same = task(network, known_and_new(), recipe=QUICK)
     assert tabulate(project(same, seeds=2).study, store=store).runs
     for changed in (
-        subject(other, known_and_new(), recipe=QUICK),
-        subject(network, known_and_new(99), recipe=QUICK),
-        subject(network, classes(125), recipe=QUICK),
+        task(other, known_and_new(), recipe=QUICK),
+        task(network, known_and_new(99), recipe=QUICK),
+        task(network, classes(125), recipe=QUICK),
+        task(network, known_and_new(), recipe=QUICK, metric="loss"),
+        task(network, known_and_new(), recipe=QUICK, metric=lambda net, data: 1.0),
+        task(network, known_and_new(), train=lambda net, data, seed: net),
     ):
         assert tabulate(project(changed, seeds=2).study, store=store).runs == []
 
 
 def judged(found, errors):
-    """The table with other test errors."""
+    """The improvement with other test errors."""
     cells = dict(found.table.cells)
     for row, values in errors.items():
         samples = {f"seed {seed}, 0": value for seed, value in enumerate(values)}
-        for column in ("test error %", "held-out error %"):
-            cells[row, column] = Cell(samples, len(values), {"finished": len(values)})
-    return replace(found.table, cells=cells)
+        cells[row, COLUMN] = Cell(samples, len(values), {"finished": len(values)})
+    return replace(found, table=replace(found.table, cells=cells))
 
 
-def test_the_best_of_what_is_better_beyond_chance_is_handed_back(found):
-    errors = {UNCHANGED: [9.0, 9.2, 9.1], "CReLU": [4.0, 4.1, 4.3], "geometric": [5.0, 5.1, 5.3]}
-    errors |= {DEAD: [3.0, 9.0, 14.0], SCRATCH: [8.8, 9.4, 9.1]}
-    table = judged(found, errors)
-    assert _chosen(table, "test error %") == "CReLU"
-    said = replace(found, table=table, row="CReLU").headline()
-    assert "a test error of 4.13%; unchanged and trained further, it has a test error of 9.10%" in said
-    assert "in 3 of 3 seeds" in said
+TRAINED_ON = {GIVEN: [9.5], TRAINED: [9.0, 9.2, 9.1]}
+WORSE = {DEAD: [9.3, 9.1, 9.4], SCRATCH: [19.3, 18.9, 19.9], f"CReLU {SCRATCH}": [18.8, 19.4, 19.1]}
 
 
-def test_where_chance_explains_everything_the_unchanged_network_is_handed_back(found):
-    table = judged(
-        found, {row: [9.0, 9.2, 8.8 + place / 10] for place, row in enumerate(found.table.study.rows)}
+def test_the_best_of_what_is_better_beyond_chance_is_returned(found):
+    better = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3]})
+    assert (better.row, better.better) == ("CReLU", True)
+    assert better.conclusion() == "Best: CReLU, 4.97 lower than training alone, 98.8% interval 4.19 to 5.75."
+    assert "With CReLU: 4.13% (4.97 lower, 98.8% interval 4.19 to 5.75)." in better.lines()
+
+
+def test_a_control_that_does_as_well_stands_beside_the_best(found):
+    errors = {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3], DEAD: [3.0, 9.0, 0.1]}
+    assert (
+        judged(found, errors).conclusion().endswith("But dead units redrawn (4.03%) cannot be told from it.")
     )
-    assert _chosen(table, "test error %") == UNCHANGED
-    assert "Nothing that was tried" in replace(found, table=table, row=UNCHANGED).headline()
 
 
-def test_values_are_judged_by_the_root_of_their_squared_error():
-    inputs = torch.randn(60, 4)
-    whole = project(subject(network(1), (inputs, inputs.sum(1)), recipe=QUICK), ["geometric"], seeds=2)
-    assert whole.column == "test RMSE"
-    assert whole.subject.recipe.loss == "mse"
+def test_a_control_that_is_best_is_returned(found):
+    better = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3], DEAD: [3.0, 3.1, 3.2]})
+    assert better.row == DEAD
+    assert better.conclusion().startswith("Best: dead units redrawn, 6.00 lower than training alone")
+    assert "But" not in better.conclusion()
 
 
-class OneMore:
-    """What `measured` asks of a trained network: errors as float32 gives them."""
-
-    def __init__(self, wrong, of):
-        self.error = float(torch.tensor(100 * wrong / of))
-
-    def evaluate(self, examples):
-        return {"error": self.error}
+def test_where_chance_explains_the_rest_further_training_is_returned_if_it_helps(found):
+    better = judged(found, {**TRAINED_ON, **WORSE, GIVEN: [15.0], "CReLU": [9.0, 9.1, 9.3]})
+    assert better.row == TRAINED
+    assert better.lines()[0] == "Your network: test error 15.00%."
+    assert better.lines()[1] == "Trained for 1 more epoch: 9.10% (5.90 lower, 95% interval 5.65 to 6.15)."
+    assert better.conclusion().startswith("Further training helps, nothing else does; a difference of ")
 
 
-@pytest.mark.parametrize("count", [7, 360, 719, 10_000])
-def test_one_example_more_is_the_same_difference_in_every_seed_and_no_proof(count):
-    examples = from_arrays(torch.zeros(count, 1), torch.zeros(count, dtype=torch.int64))
-    fewer, more = ([measured(OneMore(k, count), examples, "error") for k in (a, a + 3)] for a in (1, 2))
-    assert all(a == 100 * k / count for a, k in zip(fewer, (1, 4), strict=True))
-    assert compare(more, fewer, paired=True).p == 0.5
+def test_where_nothing_helps_the_network_is_returned_as_it_was_given(found):
+    better = judged(found, {**TRAINED_ON, **WORSE, GIVEN: [8.5], "CReLU": [8.9, 9.3, 9.0]})
+    assert (better.row, better.better) == (GIVEN, False)
+    assert better.conclusion().startswith("Nothing helps here; a difference of 0.")
 
 
-def test_every_seed_tests_with_other_examples_unless_the_data_have_their_own():
-    inputs, targets = classes()
-    split = subject(network, (inputs, targets), recipe=QUICK)
-    rest, held, test = split.parts(1)
-    assert (len(rest), len(held), len(test)) == (64, 16, 20)
-    assert not torch.equal(test.inputs, split.parts(2)[2].inputs)
-    together = torch.cat([rest.inputs, held.inputs, test.inputs])
-    assert torch.equal(together.sort(0).values, inputs.sort(0).values)
-    given = subject(network, Data(Split(inputs, targets), Split(inputs[:9], targets[:9])), recipe=QUICK)
-    assert torch.equal(given.parts(1)[2].inputs, inputs[:9])
-    assert "the same for all seeds" in project(given, ["crelu"], seeds=2).study.protocol
+def test_what_is_better_than_training_but_not_than_the_network_itself_is_not_returned(found):
+    assert judged(found, {**TRAINED_ON, **WORSE, GIVEN: [2.0], "CReLU": [4.0, 4.1, 4.3]}).row == GIVEN
+
+
+def test_the_words_are_plain(found):
+    text = str(found) + found._repr_html_()
+    for word in ("claim", "reproduced", "contradicted", "verdict", "816", "unchanged", "Holm"):
+        assert word not in text
+
+
+def test_a_difference_that_nothing_could_show_is_not_told(found):
+    same = judged(found, {row: [9.0, 9.0, 9.0] for row in found.table.study.rows} | {GIVEN: [9.0]})
+    assert same.conclusion() == "Nothing helps here."
+    assert "With CReLU: 9.00% (the same in every seed)." in same.lines()
+
+
+def test_the_network_of_the_first_seed_is_kept_and_not_trained_again(found, store, monkeypatch):
+    better = found.project.concluded
+    monkeypatch.setattr("relucid.studies.improvement.Improvement.row", "CReLU")
+    monkeypatch.setattr("relucid.studies.task.Task.trained", None)
+    network = better(store).network
+    test = found.project.task.split(0)[1]
+    record = next(each for each in found.table.behind("CReLU") if each["config"]["seed"] == 0)
+    wrong = (network(test.inputs).argmax(1) != test.targets).double().mean().item()
+    assert record["metrics"]["error %"] == pytest.approx(100 * wrong)
+    assert network[2].in_features == 12
+
+
+def test_only_networks_that_may_be_returned_take_room_in_the_store(found, store):
+    results = Store(store)
+    kept = {
+        run.config["seed"]: bool(results.arrays(run.key)) for run in results.runs() if run.config["start"]
+    }
+    results.close()
+    assert kept == {0: True, 1: False}
+
+
+def imbalanced(count=300):
+    """One example in ten is of class 1."""
+    inputs = torch.randn(count, 4, generator=torch.Generator().manual_seed(0))
+    return inputs, (inputs[:, 0] > 1.3).long()
+
+
+def own_training(net, data, seed):
+    inputs, targets = data
+    weights = torch.where(targets == 1, 9.0, 1.0)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    for _ in range(20):
+        chosen = torch.multinomial(weights, 64, replacement=True)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(inputs[chosen]), targets[chosen]).backward()
+        optimizer.step()
+    return net
+
+
+def f1_and_recall(net, data):
+    inputs, targets = data
+    found = net(inputs).argmax(1)
+    hits = ((found == 1) & (targets == 1)).sum()
+    return {
+        "F1": 2 * hits / ((found == 1).sum() + (targets == 1).sum()),
+        "recall": hits / (targets == 1).sum(),
+    }
+
+
+def test_own_training_and_an_own_metric_decide(tmp_path):
+    data = imbalanced(), imbalanced(100)
+    found = relucid.improve(
+        lambda: network(2), data, train=own_training, metric=f1_and_recall, higher=True, tries=["crelu"],
+        seeds=3, store=tmp_path, jobs=1,
+    )  # fmt: skip
+    assert list(found.table.study.columns) == ["test F1", "test recall", "parameters"]
+    assert found.row != GIVEN
+    assert found.mean(found.row) > found.mean(GIVEN)
+    score = f1_and_recall(found.network, data[1])["F1"].item()
+    kept = next(each for each in found.table.behind(found.row) if each["config"]["seed"] == 0)
+    assert kept["metrics"]["F1"] == pytest.approx(score, abs=1e-6)
+    assert found.lines()[1].startswith("Trained further: ")
+
+
+def test_progress_is_shown_on_a_terminal(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    relucid.improve(
+        network(), known_and_new(), tries=["crelu"], recipe=QUICK, seeds=2, store=tmp_path, jobs=1
+    )
+    assert "Judged by: test error %" in shown.getvalue()
+    assert "11 of 11 runs" in shown.getvalue()
 
 
 def memorized():
@@ -168,73 +238,23 @@ def memorized():
 def test_what_a_network_knows_by_heart_proves_nothing_against_one_from_scratch(tmp_path):
     net, inputs, labels = memorized()
     options = {"tries": ["crelu"], "recipe": QUICK, "seeds": 2, "store": tmp_path, "jobs": 1}
-    caution = "may be among those that the network was trained on: if so, all errors are too low"
-    with pytest.warns(UserWarning, match=caution):
+    with pytest.warns(UserWarning, match="if so, all results are too good"):
         found = relucid.improve(net, (inputs, labels), **options)
-    assert found.table.cells[UNCHANGED, "test error %"].mean == 0  # of labels that nobody can foresee
-    assert list(found.table.study.rows) == [UNCHANGED, "CReLU"]
-    assert found.project.left_out == {SCRATCH: UNFAIR}
-    assert caution in found.headline()
-    assert SCRATCH in str(found)
+    assert found.mean(GIVEN) == 0  # of labels that nobody can foresee
+    assert list(found.table.study.rows) == [GIVEN, TRAINED, "CReLU"]
+    assert found.project.left_out == {f"Training {SCRATCH}": UNFAIR}
+    assert "too good" in found.headline()
     new = torch.randn(40, 8), torch.randint(0, 2, (40,))
-    fair = project(subject(net, ((inputs, labels), new)), ["crelu"], seeds=2)
-    assert (list(fair.starts), fair.left_out, fair.subject.caution) == ([UNCHANGED, "CReLU", SCRATCH], {}, "")
+    fair = project(task(net, ((inputs, labels), new)), ["crelu"], seeds=2)
+    assert list(fair.starts) == [TRAINED, "CReLU", SCRATCH, f"CReLU {SCRATCH}"]
+    assert (fair.left_out, fair.task.cautions) == ({}, [])
 
 
-def test_an_improvement_prints_as_its_summary_and_shows_in_a_line(found):
-    said = str(found).splitlines()
-    assert said[0] == found.headline()
-    assert [line.split()[0] for line in said[3:8]] == ["unchanged", "CReLU", "geometric", "dead", "as"]
-    assert repr(found) == f"<Improvement of net: {found.row}; print it for the comparison>"
-
-
-def test_a_difference_that_nothing_could_show_is_not_told(found):
-    table = judged(found, {row: [9.0, 9.0, 9.0] for row in found.table.study.rows})
-    said = replace(found, table=table, row=UNCHANGED).headline()
-    assert said.endswith("which has a test error of 9.00%.")
-
-
-def test_one_epoch_is_one_epoch():
-    whole = subject(network, known_and_new(), recipe=QUICK)
-    assert " 1 epoch, " in project(whole, ["crelu"], seeds=2).study.protocol
-    two = replace(whole, recipe=replace(QUICK, epochs=2))
-    assert " 2 epochs, " in project(two, ["crelu"], seeds=2).study.protocol
-
-
-def own_loss(outputs, targets):
-    return (outputs.flatten(1).sum(1) - targets.flatten(1).sum(1)).abs().mean()
-
-
-def test_a_loss_of_ones_own_decides_by_itself_where_there_are_no_classes(store):
-    inputs = torch.randn(60, 4)
-    found = relucid.improve(
-        network(2),
-        ((inputs[:40], inputs[:40, :1]), (inputs[40:], inputs[40:, :1])),
-        loss=own_loss,
-        tries=["crelu"],
-        recipe=QUICK,
-        seeds=2,
-        store=store,
-        jobs=1,
-    )
-    assert found.project.column == "test loss"
-    _, _, test = found.project.subject.parts(found.seed)
-    loss = own_loss(found.network(test.inputs), test.targets)
-    assert found.metrics["error"] == pytest.approx(loss.item(), rel=1e-5)
-
-
-def test_a_network_that_cannot_be_converted_is_left_out_and_said_to_be():
-    class Branching(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = network()
-
-        def forward(self, x):
-            return self.layers(x) if float(x.detach().sum()) < 1e9 else self.layers(-x)
-
-    whole = project(subject(Branching(), classes(), recipe=QUICK), ["crelu"], seeds=2)
-    assert "CReLU" not in whole.study.rows
-    assert "Branching" in whole.left_out["CReLU"]
+def test_a_conversion_that_is_impossible_is_left_out_and_named():
+    whole = project(task(network(), classes(), recipe=QUICK), ["heavy-ball", "crelu"], seeds=2)
+    assert "CReLU" in whole.study.rows
+    assert "heavy ball" not in whole.study.rows
+    assert "residual blocks" in whole.left_out["heavy ball"]
 
 
 def test_everything_is_written_or_nothing(found, tmp_path):
@@ -243,29 +263,6 @@ def test_everything_is_written_or_nothing(found, tmp_path):
     with pytest.raises(ValueError, match="exists"):
         found.save(tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize(
-    "model, data, words",
-    [
-        (lambda: network(2), classes(), "label 2 is out of range"),
-        (network, (torch.randn(30, 5), torch.arange(30) % 3), r"does not take inputs of shape \(5,\)"),
-        (lambda: nn.ReLU(), classes(), "no parameters"),
-        (lambda: 3, classes(), "not a torch.nn.Module"),
-        (lambda: nn.LSTM(4, 3), classes(), "returns a tuple"),
-        (network, (torch.randn(30, 4), torch.randn(30)), "3 outputs per example, but there are 1 targets"),
-    ],
-)
-def test_what_does_not_fit_together_is_refused_at_the_door(model, data, words):
-    with pytest.raises((ValueError, TypeError), match=words):
-        subject(model, data)
-
-
-def test_weights_that_are_not_finite_are_refused():
-    broken = network()
-    broken[2].weight.data[0, 0] = float("nan")
-    with pytest.raises(ValueError, match=r"2.weight .* not finite"):
-        subject(broken, classes())
 
 
 def test_the_store_has_the_runs_under_one_name(found, store):

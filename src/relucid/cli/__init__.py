@@ -2,14 +2,17 @@
 
 import sys
 
+from relucid.extras import needed
+
 
 def main() -> None:
     """Run the command line, or say which extra is missing."""
     try:
         try:
-            from relucid.cli.app import start
+            with needed("relucid's command line"):
+                from relucid.cli.app import start
         except ImportError as error:
-            sys.exit(f"relucid's command line needs {error.name}: pip install 'relucid[studies]'")
+            sys.exit(str(error))
         start()
     except KeyboardInterrupt:  # before a command has begun, or after it has ended
         print("Aborted.", file=sys.stderr)

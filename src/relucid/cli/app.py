@@ -69,7 +69,7 @@ def start() -> None:
 
 def sentence(error: Exception) -> str | None:
     """The message for the user; None if the error is a bug in relucid."""
-    if isinstance(error, ForeignError | ValueError | TypeError):
+    if isinstance(error, ForeignError | ValueError | TypeError) or type(error) is ImportError:
         return str(error)
     if isinstance(error, sqlite3.Error):
         return f"the store cannot be used: {error}; name another with --store"

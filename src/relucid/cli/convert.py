@@ -14,6 +14,7 @@ from relucid.cli.foreign import foreign
 from relucid.cli.names import names
 from relucid.cli.options import DATA, EXAMPLE, Checkpoint, Factory, Unsafe, completing
 from relucid.cli.output import check_directory, write_directory
+from relucid.extras import command
 
 if TYPE_CHECKING:
     from relucid.convert import Conversion
@@ -104,7 +105,7 @@ def convert(
     change = named(to, conversions(), "conversion")
     file, write = named(form, EXPORTS, "format")
     if form == "onnx" and find_spec("onnxscript") is None:
-        raise ValueError("--format onnx needs onnxscript: pip install 'relucid[onnx]'")
+        raise ValueError(f"--format onnx needs onnxscript: {command('onnx')}")
     check_directory(out, FILES, force)
     options = _options(to, layers, tolerance, budget, data)
     built = build(network, checkpoint, unsafe=unsafe).eval()

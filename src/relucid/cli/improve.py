@@ -1,4 +1,4 @@
-"""improve: examine, convert and train a user's network further, compare, and hand back the best."""
+"""improve: examine, convert and train a user's network further, compare, and return the best."""
 
 import shlex
 import sys
@@ -11,6 +11,7 @@ import typer
 
 from relucid.cli.foreign import foreign
 from relucid.cli.options import (
+    EXAMPLE,
     Address,
     Backend,
     Checkpoint,
@@ -24,9 +25,15 @@ from relucid.cli.options import (
 from relucid.cli.output import check_directory, write_directory
 
 if TYPE_CHECKING:
-    from relucid.studies.improve import Improvement, Project
+    from relucid.studies.improve import Project
+    from relucid.studies.improvement import Improvement
 
 TRIES = ("crelu", "merge", "geometric", "heavy-ball")
+LOSSES = ("cross_entropy", "bce", "mse", "mae")
+METRICS = ("error", "rmse", "loss", "f1", "auc")
+OPTIMIZERS = ("adam", "sgd", "nesterov")
+AUGMENTATIONS = ("flip", "crop")
+OWN, OURS = "Your own training", "Our recipe"
 
 
 def improve(
@@ -37,12 +44,15 @@ def improve(
             help="MODULE:FUNCTION that returns two data sets, loaders, or pairs of inputs and targets: one to train "
             "on, and one to test on that the network has not seen; the name of a built-in set; or a folder with "
             "folders train and test, each with one folder of images per class. A single data set, folder of images or "
-            ".csv file is split in two."
+            ".csv file is split in two. With --train and --metric, whatever these two take."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the network and the page.")],
     checkpoint: Checkpoint = None,
     target: Annotated[str | None, typer.Option(help="Column of a .csv file to predict.")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Size to which the images of a folder are scaled and cut.")
+    ] = None,
     tries: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,13 +62,55 @@ def improve(
             autocompletion=completing(TRIES),
         ),
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help=f"What decides: {', '.join(METRICS)}, or MODULE:FUNCTION of a network and data that returns a number, "
+            "or a dict of numbers, of which the first decides.",
+            autocompletion=completing(METRICS),
+        ),
+    ] = None,
+    higher: Annotated[
+        bool, typer.Option("--higher", help="Higher values of your own metric are better.")
+    ] = False,
+    train: Annotated[
+        str | None,
+        typer.Option(
+            help="MODULE:FUNCTION of a network, data and a seed that trains the network and returns it.",
+            rich_help_panel=OWN,
+        ),
+    ] = None,
+    example: Annotated[
+        str | None,
+        typer.Option(help=f"{EXAMPLE} Needed if --data are of a kind of their own.", rich_help_panel=OWN),
+    ] = None,
     loss: Annotated[
         str | None,
-        typer.Option(help="cross_entropy, bce, mse or mae, or MODULE:FUNCTION of outputs and targets."),
+        typer.Option(
+            help=f"{', '.join(LOSSES)}, or MODULE:FUNCTION of outputs and targets.", rich_help_panel=OURS
+        ),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of further training.")] = 30,
-    lr: Annotated[float, typer.Option(min=1e-12, help="Learning rate of Adam.")] = 1e-3,
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 64,
+    epochs: Annotated[
+        int, typer.Option(min=1, help="Epochs of further training.", rich_help_panel=OURS)
+    ] = 30,
+    optimizer: Annotated[str, typer.Option(help=", ".join(OPTIMIZERS), rich_help_panel=OURS)] = "adam",
+    lr: Annotated[float, typer.Option(min=1e-12, help="Learning rate.", rich_help_panel=OURS)] = 1e-3,
+    weight_decay: Annotated[float, typer.Option(min=0, help="Weight decay.", rich_help_panel=OURS)] = 0.0,
+    step: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Epoch, or share of training if below 1, at which the rate is divided by 10; repeat it for more.",
+            rich_help_panel=OURS,
+        ),
+    ] = None,
+    augment: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Augmentation of images: {', '.join(AUGMENTATIONS)}; repeat it for more.",
+            rich_help_panel=OURS,
+        ),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.", rich_help_panel=OURS)] = 64,
     seeds: Annotated[int, typer.Option(min=2, max=10**4, help="Number of repetitions.")] = 8,
     jobs: Jobs = None,
     backend: Backend = "local",
@@ -80,19 +132,27 @@ def improve(
     without your code, weights.safetensors, improvement.json and page.html.
     Finished runs are kept: the same command resumes.
     """
-    from relucid.cli.network import build
+    from relucid.cli.network import build, data_of, example_of, function_of
     from relucid.report.handover import FILES, fill
     from relucid.studies.improve import project
-    from relucid.studies.subject import RECIPE, subject
+    from relucid.studies.task import RECIPE, task
 
     check_directory(out, FILES, force)
-    built = build(network, checkpoint, unsafe=unsafe)
-    given = _data(data)
-    changes: dict[str, Any] = {"epochs": epochs, "lr": lr, "batch_size": batch_size}
+    make = partial(build, network, checkpoint, unsafe=unsafe)
+    built = make()
+    recipe = replace(
+        RECIPE, epochs=epochs, optimizer=optimizer, lr=lr, weight_decay=weight_decay, steps=tuple(step or ()),
+        augment=tuple(augment or ()), batch_size=batch_size,
+    )  # fmt: skip
+    own: dict[str, Any] = {
+        "train": train and function_of(train, (), "training"),
+        "metric": metric and function_of(metric, METRICS, "metric"),
+        "loss": loss and function_of(loss, LOSSES, "loss"),
+        "example": None if example is None else example_of(example, built),
+    }
+    given = data_of(data)
     with foreign(f"{network} cannot be improved"):
-        whole = subject(
-            built, given, target=target, loss=_loss(loss), recipe=replace(RECIPE, **changes), name=network
-        )
+        whole = task(make, given, higher=higher, target=target, size=size, recipe=recipe, name=network, **own)
         tried = project(whole, tries or None, seeds)
     _print_project(tried, quiet)
     if dry_run:
@@ -100,47 +160,23 @@ def improve(
         return
     found = _run(tried, store, quiet, {"jobs": jobs, "backend": backend, "address": address})
     write_directory(out, FILES, force, partial(fill, found, command=shlex.join(["relucid", *sys.argv[1:]])))
-    typer.echo(found.headline())
+    typer.echo("\n".join(found.lines()))
     typer.echo(f"Written to {out}: {', '.join(FILES)}", err=True)
 
 
-def _data(name: str) -> Any:
-    """Call the user's function for its data; return any other name as it is."""
-    from relucid.cli.network import produced
-    from relucid.data.given import BUILT_IN
-
-    if name in BUILT_IN or ":" not in name or Path(name).exists():
-        return name
-    return produced(name)
-
-
-def _loss(name: str | None) -> Any:
-    """A loss by name, or the user's own function."""
-    from relucid.cli.network import imported
-    from relucid.train.measure import LOSSES
-
-    if name is None or name in LOSSES:
-        return name
-    if ":" not in name:
-        raise ValueError(
-            f"there is no loss {name}: name one of {', '.join(LOSSES)}, or a MODULE:FUNCTION of your own"
-        )
-    found = imported(name)
-    if not callable(found):
-        raise TypeError(f"{name} is not a function of outputs and targets")
-    return found
-
-
 def _print_project(tried: "Project", quiet: bool) -> None:
-    """Report the findings, what will be tried, what will not, and why not to take the errors at face value."""
-    if tried.subject.caution:
-        typer.echo(f"Warning: {tried.subject.caution}", err=True)
+    """Report what will be done, what will not, and why not to take the results at face value."""
+    for caution in tried.task.cautions:
+        typer.echo(f"Warning: {caution}", err=True)
     for what, why in tried.left_out.items():
         typer.echo(f"{what} is left out: {why}", err=True)
     if not quiet:
-        for finding in tried.examination.findings:
-            typer.echo(finding.sentence)
-        typer.echo(f"To be trained further and compared: {', '.join(tried.starts)}")
+        for sentence in tried.examination.sentences():
+            typer.echo(sentence)
+        better = "higher" if tried.task.metric.higher else "lower"
+        typer.echo(tried.task.training)
+        typer.echo(f"Judged by: {tried.column} ({better} is better).")
+        typer.echo(f"Compared: {'; '.join(tried.study.rows)}.")
 
 
 def _print_time(tried: "Project", store: Path | None, jobs: int | None) -> None:
@@ -150,27 +186,26 @@ def _print_time(tried: "Project", store: Path | None, jobs: int | None) -> None:
     from relucid.studies.estimate import Estimate
 
     results = engine.Store(store or engine.default_store(), create=False)
-    seconds, planned = tried.seconds(), engine.plan(tried.study)
-    each = {run.key: seconds[row] for row in tried.starts for run in engine.plan(tried.study, only=row)}
+    planned, seconds = engine.plan(tried.study), tried.seconds()
     missing = [run for run in planned if (done := results.get(run.key)) is None or done.state == "failed"]
     results.close()
-    expected = Estimate(
-        missing, [each[run.key] for run in missing], "a few batches of each; starting and writing come on top"
-    )
-    typer.echo(f"{len(planned)} runs, {len(missing)} still to do: {forecast(expected, Fleet(jobs))}.")
+    how_long = "how long depends on your training"
+    if seconds is not None:
+        each = {
+            run.key: seconds[row] for row in tried.study.rows for run in engine.plan(tried.study, only=row)
+        }
+        why = "a few batches of each; starting and writing come on top"
+        how_long = forecast(Estimate(missing, [each[run.key] for run in missing], why), Fleet(jobs))
+    typer.echo(f"{len(planned)} runs, {len(missing)} still to do: {how_long}.")
 
 
 def _run(tried: "Project", store: Path | None, quiet: bool, where_to: dict[str, Any]) -> "Improvement":
     """Execute the missing runs, and draw the conclusion."""
     from relucid import studies as engine
     from relucid.cli.progress import progress, stopping
-    from relucid.cli.tables import print_table
 
     where = store or engine.default_store()
     with stopping():
         with progress(engine.plan(tried.study), where, retry=True, quiet=quiet) as report:
             engine.run(tried.study, store=where, retry=True, report=report, **where_to)
-        found = tried.concluded(where)
-    if not quiet:
-        print_table(found.table, "improve", store)
-    return found
+        return tried.concluded(where)

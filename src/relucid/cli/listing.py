@@ -30,17 +30,9 @@ def list_(
 
 
 def _show(data: dict[str, bool]) -> None:
-    """Print everything to the terminal."""
+    """Print everything to the terminal: one line per study, the short names first."""
     console, known = Console(highlight=False), names()
-    console.print("Studies", style="bold")
-    grid = Grid.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    for name, study in known["studies"].items():
-        grid.add_row(f"  {name}", escape(f"{study['title']} [{', '.join(study['scales'])}]"))
-    console.print(grid)
-    console.print("\nModels", style="bold")
-    console.print(Padding("  ".join(known["models"]), (0, 2)))  # some have commas in their names
-    console.print("\nData sets", style="bold")
+    console.print("Data sets", style="bold")
     for label, wanted in ("present", True), ("missing", False):
         found = ", ".join(name for name, there in data.items() if there is wanted)
         console.print(Padding(f"{label}: {found or 'none'}", (0, 2)))
@@ -48,3 +40,13 @@ def _show(data: dict[str, bool]) -> None:
         f"  Looked for in {escape(str(directory()))}; set RELUCID_DATA to use another directory.",
         soft_wrap=True,
     )
+    console.print("\nModels", style="bold")
+    own = [name for name in known["models"] if "/" not in name]
+    console.print(Padding("  ".join(own), (0, 2)))
+    console.print(f"  and {len(known['models']) - len(own)} of the papers: relucid list --models")
+    console.print("\nStudies, for relucid run; begin with quickstart", style="bold")
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    for name in sorted(known["studies"], key=lambda name: (name != "quickstart", "/" in name)):
+        grid.add_row(f"  {name}", escape(known["studies"][name]["title"]))
+    console.print(grid)

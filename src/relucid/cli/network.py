@@ -3,11 +3,12 @@
 import json
 import runpy
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,7 +18,8 @@ from relucid import convert, models
 from relucid.cli.checkpoint import load, restore
 from relucid.cli.foreign import foreign
 from relucid.convert.conversion import OPERATIONS
-from relucid.inspect.batches import in_batches
+from relucid.data.given import BUILT_IN, in_batches, read
+from relucid.inspect.batches import in_batches as inspected
 from relucid.models.suggest import suggest
 
 BATCH = 256  # inputs from a file per batch
@@ -52,44 +54,76 @@ def _converted_from(directory: Path) -> str:
 
 
 def example_of(shape: str, network: nn.Module) -> Tensor:
-    """Random numbers of a shape such as "1,3,32,32", in the precision of the network's weights."""
-    sizes = [size.strip() for size in shape.split(",")]
+    """Random numbers of a shape such as "1,3,32,32", or random integers, "int:1,16"."""
+    whole = shape.startswith("int:")
+    sizes = [size.strip() for size in shape.removeprefix("int:").split(",")]
     if not all(size.isdecimal() and int(size) for size in sizes):
-        raise ValueError(f"--example {shape} is not a shape: give whole numbers above 0, such as 1,3,32,32")
+        raise ValueError(
+            f"--example {shape} is not a shape: give whole numbers above 0, such as 1,3,32,32, or int:1,16 for integers"
+        )
     if len(sizes) < 2:
         raise ValueError(
-            f"--example {shape} is not a batch: put the number of inputs first, such as 1,{shape}"
+            f"--example {shape} is not a batch: put the number of inputs first, such as 1,{sizes[0]}"
         )
+    generator = torch.Generator().manual_seed(0)
+    known = [each.num_embeddings for each in network.modules() if isinstance(each, nn.Embedding)]
     try:
-        numbers = torch.randn(*map(int, sizes), generator=torch.Generator().manual_seed(0))
+        if whole:
+            return torch.randint(min(known, default=2), tuple(map(int, sizes)), generator=generator)
+        return _like(torch.randn(*map(int, sizes), generator=generator), network)
     except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
         raise ValueError(f"--example {shape} does not fit in memory") from error
-    return _like(numbers, network)
 
 
-def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
-    """Batches of inputs from the user's function, or from a file, in the precision of the network's weights."""
-    if Path(data).suffix not in FILES:
-        if ":" not in data:
-            files = ", ".join(FILES)
+def data_of(name: str) -> Any:
+    """The data that a user names: a tensor in a file, what a function returns, or a name that `read` takes."""
+    path = Path(name)
+    if name in BUILT_IN or path.is_dir() or path.suffix == ".csv":
+        return name
+    if path.suffix not in FILES:
+        if ":" not in name:
             raise ValueError(
-                f"{data} is no data for this: give a file ({files}) or MODULE:FUNCTION that returns batches"
+                f"there are no data {name}: name a file ({', '.join(FILES)}, .csv), a folder of images, a built-in set "
+                f"({', '.join(BUILT_IN)}), or MODULE:FUNCTION"
             )
-        return _produced(data)
-    inputs = _array(Path(data)) if data.endswith(".npy") else load(Path(data))
+        return produced(name)
+    inputs = _array(path) if path.suffix == ".npy" else load(path)
     if isinstance(inputs, Mapping) and len(inputs) == 1:
         (inputs,) = inputs.values()
     if not isinstance(inputs, Tensor):
-        raise TypeError(f"{data} holds {_kind(inputs)}, not a tensor of inputs")
+        raise TypeError(f"{name} holds {_kind(inputs)}, not a tensor of inputs")
     if inputs.dim() < 2:
         what = "a single number" if inputs.dim() == 0 else f"one row of {len(inputs)} numbers"
-        raise ValueError(f"{data} holds {what}, not a batch of inputs")
+        raise ValueError(f"{name} holds {what}, not a batch of inputs")
     if inputs.is_complex():
-        raise TypeError(f"{data} holds complex numbers, and inputs are real")
+        raise TypeError(f"{name} holds complex numbers, and inputs are real")
     if inputs.numel() == 0:
-        raise ValueError(f"{data} holds no inputs: its shape is {tuple(inputs.shape)}")
-    split: tuple[Tensor, ...] = _like(inputs, network).split(BATCH)
-    return split
+        raise ValueError(f"{name} holds no inputs: its shape is {tuple(inputs.shape)}")
+    return inputs
+
+
+def batches_of(data: str, network: nn.Module, target: str | None = None) -> Iterable[Any]:
+    """Batches of inputs from data that a user names, in the precision of the network's weights."""
+    found = data_of(data)
+    if isinstance(found, Tensor):
+        return cast(tuple[Tensor, ...], _like(found, network).split(BATCH))
+    try:
+        return in_batches(read(found, target)) if isinstance(found, str) else inspected(found)
+    except TypeError:
+        raise TypeError(f"{data} returns {_kind(found)}, not batches of inputs") from None
+
+
+def function_of(name: str, known: Collection[str], what: str) -> Any:
+    """A name out of those known, or the user's own function."""
+    if name in known:
+        return name
+    if ":" not in name:
+        choice = f"one of {', '.join(known)}, or " if known else ""
+        raise ValueError(f"there is no {what} {name}: name {choice}a MODULE:FUNCTION of your own")
+    found = imported(name)
+    if not callable(found):
+        raise TypeError(f"{name} is {_kind(found)}, not a function")
+    return found
 
 
 def _built(factory: str) -> nn.Module:
@@ -104,14 +138,6 @@ def produced(name: str) -> Any:
     """Call the user's function, and return its result; return any other object as it is."""
     found = imported(name)
     return _called(name, found) if callable(found) else found
-
-
-def _produced(data: str) -> Iterable[Any]:
-    found = produced(data)
-    try:
-        return in_batches(found)
-    except TypeError:
-        raise TypeError(f"{data} returns {_kind(found)}, not batches of inputs") from None
 
 
 def _called(name: str, function: Any) -> Any:
@@ -168,7 +194,13 @@ def _from_file(path: Path) -> Mapping[str, Any]:
         raise ValueError(f"{path} cannot be imported: there is no such file")
     sys.path.insert(0, str(path.parent.resolve()))  # like any script, it can import the files beside it
     with foreign(f"{path} cannot be imported"):
-        return runpy.run_path(str(path))
+        return _executed(path.resolve(), path.stat().st_mtime_ns)
+
+
+@lru_cache
+def _executed(path: Path, _written: int) -> Mapping[str, Any]:
+    """What a file defines, once for all functions that a command names in it."""
+    return runpy.run_path(str(path))
 
 
 def _from_module(module: str) -> Mapping[str, Any]:

@@ -98,5 +98,8 @@ Unsafe = Annotated[
         "--unsafe-pickle", help="Load a checkpoint even if it may run code: only for files you trust."
     ),
 ]
-EXAMPLE = "Shape of an input, such as 1,3,32,32; it is filled with random numbers."
-DATA = "Inputs: a .npy, .pt or .safetensors file, or MODULE:FUNCTION that returns batches."
+EXAMPLE = "Shape of an input, such as 1,3,32,32, filled with random numbers, or int:1,16, with integers."
+DATA = (
+    "Inputs: a .npy, .pt or .safetensors file, a folder of images, a built-in set, or MODULE:FUNCTION that returns "
+    "batches."
+)

@@ -105,6 +105,11 @@ def _overview(results: Path | None, store: Path | None) -> tuple[str, str]:
 
     found, tables = ledger(results, store)
     run = sum(entry.table is not None for entry in found)
+    if not run:
+        raise ValueError(
+            "--all shows recorded results, and there are none: go to relucid's repository, or name a directory of "
+            "result files by --results, or a store by --store"
+        )
     first = front(found, tables, HEADLINES, highlights(found), NOTES)
     return overview_page(found, tables, first, PAPERS), f"{run} claims that were run"
 

@@ -17,17 +17,39 @@ Row = tuple[Sequence[str], str]  # cells, and their style
 
 
 def print_grid(console: Console, head: Sequence[str], rows: Sequence[Row]) -> None:
-    """Print a table; columns that do not fit follow in a table below, which repeats the first column.
+    """Print a table; rows that share no column, and columns that do not fit, follow in tables below.
 
-    Nothing is cut off: a first column that is too wide by itself is wrapped.
+    Each repeats the first column, and none is empty. Nothing is cut off: a first column that is too wide is wrapped.
     """
-    for columns in wrapped(console.width, head, rows):
-        grid = Grid()
-        for number in columns:
-            grid.add_column(escape(head[number]), overflow="fold")
-        for cells, style in rows:
-            grid.add_row(*(escape(cells[number]) for number in columns), style=style)
-        console.print(grid)
+    for part in together(rows):
+        used = [0, *(n for n in range(1, len(head)) if any(cells[n] for cells, _ in part))]
+        shown = [([cells[n] for n in used], style) for cells, style in part]
+        names = [head[n] for n in used]
+        for columns in wrapped(console.width, names, shown):
+            grid = Grid()
+            for number in columns:
+                grid.add_column(escape(names[number]), overflow="fold")
+            for cells, style in shown:
+                grid.add_row(*(escape(cells[number]) for number in columns), style=style)
+            console.print(grid)
+
+
+def together(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Rows in order, in groups that share columns.
+
+    >>> [len(group) for group in together([(["a", "1", ""], ""), (["b", "2", ""], ""), (["c", "", "3"], "")])]
+    [2, 1]
+    """
+    group: list[Row] = []
+    columns: set[int] = set()
+    for row in rows:
+        filled = {number for number, text in enumerate(row[0]) if number and text}
+        if group and filled and columns and not filled & columns:
+            yield group
+            group, columns = [], set()
+        group.append(row)
+        columns |= filled
+    yield group
 
 
 def wrapped(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[list[int]]:
@@ -55,6 +77,9 @@ def print_table(table: Table, name: str, store: Path | None) -> None:
     console.print(f"[bold]{escape(study.name)}[/bold] ({table.scale}): {escape(study.title)}")
     if banner(table):
         console.print(f"[bold]{banner(table)}[/bold]")
+    for claim in study.claims:
+        if claim.where in table.judged:
+            _print_claim(console, entry("", study, claim, table))
     rows: list[Row] = []
     for row in dict.fromkeys(row for row, _ in table.cells):
         cells = [(table.cells[row, label], column) for label, column in study.columns.items()]
@@ -65,9 +90,6 @@ def print_table(table: Table, name: str, store: Path | None) -> None:
     print_grid(console, ["", *study.columns], rows)
     if legend(table):
         console.print(escape(legend(table)), style="italic")
-    for claim in study.claims:
-        if claim.where in table.judged:
-            _print_claim(console, entry("", study, claim, table))
     if study.protocol:
         console.print(f"[bold]Protocol:[/bold] {escape(study.protocol)}")
     failed = sum(run["state"] == "failed" for run in table.runs)
@@ -96,7 +118,7 @@ def print_examination(found: Examination) -> None:
         print(found.summary())
         return
     _print_rows(console, rows)
-    for sentence in (*(finding.sentence for finding in found.findings), *found.doubts()):
+    for sentence in found.sentences():
         console.print(escape(sentence), style="yellow")
     for what, why in found.unattributed:
         console.print(escape(f"{what}: {why}"), style="dim")

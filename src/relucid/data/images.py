@@ -14,6 +14,7 @@ from torch import Tensor
 
 from relucid.data.dataset import Data, Split, holdout
 from relucid.data.paths import DamagedDataError, directory, locate
+from relucid.extras import needed
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def digits(seed: int = 0) -> Data[Split]:
     >>> data.classes, len(data.train), len(data.test), data.test.batch(torch.tensor([0]))[0].shape
     (10, 1437, 360, torch.Size([1, 1, 8, 8]))
     """
-    from sklearn.datasets import load_digits
+    with needed("digits()"):
+        from sklearn.datasets import load_digits
 
     bunch = load_digits()
     inputs = torch.from_numpy(bunch.images).to(torch.uint8).unsqueeze(1)

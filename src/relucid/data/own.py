@@ -1,8 +1,8 @@
 """Your own data as a `Split`: arrays, tables, folders of images, torch data sets."""
 
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Task = Literal["classification", "regression"]
 Classes = Sequence[str]
+R = TypeVar("R")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 
 
@@ -89,8 +90,10 @@ def from_table(
     return from_arrays(inputs, named[target], task=task, classes=classes)
 
 
-def from_folder(folder: str | Path, size: int | None = None, *, classes: Classes | None = None) -> Split:
-    """Load the images of a folder that has one folder per class, as uint8 (N, 3, H, W), into memory.
+class Images(Dataset[tuple[Tensor, int]]):
+    """The images of a folder that has one folder per class, decoded when they are needed.
+
+    An example is an image (3, H, W) from 0 to 1, and the number of its class.
 
     Args:
         folder: `folder/cat/1.png` is of class "cat".
@@ -98,24 +101,59 @@ def from_folder(folder: str | Path, size: int | None = None, *, classes: Classes
             they are left as they are and must have one size.
         classes: as for `from_arrays`.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is not a folder")
-    files = sorted(file for file in folder.rglob("[!.]*") if file.suffix.lower() in IMAGES and file.is_file())
-    expected = f"images lie in one folder per class, as {folder / 'cat' / '1.png'} would"
-    if not files:
-        raise ValueError(f"{folder} has no images: {expected}")
-    for file in files:
-        if len(file.relative_to(folder).parts) != 2:
-            raise ValueError(f"{file} has no class in {folder}: {expected}")
-    shown: list[NDArray[np.uint8]] = []
-    for file in files:
-        shown.append(_read_image(file, size))
-        if shown[-1].shape != shown[0].shape:
-            first, own = ("x".join(map(str, pixels.shape[1::-1])) for pixels in (shown[0], shown[-1]))
-            raise ValueError(f"{file} has {own} pixels and {files[0]} {first}: give a size for all of them")
-    labels = [file.parent.name for file in files]
-    return from_arrays(np.stack(shown).transpose(0, 3, 1, 2), labels, classes=classes)
+
+    def __init__(
+        self, folder: str | Path, size: int | None = None, *, classes: Classes | None = None
+    ) -> None:
+        folder, self.size = Path(folder), size
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is not a folder")
+        files = (file for file in folder.rglob("[!.]*") if file.suffix.lower() in IMAGES and file.is_file())
+        self.files = sorted(files)
+        expected = f"images lie in one folder per class, as {folder / 'cat' / '1.png'} would"
+        if not self.files:
+            raise ValueError(f"{folder} has no images: {expected}")
+        for file in self.files:
+            if len(file.relative_to(folder).parts) != 2:
+                raise ValueError(f"{file} has no class in {folder}: {expected}")
+        self.targets, names = _classes(np.array([file.parent.name for file in self.files]), classes)
+        self.classes = names or ()
+        if size is None:
+            self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """Refuse images of different sizes, going by the heads of their files."""
+        sizes = ["x".join(map(str, _from(file, lambda image: image.size))) for file in self.files]
+        for file, size in zip(self.files, sizes, strict=True):
+            if size != sizes[0]:
+                raise ValueError(
+                    f"{file} has {size} pixels and {self.files[0]} {sizes[0]}: give a size for all of them"
+                )
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.pixels(index) / 255, int(self.targets[index])
+
+    def pixels(self, index: int) -> Tensor:
+        """An image as uint8 (3, H, W)."""
+        from PIL import ImageOps
+
+        image = _from(self.files[index], lambda opened: ImageOps.exif_transpose(opened).convert("RGB"))
+        return _bytes(image if self.size is None else ImageOps.fit(image, (self.size, self.size)))
+
+
+def from_folder(folder: str | Path, size: int | None = None, *, classes: Classes | None = None) -> Split:
+    """Load the images of a folder that has one folder per class, as uint8 (N, 3, H, W), into memory; see `Images`."""
+    images = Images(folder, size, classes=classes)
+    pixels = torch.stack([images.pixels(index) for index in range(len(images))])
+    return Split(pixels, images.targets, images.classes)
+
+
+def image_tensor(image: "Image") -> Tensor:
+    """One of Pillow's images as a tensor (3, H, W) from 0 to 1."""
+    return _bytes(image) / 255
 
 
 def from_dataset(dataset: Dataset[Any], *, task: Task | None = None, classes: Classes | None = None) -> Split:
@@ -219,23 +257,23 @@ def _columns(table: Any) -> dict[str, NDArray[Any]]:
     return {str(name): np.asarray(table[name]) for name in names}
 
 
-def _read_image(file: Path, size: int | None) -> NDArray[np.uint8]:
-    from PIL import Image, ImageOps
+def _from(file: Path, function: Callable[["Image"], R]) -> R:
+    """What a function makes of the image in a file."""
+    from PIL import Image
 
     try:
         with Image.open(file) as opened:
-            image = ImageOps.exif_transpose(opened).convert("RGB")
+            return function(opened)
     except (OSError, SyntaxError):
         raise DamagedDataError(f"{file} does not decode as an image") from None
-    return _pixels(image if size is None else ImageOps.fit(image, (size, size)))
 
 
-def _pixels(image: "Image") -> NDArray[np.uint8]:
-    return np.asarray(image.convert("RGB"), dtype=np.uint8)
+def _bytes(image: "Image") -> Tensor:
+    return torch.from_numpy(np.array(image.convert("RGB"), dtype=np.uint8)).permute(2, 0, 1)
 
 
 def _example(value: Any) -> NDArray[Any]:
     """An input as an array; Pillow's images become (3, H, W)."""
     if hasattr(value, "convert") and hasattr(value, "size"):
-        return _pixels(value).transpose(2, 0, 1)
+        return _bytes(value).numpy()
     return _array(value)

@@ -108,39 +108,41 @@ class Activity(Measurement):
 
     def findings(self, layer: Rectified) -> Iterator[Finding]:
         """Yield the notable kinds of units, each with a remedy if there is one."""
+        seen = Sample(self.inputs, self.inputs, self.sample.noun)
         if broken := indices(~self.finite):
-            trouble = f"{len(broken)} of {len(self.finite)} units receive nan or infinity on {self.sample}"
-            yield Finding(layer.layer, "not finite", f"{layer.layer}: {trouble}", {"units": broken})
-        limit = f"{float(interval(torch.zeros(()), self.inputs)[1]):.1%}"
-        longest = self.shell[1] if self.shell else 0.0
-        noun = self.sample.noun
+            trouble = f"{len(broken)} of {len(self.finite)} units receive nan or infinity on {seen}"
+            yield Finding(
+                layer.layer, "not finite", f"{layer.layer}: {trouble}", {"units": broken}, severity="error"
+            )
         what = {
-            "dead": f"units are dead on {self.sample} (at 95%, active on less than {limit} of {noun})",
-            "always on": f"units are never off on {self.sample} (at 95%, off on less than {limit} of {noun})",
-            "nearly linear": f"units are off at most 1% of the time on {self.sample}",
-            "outside the data": f"boundaries lie outside the data (inputs are at most {longest:.3g} long)",
-            "one phase": f"units have one phase only on {self.sample}",
+            "dead": f"units are dead on {seen}",
+            "always on": f"units are never off on {seen}",
+            "nearly linear": f"units are off at most 1% of the time on {seen}",
+            "outside the data": "units switch only beyond the longest input",
+            "one phase": f"units never change sign on {seen}",
         }
-        evidence = {"inputs": self.inputs, "places": self.sample.places}
+        evidence = {
+            "inputs": self.inputs,
+            "places": self.sample.places,
+            "rate_below": float(interval(torch.zeros(()), self.inputs)[1]),
+        }
         for kind, mask in self.kinds().items():
             if units := indices(mask):
-                words, suggestion = _remedy(kind, layer)
+                suggestion = _remedy(layer) if kind == "dead" else None
+                words = "; to_crelu lets them learn again" if suggestion else ""
                 sentence = f"{layer.layer}: {len(units)} of {len(mask)} {what[kind]}{words}"
-                yield Finding(layer.layer, kind, sentence, {"units": units, **evidence}, suggestion)
+                share, severity = len(units) / len(mask), "warning" if kind == "dead" else "note"
+                found = {"units": units, **evidence}
+                yield Finding(layer.layer, kind, sentence, found, suggestion, severity, share)  # type: ignore[arg-type]
 
 
-def _remedy(kind: str, layer: Rectified) -> tuple[str, Suggestion | None]:
-    """The remedy for a kind of finding: in words, and as a suggestion if the layer can be converted."""
+def _remedy(layer: Rectified) -> Suggestion | None:
+    """CReLU for the dead units of a layer without a norm: with batch norm, it has not helped (docs/choose.md)."""
     inside = layer.name.partition(":")[0] in layer.modules  # the layer contains its activation
-    if kind == "one phase" or not layer.modules:
-        return "", None
-    if kind != "dead":
-        words = ": to_geometric would let their boundaries move steadily"
-        return words, Suggestion("to_geometric", layer.modules)
-    if layer.kind != "relu" or inside:
-        return "", None
-    words = ": to_crelu(mode='expand') would give them their other phase"
-    return words, Suggestion("to_crelu", layer.modules, "expand")
+    normed = any(source.through for source in layer.sources)
+    if layer.kind != "relu" or not layer.modules or inside or normed:
+        return None
+    return Suggestion("to_crelu", layer.modules, "expand")
 
 
 class ActivityCounter:

@@ -66,8 +66,8 @@ class ClassActivity(Measurement):
             return
         if units := indices(self.one_class):
             what = f"{len(units)} of {len(self.active)} units are active on one of {len(self.labels)} classes only"
-            sentence = f"{layer.layer}: {what} (each class has {least:,} inputs or more)"
-            yield Finding(layer.layer, "one class", sentence, {"units": units, "inputs": least})
+            share, evidence = len(units) / len(self.active), {"units": units, "inputs": least}
+            yield Finding(layer.layer, "one class", f"{layer.layer}: {what}", evidence, share=share)
 
 
 class _ClassGauge(Gauge):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from relucid.extras import needed
 from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary
 from relucid.inspect.comparison import Comparison, compare
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 M = TypeVar("M", bound=Measurement)
+MOST = 10  # findings that are printed
 COLUMNS = {
     "layer": "the weights that feed a rectification, or the rectification itself if many weights feed it",
     "kind": "the activation that rectifies the units",
@@ -164,8 +166,9 @@ class Examination(Tabular):
             name: Name of the network on the page.
             overwrite: Whether to replace an existing file.
         """
-        from relucid.report.examination import Subject, examination_page
-        from relucid.report.page import check, save
+        with needed("save()"):
+            from relucid.report.examination import Subject, examination_page
+            from relucid.report.page import check, save
 
         check(Path(path), overwrite)
         save(examination_page(self, Subject(name, in_python=True)), Path(path))
@@ -189,9 +192,14 @@ class Examination(Tabular):
 
     def notes(self) -> list[str]:
         """The findings, then what could not be attributed."""
-        lines = [""] * bool(self.findings) + [finding.sentence for finding in self.findings]
-        lines += self.doubts()
+        lines = [""] * bool(self.findings) + self.sentences()
         return lines + [""] * bool(self.unattributed) + [f"{what}: {why}" for what, why in self.unattributed]
+
+    def sentences(self, most: int = MOST) -> list[str]:
+        """The findings that matter most, how many more there are, and whether too few inputs were seen to judge."""
+        rest = len(self.findings) - most
+        more = [f"and {counted(rest, 'more finding')}"] if rest > 0 else []
+        return [*(finding.sentence for finding in self.findings[:most]), *more, *self.doubts()]
 
     def doubts(self) -> list[str]:
         """A note that too few inputs were seen to judge activity, if so."""
@@ -215,7 +223,7 @@ class Examination(Tabular):
         for row in rows:
             table.add_row(*(escape(cell) for cell in row.values()))
         console.print(table)
-        for sentence in (*(finding.sentence for finding in self.findings), *self.doubts()):
+        for sentence in self.sentences():
             console.print(escape(sentence), style="yellow")
         for what, why in self.unattributed:
             console.print(escape(f"{what}: {why}"), style="dim")
@@ -230,13 +238,14 @@ class Examination(Tabular):
         }
 
     def figures(self) -> dict[str, Figure]:
-        """All figures by title; a title begins with the name of the layer."""
-        return {
-            f"{layer.name}: {title}": figure
-            for layer in self.layers
-            for found in layer.measured.values()
-            for title, figure in found.figures().items()
-        }
+        """All figures by title; a title begins with the name of the layer. Requires relucid[studies]."""
+        with needed("figures()"):
+            return {
+                f"{layer.name}: {title}": figure
+                for layer in self.layers
+                for found in layer.measured.values()
+                for title, figure in found.figures().items()
+            }
 
 
 def _too_few(seen: list[Activity]) -> bool:

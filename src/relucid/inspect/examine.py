@@ -13,6 +13,7 @@ from relucid.inspect.batches import DataBatch, batches_of, count_of
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.examination import Examination, ExaminedLayer
 from relucid.inspect.execution import DATA, Batch, Node
+from relucid.inspect.findings import ranked
 from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
 from relucid.inspect.measures import MEASURES, USUAL
 from relucid.inspect.progress import Progress, telling
@@ -47,8 +48,8 @@ def examine(
     >>> _ = net[0].bias.data.fill_(-100.0)
     >>> for finding in examine(net, torch.randn(64, 4)).findings:
     ...     print(finding.sentence)
-    0: 6 of 6 units are dead on 64 inputs (at 95%, active on less than 5.7% of inputs): to_crelu(mode='expand') ...
-    0: 6 of 6 boundaries lie outside the data (inputs are at most ... long): to_geometric would let ...
+    0: 6 of 6 units are dead on 64 inputs; to_crelu lets them learn again
+    0: 6 of 6 units switch only beyond the longest input
     """
     if unknown := set(measures) - set(MEASURES):
         raise ValueError(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
@@ -64,7 +65,7 @@ def examine(
         ExaminedLayer(r, {name: m for name, found in begun.items() if (m := _result(found)) is not None})
         for r, begun in zip(traced.rectified, started, strict=True)
     )
-    findings = tuple(
+    findings = ranked(
         finding
         for layer in layers
         for measured in layer.measured.values()

@@ -12,7 +12,6 @@ from torch import Tensor
 from relucid.inspect.findings import Finding
 from relucid.inspect.measurement import Measurement, Network, indices, plain
 from relucid.inspect.null_distribution import discoveries, extreme_p_value
-from relucid.inspect.suggestion import Suggestion
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:
@@ -131,28 +130,23 @@ class Pairings(Measurement):
             found = self.by_source[source.name]
             # Pairs cannot be merged in a sum of branches.
             if found.mutual and layer.kind == "relu" and layer.scale is not None:
-                yield _mergeable(layer, source, found)
+                yield _paired(layer, source, found)
             if twins := indices(found.twins):
                 what = f"{len(twins)} of {len(found.twins)} filters have a nearly identical twin"
-                yield Finding(layer.layer, "twins", f"{source.name}: {what}", {"units": twins})
+                share = len(twins) / len(found.twins)
+                yield Finding(layer.layer, "twins", f"{source.name}: {what}", {"units": twins}, share=share)
 
 
-def _mergeable(layer: Rectified, source: Source, found: Pairing) -> Finding:
+def _paired(layer: Rectified, source: Source, found: Pairing) -> Finding:
     saved = len(found.mutual) * (source.weight[0].numel() + (source.bias is not None))
-    shares = f"{found.share:.0%} of filters have an opposite partner (random: {found.random_share:.1%})"
-    sentence = f"{source.name}: {shares}"
+    what = f"{found.share:.0%} of filters have an opposite partner (by chance: {found.random_share:.1%})"
     evidence = {
         "pairs": found.mutual,
         "share": found.share,
         "random_share": found.random_share,
-        "saved": saved,
+        "saved": saved,  # weights, by to_crelu(mode="merge")
     }
-    if not source.module or layer.name.partition(":")[0] == source.module:  # it contains its activation
-        return Finding(layer.layer, "paired", sentence, evidence)
-    sentence += f": to_crelu(mode='merge') would save {saved:,} weights"
-    return Finding(
-        layer.layer, "paired", sentence, evidence, Suggestion("to_crelu", (source.module,), "merge")
-    )
+    return Finding(layer.layer, "paired", f"{source.name}: {what}", evidence, share=found.share)
 
 
 def pairing(

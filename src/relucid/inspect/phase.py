@@ -61,7 +61,7 @@ class PhaseCorrelations(Measurement):
         """Yield the readers that undo the split."""
         for reader, found in self.by_reader.items():
             if found.pair[0] >= ALIKE:
-                what = f"{reader} undoes the split, both phases get the same weights up to sign"
+                what = f"{reader} gives both phases the same weights up to sign"
                 evidence = {"reader": reader, "pair": found.pair[0]}
                 yield Finding(layer.layer, "undone split", f"{layer.layer}: {what}", evidence)
 

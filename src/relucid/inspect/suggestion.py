@@ -7,9 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# A tolerance of 1 covers all filters that count as paired (cosine at most -0.5); outputs may differ by 1%.
-MERGE = ("--tolerance", "1", "--budget", "0.01")
-
 
 @dataclass(frozen=True)
 class Suggestion:
@@ -44,11 +41,8 @@ class Suggestion:
             output: Directory to write to.
         """
         layers = [word for layer in self.layers for word in ("--layers", layer)]
-        limits = MERGE if self.mode == "merge" else ()
         where = ("-o", output or f"converted-{self.name}")
-        return shlex.join(
-            ["relucid", "convert", factory, *options, "--to", self.name, *layers, *limits, *where]
-        )
+        return shlex.join(["relucid", "convert", factory, *options, "--to", self.name, *layers, *where])
 
     def to_dict(self) -> dict[str, Any]:
         """The suggestion as plain values."""

@@ -24,12 +24,7 @@ DRAWN = (
     "boundary",
     "activity",
 )  # measurements that the page draws itself
-TITLES = {
-    "merge": "Opposite filters could share their weights",
-    "crelu": "Dead units could be given their other phase",
-    "geometric": "Boundaries could be made to move steadily",
-    "": "Worth knowing",
-}
+TITLES = {"crelu": "Dead units that CReLU lets learn again", "": "Worth knowing"}
 
 
 @dataclass(frozen=True)
@@ -328,13 +323,17 @@ def boundaries(found: Boundary, activity: Activity | None) -> Figure:
     radius = found.radius[found.defined].abs().float().cpu()
     shell = None if activity is None else activity.shell
     if shell is None or shell[1] == 0:
-        plot = go.Figure(layout={"xaxis_title": "distance from the origin |λ|", "yaxis_title": "boundaries"})
+        plot = go.Figure(
+            layout={"xaxis_title": "distance of the boundary from the origin", "yaxis_title": "boundaries"}
+        )
         plot.add_histogram(x=radius.numpy(), nbinsx=60, name="boundaries")
         return Figure("Distances of the boundaries", found.summary(), plot)
     share = radius / shell[1]
     plot = go.Figure(layout={"yaxis_title": "boundaries", "barmode": "overlay"})
     ticks = {"tickvals": [0, 0.5, 1, 1.5, 2], "ticktext": ["0", "0.5", "1", "1.5", "2+"]}
-    plot.update_xaxes(title="|λ| / length of the longest input", range=[-0.02, 2.07], **ticks)
+    plot.update_xaxes(
+        title="distance of the boundary, in lengths of the longest input", range=[-0.02, 2.07], **ticks
+    )
     sides = {"within the data": (share <= 1, PALETTE[0]), "outside": (share > 1, PALETTE[1])}
     for name, (mask, color) in sides.items():
         if bool(mask.any()):

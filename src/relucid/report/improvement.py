@@ -1,24 +1,22 @@
 """The page of an improvement: what was found in a sentence, the comparison, the network, how to load and repeat."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from statistics import fmean
 from textwrap import wrap
 
 from relucid.report.examination import overview, stages_of
 from relucid.report.examination import words as examined
 from relucid.report.figure import PALETTE, Figure, literal
-from relucid.report.page import render
-from relucid.report.study import grid, grid_of_environments, grid_of_runs
+from relucid.report.page import Cell, Grid, render
+from relucid.report.study import grid_of_environments, grid_of_runs
 from relucid.studies.compare import HOLDS, REVERSED, Comparison
-from relucid.studies.expect import Place
-from relucid.studies.formats import legend
-from relucid.studies.improve import FAIR, Improvement
+from relucid.studies.improvement import GIVEN, TRAINED, Improvement
 from relucid.studies.judge import Judged
-from relucid.studies.ledger import entry
 
 KINDS = {
-    HOLDS: ("lower beyond chance", PALETTE[2], "circle"),
-    REVERSED: ("higher beyond chance", PALETTE[1], "x"),
+    HOLDS: ("better beyond chance", PALETTE[2], "circle"),
+    REVERSED: ("worse beyond chance", PALETTE[1], "x"),
 }
 CHANCE = ("within chance", PALETTE[4], "circle-open")
 
@@ -28,33 +26,28 @@ def improvement_page(found: Improvement, *, load: Sequence[str], notes: Sequence
 
     Args:
         found: the improvement.
-        load: lines of Python that load the network that was handed back.
+        load: lines of Python that load the network that is returned.
         notes: what a reader must know of it.
         command: what repeats it.
     """
     project, table = found.project, found.table
     stages = stages_of(project.examination)
+    compared = list(found.compared.values())
     return render(
         "improvement.html",
-        name=project.subject.name,
-        headline=found.headline(),
-        fair=fairness(found),
-        better=found.better,
+        name=project.task.name,
+        lines=found.lines()[: -1 - len(project.task.cautions)],
+        conclusion=found.conclusion(),
+        cautions=project.task.cautions,
+        next_step=next_step(found),
         row=found.row,
         notes=notes,
         left_out=project.left_out,
-        figures=[differences(list(found.against_unchanged.values()), project.column)]
-        * bool(found.against_unchanged),
-        claims=[
-            entry("", table.study, claim, table)
-            for claim in table.study.claims
-            if claim.where in table.judged
-        ],
-        grid=grid(table),
-        legend=legend(table),
+        figures=[differences(compared, project.column, higher=project.task.metric.higher), *curves(found)],
+        grid=grid("Means over the seeds, and differences from training alone", found.rows()),
         protocol=table.study.protocol,
         examined=examined(project.examination),
-        findings=[finding.sentence for finding in project.examination.findings],
+        findings=project.examination.sentences(),
         columns=project.examination.columns(),
         overview=overview(project.examination, stages) if len(stages) > 1 else None,
         stages=stages,
@@ -66,32 +59,56 @@ def improvement_page(found: Improvement, *, load: Sequence[str], notes: Sequence
     )
 
 
-def fairness(found: Improvement) -> str:
-    """Say how the returned network compares with the controls; empty if it is compared with none."""
-    judged = [
-        each
-        for each in found.table.judged.get(FAIR, [])
-        if isinstance(each.expected.a, Place) and each.expected.a.row == found.row
-    ]
-    said = {HOLDS: "better than", REVERSED: "worse than"}
-    parts = [
-        f"{said.get(each.outcome, 'not different beyond chance from')} {_other(each)}" for each in judged
-    ]
-    return f"Compared with the controls it is {', '.join(parts)}." if parts else ""
+def next_step(found: Improvement) -> str:
+    """What to do next, in a sentence or two."""
+    if found.row not in (GIVEN, TRAINED):
+        return (
+            "Load the network as shown below, and test it once more on data that have decided nothing so far."
+        )
+    if found.closest is None:
+        return "With more seeds (--seeds), smaller differences would be found."
+    seeds = 4 * found.closest.n
+    size = found.show(found.closest.detectable_with(seeds)).rstrip("%")
+    return (
+        f"With --seeds {seeds}, a difference of about {size} would be found; finished runs are kept. --try names other "
+        "conversions, and --epochs trains longer."
+    )
 
 
-def _other(judged: Judged) -> str:
-    """The control that a row is compared with."""
-    return str(getattr(judged.expected.b, "row", ""))
+def grid(caption: str, rows: Sequence[Mapping[str, str]]) -> Grid:
+    """A table of text, sorted by its numbers."""
+    head = [(name, "") for name in rows[0]]
+    return Grid(caption, head, [[Cell(text, _sort_key(text)) for text in row.values()] for row in rows])
 
 
-def differences(judged: Sequence[Judged], column: str) -> Figure:
-    """Draw each row's difference from the unchanged network, with its interval; left of 0 is better."""
+def _sort_key(text: str) -> float | None:
+    try:
+        return float(text.rstrip("%").replace(",", ""))
+    except ValueError:
+        return None
+
+
+def curves(found: Improvement) -> list[Figure]:
+    """Draw the mean training loss of each row, epoch by epoch."""
+    import plotly.graph_objects as go
+
+    plot = go.Figure(layout={"xaxis_title": "epoch", "yaxis_title": "training loss", "height": 380})
+    for row in found.table.study.rows:
+        losses = [run["history"].get("train_loss", []) for run in found.table.behind(row)]
+        if means := [fmean(each) for each in zip(*losses, strict=False)]:
+            plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, name=literal(row), mode="lines")
+    alt = f"The training loss over the epochs, a line for each of: {', '.join(line.name for line in plot.data)}."
+    return [Figure("Learning curves: mean training loss", alt, plot)] if plot.data else []
+
+
+def differences(judged: Sequence[Judged], column: str, higher: bool = False) -> Figure:
+    """Draw each row's difference from the one it is compared with, with its 95% interval."""
     import plotly.graph_objects as go
 
     shown = [(label(each), each.found, KINDS.get(each.outcome, CHANCE)) for each in judged if each.found]
+    base = str(getattr(judged[0].expected.b, "row", "the others")) if judged else ""
     plot = go.Figure(layout={"height": 150 + 44 * len(shown)})
-    plot.update_xaxes(title="left of 0 is better", zeroline=False)
+    plot.update_xaxes(title=f"{'right' if higher else 'left'} of 0 is better", zeroline=False)
     plot.add_vline(0, line_dash="dash", line_color=PALETTE[4])
     for kind in dict.fromkeys(kind for _, _, kind in shown):
         own = [(row, found) for row, found, each in shown if each == kind]
@@ -110,9 +127,8 @@ def differences(judged: Sequence[Judged], column: str) -> Figure:
     plot.update_yaxes(categoryorder="array", categoryarray=rows[::-1], type="category")
     said = "; ".join(f"{row} {_interval(found)}, {kind[0]}" for row, found, kind in shown)
     level = next((found.confidence for _, found, _ in shown), "95%")
-    return Figure(
-        f"{column.capitalize()}: differences from unchanged, with {level} intervals", f"{said}.", plot
-    )
+    title = f"{column.capitalize()}: differences from {base}, with {level} intervals"
+    return Figure(title, f"{said}.", plot)
 
 
 def label(judged: Judged) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from relucid.extras import needed
 from relucid.memory import keep_memory
 
 BACKENDS = ("local", "ray", "dask")
@@ -161,10 +162,8 @@ def _prepare_worker(parent: int) -> None:
 
 @contextmanager
 def _ray(jobs: int | None, address: str | None, threads: int, gpus: float) -> Iterator[Pool]:
-    try:
+    with needed("the backend ray", "ray"):
         import ray
-    except ImportError:
-        raise ValueError("the backend ray needs Ray: pip install 'relucid[ray]'") from None
 
     started = not ray.is_initialized()
     if started:
@@ -194,10 +193,8 @@ def _ray(jobs: int | None, address: str | None, threads: int, gpus: float) -> It
 
 @contextmanager
 def _dask(jobs: int | None, address: str | None, gpus: float) -> Iterator[Pool]:
-    try:
+    with needed("the backend dask", "dask"):
         from distributed import Client
-    except ImportError:
-        raise ValueError("the backend dask needs Dask: pip install 'dask[distributed]'") from None
 
     local = {"n_workers": jobs or cores(), "threads_per_worker": 1, "dashboard_address": None}
     with Client(address) if address else Client(**local) as client:

@@ -1,40 +1,41 @@
 """Improvement of a network: examine it, convert it, train it further beside fair controls, compare, return the best.
 
-An improvement is a study: its rows are starting points, all trained by one recipe, each repetition on the same data.
+An improvement is a study: its rows are starting points, all trained in the same way, each repetition on the same data.
 """
 
-import math
+import io
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from relucid.convert import ConversionError
-from relucid.data import Split
 from relucid.inspect import Examination, examine
-from relucid.printing import Summarized, counted
-from relucid.studies.compare import HOLDS
 from relucid.studies.executors import using
-from relucid.studies.expect import Claim, Lower, Place
-from relucid.studies.judge import Judged
+from relucid.studies.improvement import DEAD, GIVEN, SCRATCH, TRAINED, Improvement
+from relucid.studies.metrics import Measure
+from relucid.studies.plan import cells, plan
 from relucid.studies.run import Report, Result, default_store, run
 from relucid.studies.runner import Runner
-from relucid.studies.starts import CONVERSIONS, LABELS, Start, dead_units, start
+from relucid.studies.starts import CONVERSIONS, LABELS, Start
+from relucid.studies.store import Store
 from relucid.studies.study import Column, Study, named
-from relucid.studies.subject import MEASURES, RECIPE, Subject, subject
-from relucid.studies.table import Table, table
-from relucid.train import Fitted, Machine, Recipe, fit
+from relucid.studies.table import table
+from relucid.studies.task import RECIPE, Task, Train, task
+from relucid.train import Machine, Recipe, fit
+from relucid.train.measure import Loss
 
-UNCHANGED, DEAD, SCRATCH = "unchanged", "dead units re-initialised", "as many parameters, from scratch"
-BETTER, FAIR = "better than unchanged", "better than the controls"
-BATCHES = 4  # to time a recipe by
-UNFAIR = "the comparison is fair only with a test split that the network has not seen"
+FIRST = 0  # the seed of the network that is returned, fixed before anything is measured
+CHUNK = 2**28  # bytes of a network in one array of the store
+UNFAIR = "the comparison is fair only with a test part that the network has not seen"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +43,14 @@ class Project:
     """The plan of an improvement: what to try on a network.
 
     Args:
-        subject: the network, its data and recipe.
+        task: the network, its data, training and metric.
         examination: the examination of the network.
         starts: row -> the starting point of training.
         left_out: conversion or control -> why it is not tried.
-        study: the runs, and the claims about them.
+        study: the runs.
     """
 
-    subject: Subject
+    task: Task
     examination: Examination
     starts: Mapping[str, Start]
     left_out: Mapping[str, str]
@@ -58,115 +59,59 @@ class Project:
     @property
     def column(self) -> str:
         """The deciding column."""
-        return f"test {MEASURES[self.subject.measure]}"
+        return next(iter(self.study.columns))
 
-    def seconds(self) -> dict[str, float]:
-        """Row -> about how long one of its runs takes on one core here, from a few batches of training."""
-        whole, found = self.subject, {}
-        rest, _, _ = whole.parts(0)
-        few = rest.take(range(min(len(rest), BATCHES * (whole.recipe.batch_size or len(rest)))))
-        for row, how in self.starts.items():
-            with using(1):
-                begun = start(how, whole.network, whole.example, whole.watched)
-                once, thrice = (_seconds(begun.network, few, whole.recipe, epochs) for epochs in (1, 3))
-            epoch = max(0.0, thrice - once) / 2 * len(rest) / len(few)
-            found[row] = once + whole.recipe.epochs * epoch
+    def seconds(self) -> dict[str, float] | None:
+        """Row -> about how long a run takes on one core here, from a few batches; None for the user's own training."""
+        if not isinstance(self.task.train, Recipe):
+            return None
+        recipe, (part, _), found = self.task.train, self.task.split(FIRST), {GIVEN: 1.0}
+        few = part.take(range(min(len(part), 4 * (recipe.batch_size or len(part)))))
+        for row, start in self.starts.items():
+            took = []
+            for epochs in (1, 3):
+                network = start.apply(self.task.network, self.task.example, self.task.watched()).model
+                begin = time.perf_counter()
+                with using(1):
+                    called = self.task._called(network)
+                    fit(called, few, replace(recipe, epochs=epochs), seed=0, machine=Machine())
+                took.append(time.perf_counter() - begin)
+            found[row] = took[0] + recipe.epochs * max(0.0, took[1] - took[0]) / 2 * len(part) / len(few)
         return found
 
     def concluded(self, store: str | Path | None = None) -> "Improvement":
-        """Draw the conclusion and train the best network once more; all runs must have been done."""
+        """Compare the rows, and load the network of the best one; all runs must have been done."""
         found = table(self.study, store=store or default_store())
-        row = _chosen(found, self.column)
-        record = min(found.behind(row), key=lambda each: each["metrics"]["held_out"])
-        with using(1):
-            fitted, again = train_on(self.subject, record["config"], Machine())
-        network = fitted.network.cpu().eval()
-        exact = again.metrics["error"] == record["metrics"]["error"]
-        return Improvement(self, found, row, record["config"]["seed"], network, dict(again.metrics), exact)
+        if not found.cells[TRAINED, self.column].samples:
+            failed = [each["error"] for each in found.runs if each["error"]]
+            reason = failed[0].strip().splitlines()[-1] if failed else "the training diverged"
+            raise ValueError(f"the network cannot be trained further: {reason}")
+        result = Improvement(self, found, Start().apply(self.task.network, None, []))
+        if result.row == GIVEN:
+            return result
+        start, task = self.starts[result.row], self.task
+        converted = start.apply(task.network, task.example, task.watched(), FIRST)
+        converted.model.load_state_dict(_kept(self.first(result.row), store or default_store()))
+        return replace(result, conversion=converted)
 
-
-@dataclass(frozen=True, eq=False)
-class Improvement(Summarized):
-    """The result of an improvement; prints as its summary.
-
-    Args:
-        project: what was tried.
-        table: the study's results.
-        row: the row of the returned network.
-        seed: the seed of its run.
-        network: the trained network, in evaluation mode.
-        metrics: its metrics.
-        exact: whether training it once more gave exactly the recorded error.
-    """
-
-    project: Project
-    table: Table
-    row: str
-    seed: int
-    network: nn.Module
-    metrics: Mapping[str, Any]
-    exact: bool
-
-    @property
-    def better(self) -> bool:
-        """Whether anything was significantly better than the unchanged network."""
-        return self.row != UNCHANGED
-
-    @cached_property
-    def against_unchanged(self) -> dict[str, Judged]:
-        """Row -> how it compares with the unchanged network."""
-        return _by_row(self.table)
-
-    def __repr__(self) -> str:
-        return f"<Improvement of {self.project.subject.name}: {self.row}; print it for the comparison>"
-
-    def summary(self) -> str:
-        """The headline, what was left out, and the table."""
-        left_out = [f"{what} is left out: {why}" for what, why in self.project.left_out.items()]
-        return "\n".join([self.headline(), *left_out, "", self.table.summary()])
-
-    def headline(self) -> str:
-        """State the result in a sentence or two, and why not to take it at face value."""
-        return " ".join(filter(None, (self._finding(), self.project.subject.caution)))
-
-    def _finding(self) -> str:
-        name, column = self.project.subject.name, self.project.column
-        base = _mean(self.table, UNCHANGED, column)
-        if not self.better:
-            gaps = [each.found.detectable for each in self.against_unchanged.values() if each.found]
-            told = gaps and math.isfinite(max(gaps))
-            able = f" A difference of {_number(max(gaps))} would have been found." if told else ""
-            tried = ", ".join(row for row in self.table.study.rows if row != UNCHANGED) or "nothing"
-            return (
-                f"Nothing that was tried ({tried}) is better, beyond chance, than {name} unchanged and trained "
-                f"further, which has {_told(column, base)}.{able}"
-            )
-        judged = self.against_unchanged[self.row]
-        assert judged.found is not None
-        wins, seeds = _wins(self.table, self.row, column)
-        effect, low, high = (
-            _number(-each) for each in (judged.found.effect, judged.found.high, judged.found.low)
-        )
-        return (
-            f"{name} with {self.row}, trained further, has {_told(column, _mean(self.table, self.row, column))}; "
-            f"unchanged and trained further, it has {_told(column, base)}. That is {effect} less "
-            f"({judged.found.confidence} interval {low} to {high}); it is lower in {wins} of {seeds} seeds."
-        )
-
-    def save(self, directory: str | Path) -> None:
-        """Write the network and the page into a directory, which must not exist; see `relucid.report.improvement`."""
-        from relucid.report.handover import save
-
-        save(self, Path(directory))
+    def first(self, row: str) -> str:
+        """The key of the run of a row with the first seed."""
+        runs = cells(self.study, only=row)[row, self.column]
+        return next(run.key for run in runs if run.config["seed"] == FIRST)
 
 
 def improve(
     model: nn.Module | Callable[[], nn.Module],
     data: Any,
     *,
+    train: Train | None = None,
+    metric: str | Measure | None = None,
+    higher: bool = False,
+    example: Any = None,
     target: str | None = None,
+    size: int | None = None,
     tries: Sequence[str] | None = None,
-    loss: str | Callable[[Tensor, Tensor], Tensor] | None = None,
+    loss: str | Loss | None = None,
     recipe: Recipe = RECIPE,
     seeds: int = 8,
     store: str | Path | None = None,
@@ -177,58 +122,83 @@ def improve(
 ) -> Improvement:
     """Improve a network by conversion and further training; return the best one, and how much better it is.
 
-    The network is examined; then the unchanged network, every conversion and the controls are trained further, several
+    The network is examined; then the network itself, every conversion and the controls are trained further, several
     times each, and compared. You may kill it and call it again: finished runs are kept in the store.
 
-    Give a test split that the network has not seen: without one, every seed tests on a fifth of the data, there is a
+    Give a test part that the network has not seen: without one, every seed tests on a fifth of the data, there is a
     warning that the network may know them, and nothing is compared with a network from scratch.
 
     Args:
         model: a network with its weights, or a function that returns it.
-        data: in any form that `relucid.data.as_data` takes, as the network takes them.
+        data: in any form that `relucid.data.as_data` takes, as the network takes them; or whatever your own `train`
+            and `metric` take: of a pair, the first is for `train` and the second for `metric`.
+        train: your own training: a function of a network, data and a seed that trains the network and returns it.
+        metric: "error", "rmse", "loss", "f1" or "auc"; or your own, a function of a network and data that returns a
+            number, or a dict of numbers, of which the first decides. By default what suits the loss.
+        higher: whether higher values of your own metric are better.
+        example: some inputs of the network, if they cannot be read from the data.
         target: for a CSV file, the column to predict.
+        size: for a folder of images of several sizes, the size to scale and cut them to.
         tries: conversions out of "crelu", "merge", "geometric" and "heavy-ball"; by default those that the examination
             suggests, or "crelu" if it suggests none.
-        loss: a name, or a function of outputs and targets; by default what suits them.
+        loss: a name, or a function of outputs and targets, which then also decides; by default what suits them.
         recipe: how to train further; by default 30 epochs of Adam at a rate of 0.001, in batches of 64.
-        seeds: repetitions; each has its own held-out data, order of examples and random numbers.
+        seeds: repetitions; each has its own order of examples and random numbers.
         store: directory of the results.
         jobs: runs at a time.
         backend: where to run, see `relucid.studies.run`.
         name: what to call the network.
-        report: called with every run that ends.
+        report: called with every run that ends; by default, progress is shown on a terminal and in a notebook.
     """
-    whole = project(subject(model, data, target=target, loss=loss, recipe=recipe, name=name), tries, seeds)
-    if whole.subject.caution:
-        warnings.warn(whole.subject.caution, stacklevel=2)
-    run(whole.study, store=store, jobs=jobs, backend=backend, report=report)
+    whole = project(
+        task(
+            model,
+            data,
+            train=train,
+            metric=metric,
+            higher=higher,
+            example=example,
+            target=target,
+            size=size,
+            loss=loss,
+            recipe=recipe,
+            name=name,
+        ),
+        tries,
+        seeds,
+    )
+    for caution in whole.task.cautions:
+        warnings.warn(caution, stacklevel=2)
+    report = report or _progress(whole)
+    run(whole.study, store=store, jobs=jobs, backend=backend, retry=True, report=report)
     return whole.concluded(store)
 
 
-def project(whole: Subject, tries: Sequence[str] | None = None, seeds: int = 8) -> Project:
+def project(whole: Task, tries: Sequence[str] | None = None, seeds: int = 8) -> Project:
     """Plan what to try on a network: the named or suggested conversions, and the controls."""
     if seeds < 2:
         raise ValueError(f"seeds={seeds} is too few: a comparison takes 2 or more")
-    found = examine(whole.network, whole.example, [whole.watched])
-    wanted = _wanted(found, tries)
-    starts, left_out, sizes = {UNCHANGED: Start()}, {}, {UNCHANGED: _size(whole.network)}
-    for name, how in wanted.items():
+    found = examine(whole.network, whole.example, whole.watched())
+    starts, left_out, sizes = {TRAINED: Start()}, {}, {}
+    for name, start in _wanted(found, tries).items():
         try:
-            begun = start(how, whole.network, whole.example, whole.watched)
+            converted = start.apply(whole.network, whole.example, whole.watched())
         except (ConversionError, ValueError) as error:
             left_out[LABELS[name]] = str(error)
             continue
-        starts[LABELS[name]], sizes[LABELS[name]] = how, _size(begun.network)
-    if dead_units(found):
+        starts[LABELS[name]], sizes[LABELS[name]] = start, _size(converted.model)
+    if any(finding.kind == "dead" for finding in found.findings):
         starts[DEAD] = Start(draw="dead")
     if len(starts) == 1:
-        said = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
-        raise ValueError(f"there is nothing to compare with the unchanged network. {said}")
-    largest = max(sizes, key=lambda row: sizes[row])
-    if len(sizes) > 1 and whole.resplit:
-        left_out[SCRATCH] = UNFAIR
-    elif len(sizes) > 1:
-        starts[SCRATCH] = replace(starts[largest], draw="all")
+        reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
+        raise ValueError(f"there is nothing to compare with further training. {reasons}")
+    if whole.resplit:
+        left_out[f"Training {SCRATCH}"] = UNFAIR
+    else:
+        starts[SCRATCH] = Start(draw="all")
+        largest = max(sizes, key=lambda row: sizes[row], default=None)
+        if largest is not None and sizes[largest] != _size(whole.network):
+            starts[f"{largest} {SCRATCH}"] = replace(starts[largest], draw="all")
     return Project(whole, found, starts, left_out, _study(whole, starts, seeds))
 
 
@@ -244,136 +214,96 @@ def _size(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def _study(whole: Subject, starts: Mapping[str, Start], seeds: int) -> Study:
-    measure = MEASURES[whole.measure]
-    controls = tuple(row for row in starts if row in (DEAD, SCRATCH))
-    tried = tuple(row for row in starts if row not in (UNCHANGED, *controls))
-    column = f"test {measure}"
-    others = (*tried, *controls)
-    claims = [
-        Claim(
-            BETTER,
-            "It ends up better than the unchanged network trained further.",
-            (Lower(others, than=UNCHANGED, columns=column),),
-        )
-    ] * bool(others)
-    claims += [
-        Claim(
-            FAIR, "Conversion gains more than the controls.", (Lower(tried, than=controls, columns=column),)
-        )
-    ] * bool(tried and controls)
+def _study(whole: Task, starts: Mapping[str, Start], seeds: int) -> Study:
+    first = whole.measured(whole.network, FIRST)
+    decides, *others = first
+    best = "highest" if whole.metric.higher else "lowest"
+    given = {} if whole.resplit else {"seed": FIRST}  # without another test part, the result is the same
     return Study(
         name="improve",
         title=f"{whole.name}, changed and trained further",
-        run=Runner("improve", partial(_measured, whole)),
-        rows={row: {"start": how.to_dict()} for row, how in starts.items()},
+        run=Runner("improve", partial(_run, whole), version=2),
+        rows={
+            GIVEN: {"start": None, **given},
+            **{row: {"start": each.to_dict()} for row, each in starts.items()},
+        },
         columns={
-            column: Column("error"),
-            f"held-out {measure}": Column("held_out", best=None),
+            f"test {decides}": Column(decides, best=best),  # type: ignore[arg-type]
+            **{f"test {name}": Column(name, best=None) for name in others},
             "parameters": Column("parameters", best=None, digits=0),
-            "moved 10⁻⁶": Column("moved", best=None, digits=1),
         },
         config=whole.configuration(),
         repeat={"seed": range(seeds)},
         protocol=_protocol(whole),
-        baseline=UNCHANGED,
         paired=True,
-        claims=tuple(claims),
     )
 
 
-def _protocol(whole: Subject) -> str:
-    recipe = whole.recipe
-    loss = recipe.loss if isinstance(recipe.loss, str) else getattr(recipe.loss, "__name__", "own loss")
-    counts = len(whole.data.train), len(whole.data.test)
-    tested = (
-        f"Of {sum(counts)} examples, a seed decides which fifth to test on, known to the network or not, which fifth "
-        "of the others to hold out"
-        if whole.resplit
-        else f"There are {counts[0]} examples to train on and {counts[1]} to test on, the same for all seeds: the "
-        "intervals do not allow for another choice of them. A seed decides which fifth of the former to hold out"
-    )
+def _protocol(whole: Task) -> str:
+    if whole.parts is None:
+        tested = "Training and testing are your own functions; a seed is what your training makes of it"
+    elif whole.resplit:
+        tested = f"Of {len(whole.parts):,} examples, a seed decides which fifth to test on, known to the network or not"
+    else:
+        tested = (
+            f"There are {len(whole.parts.train):,} examples to train on and {len(whole.parts.test):,} to test on, the "
+            "same for all seeds: the intervals do not allow for another choice of them. A seed decides their order"
+        )
     return (
-        f"Every row is trained further by one recipe: {recipe.optimizer}, rate {recipe.lr:g}, "
-        f"{counted(recipe.epochs, 'epoch')}, batches of {recipe.batch_size or 'all examples'}, {loss}. {tested}, the "
-        "order of the rest, and redrawn parameters; rows are compared seed by seed. The returned network is the one "
-        "with the lowest held-out error, among the rows with a significantly lower test error than unchanged. If the "
-        "network has been trained on these data before, that favours rows that keep its weights: compare test errors "
-        "with a network from scratch. Moved: how far the conversion moved an output at most, before training."
+        f"{whole.training} {tested}, and redrawn parameters; rows are compared seed by seed with training alone. The "
+        "network that is returned is the one of the first seed, which was fixed before anything was measured. If the "
+        "network has been trained on these data before, that favours rows that keep its weights."
     )
 
 
-def _measured(whole: Subject, config: Mapping[str, Any], machine: Machine) -> Result:
-    """Execute one run."""
-    return train_on(whole, config, machine)[1]
+def _run(whole: Task, config: Mapping[str, Any], machine: Machine) -> Result:
+    """Train one network further, and measure it; the network of the first seed is kept."""
+    seed, network = config["seed"], whole.network
+    history: dict[str, list[float]] = {}
+    arrays: dict[str, np.ndarray] = {}
+    if config["start"] is not None:
+        network = Start(**config["start"]).apply(network, whole.example, whole.watched(), seed).model
+        network, history = whole.trained(network, seed, machine)
+        arrays = _packed(network) if seed == FIRST else {}
+    return Result({**whole.measured(network, seed), "parameters": float(_size(network))}, history, arrays)
 
 
-def train_on(whole: Subject, config: Mapping[str, Any], machine: Machine) -> tuple[Fitted, Result]:
-    """Train the network of one run further; return it with its measurements."""
-    seed = config["seed"]
-    begun = start(Start(**config["start"]), whole.network, whole.example, whole.watched, seed)
-    rest, held, test = whole.parts(seed)
-    fitted = fit(begun.network, rest, whole.recipe, seed=seed, machine=machine)
-    metrics = {
-        "error": measured(fitted, test, whole.measure),
-        "held_out": measured(fitted, held, whole.measure),
-        "parameters": float(_size(begun.network)),
-        "moved": 1e6 * begun.difference,
+def _packed(network: nn.Module) -> dict[str, np.ndarray]:
+    """The weights of a network as arrays of bytes."""
+    buffer = io.BytesIO()
+    state = {n: v.detach().clone() if isinstance(v, Tensor) else v for n, v in network.state_dict().items()}
+    torch.save(state, buffer)
+    content = np.frombuffer(buffer.getvalue(), np.uint8)
+    return {
+        f"network {i:06}": content[start : start + CHUNK]
+        for i, start in enumerate(range(0, len(content), CHUNK))
     }
-    history = {name: values for name, values in fitted.history.items() if name not in ("lr", "train_error5")}
-    return fitted, Result(metrics, history)
 
 
-def _seconds(network: nn.Module, examples: Split, recipe: Recipe, epochs: int) -> float:
-    begin = time.perf_counter()
-    fit(deepcopy(network), examples, replace(recipe, epochs=epochs), seed=0, machine=Machine())
-    return time.perf_counter() - begin
+def _kept(key: str, store: str | Path) -> dict[str, Any]:
+    """The weights that a run has left in the store."""
+    results = Store(store, create=False)
+    try:
+        arrays = results.arrays(key)
+    finally:
+        results.close()
+    content = b"".join(arrays[name].tobytes() for name in sorted(arrays))
+    state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+    return state
 
 
-def measured(fitted: Fitted, examples: Any, measure: str) -> float:
-    """The error in percent, the root of the squared error, or the loss."""
-    value = fitted.evaluate(examples)[measure]
-    if measure == "error":
-        # A count, of which float32 has kept seven digits: exact again, so that equal differences compare as equal.
-        count = examples.targets.numel()
-        exact = 100 * round(value / 100 * count) / count
-        return exact if math.isclose(exact, value, rel_tol=1e-5) else value
-    return math.sqrt(value) if measure == "mse" else value
+def _progress(whole: Project) -> Report:
+    """A function that shows how many runs have ended: on a terminal and in a notebook, nowhere else."""
+    if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        return lambda run, outcome: None
+    total, ended = len(plan(whole.study)), iter(range(1, sys.maxsize))
+    decides = whole.column
+    print(
+        f"{whole.task.training} Judged by: {decides}. Rows: {'; '.join(whole.study.rows)}.", file=sys.stderr
+    )
 
+    def show(*_: Any) -> None:
+        done = next(ended)
+        print(f"\r{done} of {total} runs", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
-def _by_row(found: Table) -> dict[str, Judged]:
-    judged = found.judged.get(BETTER, [])
-    return {each.expected.a.row: each for each in judged if isinstance(each.expected.a, Place)}
-
-
-def _chosen(found: Table, column: str) -> str:
-    """The row with the lowest held-out error of those significantly better than unchanged, or else unchanged."""
-    failed = [each for each in found.runs if each["state"] == "failed"]
-    if not found.cells[UNCHANGED, column].samples:
-        reason = failed[0]["error"].strip().splitlines()[-1] if failed else "the training diverged"
-        raise ValueError(f"the network cannot be trained further: {reason}")
-    held = column.replace("test", "held-out")
-    lower = [row for row, each in _by_row(found).items() if each.outcome == HOLDS]
-    return min(lower, key=lambda row: _mean(found, row, held), default=UNCHANGED)
-
-
-def _wins(found: Table, row: str, column: str) -> tuple[int, int]:
-    """The number of seeds in which a row is lower than unchanged, and the number of all seeds."""
-    ours, theirs = found.cells[row, column].samples, found.cells[UNCHANGED, column].samples
-    return sum(ours[each] < theirs[each] for each in ours if each in theirs), len(ours)
-
-
-def _mean(found: Table, row: str, column: str) -> float:
-    value = found.cells[row, column].mean
-    return math.inf if value is None else value
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
-
-
-def _told(column: str, value: float) -> str:
-    """A value of the deciding column, in words."""
-    if column.endswith(" %"):
-        return f"a {column.removesuffix(' %')} of {_number(value)}%"
-    return f"a {column} of {_number(value)}"
+    return show

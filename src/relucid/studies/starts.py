@@ -1,6 +1,7 @@
 """Starting points of further training: a network as it is, converted, or with dead units or all parameters redrawn."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
-from relucid.convert import Conversion, ConversionError, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import (
+    Conversion,
+    ConversionError,
+    UnchangedWarning,
+    to_crelu,
+    to_geometric,
+    to_heavy_ball,
+)
 from relucid.inspect import Examination, examine
 from relucid.inspect.examination import ExaminedLayer
 
@@ -21,8 +29,12 @@ CONVERSIONS: dict[str, Callable[..., Conversion]] = {
     "geometric": to_geometric,
     "heavy-ball": to_heavy_ball,
 }
-WITH_LAYERS = ("crelu", "merge", "geometric")
-LABELS = {"crelu": "CReLU", "merge": "merged pairs", "geometric": "geometric", "heavy-ball": "heavy ball"}
+LABELS = {
+    "crelu": "CReLU",
+    "merge": "merged pairs",
+    "geometric": "geometric weights",
+    "heavy-ball": "heavy ball",
+}
 
 
 @dataclass(frozen=True)
@@ -44,45 +56,35 @@ class Start:
         layers = None if self.layers is None else list(self.layers)
         return {"convert": self.convert, "layers": layers, "draw": self.draw}
 
+    def apply(self, network: nn.Module, example: Any, data: Iterable[Any], seed: int = 0) -> Conversion:
+        """A changed copy of a network, and how it was converted.
 
-@dataclass(frozen=True, eq=False)
-class Started:
-    """A network ready for further training, and how far the conversion moved its outputs on the example."""
+        Args:
+            network: the original, which is left as it is.
+            example: inputs on which conversions are checked.
+            data: batches of inputs that decide which units are dead.
+            seed: the seed of redrawn parameters.
 
-    network: nn.Module
-    difference: float = 0.0
-
-
-def start(how: Start, network: nn.Module, example: Tensor, data: Tensor, seed: int = 0) -> Started:
-    """A changed copy of a network.
-
-    Args:
-        how: what to change.
-        network: the original, which is left as it is.
-        example: inputs (N, ...) on which conversions are checked.
-        data: inputs (M, ...) that decide which units are dead.
-        seed: the seed of redrawn parameters.
-
-    >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
-    >>> x = torch.randn(64, 4)
-    >>> started = start(Start(convert="crelu"), net, x[:8], x)
-    >>> started.network[2].in_features, started.difference < 1e-6
-    (12, True)
-    """
-    network, difference = deepcopy(network), 0.0
-    if how.convert is not None:
-        chosen = {} if how.layers is None else {"layers": list(how.layers)}
-        conversion = CONVERSIONS[how.convert](network.eval(), example, **chosen)
-        if not any(change.status == "changed" for change in conversion.changes):
-            raise ConversionError(f"it changes no layer of {type(network).__name__}")
-        network, difference = conversion.model, conversion.max_error
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        if how.draw == "all":
-            redraw(network)
-        elif how.draw == "dead":
-            redraw_dead(network, examine(network, example, [data], measures=["activity"]))
-    return Started(network, difference)
+        >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+        >>> Start(convert="crelu").apply(net, torch.randn(8, 4), []).model[2].in_features
+        12
+        """
+        found = Conversion(deepcopy(network), (), 0.0, 0.0, 0.0, (0, 0), (0, 0))
+        if self.convert is not None:
+            chosen = {} if self.layers is None else {"layers": list(self.layers)}
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UnchangedWarning)
+                try:
+                    found = CONVERSIONS[self.convert](found.model.eval(), example, **chosen)
+                except UnchangedWarning as unchanged:
+                    raise ConversionError(str(unchanged)) from None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            if self.draw == "all":
+                redraw(found.model)
+            elif self.draw == "dead":
+                redraw_dead(found.model, examine(found.model, example, data, measures=["activity"]))
+        return found
 
 
 def redraw(network: nn.Module) -> None:

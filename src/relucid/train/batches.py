@@ -16,6 +16,11 @@ def mix(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
+def are_numbers(inputs: object) -> bool:
+    """Whether inputs are a tensor of real numbers or bytes, to be normalized; tokens and several inputs are not."""
+    return isinstance(inputs, Tensor) and (inputs.is_floating_point() or inputs.dtype == torch.uint8)
+
+
 class Batches:
     """Batches of inputs and targets; each process of a distributed training gets its share of every batch.
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid.data import Examples, Moments
+from relucid.train.batches import are_numbers
 from relucid.train.engine import CONTIGUOUS, Engine, lay_out, suited
 from relucid.train.measure import measures
 from relucid.train.recipe import Recipe
@@ -39,6 +40,8 @@ def chosen(
 
     def examples(count: int) -> tuple[Tensor, Tensor]:
         inputs, targets = train.batch(torch.arange(min(count, len(train))))
+        if not are_numbers(inputs):
+            return inputs, targets
         return moments.normalize(inputs).to(next(network.parameters()).dtype), targets
 
     if machine.engine != "measure":

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import DispatchMode
+from relucid.train.batches import are_numbers
 
 MemoryFormat = Literal["channels_last", "contiguous"]
 
@@ -69,7 +70,7 @@ def lay_out(network: nn.Module, memory_format: torch.memory_format) -> nn.Module
     return changed
 
 
-def suited(engine: Engine, network: nn.Module, images: Tensor) -> Engine:
+def suited(engine: Engine, network: nn.Module, images: Any) -> Engine:
     """The engine, or its contiguous counterpart if channels-last gains nothing or does not work.
 
     It gains nothing without convolutions. It does not work in networks that call `view` on images in that format,
@@ -85,8 +86,8 @@ def suited(engine: Engine, network: nn.Module, images: Tensor) -> Engine:
     return engine
 
 
-def _takes_channels_last(network: nn.Module, images: Tensor) -> bool:
-    if images.dim() != 4:
+def _takes_channels_last(network: nn.Module, images: Any) -> bool:
+    if not are_numbers(images) or images.dim() != 4:
         return False
     with torch.random.fork_rng(devices=[]):
         try:

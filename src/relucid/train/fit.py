@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from relucid.data import Examples, Moments, Split, mean_image, moments, ten_crops
 from relucid.printing import Summarized
+from relucid.train.batches import are_numbers
 from relucid.train.engine import CONTIGUOUS, Engine
 from relucid.train.measure import Loss, measures, same_classes, same_kind
 from relucid.train.recipe import Recipe
@@ -98,6 +99,7 @@ def _moments(train: Examples, recipe: Recipe) -> Moments:
         return found
     first = train.batch(torch.tensor([0]))[0]
     if found is None:
-        return Moments(torch.zeros(first.shape[1]), torch.eye(first.shape[1], dtype=torch.float64))
+        channels = first.shape[1] if are_numbers(first) and first.dim() > 1 else 1
+        return Moments(torch.zeros(channels), torch.eye(channels, dtype=torch.float64))
     mean = found.mean if recipe.normalize == "mean" else mean_image(train, limit)
     return Moments(mean, found.covariance, 1.0 if first.is_floating_point() else 255.0)

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+IGNORED = -100  # a class that does not count, as in torch's cross entropy
+
 
 def aligned(outputs: Tensor, targets: Tensor, *, classes: bool) -> Tensor:
     """The targets in the shape that a loss expects with outputs (N, ...): (N,) and (N, 1) mean the same.
@@ -13,14 +15,15 @@ def aligned(outputs: Tensor, targets: Tensor, *, classes: bool) -> Tensor:
     Args:
         outputs: what the network returned.
         targets: classes, one per output, or values in the shape of the outputs.
-        classes: which of the two they are.
+        classes: which of the two they are; outputs (N, classes, ...) have classes (N, ...).
 
     >>> aligned(torch.zeros(3, 1), torch.arange(3.0), classes=False).shape
     torch.Size([3, 1])
     """
-    expected = outputs.shape[:1] if classes else outputs.shape
+    expected = outputs.shape[:1] + outputs.shape[2:] if classes else outputs.shape
     if _without_last_one(targets.shape) != _without_last_one(expected):
-        kind = "classes need the shape (N,)" if classes else "values need the shape of the outputs"
+        wanted = f"(N{''.join(f', {size}' for size in expected[1:]) or ','})"
+        kind = f"classes need the shape {wanted}" if classes else "values need the shape of the outputs"
         raise ValueError(
             f"outputs {tuple(outputs.shape)} cannot be compared with targets {tuple(targets.shape)}: {kind}"
         )
@@ -67,7 +70,8 @@ LOSSES: dict[str, Loss] = {
 def measures(loss: str | Loss, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """Means over the examples: the loss, and the top-1 and top-5 error in percent or the squared error.
 
-    With a custom loss, errors are measured if outputs are (N, classes) and targets (N,) integers.
+    With a custom loss, errors are measured if outputs are (N, classes) and targets (N,) integers. A class of -100 is
+    ignored, as by torch's cross entropy.
 
     >>> outputs, targets = torch.tensor([[2.0, 1.0], [2.0, 3.0]]), torch.tensor([1, 1])
     >>> measures("cross_entropy", outputs, targets)["error"]
@@ -75,7 +79,8 @@ def measures(loss: str | Loss, outputs: Tensor, targets: Tensor) -> dict[str, Te
     """
     if not isinstance(loss, str):
         found = {"loss": loss(outputs, targets)}
-        if outputs.dim() == 2 and targets.dim() == 1 and not targets.is_floating_point():
+        scores = isinstance(outputs, Tensor) and outputs.dim() == 2
+        if scores and targets.dim() == 1 and not targets.is_floating_point():
             found["error"] = error(outputs, targets)
         return found
     classes = loss == "cross_entropy"
@@ -95,12 +100,13 @@ def measures(loss: str | Loss, outputs: Tensor, targets: Tensor) -> dict[str, Te
 
 
 def error(outputs: Tensor, targets: Tensor, k: int = 1) -> Tensor:
-    """The percentage of targets (N,) that are not among the k largest of their outputs (N, classes).
+    """The percentage of targets (N, ...) that are not among the k largest of their outputs (N, classes, ...).
 
     >>> error(torch.tensor([[0.1, 0.7, 0.2], [0.3, 0.2, 0.5]]), torch.tensor([1, 1]), k=2)
     tensor(50.)
     """
-    found = (outputs.topk(k).indices == aligned(outputs, targets, classes=True).unsqueeze(1)).any(1)
+    targets = aligned(outputs, targets, classes=True)
+    found = (outputs.topk(k, dim=1).indices == targets.unsqueeze(1)).any(1)[targets != IGNORED]
     return 100 - 100 * found.to(outputs.dtype).mean()
 
 

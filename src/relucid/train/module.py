@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from relucid.data import Moments, augment
+from relucid.train.batches import are_numbers
 from relucid.train.engine import Engine
 from relucid.train.measure import DivergedError, measures
 from relucid.train.plateau import PlateauState
@@ -34,6 +35,8 @@ class Module(L.LightningModule):
     def on_after_batch_transfer(self, batch: LabeledBatch, _: int) -> LabeledBatch:
         """Prepare a batch for the network, on the network's device."""
         inputs, targets = batch
+        if not are_numbers(inputs):
+            return batch
         inputs = self.moments.normalize(inputs)
         if self.trainer.training:
             inputs = augment(inputs, tuple(self.recipe.augment), self.moments)

@@ -8,7 +8,6 @@ from relucid.papers.ours.findings import (
     ANEW,
     CRELU,
     DEPTH,
-    ERROR,
     HALF,
     KEPT,
     LAYERS,
@@ -32,10 +31,8 @@ def found(quickstart_store):
     return table(STUDY, "smoke", store=quickstart_store)
 
 
-def test_every_row_is_run_and_conversion_moves_no_output(found):
+def test_every_row_is_run(found):
     assert {record["state"] for record in found.runs} == {"finished"}, found.runs[0]["error"]
-    (record,) = found.behind(CRELU, ERROR)
-    assert record["metrics"]["moved"] < 1
 
 
 def test_conversion_doubles_what_half_the_filters_halve(found):

@@ -60,9 +60,11 @@ def boundaries(table: Table) -> str:
     """State the largest turn of a boundary in a step, by parameterization."""
     if not table.complete:
         return ""
-    worst = {row: max(table.cells[row, TURN].values) for row in METHODS}
-    others = ", ".join(f"{worst[row]:.0f}° with {row}" for row in METHODS if row != "geometric")
-    return f"The largest turn in a step is {worst['geometric']:.0f}° with geometric units, {others}."
+    turns = {row: mean(table, row, TURN) for row in METHODS}
+    others = ", ".join(f"{turns[row]:.0f}° with {row}" for row in METHODS if row != "geometric")
+    return (
+        f"The largest turn in a step is {turns['geometric']:.0f}° with geometric units, {others}, on average."
+    )
 
 
 def free_depth(table: Table) -> str:
