@@ -12,7 +12,6 @@ import re
 import sys
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -21,15 +20,16 @@ from typing import Any
 import torch
 from convert_networks import NETWORKS, Built
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
+from relucid._torch import BatchNormNd, tree_map_only
 from relucid.convert import Conversion, ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
 from relucid.convert.difference import difference, gradient_difference
 from relucid.convert.run import run
+from relucid.inspect.execution import record
 
 LIMIT = 1e-10  # of the largest output, in float64
 PAGE = Path(__file__).parents[1] / "docs" / "conversions.md"
-EXACT = re.compile(r"\S+, \S+; \d+/\d+/\d+$")
+EXACT = re.compile(r"\S+, \S+; \d+(?: of \d+)?; \S+ s$")
 MARK = "<!-- written by benchmarks/conversions_table.py -->"
 
 
@@ -45,6 +45,12 @@ CONVERSIONS: dict[str, tuple[Callable[[nn.Module, Any], Conversion], bool]] = {
     "to_heavy_ball": (to_heavy_ball, True),
     "fuse": (fuse, False),
     "crelu, geometric, fused": (chain, False),
+}
+TOTALS = {  # what each of them counts
+    "to_crelu": "activations",
+    "merge": "activations",
+    "to_geometric": "layers with weights",
+    "fuse": "batch norms",
 }
 
 
@@ -64,20 +70,37 @@ def _double(x: Tensor) -> Tensor:
 
 
 def cell(built: Built, name: str) -> str:
-    """The largest differences and the numbers of layers changed, kept and refused, or why it is refused."""
+    """The largest differences, how much of what there is has changed, and the time; or why it is refused."""
     model, example, other = built
     convert, in_training = CONVERSIONS[name]
+    begin = time.process_time()
     try:
         found = convert(model, example)
     except ConversionError as error:
         sentence = str(error).replace(str(Path(torch.__file__).parents[1]) + "/", "")
         return sentence.replace(str(PAGE.parents[1]) + "/", "").replace("\n", " ")
+    seconds = time.process_time() - begin
+    if not isinstance(found.model, type(model)):
+        raise AssertionError(f"{name} of {type(model).__name__} is a {type(found.model).__name__}")
     outputs, gradients = differences(model, found.model, other, in_training)
     if outputs > LIMIT:
         raise AssertionError(f"{name} of {type(model).__name__} differs by {outputs:.1g} on another size")
-    counts = Counter(change.status for change in found.changes)
-    layers = "/".join(str(counts[status]) for status in ("changed", "kept", "refused"))
-    return f"{outputs:.0e}, {gradients:.0e}; {layers}"
+    return f"{outputs:.0e}, {gradients:.0e}; {changed(model, example, found, name)}; {seconds:.1f} s"
+
+
+def changed(model: nn.Module, example: Any, found: Conversion, name: str) -> str:
+    """How much a conversion has changed: activations, layers, batch norms that are gone, or betas that are new."""
+    if name == "to_heavy_ball":
+        return str(sum(p.numel() for n, p in found.model.named_parameters() if "beta" in n))
+    if name not in ("to_crelu", "merge", "to_geometric"):
+        before, after = (
+            sum(isinstance(m, BatchNormNd) for m in net.modules()) for net in (model, found.model)
+        )
+        return f"{before - after} of {before}"
+    nodes = record(model, example).nodes
+    weighted = name == "to_geometric"
+    there = {node.name for node in nodes if (node.has_weight if weighted else node.kind is not None)}
+    return f"{sum(c.status == 'changed' for c in found.changes if c.name in there)} of {len(there)}"
 
 
 def differences(model: nn.Module, net: nn.Module, other: Any, in_training: bool) -> tuple[float, float]:
@@ -130,8 +153,19 @@ def page_of(before: str, rows: Mapping[str, tuple[str, list[str]]]) -> str:
         lines.append(f"| {first} | " + " | ".join(cells) + " |")
     head = "| network | " + " | ".join(CONVERSIONS) + " |\n" + "|---" * (len(CONVERSIONS) + 1) + "|"
     footnotes = "\n".join(f"{k}. {note}" for k, note in enumerate(notes, 1))
-    table = "\n".join([head, *lines])
+    table = "\n".join([head, *lines, totals(lines)])
     return f"{before.split(MARK)[0]}{MARK}\n\n{table}\n\nRefused:\n\n{footnotes}\n"
+
+
+def totals(lines: list[str]) -> str:
+    """The last row: what has changed in all networks together."""
+    cells = [line.strip("| ").split(" | ")[1:] for line in lines]
+    said = []
+    for column, name in enumerate(CONVERSIONS):
+        counts = [re.search(r"; (\d+) of (\d+);", row[column]) for row in cells]
+        done, there = (sum(int(found[k]) for found in counts if found) for k in (1, 2))
+        said.append(f"{done} of {there} {TOTALS[name]}" if name in TOTALS else "")
+    return "| all together | " + " | ".join(said) + " |"
 
 
 def main() -> None:

@@ -56,6 +56,10 @@ def words(n: int, more: int) -> dict[str, Tensor]:
     return {"input_ids": torch.randint(3, 90, (n, 7 + more))}
 
 
+def translated(n: int, more: int) -> dict[str, Tensor]:
+    return words(n, more) | {"decoder_input_ids": torch.randint(3, 90, (n, 5 + more))}
+
+
 def pictures(n: int, more: int, size: int = 32, step: int = 8) -> dict[str, Tensor]:
     return {"pixel_values": torch.randn(n, 3, size + step * more, size + step * more)}
 
@@ -306,6 +310,12 @@ T5 = {"vocab_size": 100, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, 
 OPT = TEXT | {"ffn_dim": 32, "word_embed_proj_dim": 16, "max_position_embeddings": 64, "use_cache": False}
 VIT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 VIT |= {"hidden_act": "relu", "image_size": 32, "patch_size": 8}
+M2M = {"vocab_size": 100, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "use_cache": False}
+M2M |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 64}
+M2M |= {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+SEGFORMER = {"num_encoder_blocks": 2, "depths": [1, 1], "sr_ratios": [2, 1], "hidden_sizes": [8, 16]}
+SEGFORMER |= {"patch_sizes": [3, 3], "strides": [2, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2]}
+SEGFORMER |= {"decoder_hidden_size": 16, "hidden_act": "relu"}
 SMALL = {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [2, 2]}
 TWO = {"spatial_dims": 2, "in_channels": 1}
 UNET = {"channels": (4, 8, 16), "strides": (2, 2), "out_channels": 2}
@@ -326,6 +336,31 @@ NETWORKS: dict[str, tuple[str, Callable[[], Built]]] = {
         "shuffle",
         partial(pytorchcv, "shufflenetv2", "shufflenetv2_wd2", 224, 218),
     ),
+    "pytorchcv densenet40_k12": (
+        "pre-activation, concatenation",
+        partial(pytorchcv, "densenet_cifar", "densenet40_k12_cifar10"),
+    ),
+    "pytorchcv xdensenet40_2": (
+        "expander convolutions",
+        partial(pytorchcv, "xdensenet_cifar", "xdensenet40_2_k24_bc_cifar10"),
+    ),
+    "pytorchcv sepreresnet20": (
+        "pre-activation, gates",
+        partial(pytorchcv, "sepreresnet_cifar", "sepreresnet20_cifar10"),
+    ),
+    "pytorchcv diaresnet20": (
+        "one LSTM for all blocks of a stage",
+        partial(pytorchcv, "diaresnet_cifar", "diaresnet20_cifar10"),
+    ),
+    "pytorchcv shakeshake20": (
+        "branches mixed at random in training",
+        partial(pytorchcv, "shakeshakeresnet_cifar", "shakeshakeresnet20_2x16d_cifar10"),
+    ),
+    "pytorchcv rir": ("two streams", partial(pytorchcv, "rir_cifar", "rir_cifar10")),
+    "pytorchcv ror3_56": ("residuals of residuals", partial(pytorchcv, "ror_cifar", "ror3_56_cifar10")),
+    "pytorchcv alexnet": ("no norm, dropout", partial(pytorchcv, "alexnet", "alexnet", 224, 230)),
+    "pytorchcv darknet_tiny": ("LeakyReLU", partial(pytorchcv, "darknet", "darknet_tiny", 224, 218)),
+    "pytorchcv vovnet27s": ("concatenation", partial(pytorchcv, "vovnet", "vovnet27s", 224, 218)),
     "monai DenseNet": (
         "concatenation, pre-activation",
         partial(
@@ -380,6 +415,29 @@ NETWORKS: dict[str, tuple[str, Callable[[], Built]]] = {
             ),
         ),
     ),
+    "monai BasicUNet": (
+        "LeakyReLU, instance norm",
+        partial(monai, "BasicUNet", FLAT, WIDE, **TWO, features=(4, 4, 8, 8, 8, 4)),
+    ),
+    "monai AutoEncoder": (
+        "PReLU",
+        partial(monai, "AutoEncoder", FLAT, WIDE, **TWO, **UNET | {"strides": (2, 2, 2)}),
+    ),
+    "monai SEResNet": (
+        "gates, bottlenecks",
+        partial(
+            *(monai, "SENet", (2, 3, 32, 32), (3, 3, 48, 48)),
+            spatial_dims=2,
+            in_channels=3,
+            block="se_resnet_bottleneck",
+            layers=(1, 1, 1, 1),
+            groups=1,
+            reduction=16,
+            inplanes=64,
+            dropout_prob=None,
+            num_classes=3,
+        ),
+    ),
     "deepsea segmentation": ("a published U-Net of residual blocks", deepsea),
     "transformers ResNet": (
         "returns a dataclass",
@@ -414,6 +472,18 @@ NETWORKS: dict[str, tuple[str, Callable[[], Built]]] = {
     "transformers T5 encoder": (
         "ReLU feed-forward",
         partial(transformers, "T5Config", "T5EncoderModel", T5, words),
+    ),
+    "transformers T5": (
+        "encoder and decoder",
+        partial(transformers, "T5Config", "T5Model", T5 | {"use_cache": False}, translated),
+    ),
+    "transformers M2M100": (
+        "encoder and decoder, ReLU by default",
+        partial(transformers, "M2M100Config", "M2M100Model", M2M, translated),
+    ),
+    "transformers SegFormer": (
+        "ReLU in the decoder",
+        partial(transformers, "SegformerConfig", "SegformerForSemanticSegmentation", SEGFORMER, pictures),
     ),
     "transformers OPT": (
         "ReLU feed-forward, causal",

@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from relucid.nn import kernels
-
 RESULTS = Path(__file__).with_name("results.json")
 
 
@@ -43,17 +41,6 @@ def threads(count: int):
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def without_kernels():
-    """Compute as where the kernels are not built."""
-    built = kernels._library
-    kernels._library = None
-    try:
-        yield
-    finally:
-        kernels._library = built
 
 
 def interleaved(sides: dict[str, Callable[[], object]], repeats: int, reuse: bool = True) -> dict[str, float]:

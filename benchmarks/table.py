@@ -42,7 +42,6 @@ STEPS = {
     "GeometricLinear(4096, 4096) with ReLU, batch 64": STEP_4096,
 }
 MEMORY = (("time", ""), ("reusing", REUSED))
-ALONE = ", torch alone"
 LAYERS_200, CHECKPOINT, SEGMENTS = (
     "64 channels, depth 200 / ",
     "checkpoint per layer",
@@ -50,8 +49,7 @@ LAYERS_200, CHECKPOINT, SEGMENTS = (
 )
 CLAIMS = [
     *(
-        Claim("units", f"{case}{function}", measure, f"{what}{kind}{memory}", PUBLISHED)
-        for case, kind in (("", ""), ("torch alone: ", ALONE))
+        Claim("units", function, measure, f"{what}{memory}", PUBLISHED)
         for function, what in (
             ("unit_vector", "weights from angles"),
             ("direction", "weights from latitudes, as layers store them"),
@@ -67,8 +65,7 @@ CLAIMS = [
     Claim("propagation", "conv", "time", "100 layers by Nesterov's rule, convolutions", "plain layers"),
     Claim("propagation", "linear: sum", "time", "Nesterov's rule as a running sum", "a sum over all layers"),
     *(
-        Claim("layers", f"{case}: {part}", measure, f"{what}{kind}{memory}", LINEAR)
-        for part, kind in (("training step", ""), ("torch alone", ALONE))
+        Claim("layers", f"{case}: training step", measure, f"{what}{memory}", LINEAR)
         for case, what in STEPS.items()
         for measure, memory in MEMORY
     ),

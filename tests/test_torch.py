@@ -130,3 +130,5 @@ def test_a_module_keeps_its_hooks_where_they_are_copied_from():
     _torch.copy_hooks(old, new)
     new(torch.ones(1, 2, requires_grad=True)).sum().backward()
     assert calls == ["before", "after", "backward"]
+    assert _torch.has_hooks(new)
+    assert not _torch.has_hooks(nn.Linear(2, 2))

@@ -2,11 +2,11 @@ from copy import deepcopy
 
 import pytest
 import torch
-from relucid.convert.network import doubled
 from torch import nn
 
 from relucid.convert import ConversionError, to_geometric
 from relucid.convert.check import References
+from relucid.convert.copies import in_float64
 from relucid.convert.difference import difference
 from relucid.convert.run import run
 from relucid.nn import GeometricLinear
@@ -33,7 +33,7 @@ def test_rounding_that_norms_amplify_in_training_is_told_from_a_difference_by_fl
     example = 1 + 1e-5 * torch.randn(
         8, 256, 3, 3
     )  # outputs hardly vary, and the norm divides by their spread
-    references = References(net, example)
+    references = References(net, [example])
     before, after = (
         run(each, references.examples[-1], training=True) for each in (net, Shuffled(net).eval())
     )
@@ -48,7 +48,7 @@ def test_a_copy_in_float64_computes_the_same_and_leaves_the_original_as_it_was()
     net[0].bias.requires_grad_(False)
     net[0].other = net[0].weight
     state, x = deepcopy(net.state_dict()), torch.randn(7, 4)
-    wide = doubled(net)
+    wide = in_float64(net)
     assert {t.dtype for t in wide.state_dict().values()} == {torch.float64, torch.int64}
     assert wide[0].other is wide[0].weight
     assert [p.requires_grad for p in wide.parameters()] == [p.requires_grad for p in net.parameters()]
@@ -63,15 +63,15 @@ def test_a_copy_in_float64_computes_the_same_and_leaves_the_original_as_it_was()
 def test_rounding_is_judged_on_the_smallest_input(monkeypatch):
     passes = []
 
-    def counted(model, example, training, *, backward=True):
+    def counted(model, example, training, **options):
         if next(model.parameters()).dtype == torch.float64:
             passes.append(len(example))
-        return run(model, example, training, backward=backward)
+        return run(model, example, training, **options)
 
     monkeypatch.setattr("relucid.convert.check.run", counted)
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(256, 4, 1, bias=False), nn.BatchNorm2d(4, eps=1e-16))
-    references = References(net.eval(), 1 + 1e-5 * torch.randn(8, 256, 3, 3))
+    references = References(net.eval(), [1 + 1e-5 * torch.randn(8, 256, 3, 3)])
     references.check(Shuffled(net).eval(), None, training=True)
     assert passes == [2, 2]
 
@@ -96,7 +96,7 @@ def deep(depth: int) -> nn.Module:
 
 def test_a_deep_network_may_differ_in_training_by_what_rounding_its_weights_does():
     net, x = deep(40), torch.randn(8, 8, 4, 4)
-    references = References(net, x)
+    references = References(net, [x])
     converted = to_geometric(net, x).model
     before, after = (run(each, references.examples[1], training=True) for each in (net, converted))
     assert difference(before.outputs, after.outputs)[1] > 0.01  # more than the tolerance
@@ -112,7 +112,7 @@ def test_where_rounding_changes_a_network_beyond_recognition_another_input_must_
     # One that is equal but for the order of its sums agrees in float64.
     before, after = (run(each, x, training=True) for each in (net, Shuffled(net).eval()))
     assert difference(before.outputs, after.outputs)[1] > 0.01
-    References(net, x).check(Shuffled(net).eval(), None, training=True)
+    References(net, [x]).check(Shuffled(net).eval(), None, training=True)
 
 
 class Slower(torch.autograd.Function):
@@ -142,9 +142,9 @@ class SlowerAt(nn.Module):
 
 def test_weights_that_were_only_moved_are_no_excuse_for_what_rounding_them_would_do():
     net, x = deep(40), torch.randn(8, 8, 4, 4)
-    references = References(net, x)
-    references.check(Shuffled(net).eval(), None, training=True, rounded=False)
+    references = References(net, [x])
+    references.check(Shuffled(net).eval(), None, training=True, rounds=False)
     wrong = SlowerAt(net, 60).eval()
-    references.check(wrong, None, training=True, rounded=True)  # beside rounded weights, nobody could tell
+    references.check(wrong, None, training=True, rounds=True)  # beside rounded weights, nobody could tell
     with pytest.raises(ConversionError, match="in training on an input of 2x8x5x5"):
-        references.check(wrong, None, training=True, rounded=False)
+        references.check(wrong, None, training=True, rounds=False)

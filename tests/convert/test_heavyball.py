@@ -1,8 +1,10 @@
+"""Stages of residual blocks get momentum; what only looks like one is refused."""
+
 import pytest
 import torch
 from torch import nn
 
-from relucid.convert import ConversionError, HeavyBallSum, fuse, to_crelu, to_heavy_ball
+from relucid.convert import ConversionError, fuse, to_crelu, to_heavy_ball
 from relucid.models import create
 from relucid.nn import parameter_groups
 
@@ -10,30 +12,22 @@ from .networks import Block, Dense, PreBlock, example, residual, trained_a_littl
 from .trial import faults
 
 
-def sums(net):
-    return {name: m for name, m in net.named_modules() if isinstance(m, HeavyBallSum)}
+def betas(net):
+    return {name: p for name, p in net.named_parameters() if "beta" in name}
 
 
-@pytest.mark.parametrize(
-    "block, with_previous, without",
-    [(Block, {"3.sum", "6.sum"}, {"2.sum", "5.sum"}), (PreBlock, {"3.sum"}, {"2.sum", "7.sum"})],
-)
-def test_blocks_of_one_shape_are_joined_to_the_state_before(block, with_previous, without):
-    model = trained_a_little(residual(block))
-    found = sums(to_heavy_ball(model, example()).model)
-    assert {name for name, m in found.items() if m.beta2 is not None} == with_previous
-    assert {name for name, m in found.items() if m.beta2 is None} == without
+@pytest.mark.parametrize("block, steps", [(Block, (3, 6)), (PreBlock, (3,))])
+def test_blocks_that_follow_one_of_the_same_shape_get_a_beta(block, steps):
+    net = to_heavy_ball(trained_a_little(residual(block)), example()).model
+    assert isinstance(net, nn.Sequential)
+    assert net.steps == steps
+    assert torch.equal(net.betas, torch.zeros(len(steps), dtype=torch.float64))
 
 
-@pytest.mark.parametrize("activation", [nn.ReLU, nn.LeakyReLU])
-def test_blocks_are_found_after_to_crelu_too(activation):
-    model = residual()
-    for block in (m for m in model if isinstance(m, Block)):
-        block.relu = activation()
-    model = trained_a_little(model)
-    first = to_crelu(model, example())
-    conversion = to_heavy_ball(first.model, example())
-    assert [m.beta2 is not None for m in sums(conversion.model).values()] == [False, True, False, True]
+def test_blocks_are_found_after_to_crelu_too():
+    model = trained_a_little(residual())
+    conversion = to_heavy_ball(to_crelu(model, example()).model, example())
+    assert conversion.model.steps == (3, 6)
     x = torch.randn(3, 3, 9, 9, dtype=torch.float64)
     for training in (False, True):
         assert faults(model, conversion.model, x, training) == []
@@ -42,50 +36,97 @@ def test_blocks_are_found_after_to_crelu_too(activation):
 def test_learned_coefficients_give_the_recursion_of_the_paper():
     blocks = [PreBlock(3) for _ in range(3)]
     model = trained_a_little(nn.Sequential(*blocks))
-    conversion = to_heavy_ball(model, example())
-    for module in sums(conversion.model).values():
-        module.beta1.data.fill_(0.7)
-        if module.beta2 is not None:
-            module.beta2.data.fill_(-0.4)
-    before, x = torch.zeros_like(example()), example()
-    start = x
-    for block in blocks:
-        x, before = (block(x) - x) + 0.7 * x - 0.4 * before, x
-    assert torch.allclose(conversion.model(start), x, rtol=0, atol=1e-12)
-    fused = fuse(conversion.model, start).model
-    assert torch.allclose(fused(start), x, rtol=0, atol=1e-12)
-    assert not sums(fused)
+    net = to_heavy_ball(model, example()).model
+    net.betas.data.copy_(torch.tensor([0.7, -0.4], dtype=torch.float64))
+    x = start = example()
+    before = x
+    for block, beta in zip(blocks, (0.0, 0.7, -0.4), strict=True):
+        x, before = block(x) + beta * (x - before), x
+    assert torch.allclose(net(start), x, rtol=0, atol=1e-12)
+    assert torch.allclose(fuse(net, start).model(start), x, rtol=0, atol=1e-12)
 
 
 def test_new_parameters_have_gradients_and_no_weight_decay():
     net = to_heavy_ball(trained_a_little(residual()), example()).model
     net(example()).square().sum().backward()
-    new = [p for m in sums(net).values() for p in m.parameters()]
-    assert len(new) == 6
-    assert all(p.grad.abs() > 0 for p in new)
-    free = parameter_groups(net, 0.1)[1]["params"]
-    assert all(any(p is q for q in free) for p in new)
+    assert bool((net.betas.grad.abs() > 0).all())
+    assert any(net.betas is p for p in parameter_groups(net, 0.1)[1]["params"])
 
 
 def test_our_own_residual_network_is_joined_within_stages():
-    found = sums(to_heavy_ball(create("resnet20", num_classes=5, width=0.25), example(torch.float32)).model)
-    assert sum(m.beta2 is not None for m in found.values()) == 4
-    assert len(found) == 7
+    net = to_heavy_ball(create("resnet20", num_classes=5, width=0.25), example(torch.float32)).model
+    assert {name.rpartition(".")[0] for name in betas(net)} == {"layer1", "layer2", "layer3"}
+
+
+class Shortcut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.shortcut = nn.Conv2d(3, 3, 1), nn.Identity()
+
+    def forward(self, x):
+        return self.conv(x).relu() + self.shortcut(x)
 
 
 def test_a_shortcut_through_an_identity_is_a_shortcut():
-    class Shortcut(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.shortcut = nn.Conv2d(3, 3, 1), nn.Identity()
-
-        def forward(self, x):
-            return self.conv(x).relu() + self.shortcut(x)
-
-    found = sums(to_heavy_ball(nn.Sequential(Shortcut(), Shortcut()), example(torch.float32)).model)
-    assert [m.beta2 is not None for m in found.values()] == [False, True]
+    assert to_heavy_ball(nn.Sequential(Shortcut(), Shortcut()), example(torch.float32)).model.steps == (1,)
 
 
-def test_a_network_without_residual_blocks_is_refused():
-    with pytest.raises(ConversionError, match="Dense has no residual block"):
-        to_heavy_ball(Dense(), example(torch.float32))
+class Variational(nn.Module):
+    """mu + eps * sigma."""
+
+    def __init__(self):
+        super().__init__()
+        self.mu, self.sigma = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)
+
+    def forward(self, x):
+        return self.mu(x) + torch.randn_like(x) * self.sigma(x)
+
+
+class Embeddings(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places, self.fc = nn.Embedding(9, 4), nn.Embedding(9, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(self.words(x) + self.places(torch.arange(x.shape[1])))
+
+
+class Iterated(nn.Module):
+    """Blocks that are called one by one."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Shortcut(), Shortcut()])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Sums(nn.Module):
+    """Sums of booleans and of integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x):
+        return self.conv(x) * ((x > 0) + (x > 1)) + (x.long() + x.long().abs()).sum()
+
+
+@pytest.mark.parametrize(
+    "model, x",
+    [
+        (Dense(), torch.randn(4, 3, 8, 8)),
+        (nn.Sequential(Variational(), Variational()), torch.randn(4, 3, 8, 8)),
+        (nn.Sequential(Embeddings()), torch.randint(9, (2, 5))),
+        (Iterated(), torch.randn(4, 3, 8, 8)),
+        (nn.Sequential(Sums(), Sums()), torch.randn(4, 3, 8, 8)),
+    ],
+)
+def test_what_is_no_stage_of_residual_blocks_is_refused_with_the_reason(model, x):
+    with pytest.raises(
+        ConversionError, match=r"has no nn.Sequential with two residual blocks .* nn.ModuleList"
+    ):
+        to_heavy_ball(model, x)

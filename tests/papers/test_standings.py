@@ -256,8 +256,8 @@ def test_structure_table_2_says_that_deep_networks_fit_a_constant(ledger):
 
 
 def test_a_new_network_of_the_converted_one_s_size_is_better_in_every_seed(ledger):
+    assert ledger["ours find and mend"].remark.endswith("misclassify 2.95%, fewer in 8 of 8 cases.")
     entry = ledger["ours find and mend: is it the size?"]
-    assert entry.remark == "The new network is better in 8 of 8 seeds."
     assert entry.judged[0].found.exact == pytest.approx(2 / 2**8)
 
 

@@ -87,10 +87,10 @@ def test_the_page_of_a_paper_lists_claims_by_kind_with_links_to_their_studies(tm
         "# p\n",
         "A paper. 1 claim tested by experiment",
         "## Experiments",
-        "| [Table 1](p-s.md) | New errs less. | holds | rate at edge, rate by chance, post hoc |",
+        "| [Table 1](p-s.md): New errs less. | holds | rate at edge, rate by chance, post hoc |",
         "](../images/results-p.svg)",
         "## By construction",
-        "| [by name](p-s.md) | It is so. | true |",
+        "| [by name](p-s.md): It is so. | true |",
         "- [p/s](p-s.md): How it compares.",
         "- `relucid run later --scale full`: 3 runs, about 2 hours of one core. Table 2.",
     ]

@@ -175,6 +175,12 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
             raise ArgumentError(
                 "an optimizer can only follow a network that is converted in place: inplace=True"
             )
+        if (optimizer := given.get("optimizer")) is not None and isinstance(given["model"], nn.Module):
+            trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            if not any(id(p) in trained for p in given["model"].parameters()):
+                raise ArgumentError(
+                    "the optimizer trains no parameter of this network; give the one that does"
+                )
         with seeded(), torch.inference_mode(False):
             try:
                 found = convert(*args, **kwargs)

@@ -57,7 +57,8 @@ def run(
         answer = model(*args, **kwargs)
     outputs = tensors_in(answer)
     wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    gradients = _gradients(outputs, [*leaves, *wanted.values()]) if backward else None
+    with seeded():  # a backward of its own may draw, as that of shake-shake does
+        gradients = _gradients(outputs, [*leaves, *wanted.values()]) if backward else None
     given = iter(gradients or ())
     return Run(
         [x.detach() for x in outputs],

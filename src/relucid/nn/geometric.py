@@ -17,6 +17,7 @@ from relucid.nn.activation import CReLU, is_relu
 from relucid.nn.checks import Activation, check_callable, check_homogeneous, check_positive, name_of
 from relucid.nn.rectify import fits, not_zero, rectify, scaled
 from relucid.nn.sphere import direction, latitudes_of
+from relucid.nn.tracing import is_exported
 
 Standard = nn.Linear | ConvNd
 Init = Literal["one", "glorot", "glorot_uniform"]
@@ -34,6 +35,9 @@ class _Geometric(nn.Module):
     offset: nn.Parameter | None
     scale: nn.Parameter | None
     sign: Tensor | None
+    _evaluated: "tuple[list[Tensor | None], Tensor] | None" = (
+        None  # the last sources and weight in evaluation
+    )
 
     def _set_up(
         self, like: Standard, activation: Activation | None, init: Init, scale: bool, device: Any
@@ -117,7 +121,32 @@ class _Geometric(nn.Module):
         )
 
     def _weight(self, scale: Tensor | None) -> Tensor:
-        return _built(self.latitudes, scale, self.sign).view(self.weight_shape)
+        """The weight ``scale`` u; in evaluation on a CPU, the last one if it was made of the same numbers.
+
+        To compare the numbers themselves costs a fraction of computing the weight, and no way of changing a parameter
+        escapes it.
+        """
+        own = self.training or torch.is_grad_enabled() or torch.compiler.is_compiling() or is_exported()
+        if own or type(self.latitudes) is not nn.Parameter or self.latitudes.device.type != "cpu":
+            return _built(self.latitudes, scale, self.sign).view(self.weight_shape)
+        sources, last = [self.latitudes, scale, self.sign], self._evaluated
+        if last is None or not all(map(_equal, sources, last[0])):
+            copies = [None if each is None else each.detach().clone() for each in sources]
+            last = copies, _built(self.latitudes, scale, self.sign).view(self.weight_shape)
+            self._evaluated = last
+        return last[1]
+
+    def forget_weight(self) -> None:
+        """Drop the weight that evaluation would use again."""
+        self._evaluated = None
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; evaluation computes its weight anew."""
+        self.forget_weight()
+        return super().train(mode)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_evaluated": None}
 
     def _bias(self, scale: Tensor | None) -> Tensor | None:
         return self.offset if self.offset is None or scale is None else scale * self.offset
@@ -216,6 +245,12 @@ class _Geometric(nn.Module):
         return ", ".join(parts)
 
 
+def _equal(a: Tensor | None, b: Tensor | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.dtype == b.dtype and torch.equal(a, b)
+
+
 def _built(latitudes: Tensor, scale: Tensor | None, sign: Tensor | None) -> Tensor:
     """The rows r u of a weight, (units, n), in the dtype of the latitudes."""
     wide = torch.promote_types(latitudes.dtype, torch.float32)
@@ -280,8 +315,10 @@ class GeometricLinear(_Geometric):
         return F.linear(x, weight, bias)
 
 
+CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
 class _GeometricConv(_Geometric):
-    convolve: ClassVar[Callable[..., Tensor]]
     arguments = (
         "in_channels",
         "out_channels",
@@ -331,7 +368,7 @@ class _GeometricConv(_Geometric):
         padding = self.padding
         if self.padding_mode != "zeros":
             x, padding = F.pad(x, self._border(), self.padding_mode), (0,)
-        return self.convolve(x, weight, bias, self.stride, padding, self.dilation, self.groups)
+        return CONVOLUTIONS[self.spatial](x, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     def _border(self) -> list[int]:
         """How much to pad on either side of each dimension, the last dimension first, as ``F.pad`` wants it."""
@@ -353,7 +390,6 @@ class GeometricConv1d(_GeometricConv):
     """
 
     standard = nn.Conv1d
-    convolve = staticmethod(F.conv1d)
     spatial = 1
 
 
@@ -368,7 +404,6 @@ class GeometricConv2d(_GeometricConv):
     """
 
     standard = nn.Conv2d
-    convolve = staticmethod(F.conv2d)
     spatial = 2
 
 
@@ -380,5 +415,4 @@ class GeometricConv3d(_GeometricConv):
     """
 
     standard = nn.Conv3d
-    convolve = staticmethod(F.conv3d)
     spatial = 3

@@ -76,19 +76,16 @@ KINDS: dict[str, Kind] = {
     )
 }
 
-# What functions and methods of tensors compute without further arguments.
+# What functions compute without further arguments.
 FUNCTIONS: dict[Any, Kind] = {
-    **dict.fromkeys((torch.relu, torch.relu_, F.relu, F.relu_, "relu", "relu_"), KINDS["relu"]),
-    **dict.fromkeys((F.leaky_relu, F.leaky_relu_), KINDS["leaky"]),
-    **dict.fromkeys((F.prelu, "prelu"), KINDS["leaky"].with_slope(None)),
+    **dict.fromkeys((torch.relu, F.relu), KINDS["relu"]),
+    F.leaky_relu: KINDS["leaky"],
+    F.prelu: KINDS["leaky"].with_slope(None),
     F.relu6: KINDS["clipped"],
-    **dict.fromkeys((F.hardtanh, F.hardtanh_), KINDS["clipped"].between(-1, 1)),
-    **dict.fromkeys((abs, torch.abs, torch.abs_, torch.absolute, "abs", "abs_", "absolute"), KINDS["avr"]),
+    F.hardtanh: KINDS["clipped"].between(-1, 1),
+    **dict.fromkeys((abs, torch.abs, torch.absolute), KINDS["avr"]),
     crelu: KINDS["crelu"],
 }
-CLAMPS: set[Any] = {torch.clamp, torch.clamp_, torch.clip, torch.clamp_min, torch.clamp_min_}
-CLAMPS |= {"clamp", "clamp_", "clip", "clamp_min", "clamp_min_"}
-THRESHOLDS: set[Any] = {F.threshold, torch.threshold}
 
 
 def kind_of(activation: Any) -> Kind | None:
@@ -101,7 +98,7 @@ def kind_of(activation: Any) -> Kind | None:
         case nn.ReLU():
             return KINDS["relu"]
         case nn.Threshold():
-            return kind_of_call(F.threshold, activation.threshold, activation.value)
+            return KINDS["relu"] if activation.threshold == activation.value == 0 else None
         case nn.LeakyReLU():
             return KINDS["leaky"].with_slope(activation.negative_slope)
         case nn.PReLU():
@@ -118,46 +115,3 @@ def kind_of(activation: Any) -> Kind | None:
         case nn.Module():
             return None
     return FUNCTIONS.get(activation)
-
-
-def kind_of_call(function: Any, *args: Any, **kwargs: Any) -> Kind | None:
-    """Return what a call of torch's function, or of a tensor's method by its name, is; ``args`` follow the value.
-
-    >>> kind_of_call(F.leaky_relu, 0.2).below, kind_of_call("clamp", min=0).name, kind_of_call(torch.clamp, 1, 2)
-    (0.2, 'relu', None)
-    """
-    names = {"leaky": ("negative_slope",), "clipped": ("min_val", "max_val")}
-    if function in CLAMPS:
-        given = _given(("min", "max"), args, kwargs)
-        return _clamped(given.get("min"), given.get("max"))
-    if function in THRESHOLDS:
-        at_zero = _given(("threshold", "value"), args, kwargs) == {"threshold": 0, "value": 0}
-        return KINDS["relu"] if at_zero else None
-    kind = FUNCTIONS.get(function)
-    if kind is None or function in (F.prelu, "prelu"):
-        return kind
-    given = _given(names.get(kind.name, ()), args, kwargs)
-    if not all(isinstance(value, int | float) for value in given.values()):
-        return None
-    if kind.name == "leaky":
-        return kind.with_slope(given.get("negative_slope", kind.below))
-    if kind.name == "clipped":
-        low, high = kind.boundaries
-        return kind.between(given.get("min_val", low), given.get("max_val", high))
-    return kind
-
-
-def _given(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    values = {**dict(zip(names, args, strict=False)), **kwargs}
-    return {name: value for name, value in values.items() if name != "inplace"}
-
-
-def _clamped(low: object, high: object) -> Kind | None:
-    """Return what a clamp to [low, high] is; None stands for no bound."""
-    if not isinstance(low, int | float):
-        return None
-    if high is None:
-        return KINDS["relu"] if low == 0 else None
-    if not isinstance(high, int | float) or low not in (0, -high):
-        return None
-    return KINDS["clipped"].between(low, high)

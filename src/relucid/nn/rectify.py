@@ -32,13 +32,13 @@ def rectify(z: Tensor, scale: Tensor) -> Tensor:
 
 def not_zero(scale: Tensor) -> Tensor:
     """The scale, 1e-30 where it is 0; the gradient is that of the scale."""
-    return scale + _ALMOST_ZERO * (scale == 0)
+    return scale + _ALMOST_ZERO * (scale == 0).to(scale.dtype)
 
 
 def fits(x: Tensor) -> bool:
     """Whether the format in which a layer computes with ``x`` has numbers as small as those of :func:`not_zero`."""
     kind = x.device.type
-    autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    autocast = not x.is_meta and torch.is_autocast_enabled(kind)
     return torch.finfo(torch.get_autocast_dtype(kind) if autocast else x.dtype).tiny < _ALMOST_ZERO
 
 

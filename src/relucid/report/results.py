@@ -86,11 +86,10 @@ def _claims(title: str, entries: Sequence[Entry]) -> str:
     """A table of claims, each with a link to its study."""
     if not entries:
         return ""
-    head = ("where", "claim", "outcome", "but")
+    head = ("claim", "outcome", "but")
     rows = [
         (
-            f"[{entry.claim.where}]({_page(entry, '')})",
-            entry.claim.says,
+            f"[{entry.claim.where}]({_page(entry, '')}): {entry.claim.says}",
             entry.outcome,
             ", ".join(each.word for each in entry.caveats),
         )

@@ -26,7 +26,6 @@ from relucid.papers.ours.findings import (
     free_depth,
     half_the_parameters,
     mended,
-    the_size,
 )
 from relucid.papers.ours.quickstart_page import quickstart_page
 from relucid.studies.expect import Claim, Lower, NotWorse
@@ -105,7 +104,6 @@ STUDIES = (
                 f"{MEND}: is it the size?",
                 "The converted network has a lower error than a new one with as many parameters.",
                 (Lower(CRELU, than=MANY, columns=ERROR),),
-                remark=the_size,
                 code=("relucid.improve",),
             ),
             Claim(

@@ -1,0 +1,125 @@
+"""An optimizer goes along in the middle of training: one step after a conversion is the step without it."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from relucid.convert import to_crelu, to_geometric, to_heavy_ball
+
+from .networks import PreBlock
+
+OPTIMIZERS = {
+    "Adam": lambda groups: torch.optim.Adam(groups, 0.01, amsgrad=True),
+    "AdamW": lambda groups: torch.optim.AdamW(groups, 0.01, weight_decay=0.1),
+    "SGD": lambda groups: torch.optim.SGD(groups, 0.01, momentum=0.9, nesterov=True),
+    "RMSprop": lambda groups: torch.optim.RMSprop(groups, 0.01, momentum=0.5, centered=True),
+}
+every_optimizer = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+
+
+def network():
+    body = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=4), nn.ReLU()]
+    return nn.Sequential(*body, nn.Conv2d(4, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 2)).double()
+
+
+def trained(make, model):
+    """The network after three steps, with its optimizer, whose two groups have options of their own."""
+    last = list(model[-1].parameters())
+    others = [p for p in model.parameters() if not any(p is q for q in last)]
+    optimizer = make([{"params": others}, {"params": last, "lr": 0.003, "mine": "kept"}])
+    x, y = torch.randn(6, 3, 8, 8, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64)
+    for _ in range(3):
+        step(model, optimizer, x, y)
+    return optimizer, x, y
+
+
+def step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    (model(x) - y).square().mean().backward()
+    optimizer.step()
+
+
+def old_entries(new, old):
+    """The part of a weight that was there: its first columns, or for a depthwise layer its first filters."""
+    return new[tuple(slice(size) for size in old.shape)] if new.dim() == old.dim() else new
+
+
+@every_optimizer
+def test_one_step_after_to_crelu_moves_every_old_weight_as_without_it(make):
+    plain, model = network(), network()
+    model.load_state_dict(plain.state_dict())
+    torch.manual_seed(1)
+    beside, x, y = trained(make, plain)
+    torch.manual_seed(1)
+    optimizer, _, _ = trained(make, model)
+    found = to_crelu(model, x, layers=["6"], inplace=True, optimizer=optimizer)
+    assert found.model is model
+    assert model[8].in_features == 2 * 64
+    step(plain, beside, x, y)
+    step(model, optimizer, x, y)
+    for (name, new), old in zip(model.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(old_entries(new, old), old, rtol=1e-10, atol=1e-12, msg=name)
+    assert model[8].weight[:, 64:].count_nonzero() > 0  # the new weights learn
+
+
+@every_optimizer
+def test_groups_refer_to_the_new_parameters_and_state_is_zero_for_new_entries(make):
+    model = network()
+    optimizer, x, _ = trained(make, model)
+    before = copy.deepcopy([optimizer.state[p] for p in model.parameters()])
+    options = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    to_crelu(model, x, inplace=True, optimizer=optimizer)
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(map(id, held)) == sorted(map(id, model.parameters()))
+    assert set(optimizer.state) == set(held)
+    assert [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups] == options
+    assert {id(p) for p in optimizer.param_groups[1]["params"]} == {id(p) for p in model[-1].parameters()}
+    grown = 0
+    for p, old in zip(model.parameters(), before, strict=True):
+        for key, value in optimizer.state[p].items():
+            if value.dim() == 0:
+                assert value == old[key]
+                continue
+            assert value.shape == p.shape
+            assert torch.equal(old_entries(value, old[key]), old[key]) or p.dim() == 4
+            assert value.sum() == pytest.approx(float(old[key].sum()))  # the rest is zero
+            grown += value.numel() > old[key].numel()
+    assert grown >= 3
+
+
+def test_geometric_layers_and_betas_are_trained_by_the_same_optimizer():
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 1), nn.Sequential(PreBlock(6), PreBlock(6)), nn.ReLU(), nn.Conv2d(6, 2, 1)
+    )
+    x, optimizer = torch.randn(4, 3, 8, 8), torch.optim.Adam(model.parameters(), 0.01)
+    for convert in to_heavy_ball, to_geometric:
+        convert(model, x, inplace=True, optimizer=optimizer)
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        before = [p.detach().clone() for p in model.parameters()]
+        optimizer.step()
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        assert held == {id(p) for p in model.parameters()}
+        assert all(
+            not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True) if p.grad.any()
+        )
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_an_optimizer_without_a_state_per_entry_says_that_it_starts_anew():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    optimizer = torch.optim.Adafactor(model.parameters())
+    model(torch.randn(5, 3)).sum().backward()
+    optimizer.step()
+    with pytest.warns(UserWarning, match="Adafactor has no state per entry"):
+        to_crelu(model, torch.randn(5, 3), inplace=True, optimizer=optimizer)
+
+
+def test_an_optimizer_needs_its_own_network_converted_in_place():
+    model, x = network(), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    with pytest.raises(ValueError, match="inplace=True"):
+        to_crelu(model, x, optimizer=torch.optim.SGD(model.parameters(), 0.1))
+    with pytest.raises(ValueError, match="trains no parameter of this network"):
+        to_crelu(model, x, inplace=True, optimizer=torch.optim.SGD(network().parameters(), 0.1))
