@@ -54,6 +54,14 @@ def test_what_the_findings_suggest_is_tried_beside_the_network_as_given_and_the_
     assert size["CReLU"] == size[scratch] == 69
 
 
+def test_the_users_network_is_left_as_it_is(tmp_path):
+    net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)).train()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    relucid.improve(net, known_and_new(), tries=["crelu"], recipe=QUICK, seeds=2, store=tmp_path, jobs=1)
+    assert net.training
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
 def test_finished_runs_are_not_done_again(found, store):
     ran = []
     again = relucid.improve(

@@ -271,7 +271,9 @@ def _run(whole: Task, config: Mapping[str, Any], machine: Machine) -> Result:
 def _packed(network: nn.Module) -> dict[str, np.ndarray]:
     """The weights of a network as arrays of bytes."""
     buffer = io.BytesIO()
-    state = {n: v.detach().clone() if isinstance(v, Tensor) else v for n, v in network.state_dict().items()}
+    state = {
+        n: v.detach().cpu().clone() if isinstance(v, Tensor) else v for n, v in network.state_dict().items()
+    }
     torch.save(state, buffer)
     content = np.frombuffer(buffer.getvalue(), np.uint8)
     return {

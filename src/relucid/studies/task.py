@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from relucid._torch import tree_leaves, tree_map
+from relucid._torch import tree_leaves, tree_map, tree_map_only
 from relucid.data import Data, Split
 from relucid.data.given import SHARE, Rows, apart, examples, is_pair_of_parts, read, seeded
 from relucid.printing import counted
@@ -146,10 +147,14 @@ class Task:
         """What the network achieves on the test part of a seed; the first number decides."""
         function = self.metric.function
         if function is None:
-            part, called = self.split(seed)[1], self._called(network.eval())
+            part, device = self.split(seed)[1], "cuda" if torch.cuda.is_available() else "cpu"
+            called = self._called(network.eval().to(device))
             chunks = enumerate(torch.arange(len(part)).split(BATCH))
             batches = (part.batch(chunk, number) for number, chunk in chunks)
-            return {self.metric.label: score(self.metric, self.loss, ((called(x), y) for x, y in batches))}
+            outputs = ((tree_map_only(Tensor, Tensor.cpu, called(x)), y) for x, y in batches)
+            value = score(self.metric, self.loss, outputs)
+            network.cpu()
+            return {self.metric.label: value}
         with seeded(seed):
             found = function(network.eval(), self.given(seed)[1])
         several = found if isinstance(found, Mapping) else {self.metric.label: found}
@@ -237,7 +242,7 @@ def task(
             all_in_memory = isinstance(part, Split)
             _check_targets(outputs, part.targets if all_in_memory else part.batch(torch.arange(1))[1], chosen)
         try:
-            measures(chosen, found._called(network.eval())(inputs), targets)
+            measures(chosen, found._called(network)(inputs), targets)
         except Exception as error:
             raise ValueError(f"the loss cannot compare outputs with targets: {_first_line(error)}") from error
     if recipe.augment and not (isinstance(inputs, Tensor) and inputs.dim() == 4):
@@ -332,24 +337,20 @@ def _built(model: nn.Module | Callable[[], nn.Module]) -> tuple[nn.Module, bool]
     for name, value in network.state_dict().items():
         if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
             raise ValueError(f"{name} of the network has values that are not finite: load weights that are")
-    return network, not isinstance(model, nn.Module) and digest_of(model()) != digest_of(network)
+    random = not isinstance(model, nn.Module) and digest_of(model()) != digest_of(network)
+    return deepcopy(network).cpu().eval(), random  # the user's own is left as it is
 
 
 def _tried(network: nn.Module, inputs: Any) -> tuple[bool, Any]:
     """Whether the network needs integers as floating-point numbers, and its outputs for these inputs."""
-    whole = [
-        leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and not leaf.is_floating_point()
-    ]
-    training, first = network.training, None
-    try:
-        for floats in (False, True) if whole else (False,):
-            try:
-                with torch.no_grad():
-                    return floats, Called(network.eval(), floats, raw=True)(inputs)
-            except Exception as error:  # whatever the user's code raises
-                first = first or error
-    finally:
-        network.train(training)
+    whole = any(isinstance(leaf, Tensor) and not leaf.is_floating_point() for leaf in tree_leaves(inputs))
+    first = None
+    for floats in (False, True) if whole else (False,):
+        try:
+            with torch.no_grad():
+                return floats, Called(network, floats, raw=True)(inputs)
+        except Exception as error:  # whatever the user's code raises
+            first = first or error
     shapes = ", ".join(str(tuple(leaf.shape[1:])) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor))
     raise ValueError(f"the network does not take inputs of shape {shapes}: {_first_line(first)}") from first
 
