@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from relucid._torch import tree_leaves, tree_map, tree_map_only
 from relucid.data import Data, Split
-from relucid.data.given import SHARE, Rows, apart, examples, is_pair_of_parts, read, seeded
+from relucid.data.given import SHARE, Rows, apart, examples, in_batches, is_pair_of_parts, read, seeded
 from relucid.printing import counted
 from relucid.studies.metrics import METRICS, Measure, Metric, score
 from relucid.studies.source import version_of
@@ -114,8 +115,8 @@ class Task:
         if not isinstance(self.inputs, Split | Rows):
             yield cast(self.inputs, self.network, self.floats)
             return
-        for number, chunk in enumerate(torch.arange(min(WATCHED, len(self.inputs))).split(BATCH)):
-            yield cast(self.inputs.batch(chunk, number)[0], self.network, self.floats)
+        for inputs, _ in islice(in_batches(self.inputs, BATCH), WATCHED // BATCH):
+            yield cast(inputs, self.network, self.floats)
 
     def split(self, seed: int) -> tuple[Any, Any]:
         """The parts of the data that a seed trains and tests on."""
@@ -149,9 +150,7 @@ class Task:
         if function is None:
             part, device = self.split(seed)[1], "cuda" if torch.cuda.is_available() else "cpu"
             called = self._called(network.eval().to(device))
-            chunks = enumerate(torch.arange(len(part)).split(BATCH))
-            batches = (part.batch(chunk, number) for number, chunk in chunks)
-            outputs = ((tree_map_only(Tensor, Tensor.cpu, called(x)), y) for x, y in batches)
+            outputs = ((tree_map_only(Tensor, Tensor.cpu, called(x)), y) for x, y in in_batches(part, BATCH))
             value = score(self.metric, self.loss, outputs)
             network.cpu()
             return {self.metric.label: value}
