@@ -70,5 +70,5 @@ def test_the_changelog_and_the_citation_are_of_this_version():
     citation, changelog = ((ROOT / name).read_text() for name in ("CITATION.cff", "CHANGELOG.md"))
     assert f"\nversion: {__version__}\n" in citation
     released = re.search(r"^date-released: (\S+)$", citation, re.MULTILINE)[1]
-    newest = re.search(r"^## .*$", changelog, re.MULTILINE)[0]
+    newest = re.search(r"^## (?!Unreleased).*$", changelog, re.MULTILINE)[0]
     assert newest == f"## {__version__} ({released})"
