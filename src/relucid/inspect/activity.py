@@ -124,12 +124,12 @@ class Activity(Measurement):
         evidence = {"inputs": self.inputs, "places": self.sample.places}
         for kind, mask in self.kinds().items():
             if units := indices(mask):
-                words, suggestion = _remedy(kind, layer)
+                words, suggestion = remedy(kind, layer)
                 sentence = f"{layer.layer}: {len(units)} of {len(mask)} {what[kind]}{words}"
                 yield Finding(layer.layer, kind, sentence, {"units": units, **evidence}, suggestion)
 
 
-def _remedy(kind: str, layer: Rectified) -> tuple[str, Suggestion | None]:
+def remedy(kind: str, layer: Rectified) -> tuple[str, Suggestion | None]:
     """The remedy for a kind of finding: in words, and as a suggestion if the layer can be converted."""
     inside = layer.name.partition(":")[0] in layer.modules  # the layer contains its activation
     if kind == "one phase" or not layer.modules:
