@@ -223,7 +223,8 @@ class RandomLabels:
 
     def __init__(self, digits: int, batch: int, epochs: int) -> None:
         self.digits, self.batch, self.epochs, self.data = digits, batch, epochs, all_digits()
-        self.inputs: Tensor | None = None
+        self.inputs: Tensor | None = None  #: (seeds, digits, 64)
+        self.targets: Tensor | None = None  #: (seeds, digits): the latest labels
 
     def build(self, arm: Arm) -> Network:
         """A network for these inputs."""
@@ -236,9 +237,9 @@ class RandomLabels:
                 lambda draws: torch.randperm(len(self.data), generator=draws)[: self.digits]
             )
             self.inputs = self.data.inputs[chosen]
-        targets = learners.draw(lambda draws: torch.randint(10, (self.digits,), generator=draws))
-        learners.epochs(self.inputs, targets, self.epochs, self.batch)
-        return learners.accuracy(self.inputs, targets), self.inputs[:, :PROBE]
+        self.targets = learners.draw(lambda draws: torch.randint(10, (self.digits,), generator=draws))
+        learners.epochs(self.inputs, self.targets, self.epochs, self.batch)
+        return learners.accuracy(self.inputs, self.targets), self.inputs[:, :PROBE]
 
 
 class Pairs:
