@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from relucid.convert import ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
-from relucid.convert.network import light_copy
+from relucid.convert.copies import copied
 
 SIZES = ((5, 3, 8, 8), (1, 3, 8, 8), (3, 3, 11, 9), (2, 3, 16, 12))
 
@@ -55,7 +55,7 @@ class HalvingDropouts(TorchFunctionMode):
 
 def run(model, x, training):
     """Outputs, gradients of inputs and parameters, buffers and other answers of a network."""
-    model = light_copy(model)
+    model = copied(model, share=True)
     if not training:
         model.eval()
     elif not model.training:

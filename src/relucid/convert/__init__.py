@@ -1,23 +1,19 @@
-"""Change a network and keep its function: CReLU, geometric layers, heavy ball, and plain layers again."""
+"""Change a network, keep its function, and keep it yours: the result is of the network's own class."""
 
-from relucid.convert.capture import capture
-from relucid.convert.conversion import Change, Conversion
+from relucid.convert.conversion import Change, Conversion, load
 from relucid.convert.crelu import to_crelu
+from relucid.convert.errors import ArgumentError, ConversionError
 from relucid.convert.fuse import fuse
 from relucid.convert.geometric import to_geometric
-from relucid.convert.graph import ConversionError
-from relucid.convert.heavyball import HeavyBallSum, to_heavy_ball
-from relucid.convert.saved import load, save
+from relucid.convert.heavyball import to_heavy_ball
 
 __all__ = [
+    "ArgumentError",
     "Change",
     "Conversion",
     "ConversionError",
-    "HeavyBallSum",
-    "capture",
     "fuse",
     "load",
-    "save",
     "to_crelu",
     "to_geometric",
     "to_heavy_ball",

@@ -1,16 +1,16 @@
 """The check that guards every conversion: outputs, gradients and statistics, in both modes, on several sizes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
 
-from relucid.convert.difference import LOOSER, ROUNDINGS, Apart, DifferenceError, Pair, unchanged
-from relucid.convert.examples import batch_size, other_examples
-from relucid.convert.graph import Batch, ConversionError, arguments
-from relucid.convert.network import doubled, light_copy
+from relucid._torch import tree_leaves, tree_map_only
+from relucid.convert.copies import copied, in_float64, rounded
+from relucid.convert.difference import LOOSER, ROUNDINGS, Apart, DifferenceError, Pair
+from relucid.convert.errors import ConversionError
+from relucid.convert.examples import Batch, arguments, batch_size, other_examples
 from relucid.convert.run import Run, run
 
 TELLING = 0.5  # an input that would allow larger relative differences cannot tell networks apart
@@ -29,22 +29,21 @@ class Differences:
 class References:
     """What a network computes on an example, and on other sizes that it takes, in both modes."""
 
-    def __init__(self, model: nn.Module, example: Batch) -> None:
-        self.model, self.name = model, type(model).__name__
-        self.others = other_examples(light_copy(model).eval(), example)
-        self.examples = [example, *self.others]
+    def __init__(self, model: nn.Module, examples: Sequence[Batch]) -> None:
+        self.model, self.name, self.given = model, type(model).__name__, len(examples)
+        self.examples = [*examples, *other_examples(copied(model, share=True).eval(), examples[0])]
         self._runs: dict[tuple[int, bool], Run | None] = {}
 
     def check(
-        self, net: nn.Module, tolerance: float | None, *, training: bool, rounded: bool = True
+        self, net: nn.Module, tolerance: float | None, *, training: bool, rounds: bool = True
     ) -> Differences:
-        """Return how far outputs and gradients are from the original's; raise an error if that is too far.
+        """How far outputs and gradients are from the original's; raise an error if that is too far.
 
         Args:
             net: The converted network.
             tolerance: The largest relative difference of outputs, the only thing judged then.
             training: Whether to compare in training, too.
-            rounded: Whether the conversion has computed new weights, which are rounded; else it has moved old ones.
+            rounds: Whether the conversion has computed new weights, which are rounded; else it has moved old ones.
         """
         found: list[Apart] = []
         counts: list[tuple[int, int]] = []
@@ -53,7 +52,7 @@ class References:
                 counts.append((pair.before.multiply_adds, pair.after.multiply_adds))
                 found.append(pair.judged(tolerance))
         if training:
-            found.append(Apart(gradient=self._in_training(net, tolerance, rounded)))
+            found.append(Apart(gradient=self._in_training(net, tolerance, rounds)))
         return Differences(
             max(each.error for each in found),
             max(each.outputs for each in found),
@@ -61,8 +60,8 @@ class References:
             counts[0],
         )
 
-    def _in_training(self, net: nn.Module, tolerance: float | None, rounded: bool) -> float:
-        """Return how far gradients are apart in training, on the first example that can tell."""
+    def _in_training(self, net: nn.Module, tolerance: float | None, rounds: bool) -> float:
+        """How far gradients are apart in training, on the first example that can tell."""
         unclear: DifferenceError | None = None
         for number in self._trained_on():
             if (pair := self._pair(net, number, training=True)) is None:
@@ -72,7 +71,7 @@ class References:
             except DifferenceError as error:
                 if tolerance is not None:
                     raise
-                gradient = self._but_for_rounding(net, number, pair, error, rounded)
+                gradient = self._but_for_rounding(net, number, error, rounds)
                 if gradient is not None:
                     return gradient
                 unclear = unclear or error
@@ -84,9 +83,9 @@ class References:
         return 0.0
 
     def _but_for_rounding(
-        self, net: nn.Module, number: int, apart: Pair, error: DifferenceError, rounded: bool
+        self, net: nn.Module, number: int, error: DifferenceError, rounds: bool
     ) -> float | None:
-        """Return how far gradients are apart in float64; raise ``error`` if rounding does not explain the difference.
+        """How far gradients are apart in float64; raise ``error`` if rounding does not explain the difference.
 
         Norms of a few values amplify rounding layer by layer, until deep networks that are equal seem to differ. In
         float64 they agree. Or the weights of one are rounded: then they may be as far apart as the original is from
@@ -95,18 +94,15 @@ class References:
         """
         try:
             example = tree_map_only(Tensor, _in_float64, self.examples[number])
-            compared = set(unchanged(apart.before, apart.after))
-            before, after = (
-                run(_doubled(each, compared), example, training=True) for each in (self.model, net)
-            )
+            before, after = (run(in_float64(each), example, training=True) for each in (self.model, net))
             pair = Pair(before, after, "in float64", training=True)
             if pair.agrees:
                 return pair.apart.gradient
-            noisy = run(_rounded(self.model, compared), example, training=True)
+            noisy = run(rounded(self.model), example, training=True)
             # Layers that the conversion changed are not compared, so they must not be here.
             noisy = replace(noisy, values=after.values, trained=after.trained)
             floor = Pair(before, noisy, "", training=True).apart
-            if not rounded:
+            if not rounds:
                 floor = floor.times(LOOSER * torch.finfo(torch.float64).eps / _precision(self.model))
             if not ROUNDINGS * max(floor.outputs, floor.gradient, floor.buffers) <= TELLING:
                 return None
@@ -115,7 +111,7 @@ class References:
             raise error from None
 
     def _pair(self, net: nn.Module, number: int, *, training: bool) -> Pair | None:
-        """Return what both networks compute; None if the original does not take the example in this mode."""
+        """What both networks compute; None if the original does not take the example in this mode."""
         before = self._run(number, training)
         if before is None:
             return None
@@ -126,7 +122,7 @@ class References:
                 "which it has"
             )
         try:
-            after = run(net, self.examples[number], training, backward=self._backward(number, training))
+            after = self._once(net, number, training)
         except Exception as raised:
             raise ConversionError(
                 f"the converted network fails {case}, where {self.name} does not: {raised}"
@@ -134,11 +130,10 @@ class References:
         return Pair(before, after, case, training)
 
     def _run(self, number: int, training: bool) -> Run | None:
-        """Return what the network computes, or None if it does not take the example in this mode."""
+        """What the network computes, or None if it does not take the example in this mode."""
         if (number, training) not in self._runs:
-            backward = self._backward(number, training)
             try:
-                found = run(self.model, self.examples[number], training, backward=backward)
+                found = self._once(self.model, number, training)
             except Exception as error:
                 if number == 0 and not training:
                     raise ConversionError(f"{self.name} does not take the example: {error}") from error
@@ -146,13 +141,15 @@ class References:
             self._runs[number, training] = found
         return self._runs[number, training]
 
-    def _backward(self, number: int, training: bool) -> bool:
-        """Return whether to compare gradients: in each mode on one example, not the user's if there are others."""
-        return training or number == min(1, len(self.others))
+    def _once(self, net: nn.Module, number: int, training: bool) -> Run:
+        """Run a copy of a network; in evaluation, gradients are computed on one of the smaller examples only."""
+        backward = training or number == min(self.given, len(self.examples) - 1)
+        count = number == 0 and not training
+        return run(copied(net, share=True), self.examples[number], training, backward=backward, count=count)
 
     def _trained_on(self) -> Iterator[int]:
         """Yield the examples with finite outputs in training, smaller ones first; the user's if there are none."""
-        numbers = [*range(1, len(self.examples)), 0]
+        numbers = [*range(self.given, len(self.examples)), *range(self.given)]
         # Norms centre a batch of one on their shift: a gate that averages it would rectify rounding errors.
         numbers.sort(key=lambda number: batch_size(self.examples[number]) == 1)
         none = True
@@ -164,27 +161,8 @@ class References:
             yield 0
 
 
-def _doubled(model: nn.Module, trained: set[str]) -> nn.Module:
-    """Return a copy in float64 in which only some parameters are trained: in it, gradients of the others cost most."""
-    copy = doubled(model)
-    for name, p in copy.named_parameters():
-        p.requires_grad_(p.requires_grad and name in trained)
-    return copy
-
-
-def _rounded(model: nn.Module, trained: set[str]) -> nn.Module:
-    """Return such a copy whose parameters are changed as rounding to their own precision may change them."""
-    copy, generator = _doubled(model, trained), torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for p, own in zip(copy.parameters(), model.parameters(), strict=True):
-            if own.is_floating_point():
-                half = torch.finfo(own.dtype).eps / 2
-                p.mul_(1 + torch.empty(p.shape).uniform_(-half, half, generator=generator).to(p))
-    return copy
-
-
 def _precision(model: nn.Module) -> float:
-    """Return the relative precision of the parameters, of the coarsest ones if they differ."""
+    """The relative precision of the parameters, of the coarsest ones if they differ."""
     found = [torch.finfo(p.dtype).eps for p in model.parameters() if p.is_floating_point()]
     return max(found, default=torch.finfo(torch.float32).eps)
 
@@ -194,6 +172,6 @@ def _in_float64(x: Tensor) -> Tensor:
 
 
 def _sizes(example: Batch) -> str:
-    """Return the sizes of an example in words."""
+    """The sizes of an example in words."""
     found = [x for x in tree_leaves(arguments(example)) if isinstance(x, Tensor)]
     return "an input of " + " and ".join("x".join(map(str, x.shape)) or "one number" for x in found[:3])

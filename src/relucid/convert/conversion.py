@@ -1,51 +1,38 @@
-"""What every conversion returns, and what it reports on every layer."""
+"""What every conversion shares: the network and its recordings, the choice of layers, the result."""
+
+from __future__ import annotations
 
 import functools
-import gc
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import json
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Literal, ParamSpec
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, fx, nn
-from torch.fx.node import Node
-from torch.nn.modules.conv import _ConvNd
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from relucid.convert.capture import ONE_AT_A_TIME, captured, copied_network, where
+from relucid import __version__
+from relucid._torch import ConvNd, tree_leaves, tree_map_only
 from relucid.convert.check import References
-from relucid.convert.flow import key
-from relucid.convert.graph import (
-    Batch,
-    ConversionError,
-    arguments,
-    has_weight,
-    is_plain,
-    is_rectified,
-    is_relu_call,
-    kind_at,
-    left_alone,
-)
-from relucid.convert.network import Network
+from relucid.convert.copies import copied
+from relucid.convert.errors import ArgumentError, ConversionError
+from relucid.convert.examples import Batch, arguments
+from relucid.convert.run import seeded
+from relucid.convert.surgery import Operation, Surgery
 from relucid.inspect import examine
+from relucid.inspect.execution import Node, Recording, record
 from relucid.nn.geometric import _Geometric
-from relucid.nn.kinds import KINDS, Kind
 from relucid.printing import Tabular
-
-# Activations without a boundary; as functions, only those that are not used as gates.
-SMOOTH: set[Any] = {
-    *(nn.Sigmoid, nn.Hardsigmoid, nn.LogSigmoid, nn.Tanh, nn.Tanhshrink, nn.Softsign, nn.Softplus, nn.GLU),
-    *(nn.ELU, nn.CELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.Softshrink, nn.Hardshrink),
-    *(nn.Softmin, nn.Softmax, nn.Softmax2d, nn.LogSoftmax),
-    *(F.elu, F.selu, F.gelu, F.silu, F.hardswish, F.mish),
-}
 
 Layers = str | Sequence[str] | None
 Status = Literal["changed", "kept", "refused"]
+WEIGHTS, OPERATIONS = "weights.safetensors", "operations.json"
+RECURRENT = nn.RNNBase | nn.RNNCellBase
 
 
 @dataclass(frozen=True)
@@ -53,7 +40,7 @@ class Change:
     """What became of one layer."""
 
     name: str
-    kind: str  #: the class of the layer, or the function
+    kind: str  #: the class of the layer, or the operation
     status: Status
     reason: str  #: what was done, or why nothing was done
 
@@ -62,28 +49,36 @@ class Change:
 class Conversion(Tabular):
     """A converted network, and how far it is from the original on the example."""
 
-    model: nn.Module
+    model: nn.Module  #: of the original's class
     changes: tuple[Change, ...]  #: one per rectified or weighted layer of the original
     max_error: float  #: the largest difference of an output
     relative_error: float  #: the same, divided by the largest output
     gradient_error: float  #: the same for the gradients of all parameters that both networks have
     parameters: tuple[int, int]  #: before and after
     multiply_adds: tuple[int, int]  #: on the example, before and after
+    operations: tuple[Operation, ...] = field(
+        repr=False, default=()
+    )  #: what `load` repeats on another instance
+
+    @property
+    def changed(self) -> bool:
+        """Whether any layer is different."""
+        return any(change.status == "changed" for change in self.changes)
 
     def rows(self) -> list[dict[str, str]]:
-        """Return what became of each layer."""
+        """What became of each layer."""
         return [
             {"layer": c.name, "kind": c.kind, "status": c.status, "reason": c.reason} for c in self.changes
         ]
 
     def summary(self) -> str:
-        """Return one line per layer, then the differences."""
+        """One line per layer, then the differences."""
         lines = [f"{c.status}: {c.name} ({c.kind}): {c.reason}" for c in self.changes]
         return "\n".join([*lines, *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return the sizes and the differences."""
-        lines = []
+        """The sizes and the differences."""
+        lines = [] if self.changed else ["no layer was changed: the network is a copy of the original"]
         for what, (before, after) in ("parameters", self.parameters), ("multiply-adds", self.multiply_adds):
             lines.append(f"{what}: {before:,} -> {after:,}")
         lines.append(
@@ -92,7 +87,7 @@ class Conversion(Tabular):
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the network, as plain values."""
+        """Everything but the network, as plain values."""
         return {
             "changes": [vars(change) for change in self.changes],
             "max_error": self.max_error,
@@ -102,16 +97,65 @@ class Conversion(Tabular):
             "multiply_adds": list(self.multiply_adds),
         }
 
+    def save(self, directory: str | Path) -> None:
+        """Write the weights, and the operations that turn the original network into this one, into a directory.
 
-class ArgumentError(ValueError):
-    """An argument of a conversion is wrong; the network is not to blame."""
+        `load` repeats them on a new instance. The directory is created.
+        """
+        from safetensors.torch import save_model
+
+        place = Path(directory)
+        place.mkdir(parents=True, exist_ok=True)
+        save_model(self.model, str(place / WEIGHTS))
+        record = {
+            "relucid": __version__,
+            "network": _class_name(type(self.model)),
+            "operations": list(self.operations),
+        }
+        (place / OPERATIONS).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def load(directory: str | Path, model: nn.Module) -> nn.Module:
+    """Convert ``model``, a new instance of a saved network's class, as it was converted, and load its weights.
+
+    The instance itself is changed and returned.
+
+    Args:
+        directory: What `Conversion.save` wrote.
+        model: The network before the conversion, with any weights.
+    """
+    from safetensors.torch import load_model
+
+    place = Path(directory)
+    if not (place / OPERATIONS).is_file():
+        raise ArgumentError(f"{place} has no {OPERATIONS}: give a directory that Conversion.save wrote")
+    record = json.loads((place / OPERATIONS).read_text())
+    if record["network"] != _class_name(type(model)):
+        raise ArgumentError(
+            f"{place} holds a converted {record['network']}, not a {_class_name(type(model))}: give an instance of that"
+        )
+    operated = copied(model)  # a failure must not leave a half-converted network
+    try:
+        Surgery(operated).repeat(record["operations"])
+        load_model(operated, str(place / WEIGHTS))
+    except Exception as error:
+        raise ConversionError(
+            f"{place} does not fit this {type(model).__name__}: {error}; build it as it was built before"
+        ) from error
+    Surgery(model).repeat(record["operations"])
+    load_model(model, str(place / WEIGHTS))
+    return model
+
+
+def _class_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 Arguments = ParamSpec("Arguments")
 
 
 def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, Conversion]:
-    """Return ``convert`` with the random state preserved and every error turned into one sentence.
+    """``convert`` with the random state preserved and every error turned into one sentence.
 
     A call that does not fit its signature is a `TypeError`, as for any function.
     """
@@ -127,87 +171,184 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
         for name in ("tolerance", "budget"):
             if (value := given.get(name)) is not None and not value >= 0:
                 raise ArgumentError(f"{name}={value} must be 0 or more")
-        with (
-            ONE_AT_A_TIME,
-            _seldom_collected(),
-            torch.random.fork_rng(devices=[]),
-            torch.inference_mode(False),
-        ):
+        if given.get("optimizer") is not None and not given.get("inplace"):
+            raise ArgumentError(
+                "an optimizer can only follow a network that is converted in place: inplace=True"
+            )
+        with seeded(), torch.inference_mode(False):
             try:
                 return convert(*args, **kwargs)
             except (ConversionError, ArgumentError):
                 raise
             except Exception as error:
-                model: object = args[0] if args else kwargs.get("model")
-                name, what = type(model).__name__, f"{type(error).__name__}: {error}"
-                raise ConversionError(f"{name} cannot be converted{where(error)}: {what}") from error
+                name, what = type(given["model"]).__name__, f"{type(error).__name__}: {error}"
+                raise ConversionError(f"{name} cannot be converted{_where(error)}: {what}") from error
 
     return converted
 
 
-@contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """Let Python look for garbage less often: it takes long among so many new nodes, and finds next to nothing."""
-    before = gc.get_threshold()
-    if before[0]:  # 0: never
-        gc.set_threshold(max(before[0], 20_000), *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
+def _where(error: Exception) -> str:
+    """The line of the user's code at which an error was raised, in words."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if "/torch/" not in frame.filename and "/relucid/" not in frame.filename:
+            return f" (line {frame.lineno} of {Path(frame.filename).name})"
+    return ""
 
 
-class Original:
-    """A network to be converted, and what it computes on the example and on other sizes that it takes."""
+class Subject:
+    """A network to be converted: what it executes and computes on the examples, and what becomes of its layers."""
 
-    def __init__(self, model: nn.Module, example: Batch) -> None:
+    def __init__(self, model: nn.Module, example: Batch | list[Batch], *, training: bool = True) -> None:
         _check_network(model)
-        _check_example(example)
-        example = tree_map_only(Tensor, lambda x: x.clone() if x.is_inference() else x, example)
-        self.model, self.example = model, example
-        self._copy = copied_network(model)
-        self.references = References(model, example)
+        examples = example if isinstance(example, list) else [example]
+        if not examples:
+            raise ArgumentError("the list of examples is empty; give at least one")
+        for each in examples:
+            _check_example(each)
+        self.model = model
+        examples = [
+            tree_map_only(Tensor, lambda x: x.clone() if x.is_inference() else x, e) for e in examples
+        ]
+        self.references = References(model, examples)
+        self.modules = dict(model.named_modules())
+        self.evaluated = [self._record(each, training=False) for each in examples]
+        self.trained = [self._record(self.references.examples[-1], training=True)] if training else []
+        self.report = Report(self)
 
-    def capture(self) -> Network:
-        """Return the network as a graph for both modes; can be called once."""
-        return captured(self._copy, self.example, self.references.others)
+    @property
+    def recordings(self) -> list[Recording]:
+        """All recordings, those in evaluation first."""
+        return [r for r in (*self.evaluated, *self.trained) if r is not None]
 
-    def capture_evaluation(self, prepare: Callable[[nn.Module], nn.Module]) -> Network:
-        """Return a copy of the network, changed by ``prepare``, as a graph for evaluation; can be called once."""
-        return captured(prepare(self._copy), self.example, self.references.others, both_modes=False)
+    @property
+    def nodes(self) -> list[Node]:
+        """The operations of all examples in evaluation; those of one example in order."""
+        return [node for recording in self.evaluated if recording for node in recording.nodes]
+
+    def _record(self, example: Batch, *, training: bool) -> Recording | None:
+        """What the network executes on an example; None if it does not take it in training."""
+        try:
+            return record(copied(self.model, share=True), example, training=training)
+        except Exception as error:
+            if training:
+                return None
+            raise ConversionError(
+                f"{type(self.model).__name__} does not take the example: {error}"
+            ) from error
+
+    def owner(self, parameter: str) -> str:
+        """The module that holds a parameter, by name."""
+        return parameter.rpartition(".")[0]
+
+    def shared(self, name: str) -> bool:
+        """Whether a module's parameters are used by another module, or read as tensors outside its own call."""
+        own = {id(p) for p in self.modules[name].parameters(recurse=False)}
+        holders = [
+            module
+            for module in self.modules.values()
+            if any(id(p) in own for p in module.parameters(recurse=False))
+        ]
+        return len(holders) > 1 or any(p.rpartition(".")[0] == name for p in self._read_elsewhere)
+
+    @functools.cached_property
+    def _read_elsewhere(self) -> set[str]:
+        """The parameters that are used outside the call of the module that holds them."""
+        return {
+            name
+            for recording in self.recordings
+            for node in recording.nodes
+            for before in node.inputs
+            if before.op == "parameter"
+            for name in before.parameters
+            if not _within(node.module, name.rpartition(".")[0])
+        }
 
     def finish(
         self,
-        net: Network,
-        ledger: "Ledger",
-        tolerance: float | None,
+        perform: Callable[[Surgery], None],
         *,
+        tolerance: float | None = None,
+        inplace: bool = False,
+        optimizer: Optimizer | None = None,
         training: bool = True,
-        rounded: bool = True,
+        rounds: bool = True,
     ) -> Conversion:
-        """Return the conversion; raise an error unless ``net`` computes what the original does.
+        """The conversion that ``perform`` does; raise an error unless the result computes what the original does.
 
-        ``training`` and ``rounded`` are those of `References.check`.
+        Args:
+            perform: Changes a network by surgery.
+            tolerance: The largest relative difference of outputs.
+            inplace: Whether to change the original, once a copy has passed the check.
+            optimizer: The optimizer to take along.
+            training: Whether to compare both in training, too.
+            rounds: Whether new weights are computed, and so rounded.
         """
-        net.graph.eliminate_dead_code(_is_impure)
-        net.graph.lint()
-        _drop_replaced(net)
-        net.recompile()
-        found = self.references.check(net, tolerance, training=training, rounded=rounded)
-        sizes = _size(self.model), _size(net)
+        surgery = Surgery(copied(self.model))
+        perform(surgery)
+        found = self.references.check(surgery.model, tolerance, training=training, rounds=rounds)
+        sizes = size(self.model), size(surgery.model)
+        if inplace:
+            surgery = Surgery(self.model, optimizer)
+            perform(surgery)
         return Conversion(
-            *(net, ledger.changes(), found.error, found.relative, found.gradient, sizes, found.multiply_adds)
+            *(surgery.model, self.report.changes(), found.error, found.relative, found.gradient),
+            *(sizes, found.multiply_adds, tuple(surgery.operations)),
         )
+
+
+def working(names: Iterable[str], attempt: Callable[[list[str], dict[str, str]], Conversion]) -> Conversion:
+    """The conversion of all ``names`` that work; one that breaks the network is found by bisection and left out.
+
+    Args:
+        names: Parts of the network, each of which may be converted or not.
+        attempt: Converts some of them, and reports the others with the reason why they were left out.
+    """
+    every, dropped = list(names), dict[str, str]()
+
+    def works(some: list[str]) -> bool:
+        try:
+            attempt(some, dropped)
+        except ConversionError:
+            return False
+        return True
+
+    while True:
+        try:
+            return attempt(every, dropped)
+        except ConversionError as error:
+            if not every or not works([]):
+                raise
+            low, high = 0, len(every)  # the first `low` work, the first `high` do not
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if works(every[:middle]) else (low, middle)
+            dropped[every.pop(high - 1)] = f"with it, {first_line(error)}"
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _within(name: str, owner: str) -> bool:
+    return name == owner or name.startswith(f"{owner}.") or not owner
+
+
+def size(model: nn.Module) -> int:
+    """The number of parameters."""
+    return sum(p.numel() for p in model.parameters())
 
 
 def _check_network(model: nn.Module) -> None:
-    """Raise an error for a single layer, which no graph can replace: it has no name in itself."""
-    name, reason = type(model).__name__, left_alone(type(model))
-    if reason is not None:
-        raise ConversionError(
-            f"{name} is a single layer, and {reason}; give a network that has other layers, too"
-        )
-    if is_plain(model) or isinstance(model, _Geometric):
+    """Raise an error for what is not a network of modules that can be replaced."""
+    name = type(model).__name__
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"a network is an nn.Module, not a {name}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ConversionError(f"{name} is compiled by TorchScript; convert the network that it was made from")
+    if isinstance(getattr(model, "_orig_mod", None), nn.Module):
+        raise ConversionError("the network is compiled; convert the original and compile the result")
+    if isinstance(model, nn.Linear | ConvNd | _Geometric | RECURRENT | nn.MultiheadAttention):
         raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
 
 
@@ -221,123 +362,56 @@ def _check_example(example: Batch) -> None:
         raise ArgumentError("the example holds NaN or infinity; give one of finite numbers")
 
 
-def _drop_replaced(net: Network) -> None:
-    """Delete the modules that were called, or added, and are not called any more."""
-    called = {str(node.target) for node in net.graph.nodes if node.op == "call_module"}
-    for name, module in list(net.named_modules()):
-        is_new = name not in net.meta["names"] and type(module) is not nn.Module
-        if (is_new or name in net.meta["called"]) and not _is_within(name, called):
-            if any(other.startswith(f"{name}.") for other in called):
-                rest = nn.Module()
-                rest._modules.update(module._modules)
-                net.set_submodule(name, rest)
-            else:
-                net.delete_submodule(name)
-    del net.meta["names"], net.meta["called"]
+class Report:
+    """What became of every rectification and every layer with weights."""
 
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._notes: dict[str, tuple[str, Status, str]] = {}
+        self.weighted, self.rectified = "not changed", "not changed"
+        self._used: dict[str, tuple[str, bool]] = {}  # by name: the kind, and whether it has weights
+        for node in subject.nodes:
+            if node.has_weight or node.kind is not None:
+                self._used.setdefault(node.name, (self._kind(node), node.has_weight))
 
-def _is_impure(node: Node) -> bool:
-    return bool(node.is_impure() or node.meta.get("mutates") or node.meta.get("impure"))
+    def _kind(self, node: Node) -> str:
+        module = self._subject.modules.get(node.name.partition("#")[0])
+        return node.op if module is None else type(module).__name__
 
-
-def _size(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
-
-
-class Ledger:
-    """What is reported on every rectified or weighted layer; ``weighted`` and ``relu`` say why one was kept."""
-
-    def __init__(self, net: fx.GraphModule, model: nn.Module, *, weighted: str, relu: str) -> None:
-        self._otherwise: dict[Node, str] = {}
-        for node in net.graph.nodes:
-            if has_weight(net, node):
-                self._otherwise[node] = left_alone(key(net, node)) or weighted
-            elif is_activation(net, node):
-                self._otherwise[node] = relu if is_relu_call(net, node) else _why_no_relu(kind_at(net, node))
-            if "kept" in node.meta:
-                self._otherwise[node] = node.meta["kept"]
-        self._names = {node: (name_of(node), kind_of(net, node)) for node in self._otherwise}
-        self._added = [
-            Change(name or type(model).__name__, "decision", "kept", f"decided at {line} as for the example")
-            for name, line in net.meta.get("decisions", ())
-        ]
-        self._notes: dict[Node, tuple[Status, list[str]]] = {}
-        called = {name for name, _ in self._names.values()}
-        self._unused = [
-            Change(name, type(module).__name__, "kept", "not used on the example")
-            for name, module in model.named_modules()
-            if name and isinstance(module, nn.Linear | _ConvNd) and not _is_within(name, called)
-        ]
-
-    def note(self, node: Node, status: Status, reason: str) -> None:
+    def note(self, name: str, status: Status, reason: str, kind: str = "") -> None:
         """Report on a layer; one that is changed in one way and kept in another counts as changed."""
-        before, reasons = self._notes.get(node, (status, []))
         order: tuple[Status, ...] = ("kept", "refused", "changed")
-        self._notes[node] = max(before, status, key=order.index), [*reasons, reason]
+        known, before, reasons = self._notes.get(name, (kind, status, ""))
+        if reason not in reasons:
+            reasons = f"{reasons}; {reason}" if reasons and before == status else reason
+        if order.index(status) >= order.index(before):
+            self._notes[name] = known, status, reasons
 
-    def add(self, name: str, kind: str, status: Status, reason: str) -> None:
-        """Report on something that is not a layer."""
-        self._added.append(Change(name, kind, status, reason))
+    def forget(self, *names: str) -> None:
+        """Drop the notes on some layers, or all, before another attempt."""
+        for name in names or list(self._notes):
+            self._notes.pop(name, None)
 
     def changes(self) -> tuple[Change, ...]:
-        """Return everything that was reported."""
-        said = []
-        for node, (name, kind) in self._names.items():
-            status, reasons = self._notes.get(node, ("kept", [self._otherwise[node]]))
-            said.append(Change(name, kind, status, "; ".join(reasons)))
-        return (*said, *self._added, *self._unused)
-
-
-def _why_no_relu(kind: Kind | None) -> str:
-    """Return why an activation is not treated as a ReLU."""
-    if kind == KINDS["relu"]:
-        return "works in place on a view"
-    return "CReLU already" if kind is not None and kind.doubled else "not a ReLU"
-
-
-def _is_within(name: str, called: set[str]) -> bool:
-    """Return whether a module or one that contains it is among ``called``."""
-    while name and name not in called:
-        name = name.rpartition(".")[0]
-    return bool(name)
-
-
-def name_of(node: Node) -> str:
-    """Return the full name of the module that a node calls, or the node's own."""
-    return str(node.target) if node.op == "call_module" else node.name
-
-
-def kind_of(net: fx.GraphModule, node: Node) -> str:
-    """Return the name of the class of the module, or of the function, that a node calls."""
-    if node.op == "call_module":
-        return type(net.get_submodule(str(node.target))).__name__
-    return getattr(node.target, "__name__", str(node.target))
-
-
-def is_activation(net: fx.GraphModule, node: Node) -> bool:
-    """Return whether a node is an activation of torch's or ours, a ReLU or not."""
-    return kind_at(net, node) is not None or key(net, node) in SMOOTH
-
-
-def sources(net: fx.GraphModule, node: Node) -> tuple[str, ...]:
-    """Return the names of the weighted layers that feed a node, with only unweighted operations between."""
-    names: dict[str, None] = {}
-    stack, seen = list(node.all_input_nodes), set(node.all_input_nodes)
-    while stack:
-        before = stack.pop()
-        if has_weight(net, before):
-            names[name_of(before)] = None
-        elif kind_at(net, before) is None:
-            new = [n for n in before.all_input_nodes if n not in seen]
-            seen.update(new)
-            stack.extend(new)
-    return tuple(names)
+        """Everything that was reported; layers without a note are kept, those that did not run too."""
+        found = []
+        for name, (kind, is_weight) in self._used.items():
+            otherwise = self.weighted if is_weight else self.rectified
+            _, status, reason = self._notes.get(name, (kind, "kept", otherwise))
+            found.append(Change(name, kind, status, reason))
+        others = {name: note for name, note in self._notes.items() if name not in self._used}
+        found += [Change(name, *note) for name, note in others.items()]
+        called = {call.module for recording in self._subject.recordings for call in recording.calls}
+        for name, module in self._subject.modules.items():
+            if name and isinstance(module, nn.Linear | ConvNd) and name not in called | self._used.keys():
+                found.append(Change(name, type(module).__name__, "kept", "not used on the example"))
+        return tuple(found)
 
 
 def select(
-    names: Mapping[Node, tuple[str, ...]], layers: Layers, suggested: Callable[[], list[str]]
-) -> set[Node]:
-    """Return the nodes with a name that is in ``layers`` or matches a glob in it.
+    names: Mapping[str, tuple[str, ...]], layers: Layers, suggested: Callable[[], list[str]]
+) -> set[str]:
+    """The keys of ``names`` with a name that is in ``layers`` or matches a glob in it.
 
     None selects all of them, "auto" those that ``suggested`` names.
     """
@@ -348,7 +422,7 @@ def select(
         layers = [name for name in suggested() if name in known]
     chosen = set()
     for pattern in [layers] if isinstance(layers, str) else layers:
-        found = {node for node, own in names.items() if any(fnmatchcase(name, pattern) for name in own)}
+        found = {key for key, own in names.items() if any(fnmatchcase(name, pattern) for name in own)}
         if not found:
             there_are = ", ".join(sorted(known)) or "none"
             raise ArgumentError(
@@ -358,21 +432,37 @@ def select(
     return chosen
 
 
-def chosen_activations(
-    net: fx.GraphModule,
-    layers: Layers,
-    suggested: Callable[[], list[str]],
-    eligible: Callable[[fx.GraphModule, Node], bool] = is_rectified,
-) -> list[Node]:
-    """Return the activations that ``layers`` names, themselves or by the layers that feed them; all for None."""
-    nodes = [node for node in net.graph.nodes if eligible(net, node)]
-    if layers is None:
-        return nodes
-    chosen = select({node: (name_of(node), *sources(net, node)) for node in nodes}, layers, suggested)
-    return [node for node in nodes if node in chosen]
-
-
-def suggestions(model: nn.Module, example: Batch, conversion: str, mode: str | None = None) -> list[str]:
-    """Return the layers for which `relucid.inspect.examine` suggests a conversion."""
-    suggested = examine(model, example).suggestions()
+def suggestions(
+    model: nn.Module, example: Batch | list[Batch], conversion: str, mode: str | None = None
+) -> list[str]:
+    """The layers for which `relucid.inspect.examine` suggests a conversion."""
+    suggested = examine(model, example[0] if isinstance(example, list) else example).suggestions()
     return [name for s in suggested if (s.conversion, s.mode) == (conversion, mode) for name in s.layers]
+
+
+def feeding(node: Node) -> tuple[str, ...]:
+    """The names of the layers with weights that feed a node, with only other operations between."""
+    names: dict[str, None] = {}
+    stack: list[Node] = list(node.upstream)
+    seen: set[Node] = set(stack)
+    while stack:
+        before = stack.pop()
+        if before.has_weight:
+            names[before.name.partition("#")[0]] = None
+        elif before.kind is None:
+            new = [n for n in before.upstream if n not in seen]
+            seen.update(new)
+            stack.extend(new)
+    return tuple(names)
+
+
+def calls_of(recordings: Iterable[Recording]) -> dict[str, int]:
+    """How often each module is called in one recording, at most."""
+    found: dict[str, int] = {}
+    for recording in recordings:
+        counts: dict[str, int] = {}
+        for call in recording.calls:
+            counts[call.module] = counts.get(call.module, 0) + 1
+        for name, count in counts.items():
+            found[name] = max(found.get(name, 0), count)
+    return found

@@ -1,76 +1,75 @@
 """ReLU and its relatives to CReLU: give every unit its other phase, or let opposite units share a filter (crelu)."""
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, fx, nn
-from torch.fx.node import Node
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from relucid.convert.channels import Flow, Layout, StuckError, UngroupedError, channel_dims, flow, travel
 from relucid.convert.conversion import (
-    ArgumentError,
     Conversion,
     Layers,
-    Ledger,
-    Original,
-    chosen_activations,
+    Subject,
+    calls_of,
     conversion,
-    kind_of,
+    feeding,
+    select,
     suggestions,
+    working,
 )
-from relucid.convert.flow import MIXING, Flow, channel_dim, flow, key
-from relucid.convert.graph import (
-    Batch,
-    add_module,
-    fresh_name,
-    is_rectified,
-    kind_at,
-    left_alone,
-    module_of,
-    scope,
-)
-from relucid.convert.layout import Layout
+from relucid.convert.errors import ArgumentError
+from relucid.convert.examples import Batch
 from relucid.convert.merge import merge
-from relucid.convert.rewrite import apply
-from relucid.nn import CReLU
-from relucid.nn.geometric import _Geometric
-from relucid.nn.kinds import Kind
+from relucid.convert.surgery import Surgery, read
+from relucid.inspect.execution import Node, Recording
+from relucid.nn.kinds import Kind, kind_of
 
 
 @conversion
 def to_crelu(
     model: nn.Module,
-    example: Batch,
+    example: Batch | list[Batch],
     layers: Layers = None,
     mode: Literal["expand", "merge"] = "expand",
     *,
+    inplace: bool = False,
+    optimizer: Optimizer | None = None,
     tolerance: float | None = None,
     budget: float | None = None,
     pairs: int | None = None,
     data: Iterable[Any] | None = None,
 ) -> Conversion:
-    """Return the same function with CReLU, which keeps both phases of a unit, in place of ReLU.
+    """The same network with CReLU, which keeps both phases of a unit, in place of ReLU.
 
-    "expand": every chosen ReLU becomes CReLU. Whatever reads its channels, through batch norms, pooling or flatten,
-    gets weights of zero for the new half; batch norms between leave that half as it is. What cannot read new
-    channels, such as an addition, reads the first half. Training goes on from there.
+    "expand": a ReLU that is a module of its own, called once, becomes CReLU. For any other, the module before it
+    returns both signs of its value: relu([y, -y]) is CReLU. The layers that read the result, through batch norms,
+    pooling or flatten, get weights of zero for the new half. A ReLU whose value is also added, multiplied, returned or
+    read by something that mixes channels stays as it is. Training goes on from there.
 
-    LeakyReLU, PReLU and the absolute value become CReLU too: each is f(x) = relu(x) - a relu(-x), where a is the
-    slope below 0 (-1 for the absolute value), so the new weights are -a times the old ones. PReLU's learned slopes
-    become part of those weights, or constants where something else reads the value. Where x is exactly 0, CReLU has a
-    gradient of 0, LeakyReLU and PReLU have a.
+    LeakyReLU, PReLU and the absolute value, as modules of their own, become CReLU too: each is f(x) = relu(x) -
+    a relu(-x), where a is the slope below 0 (-1 for the absolute value), so the new weights are -a times the old
+    ones. Where x is exactly 0, CReLU has a gradient of 0, LeakyReLU and PReLU have a.
 
     "merge": two units of one layer with w_i = -s w_j and b_i = -s b_j, batch norm folded, become the two phases of
     one filter, the one nearest to both. The weights that read them are rearranged. For ReLU only.
 
     Args:
         model: Any network.
-        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
+        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments, or a list of several.
+            What a network executes on none of them stays as it is.
         layers: Names or globs of activations, or of the layers that feed them; "auto" for those that
             `relucid.inspect.examine` suggests. By default all.
         mode: "expand" or "merge".
+        inplace: Convert the network itself; by default a copy.
+        optimizer: With ``inplace``, an optimizer to take along: its groups refer to the new parameters, and its state
+            is kept for every weight that stays, and zero for new ones.
         tolerance: "expand": the largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by
             default. "merge": how far a pair may be from opposite, as the length of the sum of the two units'
             weights and biases, each of length 1; 1e-5 by default.
@@ -81,155 +80,312 @@ def to_crelu(
             by least squares, to what they computed before.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    >>> list(to_crelu(net, torch.randn(5, 4)).model.children())[1:]
-    [CReLU(dim=1), Linear(in_features=16, out_features=2, bias=True)]
+    >>> to_crelu(net, torch.randn(5, 4)).model
+    Sequential(
+      (0): Linear(in_features=4, out_features=8, bias=True)
+      (1): CReLU(dim=-1)
+      (2): Linear(in_features=16, out_features=2, bias=True)
+    )
     """
     if mode == "merge":
-        return merge(model, example, layers, 1e-5 if tolerance is None else tolerance, budget, pairs, data)
+        return merge(
+            model,
+            example,
+            layers,
+            1e-5 if tolerance is None else tolerance,
+            budget,
+            pairs,
+            data,
+            inplace,
+            optimizer,
+        )
     if mode != "expand":
         raise ArgumentError(f"mode is 'expand' or 'merge', not {mode!r}")
     if budget is not None or pairs is not None or data is not None:
         raise ArgumentError("budget, pairs and data are for mode='merge'; 'expand' changes no output")
-    return _expand(model, example, layers, tolerance)
+    subject = Subject(model, example)
+    subject.report.weighted, subject.report.rectified = "its input has no new channels", "not chosen"
+    expansion = Expansion(subject, layers, partial(suggestions, model, example, "to_crelu", "expand"))
+    return expansion.finish(tolerance, inplace, optimizer)
 
 
-def _expand(model: nn.Module, example: Batch, layers: Layers, tolerance: float | None) -> Conversion:
-    """Replace every chosen activation by CReLU, and rewrite the weights that read it."""
-    original = Original(model, example)
-    net = original.capture()
-    ledger = Ledger(net, model, weighted="reads no new channels", relu="not chosen")
-    starts: dict[Node, Layout] = {}
-    suggested = partial(suggestions, model, example, "to_crelu", "expand")
-    chosen = set(chosen_activations(net, layers, suggested))
-    for node in net.graph.nodes:
-        if node in chosen:
-            layout = _doubled(net, node)
-            if isinstance(layout, str):
-                ledger.note(node, "refused", layout)
+@dataclass(frozen=True)
+class Site:
+    """A module that is to give its units both phases."""
+
+    module: str
+    is_activation: bool  #: whether it is the activation; otherwise a ReLU follows, and it returns both signs
+    dim: int  #: the dimension of the channels
+    relus: tuple[str, ...]  #: the rectifications, by the names of their operations
+    slopes: Tensor | None = None  #: (units,), below 0; None for ReLU
+    groups: int = 1
+
+    def layout(self, node: Node, dim: int) -> Layout:
+        """The layout of the value of ``node``, which has its channels in ``dim``."""
+        size = node.shape[dim]
+        groups = self.groups if size % self.groups == 0 else 1
+        origin = torch.arange(size).view(groups, -1)
+        below = torch.zeros(size) if self.slopes is None else self.slopes.expand(size)
+        scale = torch.cat((torch.ones_like(origin, dtype=torch.float64), -below.double().view(groups, -1)), 1)
+        return Layout(
+            dim, torch.cat((origin, origin), 1).flatten(), scale.flatten() + 0.0, frozenset([self.module])
+        )
+
+
+class Expansion:
+    """The search for the modules that can give their units both phases."""
+
+    def __init__(self, subject: Subject, layers: Layers, suggested: Any) -> None:
+        self.subject, self.report = subject, subject.report
+        self.dims = {recording: channel_dims(recording.nodes) for recording in subject.recordings}
+        self.sites: dict[str, Site] = {}
+        self.obstacles: dict[str, str] = {}  # by rectification
+        for recording in subject.evaluated:
+            if recording is not None:
+                self._find(recording)
+        for recording in subject.trained:
+            if recording is not None:
+                self._find(recording, only_new=True)
+        self._choose(layers, suggested)
+        self.flows: list[Flow] = []
+
+    # Candidates
+
+    def _find(self, recording: Recording, *, only_new: bool = False) -> None:
+        """Find the module to change for every rectification."""
+        counts = calls_of(self.subject.recordings)
+        makers: dict[Node, str] = {}
+        for call in recording.calls:
+            if len(call.outputs) == 1:
+                makers.setdefault(call.outputs[0], call.module)  # the innermost module comes first
+        known = (
+            {call.module for r in self.subject.evaluated if r is not None for call in r.calls}
+            if only_new
+            else set()
+        )
+        for node in recording.nodes:
+            if node.kind is None or node.kind.doubled:
+                continue
+            found = self._site(node, makers, counts, self.dims[recording])
+            if isinstance(found, str):
+                self.obstacles.setdefault(node.name, found)
+            elif found.module not in known:
+                before = self.sites.get(found.module, found)
+                if before.dim != found.dim:
+                    self.obstacles[node.name] = "its channels are in another dimension on another example"
+                names = tuple(dict.fromkeys((*before.relus, *found.relus)))
+                self.sites[found.module] = replace(before, relus=names)
+
+    def _site(
+        self, node: Node, makers: Mapping[Node, str], counts: Mapping[str, int], dims: Mapping[Node, int]
+    ) -> Site | str:
+        """The module to change for one rectification, or why there is none."""
+        kind = node.kind
+        assert kind is not None
+        if not kind.homogeneous:
+            places = " and ".join(f"{boundary:g}" for boundary in kind.boundaries)
+            return f"its units switch at {places}: CReLU keeps the two phases of one boundary, at 0"
+        dim = dims.get(node.rectified)
+        if dim is None:
+            return "it is not clear which dimension holds its channels"
+        modules, own = self.subject.modules, makers.get(node)
+        activation = modules.get(own or "")
+        place = -1 if dim == len(node.shape) - 1 else dim
+        if own and activation is not None and kind_of(activation) is not None and counts[own] == 1:
+            slopes = _slopes(activation, kind, dim)
+            return slopes if isinstance(slopes, str) else Site(own, True, place, (node.name,), slopes)
+        if kind.below != 0:
+            return "it is a function or is called more than once: only a module of its own can be replaced"
+        value = node.rectified
+        while value not in makers and len(value.upstream) == 1 and _is_per_channel(value, dims):
+            value = value.upstream[0]
+        maker = makers.get(value)
+        if not maker or isinstance(modules[maker], torch.jit.ScriptModule):
+            what = (
+                "a sum"
+                if value.op == "add"
+                else f"the value of {value.op}"
+                if value.order >= 0
+                else "an input"
+            )
+            return f"it rectifies {what}, which no module returns"
+        dim = dims.get(value, dim)
+        return Site(maker, False, -1 if dim == len(value.shape) - 1 else dim, (node.name,))
+
+    def _choose(self, layers: Layers, suggested: Any) -> None:
+        """Keep the sites that ``layers`` names, by the rectification or by the layers that feed it."""
+        nodes = {
+            node.name: node for r in self.subject.recordings for node in r.nodes if node.kind is not None
+        }
+        names = {
+            relu: (relu, relu.partition(":")[0], *feeding(node))
+            for relu, node in nodes.items()
+            if node.kind is not None and not node.kind.doubled
+        }
+        chosen = select(names, layers, suggested)
+        self.sites = {name: site for name, site in self.sites.items() if chosen & set(site.relus)}
+        self.obstacles = {relu: reason for relu, reason in self.obstacles.items() if relu in chosen}
+
+    # Channels
+
+    def follow(self) -> None:
+        """Follow the new channels, and drop every site whose channels reach something that cannot take them."""
+        while True:
+            self.flows = [flow(r, self._starts(r), self.subject.modules) for r in self.subject.recordings]
+            dropped = self._stuck()
+            if not dropped:
+                return
+            for name, reason in dropped.items():
+                self._drop(name, reason)
+
+    def _starts(self, recording: Recording) -> dict[Node, Layout]:
+        """Where new channels begin in a recording."""
+        dims, starts = self.dims[recording], {}
+        for call in recording.calls:
+            site = self.sites.get(call.module)
+            if site is not None and call.outputs:
+                node = call.outputs[0]
+                starts[node] = site.layout(node, dims.get(node, site.dim % max(len(node.shape), 1)))
+        return starts
+
+    def _stuck(self) -> dict[str, str]:
+        """The sites whose channels cannot be read everywhere, with the reasons."""
+        found: dict[str, str] = {}
+        before = dict(self.sites)
+        for layout, error in (each for one in self.flows for each in one.stuck):
+            for name in layout.sites & before.keys():
+                if isinstance(error, UngroupedError) and self._regroup(before[name], error.groups):
+                    found.setdefault("", "")  # nothing is dropped, but the channels have moved
+                else:
+                    found[name] = str(error)
+        reads: dict[str, Layout] = {}
+        for one in self.flows:
+            for name, layout in one.reads.items():
+                shared = self.subject.shared(name)
+                apart = name in reads and not reads[name].equals(layout)
+                plain = any(name in other.unchanged for other in self.flows)
+                if shared or apart or plain:
+                    reason = f"the weights of {name} are also used elsewhere"
+                    found.update(dict.fromkeys(layout.sites & self.sites.keys(), reason))
+                reads[name] = layout
+        return found
+
+    def _regroup(self, site: Site, groups: int) -> bool:
+        """Let a site arrange its channels for a reader with groups; False if that does not help."""
+        if site.slopes is not None or site.groups % groups == 0:
+            return False
+        self.sites[site.module] = replace(site, groups=math.lcm(self.sites[site.module].groups, groups))
+        return True
+
+    def _drop(self, name: str, reason: str) -> None:
+        site = self.sites.pop(name, None)
+        for relu in () if site is None else site.relus:
+            self.obstacles[relu] = reason
+
+    # Surgery
+
+    def finish(self, tolerance: float | None, inplace: bool, optimizer: Optimizer | None) -> Conversion:
+        """The conversion at all sites that work."""
+        sites, obstacles = dict(self.sites), dict(self.obstacles)
+
+        def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
+            self.sites, self.obstacles = {name: sites[name] for name in names}, dict(obstacles)
+            for name, reason in dropped.items():
+                self.obstacles.update(dict.fromkeys(sites[name].relus, reason))
+            self.follow()
+            self._note()
+            whole = len(names) + len(dropped) == len(sites)  # not one of the trials of a bisection
+            slopes = any(site.slopes is not None for site in self.sites.values())  # these round the weights
+            return self.subject.finish(
+                self.perform,
+                tolerance=tolerance,
+                inplace=inplace and whole,
+                optimizer=optimizer if whole else None,
+                rounds=slopes,
+            )
+
+        return working(sites, attempt)
+
+    def perform(self, surgery: Surgery) -> None:
+        """Change the sites, and the layers that read their channels."""
+        for site in self._doubled():
+            if site.is_activation:
+                surgery.crelu(site.module, dim=site.dim, groups=site.groups)
             else:
-                starts[node] = layout
-        elif is_rectified(net, node):
-            ledger.note(node, "kept", "not chosen")
-        elif isinstance(layer := module_of(net, node), _Geometric) and layer.activation is not None:
-            reason = "its activation is inside it: apply fuse first, and to_geometric afterwards"
-            ledger.note(node, "refused", reason)
-    found = _read_flow(net, starts, ledger)
-    for node, layout in starts.items():
-        if found.layouts[node] is not layout:
-            ledger.note(node, "kept", "its input has been doubled already")
-            continue
-        ledger.note(node, "changed", _said(net, node, layout))
-        _place(net, node, CReLU(layout.dim))
-    for node in found.weights(net):
-        split = found.layouts[node.all_input_nodes[0]].is_split
-        ledger.note(node, "changed", f"weights {'' if split else 'of zero '}for the new channels")
-    apply(net, found)
-    slopes = any(layout.is_split for layout in starts.values())  # multiply weights, which rounds them
-    return original.finish(net, ledger, tolerance, rounded=slopes)
+                surgery.signs(site.module, dim=site.dim, groups=site.groups)
+        for name, (layout, carries) in self._readers().items():
+            read(surgery, name, layout, carries=carries)
+        for name, module in self.subject.modules.items():
+            if isinstance(module, nn.TransformerEncoderLayer) and self._touches(name):
+                # Its fast path would multiply by the weights without calling the modules.
+                surgery.attribute(name, key="activation_relu_or_gelu", value=0)
+
+    def _touches(self, name: str) -> bool:
+        return any(each.startswith(f"{name}.") for each in (*self.sites, *self._readers()))
+
+    def _readers(self) -> dict[str, tuple[Layout, bool]]:
+        return {name: (layout, name in f.carries) for f in self.flows for name, layout in f.reads.items()}
+
+    def _doubled(self) -> list[Site]:
+        """The sites whose channels begin there; the input of any other has both phases already."""
+        begun = {name for f in self.flows for layout in f.layouts.values() for name in layout.sites}
+        return [site for site in self.sites.values() if site.module in begun]
+
+    def _note(self) -> None:
+        self.report.forget()
+        for relu, reason in self.obstacles.items():
+            self.report.note(relu, "refused", reason)
+        begun = self._doubled()
+        for site in self.sites.values():
+            for relu in site.relus:
+                if site not in begun:
+                    self.report.note(relu, "kept", "its input has both phases already")
+                elif site.is_activation:
+                    self.report.note(relu, "changed", _done(site))
+                else:
+                    self.report.note(relu, "changed", f"CReLU: {site.module} returns both signs")
+        for name, (layout, carries) in self._readers().items():
+            kind = "" if layout.is_split else " of zero"
+            reason = "a filter for each phase" if carries else f"weights{kind} for the new channels"
+            module = self.subject.modules[name]
+            if isinstance(module, nn.Linear | nn.Module) and hasattr(module, "weight"):
+                self.report.note(name, "changed", reason, type(module).__name__)
 
 
-def _doubled(net: fx.GraphModule, node: Node) -> Layout | str:
-    """Return how an activation's value follows from CReLU's: relu(x) - below * relu(-x); or why it does not."""
-    dim, kind = channel_dim(net, node), kind_at(net, node)
-    assert kind is not None
-    if not kind.homogeneous:
-        places = " and at ".join(f"{boundary:g}" for boundary in kind.boundaries)
-        return f"its units switch at {places}: CReLU keeps the two phases of one boundary, at 0"
-    if isinstance(module_of(net, node), nn.RReLU):
-        return "in training, it draws a random slope for every entry, which weights cannot reproduce"
-    if node.meta.get("fixed"):
-        return "it works in place on a view of another value"
-    if dim is None:
-        return "it is not clear which dimension holds its channels"
-    if node.meta.get("aliased"):
-        return "its value is changed in place later"
-    dtype = node.all_input_nodes[0].meta.get("dtype", node.meta["dtype"])
-    if not dtype.is_floating_point:
-        return f"it rectifies {dtype}, not floating-point numbers"
-    below = _slopes(net, node, kind, dim)
-    if isinstance(below, str):
-        return below
-    size = len(below)
-    return Layout(dim, torch.arange(2 * size) % size, torch.cat((torch.ones_like(below), 0 - below)))
-
-
-def _slopes(net: fx.GraphModule, node: Node, kind: Kind, dim: int) -> Tensor | str:
-    """Return the slope of each unit below its boundary, (units,) in float64; or why it is not known."""
-    size = node.meta["shape"][dim]
-    if kind.below is not None:
-        return torch.full((size,), kind.below, dtype=torch.float64)
-    holder = node.args[1] if len(node.args) > 1 else None  # of F.prelu
-    if isinstance(module := module_of(net, node), nn.PReLU):
-        learned: Tensor = module.weight
-    elif isinstance(holder, Node) and holder.op == "get_attr":
-        learned = attrgetter(str(holder.target))(net)
-    else:
-        return "its slopes are computed in forward"
-    learned = learned.detach().double().cpu().flatten()
-    if len(learned) == 1:
-        return learned.expand(size)
-    return learned if dim == 1 else f"its slopes belong to dimension 1, its units are in dimension {dim}"
-
-
-def _said(net: fx.GraphModule, node: Node, layout: Layout) -> str:
-    """Return what becomes of an activation, in words."""
-    kind = kind_at(net, node)
-    text = f"CReLU: {node.meta['shape'][layout.dim]} channels become {len(layout.origin)}"
-    if kind is not None and kind.below is None:
+def _done(site: Site) -> str:
+    text = "CReLU"
+    if site.slopes is not None and len(site.slopes) > 1:
         text += (
             "; its slopes become factors in the weights that read it, and are not learned as slopes any more"
         )
     return text
 
 
-def _place(net: fx.GraphModule, node: Node, crelu: CReLU) -> None:
-    """Make a node call ``crelu``, which takes the name of the module called there unless that is called elsewhere."""
-    name = str(node.target)
-    if node.op == "call_module" and node.meta["calls"] == 1:
-        net.set_submodule(name, crelu.train(net.training))
-        return
-    name = fresh_name(net, name if node.op == "call_module" else f"{scope(node)}crelu")
-    add_module(net, name, crelu)
-    value, *slopes = node.all_input_nodes
-    node.op, node.target, node.args, node.kwargs = "call_module", name, (value,), {}
-    for holder in slopes:
-        _delete_unread(net, holder)
+def _is_per_channel(node: Node, dims: Mapping[Node, int]) -> bool:
+    """Whether an operation treats all channels alike, so that both signs may come before it."""
+    before = node.upstream[0]
+    if before not in dims or node.has_weight:
+        return False
+    size = before.shape[dims[before]]
+    try:
+        travel(
+            node, {before: Layout(dims[before], torch.arange(size), torch.ones(size, dtype=torch.float64))}
+        )
+    except StuckError:
+        return False
+    return True
 
 
-def _delete_unread(net: fx.GraphModule, holder: Node) -> None:
-    """Delete a parameter that a node fetched, if nothing reads it any more."""
-    same = [node for node in net.graph.nodes if node.op == "get_attr" and node.target == holder.target]
-    if not any(node.users for node in same):
-        for node in same:
-            net.graph.erase_node(node)
-        path, _, name = str(holder.target).rpartition(".")
-        delattr(net.get_submodule(path), name)
-
-
-def _read_flow(net: fx.GraphModule, starts: dict[Node, Layout], ledger: Ledger) -> Flow:
-    """Return what happens to the doubled channels; remove the starts that no layer with weights of its own reads."""
-    while True:
-        found = flow(net, starts)
-        read = found.read(net)
-        unread = [
-            node for node, layout in starts.items() if found.layouts[node] is layout and node not in read
-        ]
-        if not unread:
-            return found
-        for node in unread:
-            between = "flatten and averaging" if starts[node].is_split else "batch norms and pooling"
-            del starts[node]
-            reason = f"no layer with weights of its own reads it, through {between} at most"
-            ledger.note(node, "refused", "; ".join([reason, *_obstacles(net, found, node)]))
-
-
-def _obstacles(net: fx.GraphModule, found: Flow, start: Node) -> list[str]:
-    """Return what is known of the operations that cannot read the doubled channels of an activation."""
-    said: dict[str, None] = {}
-    for reader in found.stopped(start):
-        called = key(net, reader)
-        if called in MIXING:
-            said[f"{kind_of(net, reader)}, which reads it, mixes channels"] = None
-        elif (reason := left_alone(called)) is not None:
-            said[f"{kind_of(net, reader)} reads it, and {reason}"] = None
-    return list(said)
+def _slopes(module: nn.Module, kind: Kind, dim: int) -> Tensor | str | None:
+    """The slope of each unit below its boundary, (units,) or (1,); None if it is 0; or why it is not known."""
+    if isinstance(module, nn.RReLU):
+        return "in training, it draws a random slope for every entry, which weights cannot reproduce"
+    if kind.below == 0:
+        return None
+    if kind.below is not None:
+        return torch.tensor([kind.below], dtype=torch.float64)
+    assert isinstance(module, nn.PReLU)
+    learned = module.weight.detach().double().cpu().flatten()
+    if len(learned) > 1 and dim != 1:
+        return f"its slopes belong to dimension 1, its units are in dimension {dim}"
+    return learned

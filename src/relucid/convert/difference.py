@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from relucid.convert.graph import ConversionError
+from relucid.convert.errors import ConversionError
 from relucid.convert.run import Run
 
 # The largest relative difference of outputs, by precision. Gradients, and outputs in training, may differ a hundred
@@ -19,13 +19,13 @@ ROUNDINGS = 4  # times what rounding does, where it does more than these toleran
 
 
 def tolerance_of(outputs: list[Tensor]) -> float:
-    """Return the largest relative difference that is allowed, given the coarsest precision of the outputs."""
+    """The largest relative difference that is allowed, given the coarsest precision of the outputs."""
     real = [x.real.dtype if x.is_complex() else x.dtype for x in outputs]
     return max((TOLERANCE.get(dtype, 1e-4) for dtype in real if dtype.is_floating_point), default=0.0)
 
 
 def difference(before: list[Tensor], after: list[Tensor]) -> tuple[float, float]:
-    """Return the largest difference between two lists of tensors, and the same divided by the largest entry.
+    """The largest difference between two lists of tensors, and the same divided by the largest entry.
 
     It is infinite if shapes differ, or if NaN and infinities are not in the same places.
 
@@ -57,7 +57,7 @@ def _difference(x: Tensor, y: Tensor) -> tuple[float, float]:
 
 
 def _signs(x: Tensor) -> Tensor:
-    """Return 2 for NaN, -1 and 1 for infinities, 0 elsewhere."""
+    """2 for NaN, -1 and 1 for infinities, 0 elsewhere."""
     return torch.where(x.isnan(), 2, torch.where(x.isinf(), x.sign(), 0))
 
 
@@ -72,7 +72,7 @@ class Apart:
     buffer: str = ""  #: which buffer that is
 
     def times(self, factor: float) -> "Apart":
-        """Return as much of all differences."""
+        """As much of all differences."""
         return Apart(
             *(factor * self.error, factor * self.outputs, factor * self.gradient, factor * self.buffers),
             buffer=self.buffer,
@@ -110,7 +110,7 @@ class Pair:
         return True
 
     def judged(self, tolerance: float | None, floor: Apart | None = None) -> Apart:
-        """Return the differences; raise an error if they are too large.
+        """The differences; raise an error if they are too large.
 
         Args:
             tolerance: The largest relative difference of outputs, the only thing judged then; by default, what
@@ -121,11 +121,10 @@ class Pair:
         loose, floor = LOOSER * limit, floor or Apart()
         allowed = max(loose if self.training and tolerance is None else limit, ROUNDINGS * floor.outputs)
         found = self.apart
-        refused = "it is not handed over"
         if not found.outputs <= allowed or self.before.others != self.after.others:
             raise DifferenceError(
                 f"the converted network differs by {found.outputs:.2g} of the largest output {self.case}, more than "
-                f"{allowed:.2g}; {refused}"
+                f"{allowed:.2g}"
             )
         if tolerance is not None:
             return found
@@ -133,20 +132,18 @@ class Pair:
         if not found.gradient <= allowed:
             raise DifferenceError(
                 f"gradients of the converted network differ by {found.gradient:.2g} {self.case}, more than "
-                f"{allowed:.2g}; {refused}"
+                f"{allowed:.2g}"
             )
         if self.training and not found.buffers <= max(LOOSER * max(limit, 1e-12), ROUNDINGS * floor.buffers):
-            raise DifferenceError(
-                f"the converted network updates {found.buffer} differently {self.case}; {refused}"
-            )
+            raise DifferenceError(f"the converted network updates {found.buffer} differently {self.case}")
         return found
 
 
 def gradient_difference(before: Run, after: Run, case: str) -> float:
-    """Return the relative difference of the gradients of the inputs and of all layers that were not changed."""
+    """The relative difference of the gradients of the inputs and of all layers that were not changed."""
     if before.backward != after.backward:
         which = "has no gradients" if before.backward else "has gradients, the original none"
-        raise ConversionError(f"the converted network {which} {case}; it is not handed over")
+        raise ConversionError(f"the converted network {which} {case}")
     pairs = list(zip(before.inputs, after.inputs, strict=True))
     for name in unchanged(before, after):
         if before.trained[name] != after.trained[name]:
@@ -193,7 +190,7 @@ def _by_layer(found: Run) -> dict[str, dict[str, Tensor]]:
 
 
 def _buffer_difference(before: Run, after: Run) -> tuple[float, str]:
-    """Return the largest difference of a buffer that both networks have, on the scale of its layer, and its name."""
+    """The largest difference of a buffer that both networks have, on the scale of its layer, and its name."""
     scales: dict[str, float] = {}
     for name, value in before.buffers.items():
         layer = name.rpartition(".")[0]

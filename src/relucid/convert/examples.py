@@ -1,20 +1,30 @@
 """Inputs made from an example, with other sizes: they reveal what depends on the size."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
 
-from relucid.convert.graph import Batch, arguments
+from relucid._torch import tree_leaves, tree_map_only
 
+Batch = Tensor | tuple[Any, ...] | Mapping[str, Any]
 Sizes = Mapping[tuple[int, int], int]  # by dimension and size in the example: the new size
 
 
+def arguments(example: Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and keyword arguments that an example stands for.
+
+    >>> arguments((1, 2)), arguments({"x": 1})
+    (((1, 2), {}), ((), {'x': 1}))
+    """
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return (example if isinstance(example, tuple) else (example,)), {}
+
+
 def other_examples(model: nn.Module, example: Batch) -> list[Batch]:
-    """Return examples with other batch and image sizes that the network takes without an error in evaluation.
+    """Examples with other batch and image sizes that the network takes without an error in evaluation.
 
     >>> [tuple(x.shape) for x in other_examples(nn.Conv2d(3, 4, 3), torch.randn(2, 3, 8, 8))]
     [(1, 3, 9, 9)]
@@ -57,13 +67,13 @@ def _largest(example: Batch) -> Tensor | None:
 
 
 def batch_size(example: Batch) -> int:
-    """Return the first size of the tensor with the most dimensions; 1 if there is none."""
+    """The first size of the tensor with the most dimensions; 1 if there is none."""
     first = _largest(example)
     return 1 if first is None or first.dim() == 0 else first.shape[0]
 
 
 def resized(example: Batch, sizes: Sizes) -> Batch:
-    """Return an example with other sizes; its entries are drawn from the example's, with noise added."""
+    """An example with other sizes; its entries are drawn from the example's, with noise added."""
     generator = torch.Generator().manual_seed(1)
 
     def make(x: Tensor) -> Tensor:
@@ -82,29 +92,11 @@ def resized(example: Batch, sizes: Sizes) -> Batch:
     return made
 
 
-def _takes(model: nn.Module, example: Any) -> bool:
+def _takes(model: nn.Module, example: Batch) -> bool:
     args, kwargs = arguments(tree_map_only(Tensor, torch.clone, example))
     try:
-        with torch.no_grad(), unchanged_buffers(model):
+        with torch.no_grad():
             model(*args, **kwargs)
     except Exception:
         return False
     return True
-
-
-@contextmanager
-def unchanged_buffers(model: nn.Module) -> Iterator[None]:
-    """Put the buffers of a network back when the block ends, with the values that they had."""
-    before = [
-        (module._buffers, name, buffer, buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for holder, name, buffer, value in before:
-                buffer.copy_(value)
-                holder[name] = buffer

@@ -1,126 +1,171 @@
-"""Back to plain layers: weights as numbers, norms and scales folded, for deployment."""
+"""A network in plain layers again: geometric layers, parametrizations and norms become part of their weights."""
 
-import copy
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, fx, nn
-from torch.fx.node import Node
-from torch.nn.modules.conv import _ConvNd
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from relucid.convert.conversion import Conversion, Ledger, Original, conversion, name_of
-from relucid.convert.flow import channel_dim, flow
-from relucid.convert.graph import Batch, add_module, fresh_name, is_alone, module_of
-from relucid.convert.heavyball import HeavyBallSum
-from relucid.convert.layout import Layout
-from relucid.convert.norms import as_batch_norm, fold_back, fold_forward, is_fixed
-from relucid.convert.rewrite import apply
-from relucid.nn import AVR, MeanNorm
+from relucid.convert.channels import Layout, channel_dims, flow
+from relucid.convert.conversion import Conversion, Status, Subject, conversion, working
+from relucid.convert.copies import copied
+from relucid.convert.examples import Batch
+from relucid.convert.modules import Centered
+from relucid.convert.norms import fold, fold_forward, is_fixed, layer_after, norm_after
+from relucid.convert.surgery import Surgery, read
+from relucid.nn import MeanNorm
 from relucid.nn.activation import Activation
 from relucid.nn.geometric import _Geometric
 from relucid.nn.kinds import kind_of
-from relucid.nn.propagation import Propagation
 
 
 @conversion
-def fuse(model: nn.Module, example: Batch, *, tolerance: float | None = None) -> Conversion:
-    """Return the same function in evaluation, in plain layers: ``nn.Linear``, ``nn.ConvNd`` and activations.
+def fuse(model: nn.Module, example: Batch | list[Batch], *, tolerance: float | None = None) -> Conversion:
+    """The same function in plain ``nn.Linear`` and ``nn.ConvNd``, for evaluation.
 
-    Geometric layers and parametrizations (weight norm, ...) become weights. Batch norms and mean norms become part
-    of the layer before or after them; a mean norm before a zero-padded convolution, whose border would differ,
-    becomes a batch norm of unit variance. A scale r outside an activation moves forward into the layers that read
-    it, since r relu(s) is not relu(r s) where r is negative; only its sign does if the activation allows.
-    No class of this package is left but ``CReLU``.
+    Geometric layers and parametrized weights become ordinary weights. Batch norms and mean norms become part
+    of the layer before or after them, and an ``nn.Identity`` stands in their place; a mean norm that cannot becomes a
+    batch norm of unit variance. A scale r outside an activation moves forward into the layers that read it, since
+    r relu(s) is not relu(r s) where r is negative; a geometric layer whose scales cannot move stays.
 
     Args:
         model: Any network.
-        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
+        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments, or a list of several.
         tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
 
     >>> from relucid.nn import GeometricLinear
     >>> net = nn.Sequential(GeometricLinear(4, 3, activation=nn.ReLU()), MeanNorm(3), nn.Linear(3, 2)).eval()
     >>> _ = net[0].scale.data.copy_(torch.tensor([1.0, -2.0, 3.0]))
-    >>> fused = fuse(net, torch.randn(5, 4))
-    >>> sorted(type(layer).__name__ for layer in fused.model.children())
-    ['Linear', 'Linear', 'ReLU']
+    >>> fuse(net, torch.randn(5, 4)).model
+    Sequential(
+      (0): Sequential(
+        (layer): Linear(in_features=4, out_features=3, bias=True)
+        (activation): ReLU()
+      )
+      (1): Identity()
+      (2): Linear(in_features=3, out_features=2, bias=True)
+    )
     """
-    original = Original(model, example)
-    net = original.capture_evaluation(_without_parametrizations)
-    ledger = Ledger(net, model, weighted="plain already", relu="plain already")
-    _fuse_geometric(net, ledger)
-    _fuse_norms(net, ledger)
-    for node in list(net.graph.nodes):
-        _fuse_rest(net, node, ledger)
-    return original.finish(net, ledger, tolerance, training=False)
+    subject = Subject(model, example, training=False)
+    subject.report.weighted = subject.report.rectified = "plain already"
+    plain = _Plain(subject)
+    between = Surgery(copied(model))
+    plain.perform(between)  # norms are looked for in the network that has plain layers already
+    folds = _folds(Subject(between.model, example, training=False))
+
+    def perform(names: list[str], surgery: Surgery) -> None:
+        plain.perform(surgery)
+        for each in (folds[name] for name in names):
+            each.perform(surgery)
+
+    def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
+        subject.report.forget()
+        plain.note()
+        for name, reason in dropped.items():
+            subject.report.note(name, "kept", reason, "norm")
+        for each in (folds[name] for name in names):
+            subject.report.note(*each.note())
+        return subject.finish(partial(perform, names), tolerance=tolerance, training=False)
+
+    return working(folds, attempt)
 
 
-def _without_parametrizations(model: nn.Module) -> nn.Module:
-    """Replace parametrizations by plain weights and reversible stages by ordinary ones; return the network."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()  # spectral norm iterates in training
-    for module in modes:
-        if isinstance(module, Propagation):
-            module.reversible = False
-        if parametrize.is_parametrized(module):
-            # Torch's own removal changes the class, which the original shares.
-            lists = dict(module.get_submodule("parametrizations").named_children())
-            weights = {name: getattr(module, name).detach() for name in lists}
-            trained = {name: any(p.requires_grad for p in m.parameters()) for name, m in lists.items()}
-            del module._modules["parametrizations"]
-            module.__class__ = type(module).__mro__[1]
-            for name, weight in weights.items():
-                module.register_parameter(name, nn.Parameter(weight, trained[name]))
-    for module in model.modules():
-        module.training = modes[module]
-    return model
+class _Plain:
+    """The geometric layers and parametrizations of a network, and where the scales of the layers go."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.parametrized = [n for n, m in subject.modules.items() if parametrize.is_parametrized(m)]
+        self.centered = [n for n, m in subject.modules.items() if isinstance(m, Centered)]
+        self.layers = [n for n, m in subject.modules.items() if isinstance(m, _Geometric)]
+        self.scales = {
+            name: scale
+            for name in self.layers
+            if (scale := remaining_scale(subject.modules[name])) is not None
+        }
+        self.stuck: dict[str, str] = {}
+        self.flows = self._moved()
+
+    def note(self) -> None:
+        """Report on every layer that becomes plain, or cannot."""
+        report, modules = self.subject.report, self.subject.modules
+        for name, reason in self.stuck.items():
+            report.note(name, "kept", f"its scales cannot move on: {reason}", type(modules[name]).__name__)
+        for name in self.parametrized:
+            report.note(name, "changed", "plain weights", type(modules[name]).__mro__[1].__name__)
+        for name in self.layers:
+            moved = "; its negative scales move into the layers that read it" if name in self.scales else ""
+            module: Any = modules[name]
+            report.note(name, "changed", f"plain {module.standard.__name__}{moved}", type(module).__name__)
+
+    def _moved(self) -> list[Any]:
+        """Follow the scales that the layers cannot absorb; a layer whose scales cannot be read stays geometric."""
+        while True:
+            flows = [flow(r, self._starts(r), self.subject.modules) for r in self.subject.recordings]
+            stuck = {
+                name: str(error)
+                for found in flows
+                for layout, error in found.stuck
+                for name in layout.sites & self.scales.keys()
+            }
+            if not stuck:
+                return flows
+            for name, reason in stuck.items():
+                self.layers.remove(name)
+                del self.scales[name]
+                self.stuck[name] = reason
+
+    def _starts(self, recording: Any) -> dict[Any, Layout]:
+        dims, starts = channel_dims(recording.nodes), {}
+        for call in recording.calls:
+            scale = self.scales.get(call.module)
+            if scale is not None:
+                node = call.outputs[0]
+                module: Any = self.subject.modules[call.module]
+                dim = len(node.shape) - 1 if module.spatial == 0 else dims.get(node, 1)
+                phases = torch.cat((scale, scale))[: node.shape[dim]]
+                starts[node] = Layout(dim, torch.arange(len(phases)), phases, frozenset([call.module]))
+        return starts
+
+    def perform(self, surgery: Surgery) -> None:
+        for name in self.parametrized:
+            surgery.unparametrize(name)
+        for name in self.layers:
+            surgery.standard(name)
+        for name in self.centered:
+            surgery.uncenter(name)
+        for found in self.flows:
+            for name, layout in found.reads.items():
+                read(surgery, _inner(surgery.model, name), layout)
 
 
-def _fuse_geometric(net: fx.GraphModule, ledger: Ledger) -> None:
-    """Replace geometric layers by standard ones, and move scales forward that these cannot absorb."""
-    starts: dict[Node, Layout] = {}
-    plain: dict[nn.Module, tuple[nn.Module, Tensor | None]] = {}
-    for node in list(net.graph.nodes):
-        layer = module_of(net, node)
-        if not isinstance(layer, _Geometric):
-            continue
-        if layer not in plain:
-            plain[layer] = _standard(layer)
-        new, scale = plain[layer]
-        dim = channel_dim(net, node)
-        assert dim is not None
-        net.set_submodule(str(node.target), new)
-        last = node
-        if layer.activation is not None:
-            last = _after(net, node, layer.activation, dim, layer.weight_shape[0])
-        what = f"plain {type(new).__name__}"
-        if scale is not None:
-            phases = torch.cat((scale, scale))[: last.meta["shape"][dim]]
-            starts[last] = Layout(dim, torch.arange(len(phases)), phases.cpu())
-            what += "; scales that it cannot absorb move forward"
-        ledger.note(node, "changed", what)
-    found = flow(net, starts)
-    for node in found.weights(net):
-        ledger.note(node, "changed", "takes the scales of the layer before")
-    apply(net, found)
+def _inner(model: nn.Module, name: str) -> str:
+    """The layer itself, where a module was made of it and its activation."""
+    module = model.get_submodule(name)
+    return f"{name}.layer" if isinstance(getattr(module, "layer", None), nn.Module) else name
 
 
-def _standard(layer: _Geometric) -> tuple[nn.Module, Tensor | None]:
-    """Return a standard layer, and the scale that remains outside the activation, if any."""
-    layer = copy.deepcopy(layer)
-    activation, layer.activation, scale = layer.activation, None, layer.scale
-    if activation is None or scale is None:
-        return layer.to_standard(), None
-    if is_homogeneous(activation):
-        layer.scale = nn.Parameter(scale.detach().abs())
-        sign = torch.where(scale < 0, -1.0, 1.0).double()
-        return layer.to_standard(), sign if bool((sign < 0).any()) else None
-    layer.scale = None
-    return layer.to_standard(), torch.where(scale == 0, 1e-30, scale.detach().double())
+def remaining_scale(layer: Any) -> Tensor | None:
+    """The scale, (units,) in float64, that a geometric layer's weights cannot absorb; None if they can.
+
+    With a homogeneous activation inside it is the sign alone.
+    """
+    scale = layer.scale
+    if layer.activation is None or scale is None:
+        return None
+    scale = scale.detach().double().cpu()
+    if is_homogeneous(layer.activation):
+        return torch.where(scale < 0, -1.0, 1.0).double() if bool((scale < 0).any()) else None
+    return torch.where(scale == 0, 1e-30, scale)
 
 
 def is_homogeneous(activation: Activation) -> bool:
-    """Return whether g(a s) = a g(s) for every a > 0: a positive scale may be inside or outside.
+    """Whether g(a s) = a g(s) for every a > 0: a positive scale may be inside or outside.
 
     >>> is_homogeneous(nn.LeakyReLU()), is_homogeneous(nn.ReLU6()), is_homogeneous(torch.tanh)
     (True, False, False)
@@ -129,71 +174,41 @@ def is_homogeneous(activation: Activation) -> bool:
     return kind is not None and kind.homogeneous
 
 
-def _after(net: fx.GraphModule, node: Node, activation: Activation, dim: int, units: int) -> Node:
-    """Insert an activation after a node with ``units`` channels; all readers of the node read it instead."""
-    with net.graph.inserting_after(node):
-        if isinstance(activation, nn.Module):
-            name = fresh_name(net, f"{node.target}_{type(activation).__name__.lower()}")
-            add_module(net, name, copy.deepcopy(activation))  # layers may share one
-            new = net.graph.call_module(name, (node,))
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    """What becomes of a norm: part of the layer before or after it, or a batch norm."""
+
+    norm: str
+    layer: str = ""  #: "" for a batch norm
+    layout: Layout | None = None  #: how the norm's channels reach the layer after it
+    dims: int = 0  #: of the norm's value
+
+    def perform(self, surgery: Surgery) -> None:
+        if not self.layer:
+            surgery.batch_norm(self.norm, dims=self.dims)
+        elif self.layout is None:
+            fold(surgery, self.norm, self.layer)
         else:
-            new = net.graph.call_function(activation, (node,))
-    node.replace_all_uses_with(new, lambda user: user is not new)
-    new.meta, shape = dict(node.meta), node.meta["shape"]
-    node.meta["shape"] = torch.Size((*shape[:dim], units, *shape[dim + 1 :]))
-    return new
+            fold_forward(surgery, self.norm, self.layer, self.layout)
+
+    def note(self) -> tuple[str, Status, str, str]:
+        if not self.layer:
+            return self.norm, "changed", "a batch norm of unit variance", "MeanNorm"
+        return self.layer.removesuffix(".layer"), "changed", f"{self.norm} is folded into it", ""
 
 
-def _fuse_norms(net: fx.GraphModule, ledger: Ledger) -> None:
-    """Fold every norm into the layer before or after it; if neither works, make a mean norm a batch norm."""
-    for node in list(net.graph.nodes):
-        norm = module_of(net, node)
-        if not is_fixed(norm):
-            continue
-        name = name_of(node)
-        layer = fold_back(net, node) or fold_forward(net, node)
-        if layer is not None:
-            ledger.note(layer, "changed", f"{name} is part of it")
-        elif isinstance(norm, MeanNorm):
-            net.set_submodule(name, as_batch_norm(norm, node.meta["shape"]).train(norm.training))
-
-
-def _fuse_rest(net: fx.GraphModule, node: Node, ledger: Ledger) -> None:
-    """Move padding back into convolutions, and replace modules of this package by functions."""
-    module = module_of(net, node)
-    if isinstance(module, AVR):
-        node.op, node.target = "call_function", torch.abs
-        ledger.note(node, "changed", "torch.abs")
-    elif isinstance(module, HeavyBallSum):
-        _fuse_sum(net, node, module)
-    elif isinstance(module, _ConvNd) and _takes_padding(net, node, module):
-        pad = node.all_input_nodes[0]
-        amounts = pad.args[1]
-        assert isinstance(amounts, tuple | list)
-        module.padding = tuple(int(str(a)) for a in amounts[-2::-2])
-        module._reversed_padding_repeated_twice = [int(str(a)) for a in amounts]
-        node.replace_input_with(pad, pad.all_input_nodes[0])
-
-
-def _fuse_sum(net: fx.GraphModule, node: Node, module: HeavyBallSum) -> None:
-    """Replace a sum by t + beta1 x + beta2 previous with fixed numbers."""
-    total, *states = node.all_input_nodes
-    with net.graph.inserting_before(node):
-        for state, beta in zip(states, (module.beta1, module.beta2), strict=False):
-            assert beta is not None
-            term = state if beta == 1 else net.graph.call_function(torch.mul, (state, float(beta.detach())))
-            total = net.graph.call_function(torch.add, (total, term))
-    node.replace_all_uses_with(total)
-    net.graph.erase_node(node)
-
-
-def _takes_padding(net: fx.GraphModule, node: Node, conv: _ConvNd) -> bool:
-    """Return whether the zero padding before a convolution can become the convolution's own."""
-    pad = node.all_input_nodes[0]
-    if pad.target is not F.pad or len(pad.users) > 1 or not is_alone(node) or len(pad.args) != 2:
-        return False
-    amounts = pad.args[1]
-    own = conv.padding_mode == "zeros" and conv.padding in ("valid", (0,) * (conv.weight.dim() - 2))
-    if not own or not isinstance(amounts, tuple | list) or len(amounts) != 2 * (conv.weight.dim() - 2):
-        return False
-    return amounts[::2] == amounts[1::2] and all(isinstance(a, int) and a >= 0 for a in amounts)
+def _folds(subject: Subject) -> dict[str, _Fold]:
+    """What becomes of every norm that can be folded, by name."""
+    found: dict[str, _Fold] = {}
+    calls = {call.module: call for recording in subject.recordings for call in recording.calls}
+    before = {norm: name for name in subject.modules if name in calls and (norm := norm_after(subject, name))}
+    taken: set[str] = set()
+    for norm in (n for n, module in subject.modules.items() if is_fixed(module) and n in calls):
+        if norm in before:
+            found[norm] = _Fold(norm, before[norm])
+        elif len(subject.recordings) == 1 and (after := layer_after(subject, norm)) and after[0] not in taken:
+            taken.add(after[0])
+            found[norm] = _Fold(norm, *after)
+        elif isinstance(subject.modules[norm], MeanNorm):
+            found[norm] = _Fold(norm, dims=len(calls[norm].outputs[0].shape))
+    return found

@@ -1,87 +1,78 @@
 """Weights to angles and radii: geometric parameterization of an existing network (gmp)."""
 
-import copy
-import math
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, fx, nn
-from torch.fx.node import Node
-from torch.nn.modules.conv import _ConvNd
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from relucid._torch import ConvNd, ConvTransposeNd
 from relucid.convert.conversion import (
-    ArgumentError,
     Conversion,
     Layers,
-    Ledger,
-    Original,
+    Status,
+    Subject,
+    calls_of,
     conversion,
-    name_of,
     select,
     suggestions,
+    working,
 )
-from relucid.convert.graph import (
-    ADDS,
-    Batch,
-    add_module,
-    arguments,
-    fresh_name,
-    has_weight,
-    is_alone,
-    is_plain,
-    is_reachable,
-    is_relu_call,
-    module_of,
-    reached,
-    reaching,
-)
-from relucid.convert.norms import fold_back, is_fixed
-from relucid.nn import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear, MeanNorm
+from relucid.convert.copies import copied
+from relucid.convert.errors import ArgumentError
+from relucid.convert.examples import Batch, arguments
+from relucid.convert.heavyball import depends
+from relucid.convert.norms import fold, norm_after, padding_of, readers_of
+from relucid.convert.surgery import GEOMETRIC, Surgery
+from relucid.inspect.execution import Node
+from relucid.inspect.folding import BATCH_NORMS
+from relucid.nn import MeanNorm
 from relucid.nn.geometric import _Geometric
-from relucid.nn.meannorm import fold, pads_with_zeros
+from relucid.nn.meannorm import fold as folded
+from relucid.nn.meannorm import pads_with_zeros
 
 FARTHEST = 1000.0  # an offset is also the gradient of its scale: larger ones let the first step diverge
-GEOMETRIC: dict[type[nn.Module], Any] = {
-    nn.Linear: GeometricLinear,
-    nn.Conv1d: GeometricConv1d,
-    nn.Conv2d: GeometricConv2d,
-    nn.Conv3d: GeometricConv3d,
-}
 
 
 @conversion
 def to_geometric(
     model: nn.Module,
-    example: Batch,
+    example: Batch | list[Batch],
     layers: Layers = None,
     *,
     norm: Literal["keep", "fold"] = "keep",
     center: Iterable[Any] | None = None,
+    inplace: bool = False,
+    optimizer: Optimizer | None = None,
     tolerance: float | None = None,
 ) -> Conversion:
-    """Return the same function with linear and convolution layers described by directions, offsets and scales.
+    """The same network with linear and convolution layers described by directions, offsets and scales.
 
-    A ReLU that is the only reader of a layer moves inside it: scales are lengths, so r relu(s) is relu(r s) (gmp
-    Eq. 15).
+    A ReLU that is a module of its own, called once and after the layer alone, moves inside it: scales are lengths, so
+    r relu(s) is relu(r s) (gmp Eq. 15).
 
     Args:
         model: Any network.
-        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
+        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments, or a list of several.
         layers: Names or globs; "auto" for those that `relucid.inspect.examine` suggests. By default all
             but output layers, which learn no features (gmp 4.1).
         norm: What becomes of a batch norm that follows such a layer: it is kept, or folded into it.
         center: Batches of data, in the form of the example. If given, an input mean normalization (IMN) with the
             mean of these data is inserted before every converted layer but the first and those on a shortcut, and
             the layer's offset compensates for it. Before a zero-padded convolution it pads, then centres.
+        inplace: Convert the network itself; by default a copy.
+        optimizer: With ``inplace``, an optimizer to take along. Its state for the converted layers starts anew.
         tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> conversion = to_geometric(net, torch.randn(5, 4))
-    >>> [type(layer).__name__ for layer in conversion.model.children()]
-    ['GeometricLinear', 'Linear']
+    >>> [type(layer).__name__ for layer in conversion.model]
+    ['GeometricLinear', 'Identity', 'Linear']
     >>> for change in conversion.changes:
     ...     print(change.status, change.name, change.reason)
     changed 0 geometric, with its ReLU inside
@@ -90,195 +81,183 @@ def to_geometric(
     """
     if norm not in ("keep", "fold"):
         raise ArgumentError(f"norm is 'keep' or 'fold', not {norm!r}")
-    original = Original(model, example)
-    net = original.capture()
-    ledger = Ledger(net, model, weighted="not chosen", relu="does not alone read a geometric layer")
-    nodes: dict[Node, tuple[str, ...]] = {
-        node: (name_of(node),) for node in net.graph.nodes if has_weight(net, node)
-    }
-    chosen: list[Node] = []
-    named = select(nodes, layers, partial(suggestions, model, example, "to_geometric"))
-    followed = reaching(nodes)
-    for node in (node for node in nodes if node in named):
-        obstacle = _obstacle(net, node)
+    subject = Subject(model, example)
+    report = subject.report
+    report.weighted, report.rectified = "not chosen", "it stays outside the layers"
+    products = {node.name: node for node in subject.nodes if node.has_weight}
+    suggested = partial(suggestions, model, example, "to_geometric")
+    chosen = _chosen(
+        subject, products, select({n: (n.partition("#")[0],) for n in products}, layers, suggested), layers
+    )
+    norms = {} if norm == "keep" else {name: after for name in chosen if (after := norm_after(subject, name))}
+    inside = {name: relu for name in chosen if (relu := _relu_after(subject, norms.get(name, name)))}
+    means = {} if center is None else _means(subject, [n for n in chosen if _is_centred(subject, n)], center)
+
+    def perform(names: list[str], surgery: Surgery) -> None:
+        for name in names:
+            if name in norms:
+                fold(surgery, norms[name], name)
+            padding = _compensate(surgery, name, means[name]) if name in means else []
+            surgery.geometric(name, relu=name in inside)
+            if name in inside:
+                surgery.identity(inside[name])
+            if name in means:
+                surgery.center(name, features=len(means[name]), padding=padding, mean=means[name])
+
+    def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
+        report.forget(*chosen, *inside.values())
+        for name, reason in dropped.items():
+            report.note(name, "refused", reason)
+        for name in names:
+            report.note(name, "changed", f"geometric{', with its ReLU inside' if name in inside else ''}")
+            if name in norms:
+                report.note(name, "changed", f"{norms[name]} is folded into it")
+            if name in means:
+                report.note(name, "changed", "centred by IMN")
+            if name in inside:
+                report.note(inside[name], "changed", f"inside {name}")
+        whole = len(names) + len(dropped) == len(chosen)
+        return subject.finish(
+            partial(perform, names),
+            tolerance=tolerance,
+            inplace=inplace and whole,
+            optimizer=optimizer if whole else None,
+            training=norm == "keep" and center is None,
+        )
+
+    return working(chosen, attempt)
+
+
+def _chosen(subject: Subject, products: dict[str, Node], names: set[str], layers: Layers) -> list[str]:
+    """The layers to convert, in order; the others are reported."""
+    followed: set[Node] = set()
+    for node in reversed(subject.nodes):
+        if node.has_weight or node in followed:
+            followed.update(node.upstream)
+    chosen: dict[str, None] = {}
+    for label, node in products.items():
+        name = label.partition("#")[0]
+        if label not in names:
+            continue
+        obstacle = _obstacle(subject, name, node)
         if obstacle is not None:
-            ledger.note(node, *obstacle)
+            subject.report.note(label, *obstacle)
         elif layers is None and node not in followed:
-            ledger.note(node, "kept", "the output layer learns no features")
-        else:
-            chosen.append(node)
-    if norm == "fold":
-        for node in list(net.graph.nodes):
-            if is_fixed(module_of(net, node)) and node.all_input_nodes[0] in chosen:
-                folded = name_of(node)
-                if (layer := fold_back(net, node)) is not None:
-                    ledger.note(layer, "changed", f"{folded} is part of it")
-    if center is not None:
-        behind = reached(nodes)
-        _center(net, [node for node in chosen if node in behind and _is_centred(net, node)], center, ledger)
-    for node in chosen:
-        _describe(net, node, ledger)
-    return original.finish(net, ledger, tolerance, training=norm == "keep" and center is None)
+            subject.report.note(label, "kept", "the output layer learns no features")
+        elif name in chosen or label == name:
+            chosen[name] = None
+            if label != name:
+                subject.report.note(label, "changed", "geometric")
+    return list(chosen)
 
 
-def _obstacle(net: fx.GraphModule, node: Node) -> tuple[Literal["kept", "refused"], str] | None:
-    """Return why a layer cannot be made geometric, or None."""
-    if "kept" in node.meta:
-        return "kept", node.meta["kept"]
-    module = module_of(net, node)
+def _obstacle(subject: Subject, name: str, node: Node) -> tuple[Status, str] | None:
+    """Why a layer cannot be made geometric, or None."""
+    module = subject.modules.get(name)
     if isinstance(module, _Geometric):
         return "kept", "geometric already"
-    if type(module) not in GEOMETRIC or not isinstance(module, nn.Linear | _ConvNd):
-        what = "a function" if module is None else f"{type(module).__name__}"
-        return "refused", f"{what} has no geometric form; linear and convolution layers have"
-    if not is_plain(module) or "weight" not in module._parameters:
-        return "refused", "its weight is computed from others (parametrized)"
-    if node.meta.get("tied"):
+    if not isinstance(module, nn.Linear | ConvNd) or type(module) not in GEOMETRIC:
+        if isinstance(module, ConvTransposeNd):
+            return "refused", "transposed convolutions have no geometric form"
+        what = "a product with a tensor" if module is None else type(module).__name__
+        return "refused", f"{what} has no geometric form; nn.Linear and nn.Conv1d to nn.Conv3d have"
+    if not isinstance(module.weight, nn.Parameter) or node.module != name:
+        return "refused", "its weight is computed from others (parametrized), or used by another module"
+    if "forward" in vars(module):
+        return "refused", "it has a forward method of its own"
+    if subject.shared(name):
         return "refused", "another layer has the same weight, or it is read as a tensor"
-    if not module.weight.numel():
-        return "kept", "it has no filters, or no inputs"
-    if node.meta["dtype"] not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+    if not module.weight.is_floating_point():
         return "refused", f"its weights are {module.weight.dtype}"
     if module.bias is not None and module.weight.requires_grad and not module.bias.requires_grad:
         return "refused", "its bias is frozen and its weight is not; training the scales would move it"
     if not all(p.isfinite().all() for p in module.parameters()):
         return "refused", "its weights hold NaN or infinity"
+    if not module.weight.numel():
+        return "kept", "it has no filters, or no inputs"
     zero = (module.weight.flatten(1) == 0).all(1).nonzero().flatten().tolist()
     if zero:
         some = ", ".join(map(str, zero[:5])) + (", ..." if len(zero) > 5 else "")
         return "kept", f"{len(zero)} filters are exactly zero and have no direction: {some}"
+    if (far := _farthest(module)) > FARTHEST:
+        return "kept", f"the boundary of a unit is {far:.2g} from 0, too far to be trained by its offset"
     return None
 
 
-def _describe(net: fx.GraphModule, node: Node, ledger: Ledger) -> None:
-    """Replace a layer, and the ReLU that is its only reader, by a geometric layer."""
-    layer = module_of(net, node)
-    assert layer is not None
-    if isinstance(layer, _Geometric):  # called before
-        ledger.note(node, "changed", "geometric")
-        return
-    if (far := _farthest(layer)) > FARTHEST:
-        ledger.note(
-            node, "kept", f"the boundary of a unit is {far:.2g} from 0, too far to be trained by its offset"
-        )
-        return
-    alone = len(node.users) == 1 and is_alone(node) and not node.meta.get("aliased")
-    reader = next(iter(node.users)) if alone else None
-    activation = None
-    if reader is not None and is_relu_call(net, reader):
-        activation = nn.ReLU()
-        ledger.note(reader, "changed", f"inside {node.target}")
-        reader.replace_all_uses_with(node)
-        net.graph.erase_node(reader)
-    new = GEOMETRIC[type(layer)].from_standard(layer, activation).train(layer.training)
-    _freeze(layer, new)
-    net.set_submodule(str(node.target), new)
-    ledger.note(node, "changed", "geometric, with its ReLU inside" if activation else "geometric")
+@torch.no_grad()
+def _farthest(layer: nn.Linear | ConvNd) -> float:
+    """The largest distance of a unit's boundary from 0."""
+    lengths = layer.weight.double().flatten(1).norm(dim=1)
+    return 0.0 if layer.bias is None else float((layer.bias.double().abs() / lengths).max())
+
+
+def _relu_after(subject: Subject, name: str) -> str | None:
+    """The ReLU that alone reads a module's value, if it is a module called once; None otherwise."""
+    found = readers_of(subject, name)
+    if found is None or len(found) != 1 or not isinstance(subject.modules.get(next(iter(found))), nn.ReLU):
+        return None
+    relu = next(iter(found))
+    return relu if calls_of(subject.recordings)[relu] == 1 else None
+
+
+def _is_centred(subject: Subject, name: str) -> bool:
+    """Whether IMN may precede a layer: not if it is the first, called more than once, or on a shortcut."""
+    layer = subject.modules[name]
+    (node, *others) = [n for n in subject.nodes if n.has_weight and n.module == name]
+    (call, *more) = [c for r in subject.recordings[:1] for c in r.calls if c.module == name]
+    first_channels = not isinstance(layer, nn.Linear) or len(call.inputs[0].shape) == 2
+    if more or (others and len(subject.evaluated) == 1) or not first_channels:
+        return False
+    return any(depends(node, n) for n in subject.nodes if n.has_weight) and not _is_shortcut(
+        subject, call.inputs[0], node
+    )
+
+
+def _is_shortcut(subject: Subject, x: Node, node: Node) -> bool:
+    """Whether a layer's value is added, unrectified, to something computed from the layer's own input."""
+    values = {node}
+    for later in subject.nodes:
+        if later.op in BATCH_NORMS and later.upstream[:1] and later.upstream[0] in values:
+            values.add(later)
+        elif later.op == "add" and values & set(later.upstream):
+            others = [n for n in later.upstream if n not in values]
+            if any(n is x or depends(n, x) for n in others):
+                return True
+    return False
 
 
 @torch.no_grad()
-def _farthest(layer: nn.Module) -> float:
-    """Return the largest distance of a unit's boundary from 0: infinity for a filter of zeros."""
-    weight, bias = layer.weight, layer.bias
-    assert isinstance(weight, Tensor)
-    lengths = weight.double().flatten(1).norm(dim=1)
-    if bias is None:
-        return 0.0
-    assert isinstance(bias, Tensor)
-    return float(torch.where(lengths == 0, math.inf, bias.double().abs() / lengths).max())
+def _compensate(surgery: Surgery, name: str, mean: Tensor) -> list[int]:
+    """Let a layer's bias compensate for a mean that will be subtracted before it; return the padding to do first."""
+    layer: Any = surgery.model.get_submodule(name)
+    padding: list[int] = padding_of(layer) if pads_with_zeros(layer) else []
+    if padding:
+        surgery.unpad(name)
+        layer = surgery.model.get_submodule(name)
+    norm = MeanNorm(len(mean)).to(layer.weight)
+    norm.running_mean.copy_(-mean)
+    surgery.bias(name, value=folded(norm, layer).bias)
+    return padding
 
 
-def _freeze(layer: nn.Module, new: _Geometric) -> None:
-    """Freeze the parameters of ``new`` that were frozen in the layer it replaces."""
-    trained = {name: p.requires_grad for name, p in layer.named_parameters()}
-    for name, parameter in new.named_parameters():
-        parameter.requires_grad_(trained["bias"] if name == "offset" else trained["weight"])
+def _means(subject: Subject, names: list[str], data: Iterable[Any]) -> dict[str, Tensor]:
+    """The mean of the data per channel at the (padded) input of each layer."""
+    model = copied(subject.model, share=True).eval()
+    totals: dict[str, Tensor] = {}
+    counts: dict[str, int] = {}
 
+    def add(name: str, layer: nn.Module, args: tuple[Tensor, ...]) -> None:
+        x = args[0]
+        x = F.pad(x, padding_of(layer)) if isinstance(layer, ConvNd) and pads_with_zeros(layer) else x
+        totals[name] = totals.get(name, 0) + x.double().sum([d for d in range(x.dim()) if d != 1])
+        counts[name] = counts.get(name, 0) + x.numel() // x.shape[1]
 
-def _is_centred(net: fx.GraphModule, node: Node) -> bool:
-    """Return whether IMN may precede a layer: not if it is called more than once, or on a shortcut."""
-    layer = module_of(net, node)
-    channels_first = not isinstance(layer, nn.Linear) or len(node.meta["shape"]) == 2
-    return channels_first and is_alone(node) and not _is_shortcut(net, node)
-
-
-def _is_shortcut(net: fx.GraphModule, node: Node) -> bool:
-    """Return whether a layer's value is added, unrectified, to something computed from the layer's own input."""
-    value, x = node, node.all_input_nodes[0]
-    while len(value.users) == 1 and is_fixed(module_of(net, next(iter(value.users)))):
-        value = next(iter(value.users))
-    sums = [user for user in value.users if user.target in ADDS]
-    return any(n is x or is_reachable(x, n) for add in sums for n in add.all_input_nodes if n is not value)
-
-
-def _center(net: fx.GraphModule, nodes: list[Node], data: Iterable[Any], ledger: Ledger) -> None:
-    """Insert IMN with the mean of the data before layers, and compensate for it in their offsets."""
-    means = _means(net, nodes, data)
-    for node in nodes:
-        layer = module_of(net, node)
-        assert isinstance(layer, nn.Linear | _ConvNd)
-        norm = MeanNorm(len(means[node])).to(layer.weight)
-        norm.running_mean.copy_(-means[node])
-        x = node.all_input_nodes[0]
-        with net.graph.inserting_before(node):
-            if pads_with_zeros(layer):
-                x = net.graph.call_function(F.pad, (x, _padding(layer)))
-                layer = _unpadded(layer)
-            name = fresh_name(net, f"{node.target}_center")
-            add_module(net, name, norm)
-            node.args = (net.graph.call_module(name, (x,)), *node.args[1:])
-        net.set_submodule(str(node.target), fold(norm, layer))
-        norm.running_mean.neg_()
-        ledger.note(node, "changed", "centred by IMN")
-
-
-def _means(net: fx.GraphModule, nodes: list[Node], data: Iterable[Any]) -> dict[Node, Tensor]:
-    """Return the mean of the data per channel at the (padded) input of each layer."""
-    run, batches = _Sums(net, nodes), 0
-    modes = {module: module.training for module in net.modules()}
-    net.eval()
+    for name in names:
+        model.get_submodule(name).register_forward_pre_hook(partial(add, name))
+    batches = list(data)
     with torch.no_grad():
-        for batch in data:
-            batches += 1
-            args, kwargs = arguments(batch)
-            names = [str(node.target) for node in net.graph.nodes if node.op == "placeholder"]
-            run.run(*args, *(kwargs[name] for name in names if name in kwargs))
-    for module, mode in modes.items():
-        module.training = mode
+        for args, kwargs in map(arguments, batches):
+            model(*args, **kwargs)
     if not batches:
         raise ArgumentError("center has no batches; give at least one to take the mean of")
-    return {node: total / run.counts[node] for node, total in run.totals.items()}
-
-
-class _Sums(fx.Interpreter):
-    """Sums the inputs of some layers over batches."""
-
-    def __init__(self, net: fx.GraphModule, nodes: list[Node]) -> None:
-        super().__init__(net)
-        self.nodes = set(nodes)
-        self.totals: dict[Node, Tensor] = {}
-        self.counts: dict[Node, int] = {}
-
-    def run_node(self, n: Node) -> Any:
-        """Run a node; if it calls one of the layers, add up its input first."""
-        if n in self.nodes:
-            x = self.env[n.all_input_nodes[0]]
-            layer = self.fetch_attr(str(n.target))
-            x = F.pad(x, _padding(layer)) if pads_with_zeros(layer) else x
-            total = x.double().sum([d for d in range(x.dim()) if d != 1])
-            self.totals[n] = self.totals.get(n, 0) + total
-            self.counts[n] = self.counts.get(n, 0) + x.numel() // x.shape[1]
-        return super().run_node(n)
-
-
-def _padding(layer: nn.Module) -> tuple[int, ...]:
-    assert isinstance(layer, _ConvNd)
-    return tuple(layer._reversed_padding_repeated_twice)
-
-
-def _unpadded(layer: nn.Linear | _ConvNd) -> _ConvNd:
-    assert isinstance(layer, _ConvNd)
-    layer = copy.copy(layer)
-    spatial = layer.weight.dim() - 2
-    layer.padding, layer._reversed_padding_repeated_twice = (0,) * spatial, [0] * 2 * spatial
-    return layer
+    return {name: total / counts[name] for name, total in totals.items()}

@@ -1,151 +1,133 @@
 """Residual blocks to heavy ball: x_{k+1} = T(x_k) + beta1 x_k + beta2 x_{k-1} (structure Eq. 16)."""
 
-import torch
-from torch import Tensor, fx, nn
-from torch.fx.node import Node
+from __future__ import annotations
 
-from relucid.convert.conversion import Conversion, Ledger, Original, conversion
-from relucid.convert.graph import (
-    ADDS,
-    Batch,
-    ConversionError,
-    add_module,
-    fresh_name,
-    is_reachable,
-    kind_at,
-    module_of,
-    scope,
-)
+from torch import nn
+from torch.optim import Optimizer
 
-PUT_TOGETHER = {"narrow", torch.index_select, torch.mul, torch.add}  # the operations of `rewrite.apply`
+from relucid.convert.channels import ELEMENTWISE, LINEAR
+from relucid.convert.conversion import Conversion, Subject, conversion
+from relucid.convert.errors import ConversionError
+from relucid.convert.examples import Batch
+from relucid.convert.surgery import Surgery
+from relucid.inspect.execution import Call, Node, Recording
+from relucid.inspect.folding import BATCH_NORMS
+from relucid.nn.propagation import Propagation
+from relucid.nn.rules import Residual
 
-
-class HeavyBallSum(nn.Module):
-    """t + beta1 x + beta2 previous, with learned beta1 and beta2; initially t + x (structure Eq. 16).
-
-    >>> HeavyBallSum()(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([4.0]))
-    tensor([3.], grad_fn=<AddBackward0>)
-    """
-
-    weight_decay = False  # decay would pull the shortcut to nothing
-
-    beta2: nn.Parameter | None
-
-    def __init__(self, has_previous: bool = True) -> None:
-        super().__init__()
-        self.beta1 = nn.Parameter(torch.tensor(1.0))
-        self.register_parameter("beta2", nn.Parameter(torch.tensor(0.0)) if has_previous else None)
-
-    def forward(self, transformed: Tensor, x: Tensor, previous: Tensor | None = None) -> Tensor:
-        """Return the next state; all states have one shape."""
-        total, beta2 = transformed + self.beta1 * x, self.beta2
-        return total if previous is None or beta2 is None else total + beta2 * previous
+PASSED = LINEAR | ELEMENTWISE | BATCH_NORMS | {"native_layer_norm", "view", "_unsafe_view"}
 
 
 @conversion
-def to_heavy_ball(model: nn.Module, example: Batch, *, tolerance: float | None = None) -> Conversion:
-    """Return the same function with learned shortcuts to the last two states in place of y = f(x) + x.
+def to_heavy_ball(
+    model: nn.Module,
+    example: Batch | list[Batch],
+    *,
+    inplace: bool = False,
+    optimizer: Optimizer | None = None,
+    tolerance: float | None = None,
+) -> Conversion:
+    """The same network whose residual stages also add beta_k (x_k - x_{k-1}), with beta_k = 0, learnable.
 
-    Every addition of a value and something computed from it is a residual block, whatever f is. Its state x_k gets a
-    factor beta1 = 1. The state before it, x_{k-1}, which is the input of the block that made x_k, is added with
-    beta2 = 0; the first block of a stage has none (x_{-1} = 0). Blocks that change the shape have no such addition and
-    stay as they are. From there, training can reach HB-Net: beta1 = 1, beta2 = -1 (structure Eq. 11).
+    A stage is an ``nn.Sequential`` of blocks, each of which adds to its own input what it computes from it. From the
+    second block in a row on that keeps its shape, the block's value gets that term. Training can so reach HB-Net
+    (structure Eq. 11). A `Propagation` by the residual rule goes on by heavy ball with learned beta1 = 1 and
+    beta2 = 0 (Eq. 16).
 
     Args:
-        model: Any network with residual blocks.
-        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments.
+        model: Any network with such stages; blocks that are called one by one, not as a sequence, stay as they are.
+        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments, or a list of several.
+        inplace: Convert the network itself; by default a copy.
+        optimizer: With ``inplace``, an optimizer to take along, which then trains the new parameters, too.
         tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
 
+    >>> import torch
     >>> from relucid.models import create
     >>> conversion = to_heavy_ball(create("resnet20", num_classes=10), torch.randn(2, 3, 32, 32))
-    >>> sum("beta2" in name for name, _ in conversion.model.named_parameters())
-    4
+    >>> [name for name, _ in conversion.model.named_parameters() if "beta2" in name]
+    ['layer1.beta2', 'layer2.beta2', 'layer3.beta2']
     """
-    original = Original(model, example)
-    net = original.capture()
-    ledger = Ledger(net, model, weighted="only additions change", relu="only additions change")
-    states: dict[Node, Node] = {}  # by the addition that ends a block: the state that the block starts from
-    for node in list(net.graph.nodes):
-        block = _block(net, node)
-        if block is None:
-            continue
-        transformed, x = block
-        previous = states.get(_end(net, x))
-        if previous is not None and _form(previous) != _form(x):
-            previous = None
-        new = _insert(net, node, transformed, x, previous)
-        states[new] = x
-        what = "beta1" if previous is None else "beta1 and beta2"
-        ledger.add(str(new.target), "Addition", "changed", f"{what} are learned")
-    if not states:
-        raise ConversionError(f"{type(model).__name__} has no residual block y = f(x) + x of one shape")
-    return original.finish(net, ledger, tolerance, rounded=False)
+    subject = Subject(model, example)
+    subject.report.weighted = subject.report.rectified = "only sums change"
+    stages = {name: steps for name in subject.modules if (steps := _steps(subject, name))}
+    rules = [name for name, module in subject.modules.items() if _is_residual_stage(module)]
+    if not stages and not rules:
+        raise ConversionError(
+            f"{type(model).__name__} has no nn.Sequential with two residual blocks y = f(x) + x of one shape in a row, "
+            "called as a whole; blocks in an nn.ModuleList, or called one by one, cannot be changed without their code"
+        )
+    for name, steps in stages.items():
+        kind = type(subject.modules[name]).__name__
+        subject.report.note(
+            name, "changed", f"beta (x_k - x_(k-1)) at blocks {', '.join(map(str, steps))}", kind
+        )
+    for name in rules:
+        subject.report.note(name, "changed", "beta1 and beta2 are learned", "Propagation")
+
+    def perform(surgery: Surgery) -> None:
+        for name, steps in stages.items():
+            surgery.heavy_ball(name, steps=list(steps))
+        for name in rules:
+            surgery.heavy_ball_rule(name)
+
+    return subject.finish(perform, tolerance=tolerance, inplace=inplace, optimizer=optimizer, rounds=False)
 
 
-def _block(net: fx.GraphModule, node: Node) -> tuple[Node, Node] | None:
-    """Return (f(x), x) for a node that adds them, else None."""
-    if node.target not in ADDS or len(node.args) != 2 or node.kwargs:
-        return None
-    if not all(isinstance(n, Node) for n in node.args) or node.meta.get("fixed"):
-        return None
-    if _whole(net, node) is not node:
-        return None
-    a, b = (_origin(net, n) for n in node.args if isinstance(n, Node))
-    if any(n.meta.get("aliased") or _form(n) is None or _form(n) != _form(node) for n in (a, b)):
-        return None
-    if is_reachable(_whole(net, b), a):
-        return a, b
-    return (b, a) if is_reachable(_whole(net, a), b) else None
+def _is_residual_stage(module: nn.Module) -> bool:
+    return isinstance(module, Propagation) and isinstance(module.rule, Residual) and module.depth > 1
 
 
-def _form(node: Node) -> tuple[torch.Size, torch.dtype] | None:
-    """Return the shape and dtype of a floating-point value, else None."""
-    dtype = node.meta.get("dtype")
-    return None if dtype is None or not dtype.is_floating_point else (node.meta["shape"], dtype)
+def _steps(subject: Subject, name: str) -> tuple[int, ...]:
+    """The positions in a sequence of blocks that can get a beta; none if it is no stage."""
+    module = subject.modules[name]
+    if not isinstance(module, nn.Sequential) or type(module).forward is not nn.Sequential.forward:
+        return ()
+    recordings = [r for r in subject.evaluated if r is not None]
+    if not any(call.module == name for r in recordings for call in r.calls):
+        return ()
+    prefix = f"{name}." if name else ""
+    blocks = [f"{prefix}{key}" for key, _ in module.named_children()]
+    if len(blocks) != len(module):
+        return ()  # a block stands in it twice
+    residual = [all(_is_residual(r, block) for r in recordings) for block in blocks]
+    return tuple(k for k in range(1, len(blocks)) if residual[k] and residual[k - 1])
 
 
-def _origin(net: fx.GraphModule, node: Node) -> Node:
-    """Return the node whose value reaches ``node`` through ``nn.Identity`` only."""
-    while isinstance(module_of(net, node), nn.Identity):
-        node = node.all_input_nodes[0]
-    return node
+def _is_residual(recording: Recording, name: str) -> bool:
+    """Whether a block adds to its own input what it computes from it, and keeps its shape."""
+    calls = [call for call in recording.calls if call.module == name]
+    return bool(calls) and all(_adds(call) for call in calls)
 
 
-def _whole(net: fx.GraphModule, node: Node) -> Node:
-    """Return the CReLU whose phases a node combines to one value per unit; for other nodes, the node itself.
+def _adds(call: Call) -> bool:
+    if len(call.inputs) != 1 or len(call.outputs) != 1:
+        return False
+    x, y = call.inputs[0], call.outputs[0]
+    return x.shape == y.shape and _is_sum(y, x)
 
-    `to_crelu` writes relu(x) as the first half of the channels, and other activations as a sum of both halves with
-    factors.
-    """
-    found: set[Node] = set()
-    stack = [node]
+
+def _is_sum(y: Node, x: Node) -> bool:
+    """Whether y is x plus what is computed from x, perhaps in several such steps, normalized or rectified."""
+    while y is not x and len(y.upstream) == 1 and (y.op in PASSED or y.kind is not None) and y.op != "add":
+        y = y.upstream[0]
+    if y.op != "add" or len(y.upstream) != 2:
+        return False
+    for first, second in (y.upstream, y.upstream[::-1]):
+        if first is x and depends(second, x):
+            return True
+        if first is not x and depends(second, first) and first.order > x.order and _is_sum(first, x):
+            return True
+    return False
+
+
+def depends(node: Node, on: Node) -> bool:
+    """Whether a value is computed from another; operations before that are not visited."""
+    stack, seen = [node], {node}
     while stack:
-        part = stack.pop()
-        kind = kind_at(net, part)
-        if kind is not None and kind.doubled:
-            found.add(part)
-        elif part.target in PUT_TOGETHER and part.op in ("call_function", "call_method"):
-            stack.extend(n for n in part.all_input_nodes if n.op != "get_attr")
-        else:
-            return node
-    return found.pop() if len(found) == 1 else node
-
-
-def _end(net: fx.GraphModule, x: Node) -> Node:
-    """Return the addition that a state is, or whose rectification it is."""
-    while kind_at(net, x := _whole(net, x)) is not None:
-        x = x.all_input_nodes[0]
-    return x
-
-
-def _insert(net: fx.GraphModule, node: Node, transformed: Node, x: Node, previous: Node | None) -> Node:
-    """Replace an addition by a `HeavyBallSum`, and return the new node."""
-    name = fresh_name(net, f"{scope(node)}sum")
-    add_module(net, name, HeavyBallSum(previous is not None).to(node.meta["device"], node.meta["dtype"]))
-    args = (transformed, x) if previous is None else (transformed, x, previous)
-    with net.graph.inserting_before(node):
-        new = net.graph.call_module(name, args)
-    new.meta = dict(node.meta)
-    node.replace_all_uses_with(new)
-    net.graph.erase_node(node)
-    return new
+        for before in stack.pop().upstream:
+            if before is on:
+                return True
+            if before not in seen and before.order > on.order:
+                seen.add(before)
+                stack.append(before)
+    return False

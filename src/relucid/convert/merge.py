@@ -1,88 +1,90 @@
 """Opposite units share one filter: relu(w.x) and relu(-s w.x) are the two phases of one CReLU (crelu)."""
 
-import copy
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any
 
+import networkx  # type: ignore[import-untyped]
 import torch
-from torch import Tensor, fx, nn
-from torch.fx.node import Node
-from torch.nn.modules.conv import _ConvNd
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from relucid.convert.conversion import Conversion, Layers, Ledger, Original, chosen_activations, suggestions
-from relucid.convert.flow import channel_dim, flow
-from relucid.convert.graph import (
-    Batch,
-    ConversionError,
-    is_alone,
-    is_plain,
-    is_relu_call,
-    is_transposed,
-    module_of,
-)
-from relucid.convert.layout import Layout
-from relucid.convert.network import Network
-from relucid.convert.norms import fold_back, is_fixed
+from relucid._torch import ConvNd, ConvTransposeNd
+from relucid.convert.channels import Flow, Layout, channel_dims, flow
+from relucid.convert.conversion import Conversion, Layers, Subject, calls_of, feeding, select, suggestions
+from relucid.convert.errors import ConversionError
+from relucid.convert.examples import Batch
+from relucid.convert.norms import absorbed, fold, is_plain, norm_after, readers_of
 from relucid.convert.refit import Target, refit
-from relucid.convert.rewrite import apply
-from relucid.nn import CReLU
-from relucid.nn.affine import affine_of
+from relucid.convert.surgery import Surgery, read
+from relucid.inspect.execution import Node, Recording
+from relucid.nn.kinds import KINDS
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two units of one rectification that are nearly opposite."""
+    """Two units of one layer that are nearly opposite."""
 
-    relu: str
+    layer: str
     first: int
     second: int
     distance: float  #: the length of the sum of the two units, weights and bias together, each of length 1
 
 
+@dataclass(frozen=True)
+class Rectifier:
+    """A ReLU, the layer that it rectifies, and the norm between them."""
+
+    relu: str  #: the rectification, by the name of its operation
+    layer: str
+    norm: str | None
+    module: (
+        str | None
+    )  #: the ReLU's own module, called once; None if the module before it must return both signs
+
+
 def merge(
     model: nn.Module,
-    example: Batch,
+    example: Batch | list[Batch],
     layers: Layers,
     tolerance: float,
     budget: float | None,
     limit: int | None,
     data: Iterable[Any] | None,
+    inplace: bool,
+    optimizer: Optimizer | None,
 ) -> Conversion:
-    """Return the network with as many pairs merged as budget and limit allow, the most opposite first."""
-    original = Original(model, example)
-    net = original.capture()
-    suggested = partial(suggestions, model, example, "to_crelu", "merge")
-    chosen = chosen_activations(net, layers, suggested, is_relu_call)
-    names = [str(node.target) for node in chosen]
-    pairs = _all_pairs(net, names, tolerance)[:limit]
-    batches = None if data is None else list(data)
+    """The network with as many pairs merged as budget and limit allow, the most opposite first."""
+    subject = Subject(model, example)
+    subject.report.weighted, subject.report.rectified = "its input has no merged channels", "not chosen"
+    merger = Merger(subject, layers, partial(suggestions, model, example, "to_crelu", "merge"), tolerance)
+    merger.data = None if data is None else list(data)
+    pairs = merger.pairs()[:limit]
 
-    def attempt(count: int) -> Conversion | None:
+    def attempt(count: int, inplace: bool = False, optimizer: Optimizer | None = None) -> Conversion | None:
         try:
-            return _merged(original, net, names, pairs[:count], tolerance, budget, batches)
+            return merger.merged(pairs[:count], budget, inplace, optimizer)
         except ConversionError:
             if count == 0:
                 raise
             return None
 
-    if (whole := attempt(len(pairs))) is not None:
-        return whole
-    fewest, most, best = 0, len(pairs), attempt(0)
+    fewest, most = 0, len(pairs) + 1  # the first `fewest` pairs can be merged, the first `most` cannot
+    if attempt(len(pairs)) is not None:
+        fewest = len(pairs)
     while most - fewest > 1:
         middle = (fewest + most) // 2
-        if (found := attempt(middle)) is not None:
-            fewest, best = middle, found
-        else:
-            most = middle
-    assert best is not None
-    return best
+        fewest, most = (middle, most) if attempt(middle) is not None else (fewest, middle)
+    found = attempt(fewest, inplace, optimizer)
+    assert found is not None
+    return found
 
 
 def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple[int, int, float]]:
-    """Return disjoint pairs (i, j, distance) of units with w_i = -s w_j and b_i = -s b_j up to ``tolerance``.
+    """Disjoint pairs (i, j, distance) of units with w_i = -s w_j and b_i = -s b_j up to ``tolerance``.
 
     They are a matching of maximum weight, where a pair weighs 1 minus half its distance.
 
@@ -95,8 +97,6 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
     >>> opposite_pairs(weight, torch.tensor([1.0, 0.0, -2.0]), 1e-6)
     [(0, 2, 0.0)]
     """
-    networkx: Any = import_module("networkx")  # a dependency of torch, without types
-
     rows = torch.cat((weight.detach().flatten(1), bias.detach().unsqueeze(1)), 1).double()
     lengths = rows.norm(dim=1, keepdim=True)
     unit = rows / torch.where(lengths == 0, 1, lengths)
@@ -113,139 +113,196 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
     return sorted(found, key=lambda pair: (pair[2], pair[0]))
 
 
-def _named(net: fx.GraphModule, names: Sequence[str]) -> list[Node]:
-    return [node for node in net.graph.nodes if is_relu_call(net, node) and node.target in names]
+class Merger:
+    """The layers of a network whose opposite filters can be merged."""
+
+    def __init__(self, subject: Subject, layers: Layers, suggested: Any, tolerance: float) -> None:
+        self.subject, self.tolerance = subject, tolerance
+        self.data: list[Any] | None = None
+        self.obstacles: dict[str, str] = {}
+        relus = {n.name: n for n in subject.nodes if n.kind == KINDS["relu"]}
+        chosen = select({name: (name, *feeding(node)) for name, node in relus.items()}, layers, suggested)
+        self.rectifiers: dict[str, Rectifier] = {}  # by layer
+        for name in (name for name in relus if name in chosen):
+            found = self._rectifier(relus[name])
+            if isinstance(found, str):
+                self.obstacles[name] = found
+            else:
+                self.rectifiers[found.layer] = found
+
+    def _rectifier(self, relu: Node) -> Rectifier | str:
+        """The layer that a ReLU rectifies, directly or after a norm; or why it cannot be merged."""
+        subject, found = self.subject, feeding(relu)
+        layer = subject.modules.get(found[0]) if len(found) == 1 else None
+        if (
+            not isinstance(layer, nn.Linear | ConvNd)
+            or isinstance(layer, ConvTransposeNd)
+            or not is_plain(layer)
+        ):
+            return "it does not rectify a linear or convolution layer, directly or after a norm"
+        name, counts = found[0], calls_of(subject.recordings)
+        norm = norm_after(subject, name)
+        last = norm or name
+        for recording in subject.recordings:
+            values = {node for call in recording.calls if call.module == last for node in call.outputs}
+            readers = [node for node in recording.nodes if values & set(node.upstream)]
+            if (
+                values & set(recording.outputs)
+                or not readers
+                or any(n.kind != KINDS["relu"] for n in readers)
+            ):
+                return "something else reads the same filters, or comes between them and the ReLU"
+        if counts[name] > 1 or subject.shared(name):
+            return "its layer is used more than once"
+        if norm is not None and _trains_apart(layer, subject.modules[norm]):
+            return "its norm is trained and its weights are frozen, or the other way round"
+        if isinstance(layer, ConvNd) and layer.groups > 1:
+            return "its filters are grouped, and groups must stay equal"
+        own = readers_of(subject, last) or set()
+        module = next(iter(own)) if len(own) == 1 else None
+        is_own = module is not None and isinstance(subject.modules[module], nn.ReLU) and counts[module] == 1
+        return Rectifier(relu.name, name, norm, module if is_own else None)
+
+    def pairs(self) -> list[Pair]:
+        """The pairs of all layers, the most opposite first."""
+        found = []
+        for each in self.rectifiers.values():
+            near = opposite_pairs(*self._folded(each), self.tolerance)
+            found += [Pair(each.layer, i, j, distance) for i, j, distance in near]
+        return sorted(found, key=lambda pair: pair.distance)
+
+    def _folded(self, each: Rectifier) -> tuple[Tensor, Tensor]:
+        """The weight and bias of a layer with the norm that follows it folded in."""
+        layer: Any = self.subject.modules[each.layer]
+        if each.norm is not None:
+            return absorbed(layer, self.subject.modules[each.norm])
+        weight = layer.weight.detach().double()
+        return weight, weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().double()
+
+    def merged(
+        self, pairs: Sequence[Pair], budget: float | None, inplace: bool, optimizer: Optimizer | None
+    ) -> Conversion:
+        """The network with these pairs merged; raise an error if it exceeds the budget."""
+        shares = {
+            name: Share.of(*self._folded(each), own)
+            for name, each in self.rectifiers.items()
+            if (own := [pair for pair in pairs if pair.layer == name])
+        }
+        obstacles = dict(self.obstacles)
+        while True:
+            flows = [flow(r, self._starts(r, shares), self.subject.modules) for r in self.subject.recordings]
+            stuck = {
+                n: str(error)
+                for f in flows
+                for layout, error in f.stuck
+                for n in layout.sites & shares.keys()
+            }
+            if not stuck:
+                break
+            for name, reason in stuck.items():
+                del shares[name]
+                obstacles[self.rectifiers[name].relu] = reason
+        self._note(shares, flows, obstacles)
+        folded = any(self.rectifiers[name].norm is not None for name in shares)
+        perform = partial(self._perform, shares, flows)
+        return self.subject.finish(
+            perform, tolerance=budget, inplace=inplace, optimizer=optimizer, training=not folded
+        )
+
+    def _starts(self, recording: Recording, shares: dict[str, Share]) -> dict[Node, Layout]:
+        dims, starts = channel_dims(recording.nodes), {}
+        for name, share in shares.items():
+            each = self.rectifiers[name]
+            last = each.norm or each.layer
+            values = {node for call in recording.calls if call.module == last for node in call.outputs}
+            for node in recording.nodes:
+                if node.kind == KINDS["relu"] and values & set(node.upstream):
+                    starts[node] = Layout(dims.get(node, 1), share.origin, share.scale, frozenset([name]))
+        return starts
+
+    def _perform(self, shares: dict[str, Share], flows: Sequence[Flow], surgery: Surgery) -> None:
+        for name, share in shares.items():
+            each, layer = self.rectifiers[name], surgery.model.get_submodule(name)
+            dim = -1 if isinstance(layer, nn.Linear) else 1
+            if each.norm is not None:
+                fold(surgery, each.norm, name)
+            surgery.resize(f"{name}.weight", shape=list(share.weight.shape), value=share.weight)
+            if surgery.model.get_submodule(name).bias is not None:
+                surgery.resize(f"{name}.bias", shape=list(share.bias.shape), value=share.bias)
+            size = "out_features" if isinstance(layer, nn.Linear) else "out_channels"
+            surgery.attribute(name, key=size, value=len(share.weight))
+            if each.module is not None:
+                surgery.crelu(each.module, dim=dim, paired=share.pairs)
+            else:
+                surgery.signs(each.norm or name, dim=dim, paired=share.pairs)
+        readers = {name: layout for found in flows for name, layout in found.reads.items()}
+        for name, layout in readers.items():
+            read(surgery, name, layout)
+        if self.data is not None and shares:
+            targets = {
+                name: Target(self.rectifiers[name].norm or name, share.mix) for name, share in shares.items()
+            }
+            refit(self.subject.model, surgery, list(readers), self.data, targets)
+
+    def _note(self, shares: dict[str, Share], flows: Sequence[Flow], obstacles: dict[str, str]) -> None:
+        report = self.subject.report
+        report.forget()
+        for relu, reason in obstacles.items():
+            report.note(relu, "refused", reason)
+        for name, each in self.rectifiers.items():
+            if name in shares:
+                report.note(each.relu, "changed", f"CReLU: {shares[name].pairs} pairs share a filter")
+                report.note(name, "changed", f"{shares[name].pairs} filters fewer")
+            elif each.relu not in obstacles:
+                report.note(each.relu, "kept", f"no opposite pair within {self.tolerance:g} and the budget")
+        for name in (name for found in flows for name in found.reads):
+            report.note(name, "changed", "reads merged channels", type(self.subject.modules[name]).__name__)
 
 
-def _all_pairs(net: fx.GraphModule, names: Sequence[str], tolerance: float) -> list[Pair]:
-    """Return the pairs of all chosen ReLUs, the most opposite first."""
-    pairs = []
-    for relu in _named(net, names):
-        layer = _layer(net, relu)
-        if isinstance(layer, str):
-            continue
-        found = opposite_pairs(*_folded(net, relu, layer), tolerance)
-        pairs += [Pair(str(relu.target), i, j, distance) for i, j, distance in found]
-    return sorted(pairs, key=lambda pair: pair.distance)
+def _trains_apart(layer: nn.Linear | ConvNd, norm: nn.Module) -> bool:
+    weight = getattr(norm, "weight", None)
+    return isinstance(weight, Tensor) and weight.requires_grad != layer.weight.requires_grad
 
 
-def _layer(net: fx.GraphModule, relu: Node) -> Node | str:
-    """Return the node of the layer that a ReLU rectifies, directly or after a norm; or why it cannot be merged."""
-    node = before = relu.all_input_nodes[0]
-    norm = None
-    if is_fixed(module_of(net, node)) and len(node.users) == 1:
-        norm, node = module_of(net, node), node.all_input_nodes[0]
-    layer = module_of(net, node)
-    if not is_plain(layer) or is_transposed(layer):
-        return "it does not rectify a linear or convolution layer, directly or after a norm"
-    if len(node.users) > 1 or not is_alone(node) or not is_alone(before):
-        return "something else reads the same filters"
-    if any(n.meta.get("aliased") for n in (node, before, relu)):
-        return "its value is changed in place later"
-    assert layer is not None
-    if (
-        norm is not None
-        and norm.weight is not None
-        and norm.weight.requires_grad != layer.weight.requires_grad
-    ):
-        return "its norm is trained and its weights are frozen, or the other way round"
-    if isinstance(layer, _ConvNd) and layer.groups > 1:
-        return "its filters are grouped, and groups must stay equal"
-    return node
+@dataclass(frozen=True, eq=False)
+class Share:
+    """A layer in which some pairs of filters are one, doubled by CReLU."""
 
+    weight: Tensor  #: (filters, ...): the shared ones first
+    bias: Tensor  #: (filters,)
+    pairs: int
+    origin: Tensor  #: (filters + pairs,): which unit each new channel is
+    scale: Tensor  #: (filters + pairs,)
+    mix: Tensor  #: (filters, units): the combination of the old values that each filter comes nearest to
 
-def _folded(net: fx.GraphModule, relu: Node, node: Node) -> tuple[Tensor, Tensor]:
-    """Return the weight and bias of a layer with the norm that follows it folded in."""
-    layer, norm = module_of(net, node), module_of(net, relu.all_input_nodes[0])
-    assert isinstance(layer, nn.Linear | _ConvNd)
-    weight = layer.weight.detach().double()
-    bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach().double()
-    if norm is layer or norm is None:
-        return weight, bias
-    scale, shift = affine_of(norm)
-    return weight * scale.view(-1, *[1] * (weight.dim() - 1)), bias * scale + shift
+    @staticmethod
+    def of(weight: Tensor, bias: Tensor, pairs: Sequence[Pair]) -> Share:
+        """Replace each pair of filters by one.
 
-
-def _merged(
-    original: Original,
-    captured: Network,
-    names: Sequence[str],
-    pairs: Sequence[Pair],
-    tolerance: float,
-    budget: float | None,
-    data: list[Any] | None,
-) -> Conversion:
-    """Return the network with these pairs merged; raise an error if it exceeds the budget."""
-    net = copy.deepcopy(captured)
-    ledger = Ledger(net, original.model, weighted="reads no merged channels", relu="not chosen")
-    starts: dict[Node, Layout] = {}
-    targets: dict[str, Target] = {}
-    folded = False
-    for relu in _named(net, names):
-        node = _layer(net, relu)
-        own = [pair for pair in pairs if pair.relu == relu.target]
-        if isinstance(node, str):
-            ledger.note(relu, "refused", node)
-        elif not own:
-            ledger.note(relu, "kept", f"no opposite pair within {tolerance:g} and the budget")
-        else:
-            folded = folded or node is not relu.all_input_nodes[0]
-            starts[relu], targets[str(node.target)] = _share(net, relu, node, own)
-            ledger.note(relu, "changed", f"CReLU: {len(own)} pairs share a filter")
-            ledger.note(node, "changed", f"{len(own)} filters less")
-    found = flow(net, starts)
-    for node in found.weights(net):
-        ledger.note(node, "changed", "reads merged channels")
-    apply(net, found)
-    net.recompile()
-    if data is not None and starts:
-        refit(captured, net, found.weights(net), data, targets)
-    return original.finish(net, ledger, budget, training=not folded)
-
-
-def _share(net: fx.GraphModule, relu: Node, node: Node, pairs: Sequence[Pair]) -> tuple[Layout, Target]:
-    """Replace each pair of filters by one, doubled by CReLU; return the layout, and what the layer is fitted to.
-
-    For units that computed y and z and are now (c, -r c), the nearest c is (y - r z) / (1 + r^2).
-    """
-    rectified = str(relu.all_input_nodes[0].target)
-    if (norm := relu.all_input_nodes[0]) is not node:
-        fold_back(net, norm)
-    layer, dim = module_of(net, node), channel_dim(net, relu)
-    assert isinstance(layer, nn.Linear | _ConvNd)
-    assert dim is not None
-    with torch.no_grad():
-        weight = layer.weight.double().flatten(1)
-        bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.double()
-        rows = torch.cat((weight, bias.unsqueeze(1)), 1)
+        For units that computed y and z and are now (c, -r c), the nearest c is (y - r z) / (1 + r^2).
+        """
+        rows = torch.cat((weight.flatten(1), bias.unsqueeze(1)), 1)
         indices, ratios = [], []
         for pair in pairs:
             # The larger one first: it is divided by.
             i, j = sorted((pair.first, pair.second), key=lambda k: -float(rows[k].norm()))
-            shared, ratio = rank_one(rows[i], rows[j])
-            rows[i] = shared
+            rows[i], ratio = rank_one(rows[i], rows[j])
             indices.append((i, j))
             ratios.append(ratio)
         first, second = [i for i, _ in indices], [j for _, j in indices]
         rest = [k for k in range(len(rows)) if k not in {*first, *second}]
         kept = rows[first + rest]
-        shape = layer.weight.shape[1:]
-        trained = layer.weight.requires_grad
-        layer.weight = nn.Parameter(kept[:, :-1].unflatten(1, shape).to(layer.weight.dtype), trained)
-        if layer.bias is not None:
-            layer.bias = nn.Parameter(kept[:, -1].to(layer.weight.dtype), layer.bias.requires_grad)
-    setattr(layer, "out_features" if isinstance(layer, nn.Linear) else "out_channels", len(kept))
-    net.set_submodule(str(relu.target), CReLU(dim, paired=len(pairs)).train(net.training))
-    scale = torch.tensor([1.0] * len(kept) + ratios, dtype=torch.float64)
-    r = scale[len(kept) :]
-    mix = torch.eye(len(rows), dtype=torch.float64)[first + rest]
-    mix[range(len(pairs)), first] = 1 / (1 + r.square())
-    mix[range(len(pairs)), second] = -r / (1 + r.square())
-    return Layout(dim, torch.tensor(first + rest + second), scale), Target(rectified, mix)
+        r = torch.tensor(ratios, dtype=torch.float64)
+        mix = torch.eye(len(rows), dtype=torch.float64)[first + rest]
+        mix[range(len(pairs)), first] = 1 / (1 + r.square())
+        mix[range(len(pairs)), second] = -r / (1 + r.square())
+        scale = torch.cat((torch.ones(len(kept), dtype=torch.float64), r))
+        shared = kept[:, :-1].unflatten(1, weight.shape[1:])
+        return Share(shared, kept[:, -1], len(pairs), torch.tensor(first + rest + second), scale, mix)
 
 
 def rank_one(a: Tensor, b: Tensor) -> tuple[Tensor, float]:
-    """Return the c and the ratio r for which (c, -r c) is nearest to (a, b).
+    """The c and the ratio r for which (c, -r c) is nearest to (a, b).
 
     >>> c, r = rank_one(torch.tensor([2.0, 4.0]), torch.tensor([-1.0, -2.0]))
     >>> [round(x, 4) for x in (*c.tolist(), r)]

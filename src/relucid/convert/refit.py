@@ -1,20 +1,20 @@
 """Fit layers by least squares to what they computed before their inputs changed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, fx, nn
-from torch.fx.node import Node
-from torch.nn.modules.conv import _ConvNd
+from torch import Tensor, nn
 
-from relucid.convert.graph import arguments, module_of
+from relucid.convert.copies import copied
+from relucid.convert.examples import arguments
+from relucid.convert.norms import padding_of
+from relucid.convert.surgery import Surgery
 
-RIDGE = (
-    1e-6  # relative to the mean square of the inputs; weights that the data do not determine stay as they are
-)
+# Relative to the mean square of the inputs; weights that the data do not determine stay as they are.
+RIDGE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,33 +26,30 @@ class Target:
 
 
 def refit(
-    before: fx.GraphModule,
-    after: fx.GraphModule,
-    nodes: list[Node],
-    data: list[Any],
-    targets: Mapping[str, Target],
+    before: nn.Module, surgery: Surgery, names: Sequence[str], data: list[Any], targets: Mapping[str, Target]
 ) -> None:
-    """Fit the weights of layers of ``after``, one by one, to the values that they have in ``before``.
+    """Fit the weights of layers, one by one, to the values that they have in ``before``.
 
-    W minimises |X W - Y|^2 + ridge |W - W_0|^2. X are the inputs in ``after`` (patches for a convolution), Y the
+    W minimises |X W - Y|^2 + ridge |W - W_0|^2. X are the inputs now (patches for a convolution), Y the
     values in ``before`` or those that ``targets`` names, W_0 the present weights.
     """
-    for node in nodes:
-        layer = module_of(after, node)
+    old = copied(before, share=True).eval()
+    for name in names:
+        layer = surgery.model.get_submodule(name)
         if isinstance(layer, nn.Linear) or (isinstance(layer, nn.Conv2d) and layer.groups == 1):
-            name = str(node.target)
-            _fit(layer, *_moments(before, after, name, layer, data, targets.get(name)))
+            new = copied(surgery.model, share=True).eval()
+            _fit(layer, *_moments(old, new, name, layer, data, targets.get(name)))
 
 
 def _moments(
-    before: fx.GraphModule,
-    after: fx.GraphModule,
+    before: nn.Module,
+    after: nn.Module,
     name: str,
     layer: nn.Linear | nn.Conv2d,
     data: list[Any],
     target: Target | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return X^T X and X^T Y over the data, with a column of ones in X if the layer has a bias."""
+    """X^T X and X^T Y over the data, with a column of ones in X if the layer has a bias."""
     squares = products = torch.zeros(())
     for batch in data:
         x, y = _at(after, name, batch)[0], _at(before, target.name if target else name, batch)[1]
@@ -65,35 +62,28 @@ def _moments(
 
 
 @torch.no_grad()
-def _at(net: fx.GraphModule, name: str, batch: Any) -> tuple[Tensor, Tensor]:
-    """Return the input and the value of a layer in evaluation."""
+def _at(net: nn.Module, name: str, batch: Any) -> tuple[Tensor, Tensor]:
+    """The input and the value of a layer."""
     seen: list[tuple[Tensor, Tensor]] = []
-    layer = net.get_submodule(name)
-    hook = layer.register_forward_hook(lambda _, args, value: seen.append((args[0], value)))
-    modes = {module: module.training for module in net.modules()}
+    hook = net.get_submodule(name).register_forward_hook(lambda _, args, value: seen.append((args[0], value)))
     args, kwargs = arguments(batch)
-    net.eval()(*args, **kwargs)
-    for module, mode in modes.items():
-        module.training = mode
+    net(*args, **kwargs)
     hook.remove()
     return seen[0]
 
 
 def _rows(layer: nn.Linear | nn.Conv2d, x: Tensor) -> Tensor:
-    """Return what the weights of a layer multiply, one row per value: (values, weights of a filter)."""
+    """What the weights of a layer multiply, one row per value: (values, weights of a filter)."""
     if isinstance(layer, nn.Linear):
         return x.flatten(0, -2)
-    x = F.pad(x, layer._reversed_padding_repeated_twice, mode=_mode(layer))
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    x = F.pad(x, padding_of(layer), mode=mode)
     patches = F.unfold(x, layer.kernel_size, layer.dilation, 0, layer.stride)
     return patches.transpose(1, 2).flatten(0, 1)
 
 
-def _mode(layer: _ConvNd) -> str:
-    return "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-
-
 def _columns(y: Tensor, layer: nn.Linear | nn.Conv2d) -> Tensor:
-    """Return the values of a layer as (values, filters)."""
+    """The values of a layer as (values, filters)."""
     return y.flatten(0, -2) if isinstance(layer, nn.Linear) else y.movedim(1, -1).flatten(0, -2)
 
 

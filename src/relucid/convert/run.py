@@ -1,30 +1,21 @@
 """What a network computes in one mode: outputs, gradients and statistics."""
 
-from dataclasses import dataclass, fields, is_dataclass
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
 
-from relucid.convert.graph import Batch, arguments
-from relucid.convert.network import light_copy
-from relucid.convert.products import products
-
-
-def tensors(value: Any) -> list[Tensor]:
-    """Return all tensors in a network's output, including those in containers and dataclasses.
-
-    >>> tensors({"a": torch.ones(1), "b": [None, torch.zeros(1)]})
-    [tensor([1.]), tensor([0.])]
-    """
-    if isinstance(value, Tensor):
-        return [value]
-    if is_dataclass(value):
-        return [x for field in fields(value) for x in tensors(getattr(value, field.name))]
-    return [x for leaf in tree_leaves(value) if leaf is not value for x in tensors(leaf)]
+from relucid._torch import tree_leaves, tree_map_only
+from relucid.convert.examples import Batch, arguments
+from relucid.inspect.execution import tensors_in
 
 
 @dataclass(frozen=True)
@@ -47,27 +38,25 @@ class Run:
         return bool(self.others) or any(bool(x.isfinite().any()) for x in self.outputs)
 
 
-def run(model: nn.Module, example: Batch, training: bool, *, backward: bool = True) -> Run:
-    """Run a copy of a network, with dropouts that halve, and compute the gradients of a fixed sum of its outputs.
+def run(
+    model: nn.Module, example: Batch, training: bool, *, backward: bool = True, count: bool = False
+) -> Run:
+    """Run a network, with dropouts that halve, and compute the gradients of a fixed sum of its outputs.
 
     Args:
-        model: Any network.
+        model: Any network; its modes are put back, but not its buffers.
         example: Its input.
         training: In which mode.
         backward: Whether to compute gradients; without, they are all None.
+        count: Whether to count multiply-adds.
     """
-    model, watching = light_copy(model), _Watching()
-    if not training:
-        model.eval()
-    elif not model.training:  # in training already, modules that were put into evaluation by hand stay there
-        model.train()
     example = tree_map_only(Tensor, _leaf, example)
     leaves = [x for x in tree_leaves(example) if isinstance(x, Tensor) and x.requires_grad]
     args, kwargs = arguments(tree_map_only(Tensor, lambda x: x.clone() if x.requires_grad else x, example))
-    torch.manual_seed(0)
-    with torch.enable_grad(), watching:
+    counter = FlopCounterMode(display=False) if count else None
+    with _mode(model, training), seeded(), torch.enable_grad(), counter or nullcontext(), _Halving():
         answer = model(*args, **kwargs)
-    outputs = tensors(answer)
+    outputs = tensors_in(answer)
     wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
     gradients = _gradients(outputs, [*leaves, *wanted.values()]) if backward else None
     given = iter(gradients or ())
@@ -78,10 +67,38 @@ def run(model: nn.Module, example: Batch, training: bool, *, backward: bool = Tr
         dict(zip(wanted, given, strict=False)),
         {name: p.detach() for name, p in model.named_parameters()},
         {name: p.requires_grad for name, p in model.named_parameters()},
-        {name: b.detach() for name, b in model.named_buffers()},
+        {name: b.detach().clone() for name, b in model.named_buffers()},
         gradients is not None,
-        watching.products,
+        0 if counter is None else counter.get_total_flops() // 2,
     )
+
+
+@contextmanager
+def _mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """Put a network into one mode, and back; in training already, modules put into evaluation by hand stay there."""
+    modes = {module: module.training for module in model.modules()}
+    if not training or not model.training:
+        model.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """Draw the same random numbers every time, from torch, numpy and Python, whose states are put back."""
+    own, numpys = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)
+        try:
+            yield
+        finally:
+            random.setstate(own)
+            np.random.set_state(numpys)
 
 
 def _leaf(x: Tensor) -> Tensor:
@@ -90,7 +107,7 @@ def _leaf(x: Tensor) -> Tensor:
 
 
 def _gradients(outputs: list[Tensor], of: list[Tensor]) -> list[Tensor | None] | None:
-    """Return the gradients of a fixed random combination of all outputs; None if there are none."""
+    """The gradients of a fixed random combination of all outputs; None if there are none."""
     generator = torch.Generator().manual_seed(0)
     total = torch.zeros((), dtype=torch.float64)
     for x in outputs:
@@ -117,15 +134,8 @@ DROPOUTS: set[Any] = {
 DROPOUTS |= {torch.dropout, torch.alpha_dropout, torch.feature_dropout, torch.dropout_}
 
 
-class _Watching(TorchFunctionMode):
-    """Counts products of weights and inputs, and makes dropouts halve everything.
-
-    With other channels, a converted network would drop other entries.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.products = 0
+class _Halving(TorchFunctionMode):
+    """Makes dropouts halve everything: with other channels, a converted network would drop other entries."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -137,6 +147,4 @@ class _Watching(TorchFunctionMode):
             return x.mul_(0.5) if given.get("inplace") else x * 0.5
         if func is F.scaled_dot_product_attention:
             kwargs, args = {**kwargs, "dropout_p": 0.0}, args[:4]
-        output = func(*args, **kwargs)
-        self.products += products(func, args, kwargs, output)
-        return output
+        return func(*args, **kwargs)

@@ -10,15 +10,14 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from relucid._torch import TorchDispatchMode, tree_leaves, tree_map
 from relucid.nn.kept import Kept
 from relucid.nn.kinds import KINDS, Kind
 
@@ -94,6 +93,36 @@ class Node:
 Visit = Callable[[Node, Tensor], None]
 
 
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call of a module: the values that enter and leave it."""
+
+    module: str
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """Everything that a network executes on one batch, in order."""
+
+    nodes: list[Node]
+    calls: list[Call]  #: of all modules, inner ones before those that contain them
+    outputs: tuple[Node, ...]  #: values that the network returns
+
+
+def record(model: nn.Module, batch: Batch, *, training: bool = False) -> Recording:
+    """Run ``model`` on ``batch`` in one mode; return its operations, the calls of its modules, and its outputs.
+
+    >>> found = record(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.zeros(1, 2))
+    >>> [(call.module, [n.op for n in call.outputs]) for call in found.calls]
+    [('0', ['addmm']), ('1', ['relu']), ('', ['relu'])]
+    """
+    with running(model, training=training) as (run, _, calls):
+        nodes = run(batch, None)
+    return Recording(nodes, calls, calls[-1].outputs)
+
+
 def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[Node]:
     """Run ``model`` on ``batch`` and return the executed operations in order.
 
@@ -105,28 +134,37 @@ def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[
     >>> [(n.op, n.name) for n in nodes]
     [('t', ''), ('addmm', '0'), ('relu', '1')]
     """
-    with running(model) as (run, _):
+    with running(model) as (run, *_):
         return run(batch, visit)
 
 
 @contextmanager
-def running(model: nn.Module) -> Iterator[tuple[Callable[[Batch, Visit | None], list[Node]], list[str]]]:
-    """Prepare a model once; yield a function that does what `execute` does, and the path of running modules."""
+def running(
+    model: nn.Module, *, training: bool = False
+) -> Iterator[tuple[Callable[[Batch, Visit | None], list[Node]], list[str], list[Call]]]:
+    """Prepare a model once; yield a function that does what `execute` does, the path of running modules, and calls."""
     path = [""]
+    calls: list[Call] = []
+    recorder: _Recorder | None = None
 
     def run(batch: Batch, visit: Visit | None) -> list[Node]:
+        nonlocal recorder
         batch = copied(batch)
         recorder = _Recorder(model, batch, visit, path)
         with recorder:
             called(model, batch)
         return recorder.executed
 
+    def note(name: str, given: Any, returned: Any) -> None:
+        if recorder is not None:
+            calls.append(Call(name, recorder.nodes_of(given), recorder.nodes_of(returned)))
+
     with ExitStack() as stack:
-        stack.enter_context(_undisturbed(model))
+        stack.enter_context(_undisturbed(model, training))
         for name, module in model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):
-                stack.enter_context(_hook(module, name, path))
-        yield run, path
+                stack.enter_context(_hook(module, name, path, note))
+        yield run, path, calls
 
 
 def copied(batch: Batch) -> Batch:
@@ -156,6 +194,7 @@ class _Recorder(TorchDispatchMode):
         self.used: Counter[str] = Counter()  # how often each name was given
         self.nodes = WeakTensorKeyDictionary()
         self.written: dict[int, Node] = {}  # storage -> the operations that wrote to it
+        self.merged: dict[tuple[Node, Node], Node] = {}  # (made by, also written by) -> both
         self.first: dict[tuple[Node, bool], Node] = {}  # (value, whether negated) -> its rectification
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
@@ -168,7 +207,7 @@ class _Recorder(TorchDispatchMode):
         self.owned: dict[str, set[str]] = defaultdict(set)  # module -> its weights
         for name in (name for name, tensor in tensors.items() if tensor.dim() > 1):
             self.owned[_owner(name)].add(name)
-        for tensor in _tensors(batch):
+        for tensor in tensors_in(batch):
             self.nodes[tensor] = Node("input", data=True, name="the input", shape=tuple(tensor.shape))
 
     @classmethod
@@ -184,8 +223,8 @@ class _Recorder(TorchDispatchMode):
             if self.visit:
                 self.visit(node, args[node.argument])
         out = func(*args, **(kwargs or {}))
-        known = {_storage(t) for t in _tensors([args, kwargs])}
-        for tensor in reversed(_tensors(out)):
+        known = {_storage(t) for t in tensors_in([args, kwargs])}
+        for tensor in reversed(tensors_in(out)):
             self.nodes[tensor] = node
             node.shape = tuple(tensor.shape)
             if func._schema.is_mutable:
@@ -207,16 +246,16 @@ class _Recorder(TorchDispatchMode):
     def _node(self, func: Any, args: Any, kwargs: Any) -> Node:
         outputs = {a.name for a in func._schema.arguments if a.is_out}
         read = [args, {k: v for k, v in kwargs.items() if k not in outputs}]
-        inputs = tuple(self._of(t) for t in _tensors(read))
+        inputs = tuple(self._of(t) for t in tensors_in(read))
         op = func._schema.name.partition("::")[2].rstrip("_")
         if op.endswith("_like") or op.startswith("new_"):  # uses the shape of a tensor, not its value
             inputs = ()
         node = _made_of(inputs, op, len(self.executed), self.path[-1])
         node.leaf = node.module in self.leaves
+        marked = tree_map(lambda a: DATA if isinstance(a, Tensor) and self._of(a).data else a, read)
+        node.call = (func, *marked)
         if len(node.upstream) == 1:
-            marked = tree_map(lambda a: DATA if isinstance(a, Tensor) and self._of(a).data else a, read)
-            node.call = (func, *marked)
-            is_complex = any(tensor.is_complex() for tensor in _tensors(read))
+            is_complex = any(tensor.is_complex() for tensor in tensors_in(read))
             node.kind = None if is_complex else self._rectification(node)
         if node.kind:
             inside = not node.leaf or node.module in self.owned
@@ -226,11 +265,19 @@ class _Recorder(TorchDispatchMode):
             node.name = self._unique(self._layer(weight.parameters) or f"{node.module}:constant")
         return node
 
+    def nodes_of(self, tree: Any) -> tuple[Node, ...]:
+        """The operations that produced the values in a tree."""
+        return tuple(self._of(tensor) for tensor in tensors_in(tree))
+
     def _of(self, tensor: Tensor) -> Node:
         """The operation that produced a tensor's current value."""
         made: Node = self.nodes.get(tensor) or Node("constant")
         written = self.written.get(_storage(tensor))
-        return made if written is None or written.order <= made.order else _overwritten(made, written)
+        if written is None or written.order <= made.order:
+            return made
+        if (made, written) not in self.merged:
+            self.merged[made, written] = _overwritten(made, written)
+        return self.merged[made, written]
 
     def _rectification(self, node: Node) -> Kind | None:
         """Which kind of rectification an operation is; the second phase of a CReLU does not count."""
@@ -349,27 +396,34 @@ def _clamped(low: object, high: object) -> Kind | None:
     return KINDS["clipped"].between(low, high) if low == 0 or low == -high else None
 
 
-def _tensors(tree: Any) -> list[Tensor]:
-    """The tensors in a tree; most trees are plain containers, which `tree_leaves` takes long to walk through."""
+def tensors_in(tree: Any) -> list[Tensor]:
+    """The tensors in a tree, dataclasses included; `tree_leaves` takes long for the plain containers of most calls."""
     if isinstance(tree, Tensor):
         return [tree]
     if type(tree) in (list, tuple, dict):
         values = tree.values() if type(tree) is dict else tree
-        return [tensor for value in values for tensor in _tensors(value)]
+        return [tensor for value in values for tensor in tensors_in(value)]
     if tree is None or isinstance(tree, int | float | str | torch.dtype | torch.device):
         return []
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return [tensor for field in fields(tree) for tensor in tensors_in(getattr(tree, field.name))]
+    return [t for leaf in tree_leaves(tree) if leaf is not tree for t in tensors_in(leaf)]
 
 
 @contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Put ``model`` into eval mode; afterwards restore its modes and buffers and the random state."""
+def _undisturbed(model: nn.Module, training: bool) -> Iterator[None]:
+    """Put ``model`` into one mode; afterwards restore its modes and buffers and the random state."""
     modes = {module: module.training for module in model.modules()}
     buffers = {buffer: buffer.clone() for buffer in model.buffers()}
     devices = {p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"}
     fast_path = torch.backends.mha.get_fastpath_enabled()
     try:
-        model.eval()
+        if not training:
+            model.eval()
+        elif (
+            not model.training
+        ):  # in training already, modules that were put into evaluation by hand stay there
+            model.train()
         # The fast path of transformer layers is one opaque operation, and so is a compiled network.
         torch.backends.mha.set_fastpath_enabled(False)
         compiled = "torch._dynamo" in sys.modules  # do not import the compiler if nothing is compiled
@@ -387,14 +441,17 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _hook(module: nn.Module, name: str, path: list[str]) -> Iterator[None]:
-    """Keep ``path`` up to date while ``module`` runs."""
+def _hook(
+    module: nn.Module, name: str, path: list[str], note: Callable[[str, Any, Any], None]
+) -> Iterator[None]:
+    """Keep ``path`` up to date while ``module`` runs, and note its calls."""
 
-    def leave(*_: object) -> None:
+    def leave(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         path.pop()
+        note(name, (args, kwargs), output)
 
     before = module.register_forward_pre_hook(lambda *_: path.append(name))
-    after = module.register_forward_hook(leave)
+    after = module.register_forward_hook(leave, with_kwargs=True)
     try:
         yield
     finally:

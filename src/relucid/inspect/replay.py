@@ -34,7 +34,7 @@ def following(model: nn.Module, recording: Sequence[Node] = ()) -> Iterator[Call
     >>> seen
     [('0', (1, 2)), ('1', (1, 3)), ('0', (1, 2)), ('1', (1, 3))]
     """
-    with running(model) as (record, path):
+    with running(model) as (record, path, _):
 
         def run(batch: Batch, visit: Visit) -> None:
             nonlocal recording

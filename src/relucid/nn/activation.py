@@ -37,12 +37,20 @@ def crelu(x: Tensor, dim: int = 1, *, paired: int | None = None) -> Tensor:
     return y
 
 
-def both_signs(x: Tensor, dim: int, paired: int | None) -> Tensor:
+def both_signs(x: Tensor, dim: int, paired: int | None = None, groups: int = 1) -> Tensor:
     """``[x, -x]``, where ``-x`` has only the first ``paired`` channels; all of them if None.
+
+    The channels may be several ``groups`` of equal size, each followed by its own negation.
 
     >>> both_signs(torch.tensor([[1.0, -2.0]]), dim=1, paired=1)
     tensor([[ 1., -2., -1.]])
+    >>> both_signs(torch.tensor([[1.0, -2.0]]), dim=1, groups=2)
+    tensor([[ 1., -1., -2.,  2.]])
     """
+    if groups > 1:
+        dim %= x.dim()
+        blocks = x.unflatten(dim, (groups, -1))
+        return torch.cat((blocks, -blocks), dim + 1).flatten(dim, dim + 1)
     return torch.cat((x, -x if paired is None else -x.narrow(dim, 0, paired)), dim)
 
 
@@ -69,6 +77,8 @@ class CReLU(nn.Module):
         dim: dimension of the channels.
         activation: any elementwise callable; ReLU by default.
         paired: double the first ``paired`` channels only; all of them by default.
+        groups: the channels are that many groups of equal size, each followed by its own negative phases: what a
+            convolution with as many groups can read.
 
     >>> CReLU()(torch.randn(8, 3, 32, 32)).shape
     torch.Size([8, 6, 32, 32])
@@ -76,23 +86,38 @@ class CReLU(nn.Module):
     torch.Size([8, 6])
     """
 
-    def __init__(self, dim: int = 1, activation: Activation | None = None, paired: int | None = None) -> None:
+    def __init__(
+        self,
+        dim: int = 1,
+        activation: Activation | None = None,
+        paired: int | None = None,
+        groups: int = 1,
+    ) -> None:
         super().__init__()
         check_callable(activation)
+        if groups < 1 or (groups > 1 and paired is not None):
+            raise ValueError(f"groups={groups} must be 1 or more, and 1 if only some channels are paired")
         self.dim = dim
         self.activation = activation
         self.paired = paired
+        self.groups = groups
 
     def forward(self, x: Tensor) -> Tensor:
         """Both phases of ``x``, (..., C, ...) -> (..., 2C, ...)."""
         if torch.jit.is_scripting():  # type: ignore[attr-defined]
-            y = both_signs(x, self.dim, self.paired)
+            y = both_signs(x, self.dim, self.paired, self.groups)
             return y.relu() if self.activation is None else self.activation(y)
         return self.along(x, self.dim)
 
     @torch.jit.unused
     def along(self, x: Tensor, dim: int) -> Tensor:
         """Both phases of an ``x`` whose channels are in ``dim``."""
+        if self.groups > 1:
+            _check(x, dim, None)
+            if x.shape[dim] % self.groups:
+                raise ValueError(f"{x.shape[dim]} channels cannot be divided into {self.groups} groups")
+            y = both_signs(x, dim, groups=self.groups)
+            return y.relu() if self.activation is None else self.activation(y)
         if self.activation is None or is_relu(self.activation):
             return crelu(x, dim, paired=self.paired)
         if not is_traced(x):
@@ -106,6 +131,8 @@ class CReLU(nn.Module):
             parts.append(f"activation={name_of(self.activation)}")
         if self.paired is not None:
             parts.append(f"paired={self.paired}")
+        if self.groups > 1:
+            parts.append(f"groups={self.groups}")
         return ", ".join(parts)
 
 

@@ -1,0 +1,497 @@
+"""How changed channels travel through the operations that a network executes, and which layers read them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
+from relucid.inspect.execution import Call, Node, Recording
+from relucid.inspect.folding import BATCH_NORMS
+from relucid.nn import CReLU, MeanNorm
+from relucid.nn.geometric import _Geometric
+
+# Operations by their ATen names. These treat every channel alike and are linear in it:
+LINEAR = {
+    *(
+        "mul",
+        "div",
+        "neg",
+        "clone",
+        "contiguous",
+        "_to_copy",
+        "detach",
+        "alias",
+        "lift_fresh",
+        "native_dropout",
+    ),
+    *(
+        "avg_pool1d",
+        "avg_pool2d",
+        "avg_pool3d",
+        "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool3d",
+        "mean",
+        "sum",
+    ),
+    *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact2d"),
+    *("upsample_linear1d", "upsample_bilinear2d", "_upsample_bilinear2d_aa", "upsample_trilinear3d"),
+    *("upsample_bicubic2d", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d"),
+    *("replication_pad1d", "replication_pad2d", "replication_pad3d"),
+}
+VIEWS = {
+    *(
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "_reshape_alias",
+        "permute",
+        "transpose",
+        "t",
+        "unsqueeze",
+        "squeeze",
+    ),
+    *("expand", "slice", "select", "split", "split_with_sizes", "unbind", "roll", "flip", "index_select"),
+}
+# These keep the order of values, so that they commute with a positive factor:
+HOMOGENEOUS = {
+    *("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+    *("amax", "max"),
+}
+# These take one value at a time:
+ELEMENTWISE = {
+    *(
+        "tanh",
+        "sigmoid",
+        "gelu",
+        "silu",
+        "mish",
+        "elu",
+        "celu",
+        "softplus",
+        "hardswish",
+        "hardsigmoid",
+        "exp",
+    ),
+    *("add", "sub", "rsub", "pow", "log", "sqrt", "square", "sign", "clamp", "clamp_min", "threshold", "abs"),
+    *("hardtanh", "leaky_relu", "relu", "rrelu_with_noise", "hardshrink", "softshrink", "_prelu_kernel"),
+}
+REDUCTIONS = {"mean", "sum", "amax", "max"}
+WORDS = {"add": "it is added to another value", "mul": "it is multiplied by another value"}
+
+
+class StuckError(Exception):
+    """Changed channels reach an operation that cannot take them; the message says which."""
+
+
+class UngroupedError(StuckError):
+    """Changed channels reach a grouped convolution in an order that its groups cannot read."""
+
+    def __init__(self, groups: int, reason: str) -> None:
+        super().__init__(reason)
+        self.groups = groups
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """How the old channels of a value follow from its new ones: old[c] is the sum of scale[m] new[m], origin[m] = c.
+
+    Usually one new channel has a scale other than 0. There are two where both phases of a unit make up its value.
+    """
+
+    dim: int  #: the dimension of the value that holds the channels
+    origin: Tensor  #: (new channels,)
+    scale: Tensor  #: (new channels,), float64
+    sites: frozenset[str] = frozenset()  #: the modules whose change it results from
+
+    @staticmethod
+    def same(size: int, dim: int) -> Layout:
+        """The layout in which nothing has changed."""
+        return Layout(dim, torch.arange(size), torch.ones(size, dtype=torch.float64))
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the value of some old channel is spread over several new ones."""
+        counts = self.origin[self.scale != 0].bincount()
+        return bool(counts.numel()) and int(counts.max()) > 1
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether old channels are found as they were, so that any function of them may follow."""
+        return bool(((self.scale == 0) | (self.scale == 1)).all()) and not self.is_split
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether no channel has changed its sign, so that maxima stay maxima."""
+        return bool((self.scale >= 0).all()) and not self.is_split
+
+    def at(self, dim: int) -> Layout:
+        """The same layout with the channels in another dimension."""
+        return replace(self, dim=dim)
+
+    def equals(self, other: Layout) -> bool:
+        """Whether both describe the same change."""
+        return torch.equal(self.origin, other.origin) and torch.equal(self.scale, other.scale)
+
+
+@dataclass(eq=False)
+class Flow:
+    """Where changed channels go in one recording."""
+
+    layouts: dict[Node, Layout] = field(default_factory=dict)
+    reads: dict[str, Layout] = field(default_factory=dict)  #: by module: the new channels of its input
+    carries: set[str] = field(default_factory=set)  #: depthwise convolutions that pass the new channels on
+    unchanged: set[str] = field(default_factory=set)  #: modules that read channels as they were
+    stuck: list[tuple[Layout, StuckError]] = field(default_factory=list)
+
+    def given(self, inputs: Iterable[Node]) -> dict[Node, Layout]:
+        """The layouts of those inputs whose channels have changed."""
+        found = {}
+        for node in inputs:
+            if node in self.layouts:
+                found[node] = self.layouts[node]
+            elif node.op == "overwritten":
+                for layout in self.given(node.inputs).values():
+                    self.stuck.append((layout, StuckError("part of it is overwritten")))
+        return found
+
+
+def flow(recording: Recording, starts: Mapping[Node, Layout], modules: Mapping[str, nn.Module]) -> Flow:
+    """Follow the channels of ``starts`` through a recording, up to the layers that read them.
+
+    A start whose input has changed already keeps what it is given.
+    """
+    found = Flow()
+    opaque = {name for name, module in modules.items() if isinstance(module, CReLU | MeanNorm | _Geometric)}
+    ends = {call.outputs[0].order: call for call in recording.calls if call.module in opaque and call.outputs}
+    for node in recording.nodes:
+        call = ends.get(node.order)
+        if call is None and _is_within(node.module, opaque):
+            continue
+        value = node if call is None else call.outputs[0]
+        given: dict[Node, Layout] = {}
+        layout = None
+        try:
+            given = found.given(node.upstream if call is None else call.inputs)
+            layout = _next(found, node, call, given, modules)
+        except StuckError as reason:
+            found.stuck += [(each, reason) for each in given.values()]
+        if layout is None:
+            layout = starts.get(value)
+        if layout is not None:
+            found.layouts[value] = layout
+    for node in recording.outputs:
+        if node in found.layouts:
+            found.stuck.append((found.layouts[node], StuckError("the network returns it")))
+    for name in found.unchanged & found.reads.keys():
+        error = StuckError(f"{name} also reads channels that do not change")
+        found.stuck.append((found.reads[name], error))
+    return found
+
+
+def _is_within(name: str, opaque: set[str]) -> bool:
+    while name and name not in opaque:
+        name = name.rpartition(".")[0]
+    return name in opaque
+
+
+def _next(
+    found: Flow, node: Node, call: Call | None, given: Mapping[Node, Layout], modules: Mapping[str, nn.Module]
+) -> Layout | None:
+    """The layout of a node's value; None if its channels are as they were."""
+    name = node.module if call is None else call.module
+    module = modules.get(name)
+    reads = node.has_weight or node.op in BATCH_NORMS or call is not None
+    if not given:
+        if reads:
+            found.unchanged.add(name)
+        return None
+    layout, *others = given.values()
+    if not reads:
+        return travel(node, given)
+    if others or module is None:
+        raise StuckError(f"{name or node.op} mixes it with other values")
+    passed = None
+    if isinstance(module, BatchNormNd | MeanNorm):
+        passed = _through_norm(module, layout, name)
+    elif not isinstance(module, nn.Linear | ConvNd) or not _is_own_weight(node, name):
+        raise StuckError(
+            f"{name or type(module).__name__} reads it, and its weight is not that of a plain layer"
+        )
+    elif layout.dim != 1 and not (
+        isinstance(module, nn.Linear) and layout.dim == len(node.upstream[0].shape) - 1
+    ):
+        raise StuckError(f"{name} reads it along another dimension")
+    elif isinstance(module, ConvNd):
+        passed = _through_groups(module, layout, name)
+    if name in found.reads and not found.reads[name].equals(layout):
+        raise StuckError(f"{name} reads two values that change differently")
+    found.reads[name] = layout
+    if passed is not None and isinstance(module, ConvNd):
+        found.carries.add(name)
+    return passed
+
+
+def _is_own_weight(node: Node, name: str) -> bool:
+    """Whether a product's weight is the parameter ``name.weight`` itself, at most transposed."""
+    weight = next(
+        (n for n in node.inputs if not n.data and len(n.parameters) == 1 and _leaf(n) == "weight"), None
+    )
+    if weight is None or weight.parameters != {f"{name}.weight"}:
+        return False
+    return weight.op == "parameter" or (weight.op == "t" and weight.inputs[0].op == "parameter")
+
+
+def _leaf(node: Node) -> str:
+    return next(iter(node.parameters)).rpartition(".")[2]
+
+
+def _through_norm(module: BatchNormNd | MeanNorm, layout: Layout, name: str) -> Layout:
+    """The layout after a norm: a batch norm takes over all scales, a mean norm passes them on."""
+    if layout.dim != 1:
+        raise StuckError(f"{name} normalizes it along another dimension")
+    if layout.is_split:
+        raise StuckError(f"{name} would normalize both phases apart")
+    if isinstance(module, MeanNorm) or layout.is_binary:
+        return layout
+    if module.weight is None:
+        raise StuckError(f"{name} has no weights that could take its scales")
+    return replace(layout, scale=(layout.scale != 0).double())
+
+
+def _through_groups(module: ConvNd, layout: Layout, name: str) -> Layout | None:
+    """The layout after a depthwise convolution, which passes new channels on; None if the layer reads them all."""
+    groups, size = module.groups, module.in_channels
+    if groups == 1:
+        return None
+    if (
+        groups == size
+        and len(layout.origin) != size
+        and layout.is_binary
+        and not isinstance(module, ConvTransposeNd)
+    ):
+        times = module.out_channels // groups
+        origin = (layout.origin.view(-1, 1) * times + torch.arange(times)).flatten()
+        return replace(layout, origin=origin, scale=layout.scale.repeat_interleave(times))
+    new = len(layout.origin)
+    blocks = layout.origin.div(size // groups, rounding_mode="floor")
+    if new % groups or not torch.equal(blocks, torch.arange(groups).repeat_interleave(new // groups)):
+        raise UngroupedError(groups, f"{name} has {groups} groups, which cannot read it")
+    return None
+
+
+def travel(node: Node, given: Mapping[Node, Layout]) -> Layout:
+    """The layout of an operation's value, if it treats all channels alike; a `StuckError` otherwise."""
+    layout, dims = next(iter(given.values())), len(node.upstream[0].shape)
+    if node.op == "cat":
+        return _concatenated(node, given)
+    if len(node.upstream) > 1:
+        raise StuckError(WORDS.get(node.op, f"{node.op} combines it with another value"))
+    if not _is_broadcast(node, layout.dim, dims):
+        raise StuckError(f"{node.op} combines it with a tensor that has a value per channel")
+    if node.op in VIEWS:
+        return _viewed(node, layout)
+    if node.kind is not None:
+        known = layout.is_positive if node.kind.homogeneous else layout.is_binary
+    else:
+        positive = (
+            layout.is_positive if node.op in HOMOGENEOUS else layout.is_binary and node.op in ELEMENTWISE
+        )
+        known = node.op in LINEAR or positive
+    if not known or (node.kind is not None and node.kind.doubled):
+        raise StuckError(f"{node.op} reads it")
+    if node.op in REDUCTIONS:
+        return _reduced(node, layout)
+    places = len(node.call[1][1]) // 2 if node.op == "constant_pad_nd" else _places(node.op)
+    if layout.dim >= dims - places:
+        raise StuckError(f"{node.op} mixes its channels")
+    return layout
+
+
+def _places(op: str) -> int:
+    """The number of trailing dimensions that an operation mixes, by its name.
+
+    >>> _places("max_pool2d_with_indices"), _places("tanh")
+    (2, 0)
+    """
+    found = re.search(r"(\d)d", op)
+    return int(found[1]) if found else 0
+
+
+def _is_broadcast(node: Node, dim: int, dims: int) -> bool:
+    """Whether all tensors that an operation takes beside its value have one entry for all channels, or fit any number.
+
+    Tensors that were just made, such as a mask of dropout, are made for whatever shape the value has.
+    """
+    if node.op in VIEWS or node.op in ("native_dropout", "rrelu_with_noise"):
+        return True
+    for other in (n for n in node.inputs if not n.data):
+        place = dim - dims + len(other.shape)
+        if place >= 0 and other.shape[place] != 1 and not _is_fresh(other):
+            return False
+    return True
+
+
+def _is_fresh(node: Node) -> bool:
+    """Whether a tensor was made during the run, from no parameter, buffer or constant."""
+    return node.op not in ("parameter", "constant", "kept") and not node.parameters and node.order >= 0
+
+
+def _viewed(node: Node, layout: Layout) -> Layout:
+    """The layout after an operation that moves, merges, drops or cuts dimensions."""
+    shape, args = node.upstream[0].shape, node.call[1]
+    dims, dim = len(shape), layout.dim
+    match node.op:
+        case "permute":
+            return layout.at([d % dims for d in args[1]].index(dim))
+        case "transpose" | "t":
+            a, b = (d % dims for d in args[1:3]) if node.op == "transpose" else (0, dims - 1)
+            return layout.at({a: b, b: a}.get(dim, dim))
+        case "unsqueeze":
+            return layout.at(dim + (args[1] % (dims + 1) <= dim))
+        case "expand":
+            return layout.at(dim + len(node.shape) - dims)
+        case "squeeze":
+            which = (
+                range(dims) if len(args) < 2 else args[1] if isinstance(args[1], list | tuple) else [args[1]]
+            )
+            gone = {d % dims for d in which if shape[d % dims] == 1}
+            if dim in gone:
+                raise StuckError("squeeze drops its channels")
+            return layout.at(dim - sum(d < dim for d in gone))
+        case "view" | "_unsafe_view" | "reshape" | "_reshape_alias":
+            return _regrouped(layout, shape, node.shape)
+    along = [d % dims for d in _cut(node)]
+    if dim in along:
+        raise StuckError(f"{node.op} cuts its channels")
+    return layout.at(dim - sum(d < dim for d in along)) if node.op in ("select", "unbind") else layout
+
+
+def _cut(node: Node) -> list[int]:
+    """The dimensions that a slice, a split or a flip works along."""
+    args = node.call[1]
+    at = 2 if node.op in ("split", "split_with_sizes", "roll") else 1
+    value = args[at] if len(args) > at else 0
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _regrouped(layout: Layout, shape: tuple[int, ...], out: tuple[int, ...]) -> Layout:
+    """The layout after a view: channel c of (N, A, C, B) becomes the features (a C + c) B + b of (N, A C B)."""
+    for before, after in regrouping(shape, out):
+        if layout.dim not in before:
+            continue
+        outer = [d for d in before if d < layout.dim]
+        if len([d for d in after if out[d] > 1]) > 1:
+            raise StuckError("a view splits its channels")
+        if math.prod(shape[d] for d in outer) > 1 and 0 in outer:
+            raise StuckError("a view mixes its channels with the batch")
+        at = next((d for d in after if out[d] > 1), after[-1])
+        a = torch.arange(math.prod(shape[d] for d in outer)).view(-1, 1, 1)
+        b = torch.arange(math.prod(shape[d] for d in before if d > layout.dim))
+        origin = (a * shape[layout.dim] + layout.origin.view(-1, 1)) * len(b) + b
+        return replace(
+            layout,
+            dim=at,
+            origin=origin.flatten(),
+            scale=layout.scale.view(-1, 1).expand_as(origin).flatten(),
+        )
+    raise StuckError("a view moves its channels")
+
+
+def regrouping(shape: tuple[int, ...], out: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
+    """The smallest groups of neighbouring dimensions that a view maps onto each other.
+
+    >>> regrouping((2, 3, 4, 5), (6, 20))
+    [([0, 1], [0]), ([2, 3], [1])]
+    """
+    groups, i, j = [], 0, 0
+    while i < len(shape) or j < len(out):
+        before, after = [i] if i < len(shape) else [], [j] if j < len(out) else []
+        a, b = (shape[i] if before else 1), (out[j] if after else 1)
+        i, j = i + len(before), j + len(after)
+        while a != b:
+            if a < b and i < len(shape):
+                a, i = a * shape[i], i + 1
+                before.append(i - 1)
+            elif j < len(out):
+                b, j = b * out[j], j + 1
+                after.append(j - 1)
+            else:
+                return []
+        groups.append((before, after))
+    return groups
+
+
+def _reduced(node: Node, layout: Layout) -> Layout:
+    """The layout after a mean or maximum over some dimensions."""
+    args, dims = node.call[1], len(node.upstream[0].shape)
+    which = args[1] if len(args) > 1 else None
+    gone = set(range(dims)) if which in (None, []) else {d % dims for d in _listed(which)}
+    if layout.dim in gone:
+        raise StuckError(f"{node.op} mixes its channels")
+    kept = len(node.shape) == dims
+    return layout if kept else layout.at(layout.dim - sum(d < layout.dim for d in gone))
+
+
+def _listed(value: Any) -> list[int]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _concatenated(node: Node, given: Mapping[Node, Layout]) -> Layout:
+    """The layouts one after the other, if values are concatenated along their channels."""
+    args, parts = node.call[1], node.inputs
+    dim = (args[1] if len(args) > 1 else node.call[2].get("dim", 0)) % len(node.shape)
+    layouts = list(given.values())
+    sites = frozenset[str]().union(*(layout.sites for layout in layouts))
+    if any(layout.dim != dim for layout in layouts):
+        if len(given) == len(set(parts)) and all(layout.equals(layouts[0]) for layout in layouts[1:]):
+            return replace(layouts[0], sites=sites)
+        raise StuckError("it is concatenated with other values along another dimension")
+    origins, scales, before = [], [], 0
+    for part in parts:
+        if dim >= len(part.shape):  # torch allows an empty tensor of one dimension
+            continue
+        layout = given.get(part) or Layout.same(part.shape[dim], dim)
+        origins.append(layout.origin + before)
+        scales.append(layout.scale)
+        before += part.shape[dim]
+    return Layout(dim, torch.cat(origins), torch.cat(scales), sites)
+
+
+def channel_dims(nodes: Iterable[Node]) -> dict[Node, int]:
+    """The dimension of every value that holds its channels, where an operation before it tells."""
+    dims: dict[Node, int] = {}
+    for node in nodes:
+        found = _channel_dim(node, dims)
+        if found is not None:
+            dims[node] = found
+    return dims
+
+
+def _channel_dim(node: Node, dims: Mapping[Node, int]) -> int | None:
+    if node.op == "convolution" or node.op in BATCH_NORMS or node.op == "native_group_norm":
+        return 1
+    if node.has_weight or node.op == "native_layer_norm":
+        return len(node.shape) - 1
+    known = [n for n in node.upstream if n in dims and n.shape]
+    if not known:
+        return None
+    source, dim = known[0], dims[known[0]]
+    if node.op not in VIEWS | REDUCTIONS:
+        return dim if len(node.shape) == len(source.shape) else None
+    move: Callable[[Node, Layout], Layout] = _viewed if node.op in VIEWS else _reduced
+    try:
+        return move(replace_inputs(node, source), Layout(dim, torch.zeros(1), torch.ones(1))).dim
+    except StuckError:
+        return None
+
+
+def replace_inputs(node: Node, source: Node) -> Node:
+    """A copy of a node that reads ``source`` alone."""
+    return replace(node, inputs=(source,))

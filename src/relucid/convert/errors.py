@@ -1,0 +1,9 @@
+"""What conversions raise."""
+
+
+class ConversionError(Exception):
+    """A network cannot be converted, or its converted form would differ; the message says why."""
+
+
+class ArgumentError(ValueError):
+    """An argument of a conversion is wrong; the network is not to blame."""

@@ -1,0 +1,408 @@
+"""Changes to the modules of a network, each recorded, so that they can be repeated on another instance."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Concatenate, ParamSpec
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd, copy_hooks
+from relucid.convert.channels import Layout
+from relucid.convert.modules import BothSigns, Centered, Function, HeavyBall
+from relucid.nn import (
+    CReLU,
+    GeometricConv1d,
+    GeometricConv2d,
+    GeometricConv3d,
+    GeometricLinear,
+    MeanNorm,
+    meannorm,
+    rules,
+)
+from relucid.nn.affine import affine_of
+from relucid.nn.kinds import kind_of
+from relucid.nn.propagation import Propagation
+
+Operation = dict[str, Any]  # {"do": a method of Surgery, and its arguments, as JSON has them}
+Carry = Callable[[Tensor], Tensor]
+Arguments = ParamSpec("Arguments")
+GEOMETRIC: dict[type[nn.Module], Any] = {
+    nn.Linear: GeometricLinear,
+    nn.Conv1d: GeometricConv1d,
+    nn.Conv2d: GeometricConv2d,
+    nn.Conv3d: GeometricConv3d,
+}
+PADS: dict[int, Any] = {2: nn.ConstantPad1d, 4: nn.ConstantPad2d, 6: nn.ConstantPad3d}
+
+
+def operation(
+    method: Callable[Concatenate[Surgery, Arguments], None],
+) -> Callable[Concatenate[Surgery, Arguments], None]:
+    """A method that also records its call; keyword arguments that JSON does not have are left out."""
+
+    @functools.wraps(method)
+    def recorded(self: Surgery, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        method(self, *args, **kwargs)
+        names = method.__code__.co_varnames[1:]
+        given = dict(zip(names, args, strict=False)) | kwargs
+        plain = {
+            name: value
+            for name, value in given.items()
+            if not callable(value) and not isinstance(value, Tensor)
+        }
+        self.operations.append({"do": method.__name__, **plain})
+
+    return recorded
+
+
+class Surgery:
+    """A network whose modules are being changed, with the optimizer that goes with it.
+
+    A module or a parameter that stands in several places is changed in all of them.
+
+    Args:
+        model: The network, which is changed in place.
+        optimizer: If given, its groups follow the parameters, and its state is kept for every entry that stays.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.operations: list[Operation] = []
+
+    def repeat(self, operations: Iterable[Operation]) -> None:
+        """Do what another surgery recorded; resized tensors are left at 0."""
+        for each in operations:
+            arguments = dict(each)
+            getattr(self, arguments.pop("do"))(**arguments)
+
+    @operation
+    def crelu(self, name: str, *, dim: int, groups: int = 1, paired: int | None = None) -> None:
+        """Put a CReLU in place of an activation."""
+        self.put(name, CReLU(dim, paired=paired, groups=groups))
+
+    @operation
+    def signs(self, name: str, *, dim: int, groups: int = 1, paired: int | None = None) -> None:
+        """Make a module return both signs of its value."""
+        BothSigns.make(self.model.get_submodule(name), dim, groups, paired)
+
+    @operation
+    def identity(self, name: str) -> None:
+        """Put an identity in place of a module."""
+        self.put(name, nn.Identity())
+
+    @operation
+    def geometric(self, name: str, *, relu: bool = False) -> None:
+        """Describe the filters of a layer by directions, offsets and scales, with a ReLU inside or not."""
+        layer = self.model.get_submodule(name)
+        new = GEOMETRIC[type(layer)].from_standard(layer, nn.ReLU() if relu else None)
+        trained = {key: p.requires_grad for key, p in layer.named_parameters()}
+        for key, p in new.named_parameters():
+            p.requires_grad_(trained["bias"] if key == "offset" else trained["weight"])
+        self.put(name, new)
+
+    @operation
+    def unpad(self, name: str) -> None:
+        """Let a convolution pad nothing."""
+        self.put(name, with_padding(self.model.get_submodule(name), 0))
+
+    @operation
+    def center(
+        self, name: str, *, features: int, padding: Sequence[int] = (), mean: Tensor | None = None
+    ) -> None:
+        """Subtract the mean of a layer's input before it (IMN), after the padding that was the layer's own."""
+        layer = self.model.get_submodule(name)
+        norm = MeanNorm(features).to(next(layer.parameters()))
+        if mean is not None:
+            norm.running_mean.copy_(mean)
+        parts: dict[str, nn.Module] = {"center": norm, "layer": layer}
+        if padding:
+            parts = {"pad": PADS[len(padding)](tuple(padding), 0.0), **parts}
+        self.put(name, Centered(OrderedDict(parts)))
+
+    @operation
+    def uncenter(self, name: str) -> None:
+        """Make one layer of a plain layer and the padding and IMN before it."""
+        centered: Any = self.model.get_submodule(name)
+        if not isinstance(centered.layer, nn.Linear | ConvNd):
+            return  # it has an activation inside, or stays geometric
+        layer = meannorm.fold(centered.center, centered.layer)
+        if hasattr(centered, "pad"):
+            layer = with_padding(layer, centered.pad.padding[-2::-2])
+        self.put(name, layer)
+
+    @operation
+    def standard(self, name: str) -> None:
+        """Put a standard layer in place of a geometric one, with its activation after it.
+
+        Negative scales are left out: the layers that read it must take them.
+        """
+        layer: Any = copy.deepcopy(self.model.get_submodule(name))
+        activation, layer.activation = layer.activation, None
+        if activation is not None and layer.scale is not None:
+            kind = kind_of(activation)
+            layer.scale = nn.Parameter(layer.scale.detach().abs()) if kind and kind.homogeneous else None
+        new = layer.to_standard()
+        if activation is not None:
+            after = activation if isinstance(activation, nn.Module) else Function(activation)
+            new = nn.Sequential(OrderedDict(layer=new, activation=after))
+        self.put(name, new)
+
+    @operation
+    def unparametrize(self, name: str) -> None:
+        """Replace parametrized weights by plain ones."""
+        module: Any = self.model.get_submodule(name)
+        training, module = module.training, module.eval()  # spectral norm iterates in training
+        lists = dict(module.parametrizations.named_children())
+        weights = {key: getattr(module, key).detach() for key in lists}
+        trained = {key: any(p.requires_grad for p in m.parameters()) for key, m in lists.items()}
+        # Torch's own removal changes the class, which the original shares.
+        del module.parametrizations
+        module.__class__ = type(module).__mro__[1]
+        for key, weight in weights.items():
+            module.register_parameter(key, nn.Parameter(weight, trained[key]))
+        module.train(training)
+
+    @operation
+    def batch_norm(self, name: str, *, dims: int) -> None:
+        """Put a batch norm of unit variance in place of a mean norm of values with ``dims`` dimensions."""
+        norm: Any = self.model.get_submodule(name)
+        kind: Any = {4: nn.BatchNorm2d, 5: nn.BatchNorm3d}.get(dims, nn.BatchNorm1d)
+        new = kind(norm.num_features, eps=0.0, affine=False).to(norm.running_mean)
+        new.running_mean.copy_(-affine_of(norm)[1])
+        self.put(name, new)
+
+    @operation
+    def heavy_ball(self, name: str, *, steps: Sequence[int]) -> None:
+        """Give a sequence of residual blocks momentum."""
+        stage: Any = self.model.get_submodule(name)
+        own = list(stage.parameters())
+        HeavyBall.make(stage, tuple(steps))
+        self.add(stage.betas, beside=own)
+
+    @operation
+    def heavy_ball_rule(self, name: str) -> None:
+        """Let a residual stage go on by heavy ball, with learned beta1 = 1 and beta2 = 0."""
+        old = self.model.get_submodule(name)
+        assert isinstance(old, Propagation)
+        depth, like = old.depth, next(old.parameters())
+        rule = rules.HeavyBall(beta1=[1.0] * depth, beta2=[0.0] * depth, learnable=True)
+        first = old.get_submodule("0") if old.has_first else None
+        new = Propagation(
+            old.transforms,
+            rule,
+            first=first,
+            after=old.after,
+            start=old.start,
+            state_dtype=old.state_dtype,
+            device=like.device,
+            dtype=like.dtype,
+        )
+        self.put(name, new)
+        for beta in new.parameters(recurse=False):
+            self.add(beta, beside=old.parameters())
+
+    @operation
+    def bias(self, name: str, *, value: Tensor | None = None) -> None:
+        """Set the bias of a layer, which may have had none."""
+        layer: Any = self.model.get_submodule(name)
+        if layer.bias is not None:
+            self.resize(f"{name}.bias", shape=list(layer.bias.shape), value=value)
+            self.operations.pop()
+            return
+        weight = layer.weight
+        units = weight.shape[1] * layer.groups if isinstance(layer, ConvTransposeNd) else len(weight)
+        new = weight.new_zeros(units) if value is None else value.detach().to(weight)
+        layer.bias = nn.Parameter(new, weight.requires_grad)
+        self.add(layer.bias, beside=[weight])
+
+    @operation
+    def attribute(self, name: str, *, key: str, value: Any) -> None:
+        """Set an attribute of a module, such as ``in_features``."""
+        setattr(self.model.get_submodule(name), key, value)
+
+    @operation
+    def resize(
+        self, name: str, *, shape: Sequence[int], value: Tensor | None = None, carry: Carry | None = None
+    ) -> None:
+        """Give a parameter or buffer another shape.
+
+        Args:
+            name: Its full name.
+            shape: The new shape.
+            value: The new value, 0 by default.
+            carry: What turns an optimizer's state for the old parameter into one for the new; without it, the state
+                starts anew.
+        """
+        path, _, leaf = name.rpartition(".")
+        old = getattr(self.model.get_submodule(path), leaf)
+        new = old.new_zeros(tuple(shape)) if value is None else value.detach().to(old)
+        if not isinstance(old, nn.Parameter):
+            setattr(self.model.get_submodule(path), leaf, new)
+            return
+        parameter = nn.Parameter(new.contiguous(), old.requires_grad)
+        vars(parameter).update(vars(old))
+        for path, p in list(self.model.named_parameters(remove_duplicate=False)):
+            if p is old:
+                place, _, leaf = path.rpartition(".")
+                setattr(self.model.get_submodule(place), leaf, parameter)
+        self._follow([old], [parameter], carry)
+
+    def put(self, name: str, new: nn.Module) -> None:
+        """Put a module in place of another, with its mode and hooks, wherever that stands."""
+        old = self.model.get_submodule(name)
+        copy_hooks(old, new.train(old.training))
+        for path, module in list(self.model.named_modules(remove_duplicate=False)):
+            if module is old:
+                place, _, leaf = path.rpartition(".")
+                setattr(self.model.get_submodule(place), leaf, new)
+        kept = set(new.parameters())
+        gone = [p for p in old.parameters() if p not in kept]
+        self._follow(gone, [p for p in new.parameters() if p not in set(old.parameters())])
+
+    def add(self, parameter: nn.Parameter, beside: Iterable[nn.Parameter]) -> None:
+        """Let the optimizer train a new parameter, in the group of those ``beside`` it."""
+        self._follow(list(beside), [parameter], drop=False)
+
+    def _follow(
+        self,
+        old: list[nn.Parameter],
+        new: list[nn.Parameter],
+        carry: Carry | None = None,
+        *,
+        drop: bool = True,
+    ) -> None:
+        """Put new parameters into the optimizer's group of the old ones, and drop those."""
+        if self.optimizer is None:
+            return
+        for group in self.optimizer.param_groups:
+            here = [p for p in group["params"] if any(p is o for o in old)]
+            if not here:
+                continue
+            first = next(i for i, p in enumerate(group["params"]) if p is here[0])
+            group["params"][first:first] = new
+            if drop:
+                group["params"] = [p for p in group["params"] if not any(p is o for o in old)]
+            old, new = [p for p in old if not any(p is h for h in here)], []
+            for p in here if drop else ():
+                state = self.optimizer.state.pop(p, None)
+                if state and carry is not None:
+                    self._carry(p, group["params"][first], state, carry)
+
+    def _carry(self, old: nn.Parameter, new: nn.Parameter, state: dict[str, Any], carry: Carry) -> None:
+        """Keep an optimizer's state for the entries of a parameter that stay."""
+        assert self.optimizer is not None
+        if any(isinstance(v, Tensor) and v.dim() and v.shape != old.shape for v in state.values()):
+            kind = type(self.optimizer).__name__
+            warnings.warn(
+                f"{kind} has no state per entry of a weight: for changed weights it starts anew", stacklevel=2
+            )
+            return
+        self.optimizer.state[new] = {
+            key: carry(value) if isinstance(value, Tensor) and value.dim() else value
+            for key, value in state.items()
+        }
+
+
+def with_padding(layer: Any, padding: int | tuple[int, ...]) -> Any:
+    """A convolution with the same parameters and another padding."""
+    geometry = (layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride, padding)
+    new = type(layer)(*geometry, layer.dilation, layer.groups, layer.bias is not None, device="meta")
+    new.weight, new.bias = layer.weight, layer.bias
+    return new
+
+
+def read(surgery: Surgery, name: str, layout: Layout, *, carries: bool = False) -> None:
+    """Let a layer or norm read changed channels: one column, filter or entry for each.
+
+    Args:
+        surgery: The network.
+        name: A linear or convolution layer, a batch norm or a mean norm.
+        layout: How its input has changed.
+        carries: Whether it is a depthwise convolution that passes every channel on.
+    """
+    module = surgery.model.get_submodule(name)
+    if isinstance(module, BatchNormNd | MeanNorm):
+        _read_by_norm(surgery, name, module, layout)
+    elif carries:
+        assert isinstance(module, ConvNd)
+        _carry_on(surgery, name, module, layout)
+    else:
+        assert isinstance(module, nn.Linear | ConvNd)
+        new = columns(module, layout)
+        survives = Layout(layout.dim, layout.origin, (layout.scale == 1).double())
+        carry = functools.partial(columns, module, survives)
+        surgery.resize(f"{name}.weight", shape=list(new.shape), value=new, carry=carry)
+        size = "in_features" if isinstance(module, nn.Linear) else "in_channels"
+        surgery.attribute(name, key=size, value=len(layout.origin))
+
+
+@torch.no_grad()
+def columns(module: nn.Linear | ConvNd, layout: Layout, weight: Tensor | None = None) -> Tensor:
+    """The weight with an entry per new channel: the old channel's entry times the scale.
+
+    Args:
+        module: The layer.
+        layout: How its input has changed.
+        weight: What to take in place of the layer's own weight, of the same shape.
+    """
+    weight = module.weight if weight is None else weight
+    origin, scale = layout.origin.to(weight.device), layout.scale.to(weight.device, weight.dtype)
+    if isinstance(module, ConvTransposeNd):
+        return weight[origin] * scale.view(-1, *[1] * (weight.dim() - 1))
+    groups = module.groups if isinstance(module, ConvNd) else 1
+    shape = (1, -1, *[1] * (weight.dim() - 2))
+    if groups == 1:
+        return weight[:, origin] * scale.view(shape)
+    local = origin.view(groups, -1) % weight.shape[1]
+    parts = zip(weight.unflatten(0, (groups, -1)), local, scale.view(groups, -1), strict=True)
+    return torch.cat([part[:, index] * s.view(shape) for part, index, s in parts])
+
+
+@torch.no_grad()
+def _carry_on(surgery: Surgery, name: str, module: ConvNd, layout: Layout) -> None:
+    """Give a depthwise convolution a filter per new channel: that of the old one."""
+    times = module.out_channels // module.groups
+    origin = (layout.origin.view(-1, 1) * times + torch.arange(times)).flatten().to(module.weight.device)
+    old = layout.scale.repeat_interleave(times).to(module.weight.device) != 0
+    for leaf in ("weight", "bias"):
+        value = getattr(module, leaf)
+        if value is not None:
+            carry = functools.partial(_entries, origin=origin, kept=old, fill=0.0)
+            new = value.detach()[origin]
+            surgery.resize(f"{name}.{leaf}", shape=list(new.shape), value=new, carry=carry)
+    size = len(layout.origin)
+    for key, value in ("groups", size), ("in_channels", size), ("out_channels", size * times):
+        surgery.attribute(name, key=key, value=value)
+
+
+@torch.no_grad()
+def _read_by_norm(surgery: Surgery, name: str, module: nn.Module, layout: Layout) -> None:
+    """Give a norm an entry per new channel; new channels with a scale of 0 pass unchanged in evaluation."""
+    neutral = {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
+    for leaf, fill in neutral.items():
+        value = getattr(module, leaf, None)
+        if not isinstance(value, Tensor):
+            continue
+        origin, scale = layout.origin.to(value.device), layout.scale.to(value)
+        new = _entries(value.detach(), origin, scale != 0, fill)
+        factor = torch.where(scale == 0, 1, scale)
+        if leaf == "running_mean" or (leaf == "bias" and isinstance(module, MeanNorm)):
+            new = new / factor
+        elif leaf == "weight":  # not the variance, to which epsilon is added
+            new = new * factor
+        carry = functools.partial(_entries, origin=origin, kept=scale != 0, fill=0.0)
+        surgery.resize(f"{name}.{leaf}", shape=list(new.shape), value=new, carry=carry)
+    surgery.attribute(name, key="num_features", value=len(layout.origin))
+
+
+def _entries(value: Tensor, origin: Tensor, kept: Tensor, fill: float) -> Tensor:
+    """``value[origin]`` where ``kept``, and ``fill`` elsewhere."""
+    shape = (-1, *[1] * (value.dim() - 1))
+    return torch.where(kept.view(shape), value[origin], fill)
