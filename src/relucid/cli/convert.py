@@ -1,6 +1,7 @@
 """convert: change a user's network and keep its function."""
 
 import json
+import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from relucid.convert import Conversion
 
 DESCRIPTION = "conversion.json"
-FILES = (DESCRIPTION, "weights.safetensors", "model.pt2", "model.onnx", "network.json", "weights.pt")
+FILES = (DESCRIPTION, "weights.safetensors", "operations.json", "model.pt2", "model.onnx")
 WITH_LAYERS = ("crelu", "merge", "geometric")
 
 
@@ -81,8 +82,8 @@ def convert(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="safetensors: the weights, to load after the same conversion in Python; pt2: a program for "
-            "torch.export.load; onnx: a graph for ONNX runtimes.",
+            help="safetensors: the weights alone; pt2: also a program for torch.export.load; onnx: also a graph for "
+            "ONNX runtimes.",
             autocompletion=completing(names()["exports"]),
         ),
     ] = "safetensors",
@@ -91,14 +92,13 @@ def convert(
 ) -> None:
     """Convert a network and keep its function; write the result, and a record of the changes, into a directory.
 
-    The same conversion in Python gives the network itself:
-    relucid.convert.to_crelu(model, example).model loads weights.safetensors.
-    conversion.json says what happened to every layer, and how far the outputs
-    moved.
+    In Python, relucid.convert.load(directory, network) makes the same of a new
+    instance of the network. conversion.json says what happened to every layer,
+    and how far the outputs moved.
     """
     from relucid.cli.export import EXPORTS
     from relucid.cli.network import batches_of, build, example_of
-    from relucid.convert import ConversionError
+    from relucid.convert import ConversionError, UnchangedWarning
     from relucid.studies.study import named
 
     change = named(to, conversions(), "conversion")
@@ -110,8 +110,12 @@ def convert(
     built = build(network, checkpoint, unsafe=unsafe).eval()
     first = example_of(example, built)
     batches = {} if data is None else {"data": batches_of(data, built)}
-    with foreign("the network cannot be converted", ConversionError):
+    with foreign("the network cannot be converted", ConversionError), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnchangedWarning)
         converted = change(built, first, **options, **batches)
+    if not converted.changed and to != "plain":
+        typer.echo(converted.summary())
+        raise ValueError(f"--to {to} changes no layer of this network; nothing is written")
     description = {
         "network": network,
         "checkpoint": None if checkpoint is None else str(checkpoint),
@@ -123,13 +127,14 @@ def convert(
     }
 
     def fill(place: Path) -> None:
-        write(converted.model, first, place / file)
-        _keep(converted, place)
+        _saved(converted, place)
+        if write is not None:
+            write(converted.model, first, place / file)
         (place / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
 
     write_directory(out, FILES, force, fill)
     typer.echo(converted.summary())
-    typer.echo(f"Written to {out}: {file}, {DESCRIPTION}", err=True)
+    typer.echo(f"Written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}", err=True)
 
 
 def _options(
@@ -144,11 +149,13 @@ def _options(
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _keep(converted: "Conversion", place: Path) -> None:
-    """Also write the network itself, so that `convert` and `examine` accept the directory."""
-    from relucid.convert import ConversionError, save
+def _saved(converted: "Conversion", place: Path) -> None:
+    """Write the weights and operations, from which `convert`, `examine` and Python go on."""
+    from safetensors import SafetensorError
+
+    from relucid.cli.foreign import first_line
 
     try:
-        save(converted, place)
-    except ConversionError as error:
-        typer.echo(f"The directory cannot be converted further: {error}", err=True)
+        converted.save(place)
+    except SafetensorError as error:
+        raise OSError(first_line(error)) from error

@@ -1,4 +1,4 @@
-"""A converted network as a file: its weights, or a program that runs without the network's code."""
+"""A converted network as a program that runs without the network's code."""
 
 import logging
 import warnings
@@ -12,17 +12,6 @@ from torch.export import Dim
 
 from relucid.cli.foreign import first_line
 from relucid.convert import ConversionError
-
-
-def write_weights(model: nn.Module, example: Tensor, path: Path) -> None:
-    """Write the weights by name; the same conversion in Python loads them."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_model
-
-    try:
-        save_model(model, str(path))
-    except SafetensorError as error:
-        raise OSError(first_line(error)) from error
 
 
 def write_program(model: nn.Module, example: Tensor, path: Path) -> None:
@@ -41,8 +30,8 @@ def write_onnx(model: nn.Module, example: Tensor, path: Path) -> None:
     graph.save(path, external_data=False)
 
 
-EXPORTS: dict[str, tuple[str, Callable[[nn.Module, Tensor, Path], None]]] = {
-    "safetensors": ("weights.safetensors", write_weights),
+EXPORTS: dict[str, tuple[str, Callable[[nn.Module, Tensor, Path], None] | None]] = {
+    "safetensors": ("weights.safetensors", None),
     "pt2": ("model.pt2", write_program),
     "onnx": ("model.onnx", write_onnx),
 }

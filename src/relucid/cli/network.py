@@ -1,5 +1,6 @@
 """The networks, weights and inputs that a user names on the command line."""
 
+import json
 import runpy
 import sys
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from relucid import convert, models
 from relucid.cli.checkpoint import load, restore
 from relucid.cli.foreign import foreign
+from relucid.convert.conversion import OPERATIONS
 from relucid.inspect.batches import in_batches
 from relucid.models.suggest import suggest
 
@@ -23,15 +25,30 @@ FILES = (".npy", ".pt", ".pth", ".safetensors")
 
 
 def build(factory: str, checkpoint: Path | None = None, *, unsafe: bool = False) -> nn.Module:
-    """Build a network from a factory, a model's name or a directory of `convert`, with the weights of a checkpoint."""
+    """Build a network from a factory, a model's name or a directory of `convert`, with the weights of a checkpoint.
+
+    A checkpoint may be a directory of `convert`, too: then the network is converted as that one was.
+    """
     model, _, outputs = factory.partition(":")
     if model in models.names() and (outputs.isdecimal() or model == factory):
         network: nn.Module = models.create(model, num_classes=int(outputs or 10))
-    elif factory and (Path(factory) / "network.json").is_file():
-        network = convert.load(factory).model
+    elif factory and (Path(factory) / OPERATIONS).is_file():
+        network = convert.load(factory, build(_converted_from(Path(factory))))
     else:
         network = _built(factory)
+    if checkpoint is not None and (checkpoint / OPERATIONS).is_file():
+        return convert.load(checkpoint, network)
     return network if checkpoint is None else restore(network, checkpoint, unsafe=unsafe)
+
+
+def _converted_from(directory: Path) -> str:
+    """The factory of the network that `convert` wrote to a directory."""
+    try:
+        return str(json.loads((directory / "conversion.json").read_text())["network"])
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(
+            f"{directory} does not say how its network is built: name its factory, and give it as --checkpoint"
+        ) from error
 
 
 def example_of(shape: str, network: nn.Module) -> Tensor:

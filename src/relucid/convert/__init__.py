@@ -2,7 +2,7 @@
 
 from relucid.convert.conversion import Change, Conversion, load
 from relucid.convert.crelu import to_crelu
-from relucid.convert.errors import ArgumentError, ConversionError
+from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
 from relucid.convert.fuse import fuse
 from relucid.convert.geometric import to_geometric
 from relucid.convert.heavyball import to_heavy_ball
@@ -12,6 +12,7 @@ __all__ = [
     "Change",
     "Conversion",
     "ConversionError",
+    "UnchangedWarning",
     "fuse",
     "load",
     "to_crelu",

@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -20,7 +21,7 @@ from relucid import __version__
 from relucid._torch import ConvNd, tree_leaves, tree_map_only
 from relucid.convert.check import References
 from relucid.convert.copies import copied
-from relucid.convert.errors import ArgumentError, ConversionError
+from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
 from relucid.convert.examples import Batch, arguments
 from relucid.convert.run import seeded
 from relucid.convert.surgery import Operation, Surgery
@@ -56,9 +57,7 @@ class Conversion(Tabular):
     gradient_error: float  #: the same for the gradients of all parameters that both networks have
     parameters: tuple[int, int]  #: before and after
     multiply_adds: tuple[int, int]  #: on the example, before and after
-    operations: tuple[Operation, ...] = field(
-        repr=False, default=()
-    )  #: what `load` repeats on another instance
+    operations: tuple[Operation, ...] = field(repr=False, default=())  #: since the original, for `load`
 
     @property
     def changed(self) -> bool:
@@ -140,7 +139,7 @@ def load(directory: str | Path, model: nn.Module) -> nn.Module:
         load_model(operated, str(place / WEIGHTS))
     except Exception as error:
         raise ConversionError(
-            f"{place} does not fit this {type(model).__name__}: {error}; build it as it was built before"
+            f"{place} does not fit this {type(model).__name__}: {first_line(error)}; build it as it was built before"
         ) from error
     Surgery(model).repeat(record["operations"])
     load_model(model, str(place / WEIGHTS))
@@ -177,12 +176,21 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
             )
         with seeded(), torch.inference_mode(False):
             try:
-                return convert(*args, **kwargs)
+                found = convert(*args, **kwargs)
             except (ConversionError, ArgumentError):
                 raise
             except Exception as error:
                 name, what = type(given["model"]).__name__, f"{type(error).__name__}: {error}"
                 raise ConversionError(f"{name} cannot be converted{_where(error)}: {what}") from error
+        if not found.changed and convert.__name__ != "fuse":
+            refused = [f": {c.reason} ({c.name})" for c in found.changes if c.status == "refused"]
+            name = type(given["model"]).__name__
+            warnings.warn(
+                f"{convert.__name__} changes no layer of {name}{(*refused, '')[0]}",
+                UnchangedWarning,
+                stacklevel=2,
+            )
+        return found
 
     return converted
 
@@ -285,11 +293,13 @@ class Subject:
         """
         surgery = Surgery(copied(self.model))
         perform(surgery)
+        surgery.close()
         found = self.references.check(surgery.model, tolerance, training=training, rounds=rounds)
         sizes = size(self.model), size(surgery.model)
         if inplace:
             surgery = Surgery(self.model, optimizer)
             perform(surgery)
+            surgery.close()
         return Conversion(
             *(surgery.model, self.report.changes(), found.error, found.relative, found.gradient),
             *(sizes, found.multiply_adds, tuple(surgery.operations)),

@@ -5,5 +5,9 @@ class ConversionError(Exception):
     """A network cannot be converted, or its converted form would differ; the message says why."""
 
 
+class UnchangedWarning(UserWarning):
+    """A conversion has changed no layer."""
+
+
 class ArgumentError(ValueError):
     """An argument of a conversion is wrong; the network is not to blame."""

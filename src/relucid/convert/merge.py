@@ -242,7 +242,7 @@ class Merger:
             targets = {
                 name: Target(self.rectifiers[name].norm or name, share.mix) for name, share in shares.items()
             }
-            refit(self.subject.model, surgery, list(readers), self.data, targets)
+            refit(self.subject.model, surgery.model, list(readers), self.data, targets)
 
     def _note(self, shares: dict[str, Share], flows: Sequence[Flow], obstacles: dict[str, str]) -> None:
         report = self.subject.report

@@ -31,6 +31,13 @@ def mixed(mixin: Any, kind: Any) -> type[nn.Module]:
     return type(f"{mixin.__name__}{kind.__name__}", (mixin, kind), {"__module__": __name__})
 
 
+def _become(module: Any, mixin: Any) -> Any:
+    """Give a module the subclass of its class with a mixin."""
+    kind: Any = type(module)
+    module.__class__ = mixed(mixin, kind)
+    return module
+
+
 def _blank(mixin: Any, kind: Any) -> nn.Module:
     cls = mixed(mixin, kind)
     return cls.__new__(cls)
@@ -61,8 +68,7 @@ class BothSigns(_Mixin):
         >>> torch.equal(layer(torch.ones(1, 2)), torch.cat((y, -y), 1))
         True
         """
-        module.__class__ = mixed(BothSigns, type(module))
-        own: Any = module
+        own: Any = _become(module, BothSigns)
         own.signs_dim, own.signs_groups, own.signs_paired = dim, groups, paired
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -99,8 +105,7 @@ class HeavyBall(_Mixin):
         tensor([0.], requires_grad=True)
         """
         like = next(module.parameters(), torch.empty(0))
-        module.__class__ = mixed(HeavyBall, type(module))
-        own: Any = module
+        own: Any = _become(module, HeavyBall)
         own.steps = tuple(steps)
         own.betas = nn.Parameter(torch.zeros(len(steps), dtype=like.dtype, device=like.device))
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from relucid.convert.copies import copied
 from relucid.convert.examples import arguments
 from relucid.convert.norms import padding_of
-from relucid.convert.surgery import Surgery
 
 # Relative to the mean square of the inputs; weights that the data do not determine stay as they are.
 RIDGE = 1e-6
@@ -26,18 +25,18 @@ class Target:
 
 
 def refit(
-    before: nn.Module, surgery: Surgery, names: Sequence[str], data: list[Any], targets: Mapping[str, Target]
+    before: nn.Module, after: nn.Module, names: Sequence[str], data: list[Any], targets: Mapping[str, Target]
 ) -> None:
-    """Fit the weights of layers, one by one, to the values that they have in ``before``.
+    """Fit the weights of layers of ``after``, one by one, to the values that they have in ``before``.
 
     W minimises |X W - Y|^2 + ridge |W - W_0|^2. X are the inputs now (patches for a convolution), Y the
     values in ``before`` or those that ``targets`` names, W_0 the present weights.
     """
     old = copied(before, share=True).eval()
     for name in names:
-        layer = surgery.model.get_submodule(name)
+        layer = after.get_submodule(name)
         if isinstance(layer, nn.Linear) or (isinstance(layer, nn.Conv2d) and layer.groups == 1):
-            new = copied(surgery.model, share=True).eval()
+            new = copied(after, share=True).eval()
             _fit(layer, *_moments(old, new, name, layer, data, targets.get(name)))
 
 

@@ -39,6 +39,7 @@ GEOMETRIC: dict[type[nn.Module], Any] = {
     nn.Conv2d: GeometricConv2d,
     nn.Conv3d: GeometricConv3d,
 }
+HISTORY = "relucid_operations"  # the attribute of a converted network that lists how it was made
 PADS: dict[int, Any] = {2: nn.ConstantPad1d, 4: nn.ConstantPad2d, 6: nn.ConstantPad3d}
 
 
@@ -74,13 +75,18 @@ class Surgery:
 
     def __init__(self, model: nn.Module, optimizer: Optimizer | None = None) -> None:
         self.model, self.optimizer = model, optimizer
-        self.operations: list[Operation] = []
+        self.operations: list[Operation] = list(getattr(model, HISTORY, ()))
+
+    def close(self) -> None:
+        """Leave the list of all operations since the original with the network, for the next conversion to go on."""
+        setattr(self.model, HISTORY, tuple(self.operations))
 
     def repeat(self, operations: Iterable[Operation]) -> None:
-        """Do what another surgery recorded; resized tensors are left at 0."""
+        """Do what another surgery recorded; resized tensors are left at 1."""
         for each in operations:
             arguments = dict(each)
             getattr(self, arguments.pop("do"))(**arguments)
+        self.close()
 
     @operation
     def crelu(self, name: str, *, dim: int, groups: int = 1, paired: int | None = None) -> None:
@@ -236,13 +242,13 @@ class Surgery:
         Args:
             name: Its full name.
             shape: The new shape.
-            value: The new value, 0 by default.
+            value: The new value, 1 by default.
             carry: What turns an optimizer's state for the old parameter into one for the new; without it, the state
                 starts anew.
         """
         path, _, leaf = name.rpartition(".")
         old = getattr(self.model.get_submodule(path), leaf)
-        new = old.new_zeros(tuple(shape)) if value is None else value.detach().to(old)
+        new = old.new_ones(tuple(shape)) if value is None else value.detach().to(old)
         if not isinstance(old, nn.Parameter):
             setattr(self.model.get_submodule(path), leaf, new)
             return

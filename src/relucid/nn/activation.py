@@ -48,7 +48,8 @@ def both_signs(x: Tensor, dim: int, paired: int | None = None, groups: int = 1) 
     tensor([[ 1., -1., -2.,  2.]])
     """
     if groups > 1:
-        dim %= x.dim()
+        if dim < 0:
+            dim += x.dim()
         blocks = x.unflatten(dim, (groups, -1))
         return torch.cat((blocks, -blocks), dim + 1).flatten(dim, dim + 1)
     return torch.cat((x, -x if paired is None else -x.narrow(dim, 0, paired)), dim)

@@ -34,7 +34,7 @@ def test_pruned_filters_are_the_shortest_and_stay_away_when_others_are_refitted(
     net, images = plain
     counts = dict.fromkeys(LAYERS, 2)
     for data in (None, [images]):
-        less = pruned(net, counts, images[:2], data)
+        less = pruned(net, counts, data)
         for name in LAYERS:
             before, after = (each.get_submodule(name).weight.flatten(1).norm(dim=1) for each in (net, less))
             assert set((after == 0).nonzero().flatten().tolist()) == set(before.argsort()[:2].tolist())
@@ -45,7 +45,7 @@ def test_refitting_brings_a_pruned_network_nearer_to_the_whole_one(plain):
     counts = dict.fromkeys(LAYERS, 2)
     with torch.no_grad():
         errors = [
-            float((pruned(net, counts, images[:2], data)(images) - net(images)).square().mean())
+            float((pruned(net, counts, data)(images) - net(images)).square().mean())
             for data in (None, [images])
         ]
     assert errors[1] < errors[0]
@@ -54,7 +54,7 @@ def test_refitting_brings_a_pruned_network_nearer_to_the_whole_one(plain):
 def test_nothing_pruned_is_the_network_itself(plain):
     net, images = plain
     with torch.no_grad():
-        assert torch.equal(pruned(net, dict.fromkeys(LAYERS, 0), images[:2], [images])(images), net(images))
+        assert torch.equal(pruned(net, dict.fromkeys(LAYERS, 0), [images])(images), net(images))
 
 
 def test_parameters_left_are_those_of_the_network_that_has_no_such_filters(plain):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relucid.convert import capture, fuse, to_crelu
+from relucid.convert import fuse, to_crelu
 from relucid.convert.refit import refit
 from relucid.data import Split
 from relucid.models import create
@@ -65,7 +65,7 @@ def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Sp
         ).model
         if method in (PRUNE, PRUNE_DATA):
             counts = _fewer(net, merged)
-            less, parameters = pruned(net, counts, example, batches), _parameters_left(net, counts)
+            less, parameters = pruned(net, counts, batches), _parameters_left(net, counts)
         else:
             less, parameters = merged, sum(parameter.numel() for parameter in merged.parameters())
         tested = Fitted(less, fitted.moments, {}, fitted.loss, torch.device("cpu")).evaluate(test)
@@ -88,16 +88,15 @@ def _convolution(net: nn.Module, name: str) -> nn.Conv2d:
     return layer
 
 
-def pruned(net: nn.Module, counts: Counts, example: Tensor, data: list[Tensor] | None) -> nn.Module:
+def pruned(net: nn.Module, counts: Counts, data: list[Tensor] | None) -> nn.Module:
     """Set the shortest filters of each layer to zero in a copy of the network, and refit it if there are data.
 
     Args:
         net: the convolutions ``LAYERS`` one after the other, and an output layer.
         counts: how many filters to prune in each layer.
-        example: an input.
         data: batches on which every layer but the first is refitted to its output before pruning.
     """
-    before, after = capture(net, example), capture(copy.deepcopy(net), example)
+    after = copy.deepcopy(net)
     lengths = {name: _convolution(net, name).weight.detach().flatten(1).norm(dim=1) for name in LAYERS}
     gone = {name: lengths[name].argsort()[: counts[name]] for name in LAYERS}
 
@@ -109,9 +108,8 @@ def pruned(net: nn.Module, counts: Counts, example: Tensor, data: list[Tensor] |
             layer.bias.data[filters] = 0
 
     prune()
-    readers = [node for node in after.graph.nodes if node.target in (*LAYERS[1:], "fc7")]
-    for reader in readers if data is not None and any(counts.values()) else ():
-        refit(before, after, [reader], data or [], {})
+    for reader in (*LAYERS[1:], "fc7") if data is not None and any(counts.values()) else ():
+        refit(net, after, [reader], data or [], {})
         prune()  # refitting must not bring pruned filters back
     return after
 
