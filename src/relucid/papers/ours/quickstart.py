@@ -66,7 +66,7 @@ FULL: dict[str, dict[str, Any]] = {
     "stream": {
         "tasks": 60,
         "rates": [0.001, 0.003, 0.01],
-        "choosing": [100],
+        "choosing": [100, 101],
         "seeds": range(6),
         "data": {"digits": 1500, "batch": 16},
     },
@@ -162,7 +162,7 @@ STUDIES = (
         page=quickstart_page,
         protocol=(
             "Keeps learning: as in the study plasticity, with 60 tasks of permuted pixels, three rates, "
-            "one seed that chooses the rate and six others. Mended: as in the study mend, at a rate of 0.001, with 20 "
+            "two seeds that choose the rate and six others. Mended: as in the study mend, at a rate of 0.001, with 20 "
             "tasks before and 8 after, six seeds. These studies have more networks, rates and seeds, and CIFAR-10. "
             "See what units do: ten units learn two crescents of points, shaped like the Banana set, for 60 epochs of "
             f"Adam at a rate of {LARGE:g}, eight splits. A thousand layers: each is a ReLU and a convolution, 16 "

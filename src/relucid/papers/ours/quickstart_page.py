@@ -121,15 +121,13 @@ def learning(table: Table) -> list[Figure]:
     if len(found) < 2:
         return []
     rates = {row: record["metrics"]["rate"] for row, record in found.items()}
-    lines = {f"{row}, rate {rates[row]:g}": (found[row], rates[row]) for row in found}
-    lines.setdefault(f"{RELU}, rate {rates[HALF]:g}", (found[RELU], rates[HALF]))
+    lines = {f"{row}, rate {rates[row]:g}": (found[row], "") for row in found}
+    lines.setdefault(f"{RELU}, rate {rates[HALF]:g}", (found[RELU], f" at {rates[HALF]:g}"))
     plot = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.65, 0.35], vertical_spacing=0.06)
     plot.update_layout(height=440)
-    for (name, (record, rate)), color in zip(
-        lines.items(), (PALETTE[1], PALETTE[0], PALETTE[2]), strict=False
-    ):
+    for (name, (record, at)), color in zip(lines.items(), (PALETTE[1], PALETTE[0], PALETTE[2]), strict=False):
         for line, what in enumerate(("score", "dead"), start=1):
-            y = smoothed(record["history"][f"{what} at {rate:g}"])
+            y = smoothed(record["history"][f"{what}{at}"])
             drawn = {"name": name, "legendgroup": name, "showlegend": line == 1, "line_color": color}
             plot.add_scatter(x=[*range(1, len(y) + 1)], y=y, row=line, col=1, **drawn)
     plot.update_xaxes(title_text="task", row=2).update_yaxes(title_text="accuracy %", row=1)
