@@ -72,6 +72,11 @@ class Activity(Measurement):
         """Units that were off on at most 1% of the inputs."""
         return (self.inactive > 0) & (self.inactive <= NEARLY) & (self.saturated == 0) & self.finite
 
+    @property
+    def silent(self) -> Tensor:
+        """Units with a constant output: dead ones, or, if they pass on both phases, those that were always 0."""
+        return self.dead if self.phases == 1 else (self.active == 0) & (self.inactive == 0) & self.finite
+
     def interval(self) -> tuple[Tensor, Tensor]:
         """The 95% confidence interval of each unit's rate of activity."""
         return interval(self.active, self.inputs)

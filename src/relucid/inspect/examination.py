@@ -156,6 +156,8 @@ class Examination(Tabular):
         masks: dict[str, dict[str, Tensor]] = {}
         for layer in self.layers:
             kinds = {} if layer.activity is None else layer.activity.kinds()
+            if layer.activity is not None and kinds:
+                kinds = {"dead": layer.activity.silent} | kinds
             for name, mask in kinds.items():
                 masks.setdefault(name, {})[layer.name] = mask
             if layer.plasticity is not None:
