@@ -22,10 +22,10 @@ from measure import Row, report
 from torch import Tensor, nn
 
 from relucid.data import Split, moments
+from relucid.memory import keep_memory
 from relucid.models import create
 from relucid.train import Engine, Machine, Recipe, fit
 from relucid.train.engine import lay_out
-from relucid.train.memory import keep_memory
 
 BATCH, STEPS, ROUNDS = 128, 10, 7
 CASES = {"ResNet-20, 32 pixels": (1.0, 32, 1.4), "ResNet-20, half width, 16 pixels": (0.5, 16, 1.6)}

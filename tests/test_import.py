@@ -1,4 +1,5 @@
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,19 @@ def test_nothing_imports_from_a_room_to_its_right(step):
         if room not in allowed
     ]
     assert set(wrong) <= EXCEPTIONS
+
+
+def test_importing_changes_nothing():
+    """Every module of every room is imported; without the extras, of the core's rooms."""
+    complete = importlib.util.find_spec("lightning") is not None
+    rooms = set().union(*ARROW) if complete else set(ROOMS)
+    names = [
+        "relucid." + ".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in SOURCE.rglob("*.py")
+    ]
+    modules = sorted(name.removesuffix(".__init__") for name in names if name.split(".")[1] in rooms)
+    others = [*EXTRAS, "plotly.tools"] if complete else []  # what these change is theirs
+    code = Path(__file__).with_name("state_of_the_process.py")
+    done = subprocess.run(
+        [sys.executable, code, ",".join(others), ",".join(modules)], capture_output=True, text=True
+    )
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

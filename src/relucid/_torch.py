@@ -3,12 +3,19 @@
 `tests/test_torch.py` fails for each of them when a release of torch changes what we rely on.
 """
 
-from torch import nn
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 # Base classes of layers that come in one, two and three dimensions: torch has no public name for "any convolution".
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNormNd
 from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
+
+# What `torch.nn.utils.parametrizations.weight_norm` registers; ensembles replace it, as vmap has no rule for it.
+from torch.nn.utils.parametrizations import _WeightNorm as WeightNorm
 
 # The only way to see every operation of a network, however it is written.
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,14 +27,27 @@ __all__ = [
     "BatchNormNd",
     "ConvNd",
     "ConvTransposeNd",
-    "TorchDispatchMode",
+    "DispatchMode",
+    "WeightNorm",
+    "compiler_is_imported",
     "copy_hooks",
+    "foreach_addcmul_",
+    "foreach_lerp_",
+    "foreach_mul_",
+    "schema_of",
+    "storage_of",
     "tree_flatten",
     "tree_leaves",
     "tree_map",
     "tree_map_only",
     "tree_unflatten",
+    "version_of",
 ]
+
+# One operation on many tensors, as torch's own optimizers use it.
+foreach_addcmul_ = torch._foreach_addcmul_
+foreach_lerp_ = torch._foreach_lerp_
+foreach_mul_ = torch._foreach_mul_
 
 # Where a module keeps the hooks that users registered: torch has no public way to list them.
 HOOKS = (
@@ -41,3 +61,32 @@ def copy_hooks(old: nn.Module, new: nn.Module) -> None:
     """Give ``new`` the hooks on calls and gradients that ``old`` has."""
     for name in HOOKS:
         setattr(new, name, getattr(old, name))
+
+
+class DispatchMode(TorchDispatchMode):
+    """A mode that sees every operation."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Skipping would import the compiler, which takes seconds; nothing is compiled under our modes.
+        return False
+
+
+def schema_of(operation: Any) -> Any:
+    """The name and the arguments of an operation that a dispatch mode sees."""
+    return operation._schema
+
+
+def storage_of(tensor: Tensor) -> int:
+    """A number that tensors share if they share memory; unlike an address it is also that of an empty storage."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was changed in place, as autograd counts it."""
+    return tensor._version
+
+
+def compiler_is_imported() -> bool:
+    """Whether anything may have been compiled; to ask the compiler would import it, which takes seconds."""
+    return "torch._dynamo" in sys.modules

@@ -85,17 +85,9 @@ def test_compiles_without_a_graph_break():
 
 
 @pytest.mark.parametrize("layer", [CReLU(), CReLU(paired=2), CReLU(activation=nn.Tanh())], ids=str)
-def test_traces_scripts_and_prepares_for_quantization(layer):
-    x, other = torch.randn(2, 3, 4, 4), torch.randn(5, 3, 2, 2)
-    graphs = [torch.jit.trace(layer, x), torch.jit.script(layer), torch.fx.symbolic_trace(layer)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of quantization itself
-        from torch.ao.quantization import get_default_qconfig_mapping
-        from torch.ao.quantization.quantize_fx import prepare_fx
-
-        graphs.append(prepare_fx(layer.eval(), get_default_qconfig_mapping(), (x,)))
-    for graph in graphs:
-        assert torch.equal(graph(other), layer(other))
+def test_is_exported(layer):
+    x = torch.randn(2, 3, 4, 4)
+    assert torch.equal(torch.export.export(layer, (x,)).module()(x), layer(x))
 
 
 @pytest.mark.parametrize("dynamo", [True, False])

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.utils import parametrize, prune
@@ -429,44 +430,27 @@ def test_sequences_have_their_features_doubled():
     assert GeometricLinear(6, 4, activation=CReLU())(torch.randn(2, 3, 6)).shape == (2, 3, 8)
 
 
-def in_place(layer):
-    weight = layer.weight
-    weight += 1
-
-
 @pytest.mark.parametrize(
     "attempt",
     [
         lambda layer: setattr(layer, "weight", nn.Parameter(torch.ones(3, 2))),
         lambda layer: setattr(layer, "weight", torch.ones(3, 2)),
-        lambda layer: nn.init.xavier_uniform_(layer.weight),
-        lambda layer: nn.init.orthogonal_(layer.weight),
-        lambda layer: nn.init.constant_(layer.bias, 1.0),
         lambda layer: setattr(layer, "bias", None),
-        lambda layer: layer.weight.data.normal_(),
-        lambda layer: setattr(layer.weight, "data", torch.ones(3, 2)),
-        lambda layer: layer.weight.copy_(torch.ones(3, 2)),
-        lambda layer: layer.weight.__setitem__(0, 1.0),
-        in_place,
-        lambda layer: torch.mul(torch.ones(3, 2), 2, out=layer.weight),
         lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
         lambda layer: prune.random_structured(layer, "weight", 0.5, dim=0),
     ],
 )
-def test_a_weight_cannot_be_set_without_a_word(attempt):
+def test_a_weight_cannot_be_set(attempt):
     layer = GeometricLinear(2, 3, activation=nn.ReLU())
     before = copy.deepcopy(layer.state_dict())
-    with (
-        torch.no_grad(),
-        pytest.raises((AttributeError, RuntimeError), match=r"`(latitudes|offset)`.*from_standard"),
-    ):
+    with torch.no_grad(), pytest.raises(AttributeError, match=r"`(latitudes|offset)`.*from_standard"):
         attempt(layer)
     assert all(torch.equal(layer.state_dict()[name], value) for name, value in before.items())
 
 
-def test_a_weight_is_otherwise_a_tensor_with_a_gradient():
+def test_a_weight_is_a_tensor_with_a_gradient():
     layer = GeometricLinear(2, 3)
-    assert type(layer.weight + 0) is torch.Tensor
+    assert type(layer.weight) is torch.Tensor
     assert torch.equal(layer.weight, layer.weight.detach())
     layer.weight.square().sum().backward()
     torch.testing.assert_close(layer.scale.grad, 2 * layer.scale.detach())
@@ -485,11 +469,13 @@ def test_zero_filters_with_a_bias_have_finite_gradients_in_float16():
 @pytest.mark.parametrize("activation", [None, nn.ReLU(), CReLU()])
 @pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
 class TestIsDeployed:
-    def test_by_torch_jit_trace_and_fx(self, ours, arguments, shape, activation):
+    def test_by_torch_jit_trace(self, ours, arguments, shape, activation):
         layer, x = scattered(ours(*arguments, activation=activation)), torch.randn(shape)
-        for graph in (torch.jit.trace(layer, x), torch.fx.symbolic_trace(layer)):
-            other = torch.randn(shape)
-            torch.testing.assert_close(graph(other), layer(other))
+        other = torch.randn(shape)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of checks of shapes, and that TorchScript is deprecated
+            traced = torch.jit.trace(layer, x)
+        torch.testing.assert_close(traced(other), layer(other))
 
     def test_by_onnx(self, ours, arguments, shape, activation, tmp_path):
         onnxruntime = pytest.importorskip("onnxruntime")
@@ -517,7 +503,6 @@ def test_begins_on_the_meta_device(ours, arguments, shape, device):
     assert layer(torch.randn(shape).double()).dtype == torch.float64
 
 
-@pytest.mark.usefixtures("by_kernels_and_by_torch")
 @pytest.mark.parametrize("scales", [1.0, -0.5, 0.0])
 @pytest.mark.parametrize("shape", [(7, 300), (2, 3, 300), (300,)])
 @pytest.mark.parametrize("activation", [None, nn.ReLU(), nn.Tanh()])
@@ -556,7 +541,6 @@ def test_a_wide_layer_has_second_derivatives_and_partial_ones():
     torch.testing.assert_close(in_scale, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.usefixtures("by_kernels_and_by_torch")
 @pytest.mark.parametrize("inputs", [30, 300])
 def test_gradients_have_a_derivative_in_forward_mode(inputs):
     layer, x = GeometricLinear(inputs, 6, bias=False), torch.randn(4, inputs)
@@ -568,3 +552,83 @@ def test_gradients_have_a_derivative_in_forward_mode(inputs):
     with forward_ad.dual_level():
         found = forward_ad.unpack_dual(pulled(forward_ad.make_dual(g, v))).tangent
     torch.testing.assert_close(found, pulled(v), rtol=1e-4, atol=1e-5)
+
+
+def fused_step(layer, x):
+    layer(x).sum().backward()
+    torch.optim.AdamW(layer.parameters(), lr=0.1, fused=True).step()
+    layer.zero_grad()
+
+
+def step_by_data(layer, x):
+    layer(x).sum().backward()
+    for parameter in layer.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.5)
+    layer.zero_grad()
+
+
+def step_of_a_flat_buffer(layer, x):
+    """As sharded trainers do: parameters are parts of one tensor, which is changed as a whole."""
+    flat = torch.cat([p.detach().flatten() for p in layer.parameters()])
+    for p, part in zip(layer.parameters(), flat.split([p.numel() for p in layer.parameters()]), strict=True):
+        p.data = part.view_as(p)
+    layer(x)
+    flat.mul_(0.9)
+
+
+def parametrized(layer, x):
+    nn.utils.parametrize.register_parametrization(layer, "scale", nn.Softplus())
+
+
+def loaded(layer, x):
+    other = GeometricLinear(5, 4)
+    layer.load_state_dict(other.state_dict(), assign=True)
+
+
+@pytest.mark.parametrize("change", [fused_step, step_by_data, step_of_a_flat_buffer, parametrized, loaded])
+@pytest.mark.parametrize("activation", [None, nn.ReLU(), nn.Tanh()])
+def test_a_layer_follows_its_parameters_however_they_change(change, activation):
+    layer, x = GeometricLinear(5, 4, activation=activation).eval(), torch.randn(3, 5)
+    with torch.no_grad():
+        before = layer(x)
+    change(layer, x)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), reference(layer, x))
+        assert not torch.allclose(layer(x), before)
+
+
+def test_a_compiled_layer_follows_its_parameters():
+    torch.compiler.reset()
+    layer, x = GeometricLinear(5, 4, activation=nn.ReLU()), torch.randn(3, 5)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for change in (fused_step, step_by_data):
+        compiled(x)
+        change(layer, x)
+        torch.testing.assert_close(compiled(x), reference(layer, x))
+
+
+@pytest.mark.parametrize(
+    "transform", [torch.func.grad, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian]
+)
+def test_transforms_of_torch_func_take_a_layer(transform):
+    layer, x = GeometricLinear(5, 4, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+    weight, bias = layer.weight.detach(), layer.bias.detach()
+    expected = transform(lambda x: F.linear(x, weight, bias).square().sum())(x)
+    torch.testing.assert_close(transform(lambda x: layer(x).square().sum())(x), expected)
+
+
+@pytest.mark.parametrize("device_type", ["cpu", "cuda"])
+@pytest.mark.parametrize("activation", [None, nn.ReLU(), nn.Tanh(), CReLU()])
+@pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
+def test_a_training_step_reads_no_value(ours, arguments, shape, activation, device_type):
+    """A fake tensor has none to read: on a GPU, reading one would wait for the device."""
+    if device_type == "cuda" and not torch.backends.cuda.is_built():
+        pytest.skip("this torch knows no cuda")
+    with FakeTensorMode():
+        layer = ours(*arguments, activation=activation, device=device_type)
+        x = torch.empty(shape, device=device_type, requires_grad=True)
+        y = layer(x)
+        assert y.device.type == device_type
+        y.sum().backward()
+        assert all(p.grad.shape == p.shape for p in layer.parameters())
+        torch.optim.SGD(layer.parameters(), lr=0.1).step()

@@ -125,11 +125,10 @@ def test_update_norms_is_swa_utils_update_bn_for_both_norms():
 
 
 @pytest.mark.parametrize("dim, shape", [(1, (2, 4, 3)), (-1, (2, 3, 4))])
-def test_is_traced(dim, shape):
+def test_is_exported(dim, shape):
     norm, x = trained(MeanNorm(4, bias=True)), torch.randn(shape)
     norm.dim = dim
-    for graph in (torch.jit.trace(norm, x), torch.fx.symbolic_trace(norm)):
-        assert torch.equal(graph(x), norm(x))
+    torch.testing.assert_close(torch.export.export(norm, (x,)).module()(x), norm(x))
 
 
 LAYERS = [

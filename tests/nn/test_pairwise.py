@@ -123,8 +123,7 @@ def test_begins_on_the_meta_device(device):
     torch.testing.assert_close(conv(x), conv.conv(x))
 
 
-def test_is_traced():
+def test_is_exported():
     net = Pairwise([norm_relu_conv(k) for k in range(3)], beta=0.1).eval()
     x = torch.randn(2, FIRST, 4, 4, dtype=torch.float64)
-    for graph in (torch.jit.trace(net, x), torch.fx.symbolic_trace(net)):
-        torch.testing.assert_close(graph(x), net(x))
+    torch.testing.assert_close(torch.export.export(net, (x,)).module()(x), net(x))

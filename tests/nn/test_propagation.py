@@ -163,12 +163,6 @@ def test_a_reversible_stage_exports_for_inference():
     assert torch.equal(program.module()(x), net(x))
 
 
-@pytest.mark.parametrize("rule", ["plain", "residual", "heavy_ball", "nesterov", "nesterov2", "admm"])
-def test_traces_symbolically(rule):
-    net, x = stage(rule, start="zero"), torch.randn(5, 4)
-    torch.testing.assert_close(torch.fx.symbolic_trace(net)(x), net(x))
-
-
 @pytest.mark.parametrize("rule", ONE_PATH + TWO_PATHS, ids=str)
 def test_a_copy_computes_the_same_and_shares_nothing(rule):
     net, x = stage(rule, after=nn.ReLU()), torch.randn(5, 4)
@@ -278,12 +272,11 @@ def test_learned_coefficients_have_the_device_and_dtype_asked_for():
 
 @pytest.mark.parametrize("rule", [*ONE_PATH, *TWO_PATHS], ids=str)
 @pytest.mark.parametrize("start", ["same", "zero"])
-def test_is_traced_by_torch_jit(rule, start):
+def test_is_exported(rule, start):
     net, x = stage(rule, start=start), torch.randn(5, 4)
-    torch.testing.assert_close(torch.jit.trace(net, x)(x), net(x))
+    torch.testing.assert_close(torch.export.export(net, (x,)).module()(x), net(x))
 
 
-def test_a_reversible_stage_is_traced():
+def test_a_reversible_stage_is_exported_as_an_ordinary_one():
     net, x = stage("heavy_ball", reversible=True), torch.randn(5, 4)
-    for graph in (torch.jit.trace(net, x), torch.fx.symbolic_trace(net)):
-        assert torch.equal(graph(x), net(x))
+    torch.testing.assert_close(torch.export.export(net, (x,)).module()(x), net(x))

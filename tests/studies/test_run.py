@@ -19,7 +19,7 @@ from relucid.report.study import grid_of_environments
 from relucid.studies import Column, Result, Run, Store, Study, plan, run, table
 from relucid.studies.executors import pool
 from relucid.studies.run import _Work, execute
-from relucid.train import Computed, DivergedError, Machine, Recipe, fit, keep_memory
+from relucid.train import Computed, DivergedError, Machine, Recipe, fit, memory_is_kept
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -69,7 +69,7 @@ def test_how_a_run_trained_is_kept_with_it_and_told_where_it_is_shown(tmp_path):
     (record,) = found.runs
     assert record["metrics"] == {"channels last": 1.0}
     (trained,) = record["environment"]["trained"]
-    assert trained == str(Computed("channels_last", compile=False, memory_kept=keep_memory()))
+    assert trained == str(Computed("channels_last", compile=False, memory_kept=memory_is_kept()))
     shown = {row[0].text: row[1].text for row in grid_of_environments(found).rows}
     assert shown["trained"] == trained
 

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
+from relucid import memory
 from relucid.data import Split
-from relucid.train import Computed, DivergedError, Engine, Machine, ensemble, fit, keep_memory, noting
+from relucid.train import Computed, DivergedError, Engine, Machine, ensemble, fit, memory_is_kept, noting
 from relucid.train.engine import CONTIGUOUS
 
 from .problems import PLAIN, small_images, small_network
@@ -21,11 +22,11 @@ def test_what_is_trained_is_noted_once_for_each_way_in_which_it_is_computed():
             fit(small_network(), small_images(), SHORT, machine=machine).engine for machine in machines
         ]
     assert engines == [CONTIGUOUS, Engine("channels_last"), CONTIGUOUS]
-    assert found == [Computed(layout, False, keep_memory()) for layout in ("contiguous", "channels_last")]
+    assert found == [Computed(layout, False, memory_is_kept()) for layout in ("contiguous", "channels_last")]
 
 
-def test_the_allocator_is_noted_as_the_environment_leaves_it(monkeypatch):
-    monkeypatch.setenv("RELUCID_ALLOCATOR", "default")
+def test_the_allocator_is_noted_as_it_is_and_left_alone(monkeypatch):
+    monkeypatch.setattr(memory, "_kept", False)
     part = Split(torch.rand(8, 1), torch.rand(8, 1))
     with noting() as found:
         ensemble([nn.Linear(1, 1)], [part], rates=[0.1], epochs=1, loss=mse_loss)

@@ -15,6 +15,7 @@ from relucid.cli.improve import improve
 from relucid.cli.listing import list_
 from relucid.cli.report import examine, report
 from relucid.cli.studies import import_, logs, run, show
+from relucid.memory import keep_memory
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("list")(list_)
@@ -49,6 +50,7 @@ def relucid(
 
 def start() -> None:
     """Run the command that the user typed; report an error in one sentence."""
+    keep_memory()
     try:
         try:
             app(prog_name="relucid")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, Dataset
 
+from relucid._torch import tree_leaves, tree_map
 from relucid.inspect.execution import Batch
 
 SIZE = 64  # rows per batch when an array is split

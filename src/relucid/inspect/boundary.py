@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from relucid._torch import version_of
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.measurement import Measurement, Network, plain
 from relucid.nn.affine import affine_of
@@ -42,13 +43,13 @@ class Boundary(Measurement):
         radius, lengths = network.once(planes_of, layer)
         factor = (layer.scale.to(lengths) / lengths).masked_fill(lengths == 0, 0)
         copied = weight.clone() if weight.numel() <= BLOCK else weight
-        version = None if copied is not weight or weight.is_inference() else weight._version
+        version = None if copied is not weight or weight.is_inference() else version_of(weight)
         return cls(copied, radius.to(weight), factor.to(weight), version)
 
     @property
     def direction(self) -> Tensor:
         """Unit vectors u, (N, n); zeros for a unit without a boundary."""
-        if self.version not in (None, self.vector._version):
+        if self.version not in (None, version_of(self.vector)):
             raise RuntimeError("the weights have changed since the boundaries were measured: measure again")
         return self.vector if self.factor is None else self.vector * self.factor.unsqueeze(1)
 

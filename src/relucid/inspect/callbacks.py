@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
+from relucid._torch import tree_map
 from relucid.inspect.examine import examine
 from relucid.inspect.execution import Batch
 from relucid.inspect.measures import THOROUGH

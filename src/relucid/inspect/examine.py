@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
+from relucid._torch import tree_leaves
 from relucid.inspect.batches import DataBatch, batches_of, count_of
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.examination import Examination, ExaminedLayer

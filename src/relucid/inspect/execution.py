@@ -6,7 +6,6 @@ every operation passes through it, however the network is written.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -17,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from relucid._torch import TorchDispatchMode, tree_leaves, tree_map
-from relucid.nn.kept import Kept
+from relucid._torch import DispatchMode, compiler_is_imported, schema_of, storage_of, tree_leaves, tree_map
 from relucid.nn.kinds import KINDS, Kind
 
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
@@ -182,7 +180,7 @@ def called(model: nn.Module, batch: Batch) -> None:
         model(*(batch if isinstance(batch, tuple | list) else (batch,)))
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(DispatchMode):
     """Recorder of every operation; it shows values as they pass and keeps none."""
 
     def __init__(self, model: nn.Module, batch: Batch, visit: Visit | None, path: list[str]) -> None:
@@ -199,21 +197,12 @@ class _Recorder(TorchDispatchMode):
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
-        names = {id(tensor): name for name, tensor in tensors.items()}
-        for weight, sources in _kept(model):  # a geometric layer may reuse its cached weight
-            made_of = frozenset(names[id(source)] for source in sources if id(source) in names)
-            self.nodes[weight] = Node("kept", parameters=made_of)
         self.fixed = {_storage(tensor) for tensor in tensors.values()}
         self.owned: dict[str, set[str]] = defaultdict(set)  # module -> its weights
         for name in (name for name, tensor in tensors.items() if tensor.dim() > 1):
             self.owned[_owner(name)].add(name)
         for tensor in tensors_in(batch):
             self.nodes[tensor] = Node("input", data=True, name="the input", shape=tuple(tensor.shape))
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Skipping would import the compiler, which takes seconds; nothing is compiled here.
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         node = self._node(func, args, kwargs or {})
@@ -227,7 +216,7 @@ class _Recorder(TorchDispatchMode):
         for tensor in reversed(tensors_in(out)):
             self.nodes[tensor] = node
             node.shape = tuple(tensor.shape)
-            if func._schema.is_mutable:
+            if schema_of(func).is_mutable:
                 self.written[_storage(tensor)] = _overwritten(self.written.get(_storage(tensor)), node)
             elif _storage(tensor) not in known:
                 self.written.pop(_storage(tensor), None)  # new memory, possibly at an old address
@@ -244,10 +233,10 @@ class _Recorder(TorchDispatchMode):
                 node.weight = weight, _storage(args[weight])
 
     def _node(self, func: Any, args: Any, kwargs: Any) -> Node:
-        outputs = {a.name for a in func._schema.arguments if a.is_out}
+        outputs = {a.name for a in schema_of(func).arguments if a.is_out}
         read = [args, {k: v for k, v in kwargs.items() if k not in outputs}]
         inputs = tuple(self._of(t) for t in tensors_in(read))
-        op = func._schema.name.partition("::")[2].rstrip("_")
+        op = schema_of(func).name.partition("::")[2].rstrip("_")
         if op.endswith("_like") or op.startswith("new_"):  # uses the shape of a tensor, not its value
             inputs = ()
         node = _made_of(inputs, op, len(self.executed), self.path[-1])
@@ -307,14 +296,6 @@ class _Recorder(TorchDispatchMode):
         return name if self.used[name] == 1 else f"{name}#{self.used[name]}"
 
 
-def _kept(model: nn.Module) -> Iterator[tuple[Tensor, Sequence[Tensor]]]:
-    """Yield the weights that layers cache, with the parameters they were computed from."""
-    for module in model.modules():
-        kept = getattr(module, "_kept", None)
-        if isinstance(kept, Kept):
-            yield from kept.made()
-
-
 def _owner(parameter: str) -> str:
     """The path of the module that owns a parameter, parametrized or not."""
     module, parametrized, _ = parameter.partition(".parametrizations.")
@@ -322,7 +303,7 @@ def _owner(parameter: str) -> str:
 
 
 def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else id(tensor)
+    return storage_of(tensor) if tensor.layout == torch.strided else id(tensor)
 
 
 def _overwritten(before: Node | None, after: Node) -> Node:
@@ -426,8 +407,7 @@ def _undisturbed(model: nn.Module, training: bool) -> Iterator[None]:
             model.train()
         # The fast path of transformer layers is one opaque operation, and so is a compiled network.
         torch.backends.mha.set_fastpath_enabled(False)
-        compiled = "torch._dynamo" in sys.modules  # do not import the compiler if nothing is compiled
-        eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+        eager = torch.compiler.set_stance("force_eager") if compiler_is_imported() else nullcontext()
         with torch.random.fork_rng(devices), torch.no_grad(), eager:
             yield
     finally:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
+from relucid._torch import tree_map
 from relucid.inspect.execution import DATA, Node
 from relucid.nn.affine import affine
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from relucid._torch import DispatchMode
 from relucid.inspect.execution import Batch, Node, Visit, called, copied, running
 
 
@@ -57,7 +57,7 @@ def following(model: nn.Module, recording: Sequence[Node] = ()) -> Iterator[Call
         yield run
 
 
-class _Follower(TorchDispatchMode):
+class _Follower(DispatchMode):
     """Follower of a recording; after the first difference it stops looking."""
 
     def __init__(self, recording: Sequence[Node], path: list[str], visit: Visit) -> None:
@@ -65,10 +65,6 @@ class _Follower(TorchDispatchMode):
         self.recording, self.path, self.visit = recording, path, visit
         self.position = 0
         self.same = True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # as in `_Recorder`
 
     @property
     def finished(self) -> bool:

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
+from relucid._torch import ConvNd
 from relucid.inspect.execution import DATA, Batch, Node, execute
 from relucid.inspect.folding import FOLDED, VIEWS, Folded, Path, fold, label
 from relucid.nn.kinds import Kind
@@ -169,7 +169,7 @@ def _with_modules(rectified: tuple[Rectified, ...], model: nn.Module) -> tuple[R
     """Fill in `Source.module`, the names by which conversions know weights."""
     modules = dict(model.named_modules())
     closed = tuple(f"{name}." if name else "" for name, m in modules.items() if _is_closed(m))
-    plain = {n for n, m in modules.items() if isinstance(m, nn.Linear | _ConvNd) and not n.startswith(closed)}
+    plain = {n for n, m in modules.items() if isinstance(m, nn.Linear | ConvNd) and not n.startswith(closed)}
 
     def named(source: Source) -> Source:
         name = source.name.partition("#")[0]  # the suffix of a layer that is used again

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from relucid.nn.checks import Activation as Activation
 from relucid.nn.checks import check_callable, name_of
-from relucid.nn.tracing import is_traced
+from relucid.nn.tracing import is_exported
 
 
 def crelu(x: Tensor, dim: int = 1, *, paired: int | None = None) -> Tensor:
@@ -29,10 +29,9 @@ def crelu(x: Tensor, dim: int = 1, *, paired: int | None = None) -> Tensor:
     >>> crelu(torch.tensor([[1.0, -2.0]]), paired=1)
     tensor([[1., 0., 0.]])
     """
-    if torch.compiler.is_compiling() or is_traced(x):  # a compiler fuses this by itself
-        _check_tensor(x)
-        return both_signs(x, dim, paired).relu()
     dim, paired = _check(x, dim, paired)
+    if torch.compiler.is_compiling() or is_exported():  # a compiler fuses this by itself
+        return both_signs(x, dim, paired).relu()
     y: Tensor = _CReLU.apply(x, dim, paired)
     return y
 
@@ -61,7 +60,6 @@ def crelu_inverse(y: Tensor, dim: int = 1) -> Tensor:
     >>> crelu_inverse(torch.tensor([[1.0, 0.0, 0.0, 2.0]]))
     tensor([[ 1., -2.]])
     """
-    _check_tensor(y)
     _check(y, dim, None)
     if y.shape[dim] % 2:
         raise ValueError(
@@ -105,12 +103,8 @@ class CReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Both phases of ``x``, (..., C, ...) -> (..., 2C, ...)."""
-        if torch.jit.is_scripting():  # type: ignore[attr-defined]
-            y = both_signs(x, self.dim, self.paired, self.groups)
-            return y.relu() if self.activation is None else self.activation(y)
         return self.along(x, self.dim)
 
-    @torch.jit.unused
     def along(self, x: Tensor, dim: int) -> Tensor:
         """Both phases of an ``x`` whose channels are in ``dim``."""
         if self.groups > 1:
@@ -121,8 +115,7 @@ class CReLU(nn.Module):
             return y.relu() if self.activation is None else self.activation(y)
         if self.activation is None or is_relu(self.activation):
             return crelu(x, dim, paired=self.paired)
-        if not is_traced(x):
-            _check(x, dim, self.paired)
+        _check(x, dim, self.paired)
         return self.activation(both_signs(x, dim, self.paired))
 
     def extra_repr(self) -> str:
@@ -158,14 +151,10 @@ def is_relu(activation: Activation) -> bool:
     return isinstance(activation, nn.ReLU) or activation in (torch.relu, F.relu)
 
 
-def _check_tensor(x: Tensor) -> None:
-    """Refuse what is neither a tensor nor the Proxy of torch.fx, which has every attribute."""
-    if not isinstance(x, Tensor) and not hasattr(x, "relu"):
-        raise TypeError(f"CReLU takes a tensor, not a {type(x).__name__}")
-
-
 def _check(x: Tensor, dim: int, paired: int | None) -> tuple[int, int]:
     """The non-negative ``dim`` and the number of doubled channels; raises if the arguments do not fit ``x``."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"CReLU takes a tensor, not a {type(x).__name__}")
     if not x.is_floating_point():
         raise TypeError(f"CReLU takes a real floating-point tensor, not {x.dtype}")
     if not -x.dim() <= dim < x.dim():

@@ -5,26 +5,21 @@ place its boundary, the scale r sets the size of its output.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Self
 
 import torch
-import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
+from relucid._torch import ConvNd
 from relucid.nn.activation import CReLU, is_relu
-from relucid.nn.blockwise import is_cpu_float32, linear_by_blocks
 from relucid.nn.checks import Activation, check_callable, check_homogeneous, check_positive, name_of
-from relucid.nn.kept import Kept, Watched
-from relucid.nn.readonly import read_only
-from relucid.nn.rectify import rectify, scaled, sign_of
+from relucid.nn.rectify import fits, not_zero, rectify, scaled
 from relucid.nn.sphere import direction, latitudes_of
 
-Standard = nn.Linear | _ConvNd
+Standard = nn.Linear | ConvNd
 Init = Literal["one", "glorot", "glorot_uniform"]
-Place = Literal["inside", "inside, mixed", "outside"]
-PLACES: dict[str, Place] = {"positive": "inside", "mixed": "inside, mixed", "unknown": "outside"}
 
 
 class _Geometric(nn.Module):
@@ -54,10 +49,9 @@ class _Geometric(nn.Module):
         self.init, self.activation, self.weight_shape = init, activation, like.weight.shape
         units, inputs = self.weight_shape[0], self.weight_shape[1:].numel()
         kind = {"device": device, "dtype": like.weight.dtype}
-        self._kept = Kept()
-        self.latitudes = Watched(torch.empty(units, inputs - 1, **kind))
-        self.register_parameter("scale", Watched(torch.empty(units, **kind)) if scale else None)
-        offset = None if like.bias is None else Watched(torch.empty(units, **kind))
+        self.latitudes = nn.Parameter(torch.empty(units, inputs - 1, **kind))
+        self.register_parameter("scale", nn.Parameter(torch.empty(units, **kind)) if scale else None)
+        offset = None if like.bias is None else nn.Parameter(torch.empty(units, **kind))
         self.register_parameter("offset", offset)
         # In one dimension a direction is a sign, which no gradient changes.
         self.register_buffer("sign", torch.empty(units, 1, **kind) if inputs == 1 else None)
@@ -96,15 +90,13 @@ class _Geometric(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The weight r u of the standard layer that computes r (u.x + lambda); it cannot be set."""
-        weight = _built(self.latitudes, self.scale, self.sign).view(self.weight_shape)
-        return read_only(weight, self._refusal("weight", "latitudes"))
+        """The weight r u of the standard layer that computes r (u.x + lambda); computed, so changes to it are lost."""
+        return self._weight(self.scale)
 
     @property
     def bias(self) -> Tensor | None:
-        """The bias r lambda of the standard layer that computes r (u.x + lambda); it cannot be set."""
-        bias = self._bias
-        return None if bias is None else read_only(bias, self._refusal("bias", "offset"))
+        """The bias r lambda of the standard layer that computes r (u.x + lambda); computed, as the weight is."""
+        return self._bias(self.scale)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("weight", "bias"):
@@ -124,59 +116,24 @@ class _Geometric(nn.Module):
             f"set those, or convert a standard layer with {kind}.from_standard"
         )
 
-    def _mapped(self, x: Tensor, scale: nn.Parameter | None, bias: Tensor | None) -> Tensor:
-        """The standard layer's output with weight ``scale`` u, which is cached until the parameters change."""
-        sources = [self.latitudes] if scale is None else [self.latitudes, scale]
-        if self.sign is None and Kept.can_keep(*sources):
-            weight = self._kept.direction(*sources)  # type: ignore[arg-type]  # all Watched, as can_keep has seen
-            return self._affine(x, weight.view(self.weight_shape), bias)
-        return self._affine(x, _built(self.latitudes, scale, self.sign).view(self.weight_shape), bias)
+    def _weight(self, scale: Tensor | None) -> Tensor:
+        return _built(self.latitudes, scale, self.sign).view(self.weight_shape)
 
-    @property
-    def _bias(self) -> Tensor | None:
-        return self.offset if self.offset is None or self.scale is None else self.scale * self.offset
+    def _bias(self, scale: Tensor | None) -> Tensor | None:
+        return self.offset if self.offset is None or scale is None else scale * self.offset
 
     def forward(self, x: Tensor) -> Tensor:
         """The output r g(u.x + lambda), of the shape that the standard layer and the activation g give."""
-        settled = None if torch.is_grad_enabled() else self._settled()
-        if settled is not None:
-            place, weight, bias = settled
-            y = self._affine(x, weight, bias)
-        elif (place := self._place_of_scale()) == "outside":
-            y = self._mapped(x, None, self.offset)
-        else:
-            y = self._mapped(x, self.scale, self._bias)
         if self.activation is None:
-            return y
-        if place == "inside":
-            return torch.relu(y) if torch.is_grad_enabled() else torch.relu_(y)
-        if place == "inside, mixed":
-            assert self.scale is not None
-            return rectify(y, self.scale.view(-1, *(1,) * self.spatial))
-        # Eq. 15 literally: the gradient of r is g(u.x + lambda) even at r = 0.
-        y = self._activated(y)
+            return self._affine(x, self._weight(self.scale), self._bias(self.scale))
+        if self.scale is not None and is_relu(self.activation) and fits(self.latitudes):
+            # r inside the weight costs less than outside the ReLU.
+            r = not_zero(self.scale)
+            y = self._affine(x, self._weight(r), self._bias(r))
+            return rectify(y, r.view(-1, *(1,) * self.spatial))
+        # Eq. 15 literally.
+        y = self._activated(self._affine(x, self._weight(None), self.offset))
         return y if self.scale is None else scaled(y, self.scale, self.spatial)
-
-    def _place_of_scale(self) -> Place:
-        """Whether r is part of the weight, and if it is, whether with a ReLU its signs are mixed."""
-        if self.activation is None:
-            return "inside"
-        if self.scale is None or not is_relu(self.activation):
-            return "outside"
-        return PLACES[sign_of(self.scale)]
-
-    def _settled(self) -> tuple[Place, Tensor, Tensor | None] | None:
-        """The place of the scale, the weight and the bias, for calls that need no gradients; None while tracing."""
-        if self._buffers["sign"] is not None:
-            return None
-        parameters = [each for each in (self.latitudes, self.scale, self.offset) if each is not None]
-        return self._kept.settled(parameters, self.activation, self._settle)
-
-    def _settle(self) -> tuple[Place, Tensor, Tensor | None]:
-        place = self._place_of_scale()
-        inside = place != "outside"
-        w, _ = self._kept.vector(self.latitudes, self.scale if inside else None)  # type: ignore[arg-type]  # Watched
-        return place, w.view(self.weight_shape), self._bias if inside else self.offset
 
     def _activated(self, y: Tensor) -> Tensor:
         if isinstance(self.activation, CReLU):  # the layer knows its channel dimension, batched or not
@@ -229,8 +186,8 @@ class _Geometric(nn.Module):
             # In float64: products in float32 are off by 1e-6 of the filter's length.
             rows = _built(self.latitudes.double(), self.scale, self.sign)
             layer.weight.copy_(rows.view(self.weight_shape))
-            if layer.bias is not None and self._bias is not None:
-                layer.bias.copy_(self._bias)
+            if layer.bias is not None and self.bias is not None:
+                layer.bias.copy_(self.bias)
         return layer.train(self.training)
 
     @torch.no_grad()
@@ -251,30 +208,6 @@ class _Geometric(nn.Module):
             zero = torch.zeros_like(norms)
             self.offset.copy_(zero if bias is None else torch.where(norms == 0, zero, bias / norms))
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        before = {p: (p.data_ptr(), p.exposed) for p in self._parameters.values() if type(p) is Watched}
-        super()._apply(fn, recurse)
-        # Setting their data, torch has exposed them to nobody.
-        for parameter, (address, exposed) in before.items():
-            parameter.exposed = exposed and parameter.data_ptr() == address
-        return self._own()
-
-    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
-        super()._load_from_state_dict(*arguments, **options)
-        self._own()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._own()
-
-    def _own(self) -> Self:
-        """Watch the parameters again where torch has replaced them."""
-        for name in ("latitudes", "scale", "offset"):
-            parameter = self._parameters.get(name)
-            if type(parameter) is nn.Parameter:
-                self._parameters[name] = Watched(parameter.detach(), parameter.requires_grad)
-        return self
-
     def extra_repr(self) -> str:
         """The arguments of the standard layer, then ours."""
         parts = [self.standard.extra_repr(self)]
@@ -283,7 +216,6 @@ class _Geometric(nn.Module):
         return ", ".join(parts)
 
 
-@torch.fx.wrap  # one node in a graph instead of a dozen
 def _built(latitudes: Tensor, scale: Tensor | None, sign: Tensor | None) -> Tensor:
     """The rows r u of a weight, (units, n), in the dtype of the latitudes."""
     wide = torch.promote_types(latitudes.dtype, torch.float32)
@@ -347,18 +279,9 @@ class GeometricLinear(_Geometric):
     def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, weight, bias)
 
-    def _mapped(self, x: Tensor, scale: nn.Parameter | None, bias: Tensor | None) -> Tensor:
-        sources: list[Any] = [self.latitudes] if scale is None else [self.latitudes, scale]
-        if self.sign is None and Kept.can_keep(*sources):
-            w, p = self._kept.vector(*sources)
-            if p is None:
-                return F.linear(x, w, bias)
-            if is_cpu_float32(x):
-                return linear_by_blocks(x, self.latitudes, scale, bias, w, p)
-        return super()._mapped(x, scale, bias)
-
 
 class _GeometricConv(_Geometric):
+    convolve: ClassVar[Callable[..., Tensor]]
     arguments = (
         "in_channels",
         "out_channels",
@@ -403,11 +326,23 @@ class _GeometricConv(_Geometric):
         geometry = (in_channels, out_channels, kernel_size, stride, padding, dilation)
         like = self.standard(*geometry, groups, bias, padding_mode, device="meta", dtype=dtype)
         self._set_up(like, activation, init, scale, device)
-        self._reversed_padding_repeated_twice = like._reversed_padding_repeated_twice
 
     def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        y: Tensor = self.standard._conv_forward(self, x, weight, bias)
-        return y
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            x, padding = F.pad(x, self._border(), self.padding_mode), (0,)
+        return self.convolve(x, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+    def _border(self) -> list[int]:
+        """How much to pad on either side of each dimension, the last dimension first, as ``F.pad`` wants it."""
+        if self.padding == "valid":
+            sides = [(0, 0)] * self.spatial
+        elif self.padding == "same":
+            totals = [step * (size - 1) for step, size in zip(self.dilation, self.kernel_size, strict=True)]
+            sides = [(total // 2, total - total // 2) for total in totals]
+        else:
+            sides = [(int(size), int(size)) for size in self.padding]
+        return [size for both in reversed(sides) for size in both]
 
 
 class GeometricConv1d(_GeometricConv):
@@ -418,6 +353,7 @@ class GeometricConv1d(_GeometricConv):
     """
 
     standard = nn.Conv1d
+    convolve = staticmethod(F.conv1d)
     spatial = 1
 
 
@@ -432,6 +368,7 @@ class GeometricConv2d(_GeometricConv):
     """
 
     standard = nn.Conv2d
+    convolve = staticmethod(F.conv2d)
     spatial = 2
 
 
@@ -443,4 +380,5 @@ class GeometricConv3d(_GeometricConv):
     """
 
     standard = nn.Conv3d
+    convolve = staticmethod(F.conv3d)
     spatial = 3

@@ -6,13 +6,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.fx
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 
+from relucid._torch import BatchNormNd, ConvNd
 from relucid.nn.checks import check_positive
-from relucid.nn.tracing import is_traced
 
 
 class MeanNorm(nn.Module):
@@ -80,8 +77,7 @@ class MeanNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The centred x, of the same shape."""
-        if not is_traced(x):
-            self._check(x)
+        self._check(x)
         shift = self._batch_mean(x) if self.training else self.running_mean
         if self.bias is not None:
             shift = shift - self.bias
@@ -109,13 +105,11 @@ class MeanNorm(nn.Module):
         return f"{self.num_features}, bias={self.bias is not None}, momentum={self.momentum}{dim}"
 
 
-@torch.fx.wrap  # while a graph is traced, the number of dimensions is unknown
 def _minus(x: Tensor, shift: Tensor, dim: int) -> Tensor:
     positions = x.dim() - 2 if dim == 1 else 0
     return x - shift.to(x.dtype).view(-1, *(1,) * positions)
 
 
-@torch.fx.wrap
 def _mean_of_batch(x: Tensor, dim: int) -> Tensor:
     """The mean of each channel, (C,), in float32 or better, over the batches of all processes."""
     over = [d for d in range(x.dim()) if d != dim % x.dim()]
@@ -141,7 +135,7 @@ def update_norms(batches: Iterable[Any], model: nn.Module, device: Any = None) -
     >>> norm.running_mean
     tensor([2.5000])
     """
-    norms = [module for module in model.modules() if isinstance(module, MeanNorm | _BatchNorm)]
+    norms = [module for module in model.modules() if isinstance(module, MeanNorm | BatchNormNd)]
     momenta, training = [norm.momentum for norm in norms], [module.training for module in model.modules()]
     for norm in norms:
         norm.reset_running_stats()
@@ -172,7 +166,7 @@ class _SumOverProcesses(torch.autograd.Function):
         return _SumOverProcesses.forward(ctx, grad)
 
 
-Layer = nn.Linear | _ConvNd
+Layer = nn.Linear | ConvNd
 
 
 def fold(first: nn.Module, second: nn.Module) -> Layer:
@@ -194,7 +188,7 @@ def fold(first: nn.Module, second: nn.Module) -> Layer:
                 "a MeanNorm does not fold into a zero-padded convolution, whose border would differ; "
                 "pad first, then centre, then convolve without padding"
             )
-        groups = second.groups if isinstance(second, _ConvNd) else 1
+        groups = second.groups if isinstance(second, ConvNd) else 1
         sums = second.weight.flatten(2).sum(2) if second.weight.dim() > 2 else second.weight
         per_group = _shift(first).view(groups, 1, -1) * sums.view(groups, -1, sums.shape[1])
         return _with_bias(second, -per_group.sum(2).flatten())
@@ -212,7 +206,7 @@ def pads_with_zeros(layer: nn.Module) -> bool:
     >>> pads_with_zeros(nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"))
     False
     """
-    if not isinstance(layer, _ConvNd) or layer.padding_mode != "zeros" or layer.padding == "valid":
+    if not isinstance(layer, ConvNd) or layer.padding_mode != "zeros" or layer.padding == "valid":
         return False
     if layer.padding == "same":
         return any(size > 1 for size in layer.kernel_size)

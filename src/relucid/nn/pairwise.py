@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from relucid.nn.rules import momentum
-from relucid.nn.tracing import is_traced
 
 
 class PairwiseConv2d(nn.Module):
@@ -103,7 +102,7 @@ class Pairwise(nn.ModuleList):
 
 
 def _check_channels(z: Tensor, before: Tensor) -> None:
-    if not is_traced(z) and z.shape != before.shape:
+    if z.shape != before.shape:
         raise ValueError(
             f"with beta other than 0, layers are added: give all the same shape, not {tuple(before.shape)} "
             f"and {tuple(z.shape)}"

@@ -5,10 +5,14 @@ from numbers import Real
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils.parametrize import ParametrizationList
 
-_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+from relucid._torch import BatchNormNd
+
+_NORMS = (
+    *(BatchNormNd, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+    *(nn.LayerNorm, nn.GroupNorm, nn.RMSNorm),
+)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from relucid.nn.checks import check_callable
 from relucid.nn.reversible import reversible_heavy_ball, to_state, transformed
 from relucid.nn.rules import HeavyBall, Rule, per_layer, rule_of
-from relucid.nn.tracing import is_traced
+from relucid.nn.tracing import is_exported
 
 
 class Propagation(nn.Module):
@@ -86,7 +86,7 @@ class Propagation(nn.Module):
     def reset_parameters(self) -> None:
         """Reset learned coefficients to the rule's values; the transforms are left alone."""
         for name, value in self.rule.coefficients(self.depth).items():
-            if name in self._parameters:
+            if self.rule.learnable:
                 self.get_parameter(name).copy_(value)
 
     def _check(self, coefficients: dict[str, Tensor]) -> None:
@@ -139,7 +139,7 @@ class Propagation(nn.Module):
         state = to_state(x, self.state_dtype)
         previous = state if self.start == "same" else state.new_zeros(1).expand_as(state)
         # Without gradients nothing is stored anyway, and the ordinary loop can be compiled and exported.
-        trained = torch.is_grad_enabled() and not is_traced(x)
+        trained = torch.is_grad_enabled() and not is_exported()
         run = self._run_reversible if self.reversible and trained else self._run
         last = run(state, previous, x.dtype)
         return last if self.state_dtype is None else last.to(x.dtype)

@@ -1,11 +1,15 @@
 """Scales outside an activation; outside a ReLU they cost nothing beyond the ReLU."""
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from relucid.nn.tracing import has_values, mapped_first
+from relucid.nn.tracing import is_exported, mapped_first
+
+# Stands for a scale of 0: a unit's output is then 0 for all purposes, and still shows on which side of its boundary
+# the input was.
+_ALMOST_ZERO = 1e-30
 
 
 def rectify(z: Tensor, scale: Tensor) -> Tensor:
@@ -20,8 +24,22 @@ def rectify(z: Tensor, scale: Tensor) -> Tensor:
     >>> rectify(torch.tensor([-2.0, 2.0, -2.0, 2.0]), torch.tensor([1.0, 1.0, -1.0, -1.0]))
     tensor([ 0.,  2., -2.,  0.])
     """
+    if torch.compiler.is_compiling() or is_exported():  # a compiler fuses this by itself
+        return torch.where(z * scale.sign() > 0, z, 0.0)
     y: Tensor = _Rectify.apply(z, scale.detach())
     return y
+
+
+def not_zero(scale: Tensor) -> Tensor:
+    """The scale, 1e-30 where it is 0; the gradient is that of the scale."""
+    return scale + _ALMOST_ZERO * (scale == 0)
+
+
+def fits(x: Tensor) -> bool:
+    """Whether the format in which a layer computes with ``x`` has numbers as small as those of :func:`not_zero`."""
+    kind = x.device.type
+    autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.finfo(torch.get_autocast_dtype(kind) if autocast else x.dtype).tiny < _ALMOST_ZERO
 
 
 def scaled(y: Tensor, scale: Tensor, spatial: int) -> Tensor:
@@ -31,15 +49,6 @@ def scaled(y: Tensor, scale: Tensor, spatial: int) -> Tensor:
     """
     of_channels = torch.cat((scale, scale))[: y.shape[-1 - spatial]]
     return y * of_channels.to(y.dtype).view(-1, *(1,) * spatial)
-
-
-def sign_of(scale: Tensor) -> Literal["positive", "mixed", "unknown"]:
-    """The signs of the scales; "unknown" if a scale is 0, or if reading them would wait for a device."""
-    if not (has_values(scale) and scale.is_cpu):
-        return "unknown"
-    if scale.min() > 0:
-        return "positive"
-    return "mixed" if scale.all() else "unknown"
 
 
 class _Rectify(torch.autograd.Function):

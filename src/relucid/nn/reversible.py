@@ -18,8 +18,7 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
-
-from relucid.nn.tracing import is_traced
+from torch.func import functional_call
 
 # From 2^16 to 2^17, float64 numbers are 2^-36 apart, so adding and subtracting this number rounds anything within
 # +-2^15 to a multiple of 2^-36. The gradient is 1, as it should be; that of torch.round is 0.
@@ -52,8 +51,7 @@ def transformed(
     """
     # Copied even where the dtypes agree: a transform may begin in place.
     y = transform(x if state_dtype is None else x.to(dtype, copy=True))
-    if not is_traced(y):
-        _check_shape(x, y)
+    _check_shape(x, y)
     return to_state(y, state_dtype)
 
 
@@ -86,7 +84,7 @@ def reversible_heavy_ball(
     diverges, and its gradients are NaN.
     """
     layers = [_Layer.of(transform) for transform in transforms]
-    parameters = list({id(slot.tensor): slot.tensor for each in layers for slot in each.parameters}.values())
+    parameters = list({id(p): p for layer in layers for p in layer.parameters.values()}.values())
     # Not a decorator: torch.compiler.disable imports the compiler, which takes longer than all of torch.
     apply: Callable[..., tuple[Tensor, Tensor]] = _Reversible.apply
     if torch.compiler.is_compiling():
@@ -94,41 +92,15 @@ def reversible_heavy_ball(
     return apply(layers, dtype, previous, x, beta1, beta2, *parameters)
 
 
-class _Slot(NamedTuple):
-    """Where a module looks up a parameter or buffer, and what it found there in forward."""
-
-    holder: dict[str, Any]
-    name: str
-    tensor: Tensor
-
-
 class _Layer(NamedTuple):
-    """A transform with the slots of its trained parameters and of its buffers."""
+    """A transform with the names and values of its trained parameters in forward."""
 
     transform: nn.Module
-    parameters: list[_Slot]
-    buffers: list[_Slot]
+    parameters: dict[str, Tensor]
 
     @classmethod
     def of(cls, transform: nn.Module) -> "_Layer":
-        layer, seen = cls(transform, [], []), {transform}
-        todo = [
-            transform
-        ]  # not transform.modules(), which also makes names: that takes as long as a small layer
-        while todo:
-            module = todo.pop()
-            children = [
-                child for child in module._modules.values() if child is not None and child not in seen
-            ]
-            seen.update(children)
-            todo += reversed(children)
-            for name, parameter in module._parameters.items():
-                if parameter is not None and parameter.requires_grad:
-                    layer.parameters.append(_Slot(module._parameters, name, parameter))
-            for name, buffer in module._buffers.items():
-                if buffer is not None:
-                    layer.buffers.append(_Slot(module._buffers, name, buffer))
-        return layer
+        return cls(transform, {n: p for n, p in transform.named_parameters() if p.requires_grad})
 
     def __call__(self, x: Tensor) -> Tensor:
         """T(x), of the shape of x."""
@@ -138,16 +110,11 @@ class _Layer(NamedTuple):
 
     def again(self, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         """T(x) with these parameters and copies of its buffers: running statistics count one pass only."""
-        slots = (*self.parameters, *self.buffers)
-        found = [holder[name] for holder, name, _ in slots]
-        copies = [buffer.clone() for buffer in found[len(self.parameters) :]]
-        try:
-            for (holder, name, _), tensor in zip(slots, (*parameters, *copies), strict=True):
-                holder[name] = tensor
-            return self(x)
-        finally:
-            for (holder, name, _), tensor in zip(slots, found, strict=True):
-                holder[name] = tensor
+        copies = {name: buffer.clone() for name, buffer in self.transform.named_buffers()}
+        y: Tensor = functional_call(
+            self.transform, {**dict(zip(self.parameters, parameters, strict=True)), **copies}, (x,)
+        )
+        return y
 
 
 class _Reversible(torch.autograd.Function):
@@ -167,7 +134,7 @@ class _Reversible(torch.autograd.Function):
         first = previous, x
         index = {id(parameter): i for i, parameter in enumerate(parameters)}
         ctx.layers, ctx.dtype = layers, dtype
-        ctx.indices = [[index[id(slot.tensor)] for slot in layer.parameters] for layer in layers]
+        ctx.indices = [[index[id(p)] for p in layer.parameters.values()] for layer in layers]
         ctx.autocast, ctx.random = _autocast_now(x.device.type), []
         random = _random_state(x.device)
         with ctx.autocast:
@@ -219,7 +186,8 @@ def _pull_back(
     if ctx.random[k] is not None:
         _set_random_state(x.device, ctx.random[k])
     layer, indices = ctx.layers[k], ctx.indices[k]
-    weights = {i: _without_hooks(parameters[i]) for i in indices}
+    # Without their hooks, which run once: when autograd receives the result of backward.
+    weights = {i: parameters[i].detach().requires_grad_() for i in indices}
     inputs = x.to(ctx.dtype, copy=True).requires_grad_()
     with torch.enable_grad():
         y = layer.again(inputs, [weights[i] for i in indices])
@@ -252,11 +220,6 @@ def _refuse_others(transform: nn.Module, y: Tensor, known: Sequence[Tensor]) -> 
             )
         stack += [following for following, _ in node.next_functions]
     _looked_at.add(transform)
-
-
-def _without_hooks(parameter: Tensor) -> Tensor:
-    """The parameter without its hooks, which run once: when autograd receives the result of backward."""
-    return parameter.detach().requires_grad_() if parameter._backward_hooks else parameter
 
 
 def _is_recovered(recovered: Sequence[Tensor], first: Sequence[Tensor], last: Tensor, *, exact: bool) -> bool:

@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from relucid.nn.sphere_grad import differentiable, sum_from_right
-from relucid.nn.tracing import has_values, is_exported, is_traced
+from relucid.nn.sphere_grad import scaled_direction, sum_from_right, written_out
+from relucid.nn.tracing import is_exported
 
 
 def unit_vector(angles: Tensor) -> Tensor:
@@ -30,7 +30,8 @@ def unit_vector(angles: Tensor) -> Tensor:
     >>> unit_vector(angles_of(torch.tensor([2.0, -3.0, -6.0])))
     tensor([ 0.2857, -0.4286, -0.8571])
     """
-    return _apply(angles, None, latitude=False)
+    _check(angles, "angles")
+    return _vector(-angles, None, quarter=True)
 
 
 def direction(latitudes: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -40,7 +41,7 @@ def direction(latitudes: Tensor, scale: Tensor | None = None) -> Tensor:
 
     Args:
         latitudes: (..., n - 1), in radians.
-        scale: (...), of either sign; 1 by default. It costs nothing: the product starts with it.
+        scale: (...), of either sign; 1 by default.
 
     Returns:
         (..., n).
@@ -50,7 +51,13 @@ def direction(latitudes: Tensor, scale: Tensor | None = None) -> Tensor:
     >>> direction(torch.zeros(2), torch.tensor(-3.0))
     tensor([-0., -0., -3.])
     """
-    return _apply(latitudes, scale, latitude=True)
+    _check(latitudes, "latitudes")
+    if scale is not None and scale.shape != latitudes.shape[:-1]:
+        raise ValueError(
+            f"{tuple(latitudes.shape)} latitudes need a scale of shape {tuple(latitudes.shape[:-1])}, "
+            f"not {tuple(scale.shape)}"
+        )
+    return _vector(latitudes, scale, quarter=False)
 
 
 def angles_of(vector: Tensor) -> Tensor:
@@ -62,7 +69,7 @@ def angles_of(vector: Tensor) -> Tensor:
     tail of zeros) is 0 and has no gradient.
 
     Args:
-        vector: (..., n), finite; on a GPU it is not checked, so as not to wait for it.
+        vector: (..., n). If a coordinate is infinite or NaN, the angles are NaN.
 
     Returns:
         (..., n - 1).
@@ -71,8 +78,6 @@ def angles_of(vector: Tensor) -> Tensor:
     tensor([-0.5000])
     """
     heads, tails = _heads_and_tails(vector)
-    if has_values(vector) and vector.is_cpu and not vector.isfinite().all():
-        raise ValueError("a vector with infinity or nan has no angles: give finite coordinates")
     return _arc(tails, heads, vector.dtype)
 
 
@@ -110,20 +115,17 @@ def metric(angles: Tensor) -> Tensor:
     return torch.cat((torch.ones_like(angles[..., :1]), squares.cumprod(-1)), -1)
 
 
-def _apply(x: Tensor, scale: Tensor | None, latitude: bool) -> Tensor:
+def _vector(latitudes: Tensor, scale: Tensor | None, quarter: bool) -> Tensor:
     # Half precision has too few digits for a product of hundreds of factors.
-    wide = torch.promote_types(x.dtype, torch.float32)
-    if is_traced(x):
-        return _written_out(x.to(wide), None if scale is None else scale.to(wide), latitude).to(x.dtype)
-    _check(x, "latitudes" if latitude else "angles")
-    if scale is not None and scale.shape != x.shape[:-1]:
-        raise ValueError(
-            f"{tuple(x.shape)} latitudes need a scale of shape {tuple(x.shape[:-1])}, not {tuple(scale.shape)}"
-        )
-    if x.shape[-1] == 0:
-        return (x.sum(-1, keepdim=True) + 1) * (1 if scale is None else scale.unsqueeze(-1))
-    scale = None if scale is None else scale.to(wide)
-    return differentiable(x.to(wide), scale, 1 if latitude else -1)[0].to(x.dtype)
+    wide, shape = torch.promote_types(latitudes.dtype, torch.float32), latitudes.shape[:-1]
+    x = latitudes.to(wide)
+    r = x.new_ones(shape) if scale is None else scale.to(wide)
+    if is_exported() or x.shape[-1] == 0:
+        along, across = (x.cos(), -x.sin()) if quarter else (x.sin(), x.cos())
+        w = written_out(along, _running_product(across)) * r.unsqueeze(-1)
+    else:
+        w = scaled_direction(x.reshape(-1, x.shape[-1]), r.reshape(-1), quarter).view(*shape, x.shape[-1] + 1)
+    return w.to(latitudes.dtype)
 
 
 def _check(x: Tensor, what: str) -> None:
@@ -143,8 +145,8 @@ def _heads_and_tails(vector: Tensor) -> tuple[Tensor, Tensor]:
     x = x / torch.where(largest == 0, 1.0, largest)  # squares neither overflow nor vanish
     heads, rest = x[..., :-1], x[..., 1:]
     squares = sum_from_right(rest.square())
-    positive = squares > 0
-    norms = torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)  # no gradient at length 0
+    empty = squares == 0
+    norms = torch.where(empty, 0.0, torch.where(empty, 1.0, squares).sqrt())  # no gradient at length 0
     tails = torch.cat((norms[..., :-1], rest[..., -1:]), -1)
     return torch.where((heads == 0) & (tails == 0), 1.0, heads), tails
 
@@ -161,15 +163,7 @@ def _arc(y: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
     return angle + (size.copysign(y).to(dtype) - angle).detach()
 
 
-def _written_out(x: Tensor, scale: Tensor | None, latitude: bool) -> Tensor:
-    """The vector by plain operations, which can be traced and exported."""
-    along, across = (x.sin(), x.cos()) if latitude else (x.cos(), x.sin())
-    first = torch.ones_like(x[..., :1]) if scale is None else scale.unsqueeze(-1)
-    products = running_product(torch.cat((first, across), -1))
-    return products * torch.cat((along, torch.ones_like(first)), -1)
-
-
-def running_product(x: Tensor) -> Tensor:
+def _running_product(x: Tensor) -> Tensor:
     """``x.cumprod(-1)``; for ONNX, which has no such operator, log2(n) shifted products."""
     if not is_exported():
         return x.cumprod(-1)

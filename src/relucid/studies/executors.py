@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+
+from relucid.memory import keep_memory
 
 BACKENDS = ("local", "ray", "dask")
 
@@ -144,7 +147,8 @@ def _submitted(executor: Any, function: Callable[..., Any], *args: Any) -> "Futu
 
 
 def _prepare_worker(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and do not outlive it."""
+    """Leave Ctrl-C to the parent, do not outlive it, and use freed memory again."""
+    keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
@@ -204,7 +208,8 @@ def _dask(jobs: int | None, address: str | None, gpus: float) -> Iterator[Pool]:
             gpus,
         )
         executor = client.get_executor(pure=False, resources={"GPU": gpus} if gpus else None)
-        yield Pool(executor.submit, jobs or room, executor.submit)
+        submit = partial(executor.submit, _called)
+        yield Pool(submit, jobs or room, submit)
 
 
 def _room(cores: Iterable[float], gpus: Iterable[float], gpus_per_run: float) -> int:
@@ -225,4 +230,6 @@ def _room(cores: Iterable[float], gpus: Iterable[float], gpus_per_run: float) ->
 
 
 def _called(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function in a worker of a cluster."""
+    keep_memory()
     return function(*args)

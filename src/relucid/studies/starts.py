@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
 from relucid.convert import Conversion, ConversionError, to_crelu, to_geometric, to_heavy_ball
 from relucid.inspect import Examination, examine
 from relucid.inspect.examination import ExaminedLayer
@@ -125,8 +124,8 @@ def _redrawn(layer: ExaminedLayer, modules: Mapping[str, nn.Module]) -> Iterator
     names = [name for source in layer.rectified.sources for name in (source.module, *source.through)]
     for name in names:
         module = modules.get(name)
-        plain = isinstance(module, nn.Linear | _ConvNd | _BatchNorm)
-        if module is not None and plain and not isinstance(module, _ConvTransposeNd):
+        plain = isinstance(module, nn.Linear | ConvNd | BatchNormNd)
+        if module is not None and plain and not isinstance(module, ConvTransposeNd):
             fresh: Any = deepcopy(module)
             fresh.reset_parameters()
             yield module, fresh

@@ -1,11 +1,11 @@
 """Training: one network with Lightning, or hundreds of small ones at once."""
 
+from relucid.memory import keep_memory, memory_is_kept
 from relucid.train.crossvalidation import single, vote
 from relucid.train.engine import Engine
 from relucid.train.ensemble import Ensemble, ensemble
 from relucid.train.fit import Fitted, fit
 from relucid.train.measure import DivergedError
-from relucid.train.memory import keep_memory
 from relucid.train.noted import Computed, noting
 from relucid.train.plateau import Plateau
 from relucid.train.recipe import Recipe
@@ -23,6 +23,7 @@ __all__ = [
     "ensemble",
     "fit",
     "keep_memory",
+    "memory_is_kept",
     "noting",
     "single",
     "vote",

@@ -8,7 +8,8 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from relucid._torch import DispatchMode
 
 MemoryFormat = Literal["channels_last", "contiguous"]
 
@@ -100,7 +101,7 @@ def _takes_channels_last(network: nn.Module, images: Tensor) -> bool:
     return True
 
 
-class _Convolutions(TorchDispatchMode):
+class _Convolutions(DispatchMode):
     """Counter of 2-D convolutions, which also notes an unsafe one."""
 
     count, unsafe = 0, False

@@ -9,16 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
-from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 
+from relucid._torch import WeightNorm, foreach_addcmul_, foreach_lerp_, foreach_mul_
 from relucid.data import Split
+from relucid.memory import memory_is_kept
 from relucid.nn.tracing import mapped_first
 from relucid.printing import Summarized
 from relucid.train.engine import CONTIGUOUS
 from relucid.train.measure import LOSSES, aligned
-from relucid.train.memory import keep_memory
 from relucid.train.noted import note
 from relucid.train.plateau import Plateau, PlateauState
 
@@ -106,7 +106,7 @@ def ensemble(
         losses=torch.full((epochs, count), torch.nan, dtype=torch.float64),
         values=torch.full((epochs, count), torch.nan, dtype=torch.float64),
     )
-    note(CONTIGUOUS, keep_memory())
+    note(CONTIGUOUS, memory_is_kept())
     width = max(parameter.shape[0] for parameter in networks[0].parameters())
     rows = min(batch_size or len(train[0]), len(train[0]))
     for members in torch.arange(count).split(max(1, LARGEST * torch.get_num_threads() // (rows * width))):
@@ -234,9 +234,9 @@ class _Stack:
         """Take one step of Adam: the operations of torch.optim.Adam in the same order, with one rate per network."""
         self.steps += 1
         first, second = list(self.first.values()), list(self.second.values())
-        torch._foreach_lerp_(first, gradients, 1 - BETA1)
-        torch._foreach_mul_(second, BETA2)
-        torch._foreach_addcmul_(second, gradients, gradients, 1 - BETA2)
+        foreach_lerp_(first, gradients, 1 - BETA1)
+        foreach_mul_(second, BETA2)
+        foreach_addcmul_(second, gradients, gradients, 1 - BETA2)
         size = self.rates * self.plateau.factor / (1 - BETA1**self.steps)
         correction = (1 - BETA2**self.steps) ** 0.5
         for parameter, m, v in zip(self.params.values(), first, second, strict=True):
@@ -261,12 +261,12 @@ def _vmappable(network: nn.Module) -> nn.Module:
     for module in network.modules():
         if isinstance(module, ParametrizationList):
             for place, parametrization in enumerate(module):
-                if isinstance(parametrization, _WeightNorm):
+                if isinstance(parametrization, WeightNorm):
                     module[place] = _PlainWeightNorm(parametrization.dim)
     return network
 
 
-class _PlainWeightNorm(_WeightNorm):
+class _PlainWeightNorm(WeightNorm):
     """Weight norm in operations that vmap supports."""
 
     def forward(self, g: Tensor, v: Tensor) -> Tensor:

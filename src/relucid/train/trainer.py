@@ -13,11 +13,11 @@ from lightning.fabric.utilities.warnings import PossibleUserWarning
 from torch import nn
 
 from relucid.data import Examples, Moments
+from relucid.memory import memory_is_kept
 from relucid.train.batches import Batches
 from relucid.train.checkpoints import AtomicCheckpoints, usable
 from relucid.train.choice import chosen
 from relucid.train.engine import Engine
-from relucid.train.memory import keep_memory
 from relucid.train.module import Module, TrainingSchedule
 from relucid.train.noted import note
 from relucid.train.progress import Bar
@@ -46,9 +46,8 @@ def train_network(
     with _quietly():
         trainer = _trainer(recipe, machine, schedule)
         batches = Batches(train, recipe.batch_size, seed, lambda: trainer.current_epoch, machine.workers)
-        kept = keep_memory()
         engine = chosen(network, train, recipe, moments, machine, trainer.strategy.root_device)
-        note(engine, kept)  # before it can diverge
+        note(engine, memory_is_kept())  # before it can diverge
         try:
             with engine.holding(network):
                 module = Module(network, recipe, moments, engine)

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from relucid.train import keep_memory, memory
+from relucid import memory
+from relucid.memory import keep_memory
 
 SCRIPT = """
 import resource, runpy, sys
