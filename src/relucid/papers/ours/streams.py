@@ -13,7 +13,6 @@ from torch.optim import Adam
 from relucid.data import Split, as_data
 from relucid.nn import CReLU, GeometricConv2d, GeometricLinear
 from relucid.papers.crelu.images import images
-from relucid.train.memory import keep_memory
 from relucid.train.stream import Stream
 
 PROBE = 256  # inputs on which units are watched after every task
@@ -315,7 +314,6 @@ class Course:
 
 def begin(arm: Arm, setting: Setting, rates: Sequence[float], seeds: Sequence[int]) -> Learners:
     """Build a new network for every rate and seed; a seed has the same initial weights at every rate."""
-    keep_memory()
     networks = []
     for _ in rates:
         for seed in seeds:
