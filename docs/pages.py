@@ -1,7 +1,7 @@
 """Write what is generated.
 
-docs/claims.md, docs/results.md, its figures and README's findings from results/; docs/cli.md; what ImageNet would take,
-in docs/tutorials/cluster.md.
+From results/: docs/claims.md, docs/results.md, the pages behind it in docs/results/, their figures and README's
+findings. Besides: docs/cli.md, and what ImageNet would take in docs/tutorials/cluster.md.
 
 python docs/pages.py
 """
@@ -13,10 +13,11 @@ from relucid.cli.app import app
 from relucid.cli.forecast import Fleet
 from relucid.cli.reference import reference
 from relucid.papers import PAPERS, built_in, recorded, statements, studies
-from relucid.papers.highlights import highlights
+from relucid.papers.highlights import HEADLINES, NOTES, highlights
 from relucid.papers.ours.findings import findings
 from relucid.report.claims import claims_page
-from relucid.report.results import results_page
+from relucid.report.front import front
+from relucid.report.results import results_pages
 from relucid.studies import Run, Store, Study, plan
 from relucid.studies.estimate import estimate
 from relucid.studies.ledger import entries
@@ -30,10 +31,12 @@ EIGHT_GPUS = Fleet(jobs=8, gpus_per_run=1, tflops=20, price=2)
 
 def pages() -> dict[str, str]:
     """The text of every generated page, by its file."""
-    found = entries(studies(), statements(), recorded(RESULTS))
+    tables = recorded(RESULTS)
+    found = entries(studies(), statements(), tables)
+    first = front(found, tables, HEADLINES, highlights(found), NOTES)
     return {
         "claims.md": claims_page(found, PAPERS),
-        **results_page(found, highlights(found), PAPERS),
+        **results_pages(found, tables, first, PAPERS),
         "cli.md": reference(app),
     }
 
@@ -70,6 +73,7 @@ def between(mark: str, lines: str, text: str) -> str:
 
 if __name__ == "__main__":
     for name, text in pages().items():
+        (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(text)
     README.write_text(readme(README.read_text()))
     CLUSTER.write_text(cluster(CLUSTER.read_text()))

@@ -1,4 +1,4 @@
-"""Draw README's picture, docs/images/quickstart.png, from results/quickstart.json; takes chromium.
+"""Draw README's picture, docs/images/quickstart.png, from results/quickstart-full.json; takes chromium.
 
 python docs/picture.py            # draw it
 python docs/picture.py --check    # fail if it was drawn from other results
@@ -16,7 +16,7 @@ from relucid.papers.ours.quickstart_page import quickstart_page
 from relucid.studies import Store, bring, table
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PICTURE = ROOT / "results" / "quickstart.json", ROOT / "docs" / "images" / "quickstart.png"
+RESULTS, PICTURE = ROOT / "results" / "quickstart-full.json", ROOT / "docs" / "images" / "quickstart.png"
 DIGEST = PICTURE.with_suffix(".sha256")
 SIZE = 1200, 1000
 FLAGS = (
@@ -75,5 +75,5 @@ if __name__ == "__main__":
         draw()
     elif not is_current():
         sys.exit(
-            "docs/images/quickstart.png is older than results/quickstart.json: run python docs/picture.py"
+            "docs/images/quickstart.png is older than results/quickstart-full.json: run python docs/picture.py"
         )

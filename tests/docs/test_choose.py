@@ -17,5 +17,5 @@ def test_what_makes_a_residual_network_worse_is_geometric_weights(ledger):
     outcomes = {
         each.expected.a.row: each.outcome for each in ledger["ours each choice, and all three"].judged
     }
-    assert outcomes["geometric weights, input mean norm"] == "holds the other way round"
+    assert outcomes["geometric weights, input mean norm"] == "the opposite holds"
     assert outcomes["CReLU"] == outcomes["heavy ball"] == "no difference found"

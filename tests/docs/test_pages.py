@@ -25,9 +25,36 @@ def test_pages_and_figures_say_what_the_files_and_the_claims_say(written):
     assert old == [], "run make pages"
 
 
-def test_every_figure_of_the_results_is_on_their_page(written):
+def test_every_figure_of_the_results_is_on_a_page_and_no_other_page_is_left_over(written):
     figures = {f"images/{path.name}" for path in (ROOT / "docs" / "images").glob("results*.svg")}
-    assert figures == set(re.findall(r"\]\((images/\S+)\)", written["results.md"]))
+    shown = {
+        name.removeprefix("../")
+        for page, text in written.items()
+        if page.startswith("results")
+        for name in re.findall(r"\]\(((?:\.\./)?images/\S+)\)", text)
+    }
+    assert figures == shown
+    pages = {f"results/{path.name}" for path in (ROOT / "docs" / "results").glob("*.md")}
+    assert pages == {name for name in written if name.startswith("results/")}
+
+
+def test_the_front_page_can_be_read_in_a_minute_or_two(written):
+    assert len(written["results.md"].split()) <= 900
+    findings = re.findall(r"^\d\. (.+)$", written["results.md"], flags=re.MULTILINE)
+    assert len(findings) <= 5
+    assert max(len(finding.split()) for finding in findings) <= 20
+
+
+def test_pages_use_one_vocabulary(written):
+    old = re.compile(r"\b(untold|told apart|cannot be told|reproduced|contradicted|other way round)\b")
+    assert {name: old.findall(text) for name, text in written.items() if old.search(text)} == {}
+
+
+def test_each_study_page_has_every_scale_that_was_recorded(written, recorded_tables):
+    for table in recorded_tables:
+        page = written[f"results/{table.study.name.replace('/', '-')}.md"]
+        assert f"\n## At {table.scale} scale" in page
+        assert f"relucid run {table.study.name} --scale {table.scale}`" in page
 
 
 @pytest.mark.slow
@@ -49,21 +76,16 @@ def test_a_file_has_runs_of_its_study_as_it_is_now_and_no_others(path):
     assert found <= planned
 
 
-def sections(page):
-    """The sections of the page of results, by study and scale."""
-    named = {section.partition("\n")[0]: section for section in page.split("\n### ")[1:]}
-    return {
-        (name.partition(", ")[0], name.partition(", ")[2].removesuffix(" scale") or "full"): section
-        for name, section in named.items()
-    }
+def part(written, table):
+    """What the page of a study says of a scale."""
+    page = written[f"results/{table.study.name.replace('/', '-')}.md"]
+    return page.partition(f"\n## At {table.scale} scale")[2].partition("\n## At ")[0]
 
 
 def test_page_ledger_table_and_verdict_agree_on_every_comparison(recorded_tables, ledger, written):
-    pages = sections(written["results.md"])
-    assert {name for name, _ in pages} == {table.study.name for table in recorded_tables}
     compared = 0
     for table in recorded_tables:
-        page, cells = pages.get((table.study.name, table.scale)), table.to_dict()["comparisons"]
+        page, cells = part(written, table), table.to_dict()["comparisons"]
         for where, judged in table.judged.items():
             (entry,) = [
                 each
@@ -75,12 +97,12 @@ def test_page_ledger_table_and_verdict_agree_on_every_comparison(recorded_tables
                 assert str(each) in table.verdict
                 assert {"claim": where, "compared": each.expected.label, "outcome": each.outcome,
                         "in words": str(each)} in cells  # fmt: skip
+                assert f"- {each}\n" in page
             if entry.table is table:
                 assert list(entry.judged) == judged
-                assert all(f"- {each}\n" in page for each in judged)
-                assert f"Scale {table.scale}: " in page
-                assert f"**Here: {entry.stands}.**" in page
+                assert f"**{entry.outcome[0].upper()}{entry.outcome[1:]}.**" in page
                 assert f"| **{entry.stands}** |" in written["claims.md"]
+                assert all(each.text[1:] in page for each in entry.caveats)
     assert compared > 200
 
 

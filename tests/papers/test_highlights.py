@@ -1,72 +1,82 @@
+"""What the front page says, and only while the recorded results say it."""
+
 from dataclasses import replace
 
-from relucid.papers.gmp.table2 import STUDY as VGG6
-from relucid.papers.gmp.table3 import UCI
-from relucid.papers.highlights import highlights
-from relucid.papers.structure.section7_2 import STUDY as DEEP
-from relucid.papers.structure.table2 import STUDY as DEPTH
-from relucid.papers.structure.table4 import CIFAR, DEEPER
-from relucid.studies.compare import HOLDS, UNTOLD
+import pytest
 
-# Two findings are that a claim of structure holds, but not for its reason.
-SUBJECT_TO_A_CAVEAT = (DEEP.claims[0], DEPTH.claims[0])
+from relucid.papers.highlights import HEADLINES, NOTES, WORDS, highlights
+from relucid.studies.compare import HOLDS, NONE, REVERSED, UNDECIDED
 
 
-def test_the_findings_are_told_by_what_was_recorded(ledger):
-    said = highlights(list(ledger.values()))
-    caveats = sum(bool(entry.caveat) for entry in ledger.values() if entry.claim in SUBJECT_TO_A_CAVEAT)
-    assert len(said) == 3 + caveats
-    published = next(entry for entry in ledger.values() if entry.claim is UCI.claims[0])
-    holding = sum(each.outcome == HOLDS for each in published.judged)
-    assert f"{holding} of 18 comparisons" in said[0]
+@pytest.fixture(scope="module")
+def entries(ledger):
+    return list(ledger.values())
 
 
-def test_momentum_is_said_to_help_only_against_both_resnets(ledger):
-    entries = {entry.claim: entry for entry in ledger.values()}
-    against_both = [entries[claim] for claim in DEEPER.claims[:2]]
-    helps = all(each.outcome == HOLDS for entry in against_both for each in entry.judged)
-    said = "".join(highlights(list(ledger.values())))
-    assert ("which is due to momentum" in said) == helps
-    if helps:
-        gains = [-entry.judged[0].found.effect for entry in against_both]
-        assert "{:.1f} points lower than ResNet's, and {:.1f} lower than".format(*gains) in said
-    others = [entry for entry in ledger.values() if entry not in against_both]
-    blank = [replace(against_both[0], judged=()), against_both[1]]
-    assert "due to momentum" not in "".join(highlights(others + blank))
+def said_with(ledger, name, outcomes, row=None):
+    """The findings if the comparisons of a claim had other outcomes."""
+    entry = ledger[name]
+    judged = [
+        replace(each, outcome=outcomes(each) or each.outcome)
+        if row is None or each.expected.b.row == row
+        else each
+        for each in entry.judged
+    ]
+    changed = replace(entry, judged=judged, state=judged[0].outcome)
+    return " ".join(highlights([changed if each is entry else each for each in ledger.values()]))
 
 
-def test_nesterov_is_said_not_to_help_only_where_every_difference_would_have_been_found(ledger):
-    dense = next(entry for entry in ledger.values() if entry.claim is CIFAR.claims[0])
-    others = [entry for entry in ledger.values() if entry is not dense]
-    (one,) = dense.judged
-
-    def said(*outcomes):
-        judged = [replace(one, outcome=outcome) for outcome in outcomes]
-        return "AGD-Net minus DenseNet is" in "".join(highlights([*others, replace(dense, judged=judged)]))
-
-    assert said(UNTOLD)
-    assert said(UNTOLD, UNTOLD)  # at full scale, where images are augmented, too
-    assert not said(UNTOLD, HOLDS)
-    assert not said()
+def test_there_are_at_most_five_findings_of_at_most_twenty_words(entries):
+    found = highlights(entries)
+    assert 3 <= len(found) <= 5
+    assert max(len(sentence.split()) for sentence in found) <= WORDS
 
 
-def test_on_images_gmp_is_said_to_be_ahead_of_standard_weights_only_where_it_is(ledger):
-    images = next(entry for entry in ledger.values() if entry.claim is VGG6.claims[0])
-    others = [entry for entry in ledger.values() if entry is not images]
-    by_row = {row: [each for each in images.judged if each.expected.b.row == row] for row in ("SP", "BN")}
-
-    def said(standard, batch_norm):
-        judged = [replace(each, outcome=standard) for each in by_row["SP"]]
-        judged += [replace(each, outcome=batch_norm) for each in by_row["BN"]]
-        return "On images, GmP with input mean norm is ahead" in "".join(
-            highlights([*others, replace(images, judged=judged)])
-        )
-
-    assert said(HOLDS, UNTOLD)
-    assert not said(HOLDS, HOLDS)
-    assert not said(UNTOLD, UNTOLD)
+def test_about_a_dozen_claims_have_a_headline_and_all_of_them_exist(ledger):
+    assert 11 <= len(HEADLINES) <= 14
+    assert all(f"{each.paper} {each.where}" in ledger for each in HEADLINES)
+    assert all(ledger[f"{each.paper} {each.where}"].counts for each in HEADLINES)
 
 
-def test_what_was_not_recorded_is_not_told(ledger):
-    blank = [replace(entry, judged=(), caveat="", table=None) for entry in ledger.values()]
-    assert len(highlights(blank)) == 1  # a theorem is false whether or not anything was run
+def test_the_copy_of_cifar_10_and_the_date_of_the_rule_are_on_the_front_page():
+    assert "JPEG" in NOTES[0]
+    assert "The rule of judgement was set on 2026-11-17, after these runs." in NOTES
+
+
+def test_the_lead_on_tables_is_counted(ledger, entries):
+    published, held_out = (
+        sum(each.outcome == HOLDS for each in ledger[f"gmp Table 3, {protocol}"].judged)
+        for protocol in ("as published", "held out")
+    )
+    assert f"in {published} of 18 UCI comparisons as published, in {held_out} once" in highlights(entries)[0]
+
+
+@pytest.mark.parametrize(
+    "row, outcome, said", [("BN", HOLDS, False), ("SP", NONE, False), ("BN", REVERSED, True)]
+)
+def test_gmp_is_said_to_be_ahead_of_no_norm_and_not_of_batch_norm_only_where_it_is(
+    ledger, row, outcome, said
+):
+    text = said_with(ledger, "gmp Table 2", lambda each: outcome, row)
+    assert ("beats a network without norms, but not batch norm" in text) == said
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("crelu Table 1, CIFAR-10", "CReLU with half the filters errs"),
+        ("structure Table 4, CIFAR-10, HB-Net, n = 18", "HB-Net errs"),
+        ("crelu Fig. 2, aligned control", "nearer to aligned"),
+    ],
+)
+def test_a_finding_goes_when_its_claim_is_undecided(ledger, entries, name, words):
+    assert words in " ".join(highlights(entries))
+    assert words not in said_with(ledger, name, lambda each: UNDECIDED)
+
+
+def test_momentum_is_not_said_to_be_the_cause(entries):
+    assert "due to momentum" not in " ".join(highlights(entries))
+
+
+def test_what_was_not_recorded_is_not_a_finding(entries):
+    assert highlights([replace(entry, judged=(), table=None, state="not run") for entry in entries]) == []

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from relucid.papers import built_in, find
+from relucid.papers import built_in, find, recorded
 from relucid.studies import Run, cells
+from relucid.studies.travel import file_of
 
 RESULTS = Path(__file__).parents[2] / "results"
 FILES = sorted(RESULTS.glob("*.json"))
@@ -23,22 +24,29 @@ SMALL = {
 }  # fmt: skip
 
 
-def test_no_recorded_run_is_lost_unless_a_larger_scale_has_taken_its_place(recorded_tables):
-    found = {(table.study.name, table.scale): table for table in recorded_tables}
+def test_no_recorded_run_is_lost(recorded_tables):
+    found = {(table.study.name, table.scale): len(table.runs) for table in recorded_tables}
     held = {
         **{(name, "full"): runs for name, runs in FULL.items()},
         **{(n, "small"): r for n, r in SMALL.items()},
     }
     assert sum(held.values()) == 774
-    lost = [place for place, runs in held.items() if place not in found or len(found[place].runs) < runs]
-    assert [place for place in lost if not _replaced(*place, found)] == []
+    assert {place: runs for place, runs in held.items() if found.get(place, 0) < runs} == {}
 
 
-def _replaced(name, scale, found):
-    """Whether the study has been recorded in full at a larger scale."""
-    order = find(name).largest_first()
-    larger = order[: order.index(scale)] if scale in order else order
-    return any((name, each) in found and found[name, each].complete for each in larger)
+def test_every_file_is_named_for_its_study_and_scale():
+    for file in FILES:
+        recorded = json.loads(file.read_text())
+        assert file.name == file_of(recorded["study"], recorded["scale"])
+
+
+def test_a_file_that_another_scale_could_overwrite_is_refused(tmp_path):
+    content = json.loads((RESULTS / "merge-small.json").read_text())
+    (tmp_path / "merge.json").write_text(json.dumps(content))
+    with pytest.raises(
+        ValueError, match=r"merge.json holds merge at scale small; it should be named merge-small.json"
+    ):
+        recorded(tmp_path)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -8,7 +8,7 @@ import pytest
 
 from relucid.papers import built_in, recorded
 from relucid.papers.gmp.images import learning_rate
-from relucid.papers.tuning import UNTUNED, chosen, tried
+from relucid.papers.tuning import UNTUNED, chosen
 from relucid.studies import plan, run, table
 from relucid.studies.compare import detectable_errors
 
@@ -77,7 +77,7 @@ def test_each_row_has_the_rate_of_the_lowest_held_out_error_and_better_rates_wer
     name,
 ):
     tuned, study = RATES[f"{name}-rates"], built_in()[name]
-    rates = sorted(tried(column)[0] for column in tuned.study.columns)
+    rates = sorted(column.tries[1] for column in tuned.study.columns.values())
     for (row, setting), best in chosen(tuned).items():
         assert rate(study.at("cpu").rows[row], setting) == best, (row, setting)
         assert rates[0] < best < rates[-1], (row, setting)

@@ -3,9 +3,7 @@ from dataclasses import replace
 import pytest
 
 from relucid.papers import PAPERS
-from relucid.report.chapters import GROUPS, POWER, at_a_glance, chapters, power, short
-from relucid.report.effects import headline
-from relucid.studies.ledger import STATES
+from relucid.report.chapters import chapters, short
 
 
 @pytest.fixture(scope="module")
@@ -14,47 +12,30 @@ def entries(ledger):
 
 
 @pytest.fixture(scope="module")
-def found(entries):
-    return chapters(entries, PAPERS)
+def found(entries, recorded_tables):
+    return chapters(entries, recorded_tables, PAPERS)
 
 
-def test_every_claim_that_a_study_checks_is_in_one_chapter_once_run_or_not(entries, found):
-    shown = [entry for chapter in found for entry in chapter.tried]
-    waiting = [
-        entry for chapter in found for each in chapter.waiting for entry in each.entries if not entry.table
-    ]
-    assert all(entry.table for entry in shown)
-    assert len(shown) + len(waiting) == sum(entry.empirical for entry in entries)
-    assert {id(entry) for entry in (*shown, *waiting)} == {id(e) for e in entries if e.empirical}
+def test_every_recorded_table_is_in_one_section_whatever_its_scale(recorded_tables, found):
+    shown = [part.table for chapter in found for section in chapter.sections for part in section.parts]
+    assert {(each.study.name, each.scale) for each in shown} == {
+        (each.study.name, each.scale) for each in recorded_tables
+    }
+    assert len(shown) == len(recorded_tables)
 
 
-def test_at_a_glance_every_claim_that_was_compared_is_named(entries):
-    alt = at_a_glance(entries).alt.replace("\u00a0", " ")
-    assert {state for states in GROUPS.values() for state in states} < STATES.keys()
-    compared = [entry for entry in entries if entry.table and entry.judged]
-    assert len(compared) > 30
-    assert all(f"{entry.paper} {entry.claim.where}" in alt for entry in compared)
+def test_every_claim_was_run_or_waits_for_a_command(entries, found):
+    waiting = {id(entry) for chapter in found for each in chapter.waiting for entry in each.entries}
+    missing = [entry for entry in entries if entry.empirical and entry.table is None]
+    assert missing
+    assert all(id(entry) in waiting for entry in missing)
 
 
-def test_a_line_tells_level_repetitions_effect_detectable_published_and_hours(entries):
-    told = [entry for entry in entries if (line := headline(entry)) and line.published is not None]
-    assert told
-    for entry in told:
-        line, texts = headline(entry), dict(zip(POWER, power(entry), strict=True))
-        place = line.judged.expected.b
-        cell = entry.table.cells[place.row, place.column]
-        assert texts["baseline"] == f"{cell.mean:.3g} ({place.column})"
-        assert int(texts["repeated"]) == len(cell.values)
-        assert float(texts["detectable %"]) == pytest.approx(
-            100 * line.judged.found.detectable / cell.mean, rel=0.06
-        )
-        assert float(texts["published %"]) == pytest.approx(line.published, rel=0.06)
-        hours = sum(run["seconds"] for run in entry.table.runs) / 3600
-        assert (
-            texts["hours"] == "< 0.01"
-            if hours < 0.01
-            else float(texts["hours"]) == pytest.approx(hours, rel=0.06)
-        )
+def test_a_chapter_has_every_claim_of_a_kind_that_was_judged(entries, found):
+    for kind in ("experiment", "construction", "mathematics"):
+        shown = [entry for chapter in found for entry in chapter.of_kind(kind)]
+        assert shown == [entry for entry in entries if entry.kind == kind and entry.judged]
+        assert shown
 
 
 def test_published_figures_stand_beside_ours_at_the_papers_scale_only(recorded_tables):

@@ -34,17 +34,17 @@ def test_what_studies_found_comes_before_what_tests_prove():
     text = page()
     places = [text.index(part) for part in ("What studies found", "Table 1", "What tests check", "Lemma 1")]
     assert places == sorted(places)
-    assert "| reproduced | 1 | every comparison" in text
-    assert "| checked by test | 1 |" in text
-    assert "contradicted |" not in text.partition("## What studies found")[0]
+    assert "| holds | 1 | the effect" in text
+    assert "| true | 1 |" in text
+    assert "the opposite holds |" not in text.partition("## What studies found")[0]
 
 
 def test_a_claim_has_its_first_comparisons_and_the_count_of_all():
     (line,) = [line for line in page().splitlines() if line.startswith("| Table 1")]
-    assert "New errs less. **Erratum:** A slip. | **reproduced** | of 4 comparisons 4 hold<br>" in line
+    assert "New errs less. **Erratum:** A slip. | **holds (4 of 4 hold)** | " in line
     assert line.count("new minus old, ") == SHOWN
     assert line.endswith("and 1 more | `s` |")
 
 
 def test_a_test_is_shown_as_the_statement_that_it_is():
-    assert "| **checked by test** | a lemma holds (`nn/test_x.py`) | `nn.crelu` |" in page()
+    assert "| **true** | a lemma holds (`nn/test_x.py`) | `nn.crelu` |" in page()

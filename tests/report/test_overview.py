@@ -1,28 +1,33 @@
 import pytest
 
 from relucid.papers import PAPERS
+from relucid.papers.highlights import HEADLINES
+from relucid.report.front import front
 from relucid.report.overview import overview_page
 
 
 @pytest.fixture(scope="module")
-def page(ledger):
-    return overview_page(list(ledger.values()), ["This was <found>."], PAPERS)
+def first(ledger, recorded_tables):
+    return front(list(ledger.values()), recorded_tables, HEADLINES, ["This was <found>."], ["Beware."])
 
 
-def test_findings_come_first_then_all_claims_at_a_glance_then_every_paper_with_its_figure(page):
-    parts = ["This was &lt;found&gt;.", "What was claimed and what was found"]
-    parts += [part for paper in PAPERS for part in (f'<h2 id="{paper}"', f"Every comparison that {paper}")]
+@pytest.fixture(scope="module")
+def page(ledger, recorded_tables, first):
+    return overview_page(list(ledger.values()), recorded_tables, first, PAPERS)
+
+
+def test_it_begins_with_the_front_page_and_goes_on_with_every_paper_and_its_figure(page, first):
+    parts = [first.summary, "This was &lt;found&gt;.", "A dozen claims", "Beware."]
+    parts += [part for paper in PAPERS for part in (f'<h2 id="{paper}"', f"Every experiment that {paper}")]
     places = [page.index(part) for part in parts]
     assert places == sorted(places)
     assert page.count("<svg") == 1 + len(PAPERS)
+    assert all(line.texts[1] in page for line in first.lines)
 
 
-def test_protocols_are_folded_away(page, ledger):
-    folded = page.replace("<details open>", "<shown>").split("<details>")[1:]
-    inside = "".join(each.partition("</details>")[0] for each in folded)
-    shown = {(entry.study.name, entry.table.scale) for entry in ledger.values() if entry.table}
-    assert inside.count("of computing") == len(shown)
-    assert page.count("of computing") == inside.count("of computing")
+def test_studies_are_folded_away_and_all_of_their_scales_are_there(page, recorded_tables):
+    inside = "".join(each.partition("</details>")[0] for each in page.split("<details>")[1:])
+    assert inside.count("of computing") == page.count("of computing") == len(recorded_tables)
 
 
 def test_it_is_drawn_without_a_library(page):

@@ -1,10 +1,11 @@
-from relucid.report.results import results_page
+from relucid.report.front import Headline, front
+from relucid.report.results import results_pages
 from relucid.studies import Claim, Column, Lower, Outcome, Scale, Store, Study, cells, table
 from relucid.studies.ledger import entries
 
 PAPER = {"p": "A paper"}
 STUDY = Study(
-    "s",
+    "p/s",
     "How it compares",
     print,
     rows={"old": {"x": 1.0}, "new": {"x": 0.5}},
@@ -15,7 +16,10 @@ STUDY = Study(
     published={"old": {"error": 1.0}, "new": {"error": 0.5}},
     source="a Table 1",
     protocol="Nothing is hidden.",
-    claims=(Claim("Table 1", "New errs less.", (Lower("new", than="old", columns="error"),)),),
+    claims=(
+        Claim("Table 1", "New errs less.", (Lower("new", than="old", columns="error"),), stated="2020-02-02"),
+        Claim("by name", "It is so.", (Lower("new", than="old", columns="error"),), kind="construction"),
+    ),
 )
 WAITING = Study(
     "later",
@@ -42,58 +46,97 @@ def recorded(place, scale, commit, missing=0):
 
 
 def written(*tables):
-    return results_page(entries({"p": (STUDY, WAITING)}, {}, tables), ["This was found."], PAPER)
+    found = entries({"p": (STUDY, WAITING)}, {}, tables)
+    first = front(
+        found, tables, [Headline("p", "Table 1", "New is better", "points")], ["This was found."], ["Beware."]
+    )
+    return results_pages(found, tables, first, PAPER)
 
 
-def test_the_page_has_findings_figures_claims_and_tables_and_folds_the_rest_away(tmp_path):
-    found = recorded(tmp_path, "full", "abc")
-    (comparison,) = found.judged["Table 1"]
-    files = written(found)
-    assert files.keys() == {"results.md", "images/results.svg", "images/results-p.svg"}
+def in_order(text, parts):
+    place = 0
+    for part in parts:
+        place = text.index(part, place)
+
+
+def test_there_is_a_front_page_and_behind_it_a_page_per_paper_and_per_study(tmp_path):
+    files = written(recorded(tmp_path, "full", "abc"))
+    assert files.keys() == {
+        "results.md", "images/results.svg", "results/p.md", "images/results-p.svg", "results/p-s.md"
+    }  # fmt: skip
+
+
+def test_the_front_page_has_counts_headlines_findings_the_figure_and_the_doubts(tmp_path):
+    found = recorded(tmp_path, "full", "abc-dirty")
+    (judged,) = found.judged["Table 1"]
+    low, high = -judged.found.high, -judged.found.low
     parts = [
+        "1 claim tested by experiment: 1 holds; 1 more to be run; 1 hold by construction.",
+        "[p](results/p.md)",
+        f"| [New is better](results/p-s.md) | 0.500 [{low:.3f}, {high:.3f}] points | 0.500 | full | holds | ",
         "1. This was found.",
         "](images/results.svg)",
-        "## p\n",
-        "](images/results-p.svg)",
-        "- **Table 1: reproduced**. New errs less.",
-        "| Table 1 | 1.11 (error) | 3 | 45 [",
-        "### s\n",
+        "Beware. Of 12 runs, 12 were made with uncommitted changes and 0 without a commit.",
+        "1 of these claims (*post hoc*) were stated on 2020-02-02, with their data in view.",
+    ]
+    in_order(written(found)["results.md"], parts)
+
+
+def test_the_page_of_a_paper_lists_claims_by_kind_with_links_to_their_studies(tmp_path):
+    parts = [
+        "# p\n",
+        "A paper. 1 claim tested by experiment",
+        "## Experiments",
+        "| [Table 1](p-s.md) | New errs less. | holds | rate at edge, post hoc |",
+        "](../images/results-p.svg)",
+        "## By construction",
+        "| [by name](p-s.md) | It is so. | true |",
+        "- [p/s](p-s.md): How it compares.",
+        "- `relucid run later --scale full`: 3 runs, about 2 hours of one core. Table 2.",
+    ]
+    in_order(written(recorded(tmp_path, "full", "abc"))["results/p.md"], parts)
+
+
+def test_the_page_of_a_study_has_its_table_comparisons_caveats_protocol_and_command(tmp_path):
+    found = recorded(tmp_path, "full", "abc")
+    (comparison,) = found.judged["Table 1"]
+    parts = [
+        "# p/s\n",
         "How it compares. Published: a Table 1.",
+        "## At full scale",
         "| old | 1.11 ± 0.01 ! [1.00] |",
-        '<details markdown="1">\n<summary>Comparisons, protocol, 12 runs</summary>\n\n',
+        "**Table 1.** New errs less. **Holds.** Rates at the edge of their grid: 0.1 for new, 0.1 for old.",
+        "Stated on 2020-02-02, after its data.",
         f"- {comparison}",
         "chosen: lr 0.1 for all",
         "Nothing is hidden.",
-        "Scale full: 12 runs, 0:12:00 of computing, torch 2 on a processor; channels-last. "
-        "To repeat: `relucid run s --scale full`.",
-        "</details>",
-        "- `relucid run later --scale full`: 3 runs, about 2 hours of one core. Table 2.",
+        "12 runs, 0:12:00 of computing, torch 2 on a processor; channels-last. "
+        "To repeat: `relucid run p/s --scale full`.",
     ]
-    place, text = 0, files["results.md"]
-    for part in parts:
-        place = text.index(part, place)
-    assert "changed work tree" not in text
+    in_order(written(found)["results/p-s.md"], parts)
 
 
-def test_only_the_largest_complete_scale_of_a_study_is_shown_without_published_figures_below_the_papers(
-    tmp_path,
-):
-    tables = [recorded(tmp_path, "full", "abc", missing=1), recorded(tmp_path, "cpu", "abc-dirty")]
-    text = written(*tables, recorded(tmp_path, "small", "abc"))["results.md"]
-    assert "Scale cpu: 12 runs" in text
-    assert text.count("### s, cpu scale\n") == text.count("### s") == 1
-    assert "| old | 1.11 ± 0.01 |" in text
-    assert "reproduced at cpu scale" in text
-    assert "12 of 12 runs were made with uncommitted changes in the working tree." in text
+def test_every_scale_of_a_study_is_on_its_page_and_a_larger_complete_one_supersedes_a_smaller_one(tmp_path):
+    tables = [
+        recorded(tmp_path, "full", "abc", missing=1),
+        recorded(tmp_path, "cpu", "abc-dirty"),
+        recorded(tmp_path, "small", None),
+    ]
+    files = written(*tables)
+    text = files["results/p-s.md"]
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings == ["## At full scale", "## At cpu scale", "## At small scale, superseded by cpu"]
+    assert "10 of 12 runs so far" in text
+    assert "12 with uncommitted changes" in text
+    assert "12 without a commit" in text
+    assert "| old | 1.11 ± 0.01 |" in text  # no published figure below the paper's scale
+    assert "| cpu | holds |" in files["results.md"]
+    assert "12 were made with uncommitted changes and 12 without a commit." in files["results.md"]
 
 
 def test_a_run_whose_process_died_is_counted_and_has_no_environment(tmp_path):
     store = Store(tmp_path)
     store.put(cells(STUDY, "full")["old", "error"][0], Outcome("failed", error="its process died"))
     store.close()
-    text = written(recorded(tmp_path, "full", "abc", missing=1))["results.md"]
+    text = written(recorded(tmp_path, "full", "abc", missing=1))["results/p-s.md"]
     assert "11 of 12 runs so far, 1 failed, 0:10:00 of computing, torch 2 on a processor" in text
-
-
-def test_runs_that_are_missing_are_told(tmp_path):
-    assert "10 of 12 runs so far" in written(recorded(tmp_path, "full", "abc", missing=1))["results.md"]

@@ -33,8 +33,8 @@ def test_a_page_says_claim_and_how_it_stands_first(squares, done, without_librar
     assert "relucid run squares --scale full" in page
     found, store = done(study)
     page = without_library(study_page(found, store, "squares"))
-    said = "Squares grow. <strong>Here: reproduced.</strong> Up to 1.15."
-    assert page.index(said) < page.index("1 comparison, with 95% intervals") < page.index("<table>")
+    said = "Squares grow. <strong>Here: holds.</strong> Up to 1.15."
+    assert page.index(said) < page.index("1 comparison, with intervals") < page.index("<table>")
     (judged,) = found.judged["Table 1"]
     assert str(judged).partition("&gt;")[0][-9:] in page
     assert "8 runs, 1 of them failed; they took 0:00:00 in all." in page

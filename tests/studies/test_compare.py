@@ -9,18 +9,17 @@ from scipy import stats
 
 from relucid.studies.compare import (
     HOLDS,
+    NONE,
     OPEN,
     REVERSED,
-    UNABLE,
-    UNTOLD,
+    UNDECIDED,
     Known,
     bootstrap,
     compare,
     compare_shares,
     decide,
     detectable_errors,
-    holm,
-    one_sided,
+    sign_flip,
 )
 
 seeds = st.integers(0, 10_000)
@@ -75,19 +74,32 @@ def test_one_value_is_too_few():
 
 def test_differences_that_are_all_alike_are_as_likely_as_coins_of_one_side():
     found = compare([2.0, 3.0, 4.0], [1.0, 2.0, 3.0], paired=True)
-    assert (found.effect, found.low, found.high, found.p) == (1.0, 1.0, 1.0, 2 * 0.5**3)
-    assert compare([2.0] * 8, 1.0).p == 2 * 0.5**8
+    assert (found.effect, found.low, found.high, found.p) == (1.0, -math.inf, math.inf, 2 * 0.5**3)
+    eight = compare([2.0] * 8, 1.0)
+    assert (eight.p, eight.low, eight.high) == (2 * 0.5**8, 1.0, 1.0)
+    assert (eight.at(0.001).low, eight.at(0.001).high) == (-math.inf, math.inf)
     assert str(found) == "1.00 in all 3 repetitions, p = 0.25"
     assert found.detectable == math.inf
     assert compare([2.0] * 8, 1.0).detectable == 0
 
 
 @pytest.mark.parametrize("found", [compare([1.0, 2.0, 4.0], 0.0), compare_shares([100.0] * 15, [0.0] * 15)])
-def test_less_is_detectable_at_a_stricter_level(found):
+def test_at_a_stricter_level_the_interval_is_wider_and_less_is_detectable(found):
     stricter = found.at(0.001)
     assert stricter.detectable > found.detectable
-    assert (stricter.effect, stricter.low, stricter.p) == (found.effect, found.low, found.p)
+    assert stricter.low < found.low < found.high <= stricter.high
+    assert (stricter.effect, stricter.p) == (found.effect, found.p)
     assert stricter.at(0.05) == found
+
+
+def test_the_interval_at_a_level_is_that_of_scipy():
+    values = [1.0, 2.5, 3.0, 2.0]
+    found, reference = compare(values, 1.5).at(0.01), stats.ttest_1samp(values, 1.5)
+    interval = reference.confidence_interval(0.99)
+    assert (found.low + 1.5, found.high + 1.5) == pytest.approx((interval.low, interval.high))
+
+
+def test_two_equal_pairs_differ_by_nothing():
     assert compare([2.0, 2.0], [2.0, 2.0]).p == 1.0
 
 
@@ -156,46 +168,47 @@ def test_the_bootstrap_of_a_mean_is_near_the_t_test():
     assert found.detectable == pytest.approx(reference.detectable, rel=0.1)
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
-def test_holm_rejects_what_the_step_down_procedure_rejects(ps):
-    adjusted = holm(ps)
-    rejected = set()
-    for rank, place in enumerate(sorted(range(len(ps)), key=lambda place: ps[place])):
-        if ps[place] * (len(ps) - rank) >= 0.05:
-            break
-        rejected.add(place)
-    assert {place for place, p in enumerate(adjusted) if p < 0.05} == rejected
+@settings(max_examples=40)
+@given(seeds, st.integers(2, 8))
+def test_up_to_eight_pairs_have_an_exact_test_that_agrees_with_scipy(seed, n):
+    values = np.random.default_rng(seed).normal(0.5, 1, n)
+    reference = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=np.inf)
+    assert compare([*values], 0.0).exact == pytest.approx(reference.pvalue)
+    assert compare([*values], [0.0] * n, paired=True).exact == pytest.approx(sign_flip([*values]))
 
 
-def test_one_sided_tests_agree_with_scipy():
-    values = [0.1, -0.2, 0.3, 0.05]
-    below, above = one_sided(compare(values, 0.0), 0.4)
-    assert below == pytest.approx(stats.ttest_1samp(values, 0.4, alternative="less").pvalue)
-    assert above == pytest.approx(stats.ttest_1samp(values, 0.4, alternative="greater").pvalue)
+def test_more_pairs_and_sides_of_their_own_have_no_exact_test():
+    values = [*np.random.default_rng(0).normal(size=9)]
+    assert compare(values, 0.0).exact is None
+    assert compare(values[:4], values[4:8]).exact is None
+    assert compare(values[:4], Known(0.0, 0.1)).exact is None
 
 
 @pytest.mark.parametrize(
-    "effect, p, allowed, outcome",
+    "low, high, published, outcome",
     [
-        (-1.0, 0.01, None, HOLDS),
-        (-1.0, 0.01, 0.1, HOLDS),  # found all the same
-        (1.0, 0.01, 5.0, REVERSED),
-        (1.0, 0.01, 0.1, UNABLE),  # a scale that could not have shown the effect does not contradict it
-        (-1.0, 0.2, 5.0, UNTOLD),
-        (-1.0, 0.2, 0.1, UNABLE),
-        (-1.0, 0.2, None, OPEN),
-        (1.0, 0.01, None, REVERSED),
+        (0.1, 2.0, None, HOLDS),
+        (0.1, 0.5, 1.0, HOLDS),  # smaller than published, but above 0
+        (-2.0, -0.1, None, REVERSED),
+        (-2.0, -0.1, 0.05, REVERSED),  # however small the published effect is
+        (-1.0, 0.5, 1.0, NONE),
+        (-1.0, 2.0, 1.0, UNDECIDED),
+        (-1.0, 2.0, None, OPEN),
+        (-math.inf, math.inf, 1.0, UNDECIDED),
     ],
 )
-def test_what_a_comparison_says_of_a_claim(effect, p, allowed, outcome):
-    found = compare([effect - 0.5, effect, effect + 0.5], 0.0)
-    assert 0.1 < found.detectable < 5
-    assert decide(found, p, expected=-1, allowed=allowed) == outcome
+def test_the_interval_decides_in_both_directions(low, high, published, outcome):
+    assert decide(low, high, published) == outcome
+    mirrored = {HOLDS: REVERSED, REVERSED: HOLDS}.get(outcome, outcome)
+    assert decide(-high, -low, None if published is None else -published) == mirrored
 
 
-def test_where_nothing_could_have_been_found_nothing_can_be_told():
-    alike = compare([1.0, 1.0], 0.0)
-    assert decide(alike, alike.p, expected=-1, allowed=None) == UNABLE
+def test_fishers_test_and_the_interval_of_shares_agree():
+    for one in range(6):
+        for other in range(6):
+            a, b = ([100.0] * count + [0.0] * (5 - count) for count in (one, other))
+            found = compare_shares(a, b)
+            assert (found.p < 0.05) == (not found.low <= 0 <= found.high)
 
 
 def test_differences_that_cancel_are_shown_as_zero():

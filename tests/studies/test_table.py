@@ -72,7 +72,7 @@ def test_a_significant_difference_from_the_baseline_is_marked(tmp_path, best, sh
     found = table(study, store=tmp_path)
     assert found.cells["other", "error"].better is better
     assert found.cells["base", "error"].better is None
-    assert legend(found) == "marks: + better, - worse than base (5%, Holm)"
+    assert legend(found) == "marks: + better, - worse than base, beyond chance"
 
 
 def test_what_may_be_chance_is_not_marked(tmp_path):
@@ -124,7 +124,7 @@ def test_a_verdict_is_on_all_rows_or_none(tmp_path):
     fill(study, tmp_path, lambda config: {"error": config["x"] + config["seed"] * (1 + config["x"] / 100)})
     found = table(study, store=tmp_path)
     (judged,) = found.judged["Table 1"]
-    assert found.verdict == f"Table 1: contradicted. {judged}."
+    assert found.verdict == f"Table 1: the opposite holds. {judged}."
     assert table(study, only="base", store=tmp_path).verdict is None
     tried = simple(claims=(OTHER_IS_LOWER,), choose={"lr": [0.1, 0.01]}, by="error")
     fill(tried, tmp_path, lambda config: {"error": 1.0} if config["lr"] == 0.1 else None)
@@ -187,7 +187,7 @@ def test_it_prints_as_the_figures_and_what_they_are_worth_and_is_a_table_in_a_no
         "          error",
         "base      1.5 ± 0.6 [1.5 ± 0.2]",
         "a & b_|%  6.5 ± 0.6 -",
-        "marks: + better, - worse than base (5%, Holm)",
+        "marks: + better, - worse than base, beyond chance",
     ]
     shown = filled._repr_html_()
     assert "<tr><td>a &amp; b_|%</td><td>6.5 ± 0.6 -</td></tr></table><p>marks: + better" in shown
@@ -214,7 +214,7 @@ def test_markdown_and_latex_have_the_figures_and_escape_what_is_special(filled):
         "| base | 1.5 ± 0.6 [1.5 ± 0.2] |",
         r"| a & b_\|% | 6.5 ± 0.6 - |",
         "",
-        "marks: + better, - worse than base (5%, Holm)",
+        "marks: + better, - worse than base, beyond chance",
     ]
     latex = FORMATS["latex"](filled)
     assert r"a \& b\_|\% & 6.5 $\pm$ 0.6 - \\" in latex
@@ -256,7 +256,7 @@ def test_a_recorded_table_is_the_table_again(tmp_path):
     again = Table.from_dict(study, json.loads(FORMATS["json"](found)))
     assert again == found
     assert found.to_dict()["verdict"] == again.verdict
-    assert again.verdict.startswith("Table 1: contradicted. other minus base, error: 5.00 [")
+    assert again.verdict.startswith("Table 1: the opposite holds. other minus base, error: 5.00 [")
 
 
 def test_there_is_no_verdict_before_every_cell_has_a_run_nor_without_claims(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from relucid.papers import find
 from relucid.report.study import study_page
 from relucid.studies import Column, Outcome, Result, Run, Store, Study, Table, plan, run, table
-from relucid.studies.travel import bring, exported
+from relucid.studies.travel import bring, exported, record
 
 RESULTS = sorted((Path(__file__).parents[2] / "results").glob("*.json"))
 
@@ -240,3 +240,17 @@ def test_a_table_counts_the_runs_from_changed_work_trees():
         run for recorded in files for run in recorded["runs"] if "-dirty" in str(run["environment"]["commit"])
     ]
     assert sum(found.dirty for found in tables) == len(marked) > 0
+
+
+def test_a_recorded_file_is_never_overwritten_by_another_scale_or_by_fewer_runs(study, tmp_path):
+    whole = store_with(study, tmp_path / "whole")
+    part = store_with(study, tmp_path / "part", seeds=2)
+    path = record(table(study, store=whole.directory), whole, tmp_path)
+    assert path == tmp_path / "voters-full.json"
+    before = path.read_text()
+    with pytest.raises(ValueError, match="has 2 runs that the store lacks"):
+        record(table(study, store=part.directory), part, tmp_path)
+    assert path.read_text() == before
+    path.write_text(json.dumps({**json.loads(before), "scale": "small"}))
+    with pytest.raises(ValueError, match="holds voters at scale small, which is never overwritten"):
+        record(table(study, store=whole.directory), whole, tmp_path)

@@ -42,7 +42,7 @@ def claims(
 
     if paper is not None:
         named(paper, PAPERS, "paper")
-    found = ledger(results, store)
+    found, _ = ledger(results, store)
     if markdown:
         typer.echo(claims_page(found, PAPERS), nl=False)
         return
@@ -57,8 +57,8 @@ def claims(
                 console.print(f"    and {len(each.judged) - SHOWN} more: relucid show {each.study.name}")
 
 
-def ledger(results: Path | None, store: Path | None) -> "list[Entry]":
-    """Every claim, judged by a directory of recorded results, or else by a store."""
+def ledger(results: Path | None, store: Path | None) -> "tuple[list[Entry], list[Table]]":
+    """Every claim, judged by a directory of recorded results, or else by a store; and these results."""
     from relucid.cli.studies import checked
     from relucid.papers import recorded, statements, studies
     from relucid.studies.ledger import entries
@@ -74,7 +74,7 @@ def ledger(results: Path | None, store: Path | None) -> "list[Entry]":
             "results in relucid's repository.",
             err=True,
         )
-    return entries(studies(), statements(), tables)
+    return entries(studies(), statements(), tables), tables
 
 
 def _from_store(store: Path) -> "Iterator[Table]":

@@ -99,12 +99,14 @@ def _overview(results: Path | None, store: Path | None) -> tuple[str, str]:
     """The page of all claims, and how many of them were run."""
     from relucid.cli.claims import ledger
     from relucid.papers import PAPERS
-    from relucid.papers.highlights import highlights
+    from relucid.papers.highlights import HEADLINES, NOTES, highlights
+    from relucid.report.front import front
     from relucid.report.overview import overview_page
 
-    found = ledger(results, store)
+    found, tables = ledger(results, store)
     run = sum(entry.table is not None for entry in found)
-    return overview_page(found, highlights(found), PAPERS), f"{run} claims that were run"
+    first = front(found, tables, HEADLINES, highlights(found), NOTES)
+    return overview_page(found, tables, first, PAPERS), f"{run} claims that were run"
 
 
 def examine(

@@ -179,16 +179,28 @@ def show(
             autocompletion=completing(names()["formats"]),
         ),
     ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="DIRECTORY",
+            help="Write the table and its runs to a file in this directory, named for the study and the scale.",
+        ),
+    ] = None,
     store: Directory = None,
 ) -> None:
     """Show the table of a study, with the published values beside it."""
     from relucid import studies as engine
     from relucid.cli.tables import print_table
     from relucid.studies.study import named
-    from relucid.studies.travel import exported
+    from relucid.studies.travel import exported, record
 
+    if directory is not None and (only is not None or seeds is not None):
+        raise ValueError("--record writes a whole study; it does not go with --only or --seeds")
     write = None if form is None else named(form, engine.FORMATS, "format")
     table, results, old = tabulated(study, {"scale": scale, "only": only, "seeds": seeds}, store)
+    if directory is not None:
+        typer.echo(f"Written to {record(table, results, directory)}", err=True)
     if write is None:
         print_table(table, study, store)
     elif form == "json":

@@ -9,6 +9,7 @@ from pathlib import Path
 from relucid.studies.expect import Claim
 from relucid.studies.study import Study, named
 from relucid.studies.table import Table
+from relucid.studies.travel import check_name
 
 PAPERS = {
     "crelu": "Shang, Sohn, Almeida, Lee: *Understanding and Improving CNNs via Concatenated ReLU* (ICML 2016)",
@@ -36,8 +37,13 @@ def built_in() -> dict[str, Study]:
 
 def recorded(directory: Path) -> list[Table]:
     """Read the tables in a directory of result files, each a study at one scale."""
-    found = [json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))]
-    return [Table.from_dict(find(each["study"]), each) for each in found if "study" in each]
+    found = []
+    for path in sorted(directory.glob("*.json")):
+        each = json.loads(path.read_text())
+        if "study" in each:
+            check_name(path, each)
+            found.append(Table.from_dict(find(each["study"]), each))
+    return found
 
 
 def find(name: str) -> Study:

@@ -1,5 +1,6 @@
 """Learning rates for the scale "cpu": every rate that was tried, by the error on held-out images."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -11,6 +12,7 @@ from relucid.studies.study import Column, Config, Scale, Study
 from relucid.studies.table import Table
 
 CPU = "cpu"
+HELD_OUT = 5000  # images: a tenth of those of CIFAR
 # For the protocol of a study until its rates have been tried.
 UNTUNED = (
     "They have not been tried yet: until then every network would be trained at 0.1, which answers nothing."
@@ -53,7 +55,9 @@ def rates_of(
         run=study.run,
         rows={row: _without(study.rows[row], held_out(rates[0])) for row in scale.rows or study.rows},
         columns={
-            _label(rate, setting): Column("val_error", {**added, **held_out(rate)}, repeat={})
+            _label(rate, setting): Column(
+                "val_error", {**added, **held_out(rate)}, repeat={}, tries=(setting, rate), examples=HELD_OUT
+            )
             for setting, added in settings.items()
             for rate in rates
         },
@@ -90,7 +94,7 @@ def chosen(table: Table) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], tuple[float, float]] = {}
     for (row, column), cell in table.cells.items():
         if cell.mean is not None:
-            rate, setting = tried(column)
+            setting, rate = table.study.columns[column].tries or ("", math.nan)
             found[row, setting] = min(found.get((row, setting), (float("inf"), 0.0)), (cell.mean, rate))
     return {place: rate for place, (_, rate) in found.items()}
 
@@ -102,13 +106,3 @@ def _without(row: Config, tried: Config) -> Config:
 
 def _label(rate: float, setting: str) -> str:
     return f"{rate:g}, {setting}" if setting else f"{rate:g}"
-
-
-def tried(column: str) -> tuple[float, str]:
-    """The rate and the setting of a column of `rates_of`.
-
-    >>> tried("0.03"), tried("0.1, batch 4B")
-    ((0.03, ''), (0.1, 'batch 4B'))
-    """
-    rate, _, setting = column.partition(", ")
-    return float(rate), setting

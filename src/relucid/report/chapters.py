@@ -1,4 +1,4 @@
-"""All recorded results in order: what holds at a glance, then paper by paper and study by study."""
+"""All recorded results in order: paper by paper and study by study, every study at all its scales."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,46 +6,43 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from relucid.report.effects import effects, headline
+from relucid.report.effects import effects
 from relucid.report.forest import Forest, Row, forest
 from relucid.studies import Study, Table, plan
-from relucid.studies.compare import HOLDS, REVERSED
-from relucid.studies.expect import Place
-from relucid.studies.ledger import Entry
-
-# What became of claims that were run, by their states, in the order of the page.
-GROUPS = {
-    "Held": ("reproduced",),
-    "Held in part": ("reproduced in part",),
-    "Did not hold: no such difference, or the opposite": (
-        "contradicted",
-        "contradicted in part",
-        "not told apart",
-    ),
-    "Could not be told": ("no difference found", "cannot be told at this scale"),
-}
-POWER = ("baseline", "repeated", "effect %", "detectable %", "published %", "hours")
+from relucid.studies.ledger import Entry, at_scales
 
 
 @dataclass(frozen=True)
-class Section:
-    """A study that was run, and how its claims stand."""
+class Part:
+    """A study at one scale, and how its claims stand there."""
 
     study: Study
     table: Table
     entries: Sequence[Entry]
+    superseded: str = ""
 
     @property
-    def name(self) -> str:
-        """The study's name, with its scale unless that is the paper's."""
-        return (
-            self.study.name if self.table.scale == "full" else f"{self.study.name}, {self.table.scale} scale"
-        )
+    def title(self) -> str:
+        """The scale, and which larger one has taken its place."""
+        return f"{self.table.scale} scale" + (f", superseded by {self.superseded}" if self.superseded else "")
 
     @property
     def command(self) -> str:
         """The command that repeats its runs."""
         return f"relucid run {self.study.name} --scale {self.table.scale}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A study that was run: its parts, the largest scale first."""
+
+    study: Study
+    parts: Sequence[Part]
+
+    @property
+    def file(self) -> str:
+        """The name of its page, without an ending."""
+        return self.study.name.replace("/", "-")
 
 
 @dataclass(frozen=True)
@@ -64,67 +61,41 @@ class Chapter:
     paper: str
     title: str
     drawing: Forest
+    entries: Sequence[Entry]
     sections: Sequence[Section]
     waiting: Sequence[Waiting]
 
-    @property
-    def tried(self) -> list[Entry]:
-        """The claims that were run."""
-        return [entry for section in self.sections for entry in section.entries]
-
-    def told(self) -> list[tuple[str, ...]]:
-        """What the studies could tell, a line for each claim that compares with a baseline: where, then `POWER`."""
-        return [(entry.claim.where, *power(entry)) for entry in self.tried if headline(entry)]
+    def of_kind(self, kind: str) -> list[Entry]:
+        """The claims of a kind that a study has judged."""
+        return [entry for entry in self.entries if entry.kind == kind and entry.judged]
 
 
-def chapters(entries: Sequence[Entry], papers: Mapping[str, str]) -> list[Chapter]:
-    """The papers with any runs, from the ledger and the papers' titles."""
+def chapters(entries: Sequence[Entry], tables: Sequence[Table], papers: Mapping[str, str]) -> list[Chapter]:
+    """The papers with any runs, from the ledger, everything recorded and the papers' titles."""
     found = []
     for paper, title in papers.items():
         mine = [entry for entry in entries if entry.paper == paper]
-        sections = [
-            Section(table.study, table, of_study)
-            for _, table, of_study in _by_study(mine)
-            if table is not None
-        ]
+        sections = [section for study in _studies(mine) if (section := _section(paper, study, tables)).parts]
         if sections:
-            tried = [entry for section in sections for entry in section.entries]
-            rows = [Row(_named(entry), effects(entry)) for entry in tried if entry.judged]
-            drawing = forest(f"Every comparison that {paper} comes to", {"": rows})
-            waiting = _merged(each for found in _by_study(mine) for each in _waiting(*found))
-            found.append(Chapter(paper, title.replace("*", ""), drawing, sections, waiting))
+            rows = [Row(_named(entry), drawn) for entry in mine if entry.counts and (drawn := effects(entry))]
+            drawing = forest(f"Every experiment that {paper} comes to", {"": rows})
+            waiting = _merged(each for study in _studies(mine) for each in _waiting(study, mine))
+            found.append(Chapter(paper, title.replace("*", ""), drawing, mine, sections, waiting))
     return found
 
 
-def at_a_glance(entries: Sequence[Entry]) -> Forest:
-    """One line per claim that was run: what held, what did not, what could not be told."""
-    groups = {}
-    for name, states in GROUPS.items():
-        mine = [entry for entry in entries if entry.table and entry.state in states]
-        groups[name] = [
-            Row(f"{entry.paper} {_named(entry)}", [line] if (line := headline(entry)) else [])
-            for entry in mine
-        ]
-    return forest("What was claimed and what was found", groups)
+def _studies(entries: Iterable[Entry]) -> list[Study]:
+    return list({entry.study.name: entry.study for entry in entries if entry.study is not None}.values())
 
 
-def power(entry: Entry) -> tuple[str, ...]:
-    """What the study of a claim could tell, in the columns of `POWER`: all but the hours need a baseline's level."""
-    hours = sum(run["seconds"] for run in entry.table.runs) / 3600 if entry.table else 0.0
-    last = f"{hours:.2g}" if hours >= 0.01 else "< 0.01"
-    line = headline(entry)
-    if line is None or line.judged.found is None:
-        return "", "", "", "", "", last
-    b, found = line.judged.expected.b, line.judged.found
-    assert isinstance(b, Place)
-    return (
-        f"{line.level:.3g} ({b.column})",
-        f"{found.n // found.sides}",
-        f"{_digits(line.size)} [{_digits(line.low)}, {_digits(line.high)}]",
-        _digits(line.detectable),
-        "" if line.published is None else _digits(line.published),
-        last,
-    )
+def _section(paper: str, study: Study, tables: Sequence[Table]) -> Section:
+    """A study at all its scales; one of which runs are missing supersedes nothing."""
+    parts: list[Part] = []
+    larger = ""
+    for table, entries in at_scales(paper, study, tables):
+        parts.append(Part(study, table, entries, larger))
+        larger = larger or (table.scale if table.complete else "")
+    return Section(study, parts)
 
 
 def short(table: Table) -> Table:
@@ -135,15 +106,24 @@ def short(table: Table) -> Table:
     return replace(table, cells=cells)
 
 
-def made(section: Section) -> str:
+def made(part: Part) -> str:
     """How many runs a study has, what they took and what they were made with."""
-    study, table, runs = section.study, section.table, section.table.runs
+    study, table, runs = part.study, part.table, part.table.runs
     states = {state: sum(run["state"] == state for run in runs) for state in ("diverged", "failed")}
     troubles = "".join(f", {number} {state}" for state, number in states.items() if number)
     took = timedelta(seconds=round(sum(run["seconds"] for run in runs)))
     planned = len(plan(study, table.scale))
     done = f"{len(runs)} runs" if len(runs) == planned else f"{len(runs)} of {planned} runs so far"
-    return f"Scale {table.scale}: {done}{troubles}, {took} of computing, {_machines(runs)}."
+    code = [
+        f"{count} {what}"
+        for count, what in (
+            (table.dirty, "with uncommitted changes"),
+            (table.unversioned, "without a commit"),
+        )
+        if count
+    ]
+    made_with = "; ".join(filter(None, (_machines(runs), ", ".join(code))))
+    return f"{done}{troubles}, {took} of computing, {made_with}."
 
 
 def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -154,30 +134,10 @@ def _machines(runs: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join([*(f"torch {torch} on {device}" for torch, device in sorted(names)), *sorted(trained)])
 
 
-def _by_study(entries: Iterable[Entry]) -> list[tuple[Study, Table | None, list[Entry]]]:
-    """The studies that check claims, in their order, each with its claims, scale by scale."""
-    found: dict[tuple[str, str | None], tuple[Study, Table | None, list[Entry]]] = {}
-    for entry in entries:
-        if entry.study is not None:
-            place = entry.study.name, entry.table.scale if entry.table is not None else None
-            found.setdefault(place, (entry.study, entry.table, []))[2].append(entry)
-    return list(found.values())
-
-
 def _named(entry: Entry) -> str:
-    """A claim in a drawing: its place in the paper, how many of its comparisons hold, whether there is a caveat."""
-    several = count(entry).replace(" of ", "\u00a0of\u00a0")  # not to be broken
-    return f"{entry.claim.where}{several}" + (", but see below" if entry.caveat else "")
-
-
-def count(entry: Entry) -> str:
-    """How many of a claim's comparisons hold, or hold the other way round, in brackets; "" for fewer than two."""
-    if len(entry.judged) < 2:
-        return ""
-    holding, opposite = (
-        sum(each.outcome == outcome for each in entry.judged) for outcome in (HOLDS, REVERSED)
-    )
-    return f" ({holding} of {len(entry.judged)}" + (f", {opposite} reversed)" if opposite else ")")
+    """A claim in a drawing: its place in the paper, and the number of its comparisons."""
+    several = f" ({len(entry.judged)}\u00a0comparisons)" if len(entry.judged) > 1 else ""
+    return f"{entry.claim.where}{several}"
 
 
 def _digits(value: float) -> str:
@@ -191,22 +151,29 @@ def _digits(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
 
 
-def _waiting(study: Study, table: Table | None, entries: Sequence[Entry]) -> list[Waiting]:
+def _waiting(study: Study, entries: Sequence[Entry]) -> list[Waiting]:
     """The study at the scale at which it should be run next, with the claims it has there; [] if it has been."""
-    claimed = {entry.claim.where: entry for entry in entries}
-    if table is None:
+    mine = [entry for entry in entries if entry.study is not None and entry.study.name == study.name]
+    missing = [entry for entry in mine if entry.table is None]
+    found = []
+    if missing:
+        claimed = {entry.claim.where for entry in missing}
         scales = (study.default_scale, *(name for name in reversed(study.largest_first()) if name != "smoke"))
-        scale = next(name for name in scales if claimed.keys() <= _claims(study, name))
-    elif table.scale == "small" and "cpu" in study.scales:
-        scale = "cpu"
-    else:
-        return []
-    mine = [entry for where, entry in claimed.items() if where in _claims(study, scale)]
+        run = {entry.table.scale for entry in mine if entry.table is not None}
+        scale = next(name for name in scales if name not in run and claimed <= _claims(study, name))
+        found.append(_wait(study, scale, missing))
+    smaller = [entry for entry in mine if entry.table is not None and entry.table.scale == "small"]
+    if "cpu" in study.scales and (open_ := [e for e in smaller if e.claim.where in _claims(study, "cpu")]):
+        found.append(_wait(study, "cpu", open_))
+    return found
+
+
+def _wait(study: Study, scale: str, entries: Sequence[Entry]) -> Waiting:
     runs, seconds = len(plan(study, scale)), study.scales[scale].seconds
     cost = f"{runs} run{'s' if runs > 1 else ''}" + (
         "" if seconds is None else f", about {_digits(runs * seconds / 3600)} hours of one core"
     )
-    return [Waiting(mine, f"relucid run {study.name} --scale {scale}", cost)] if mine else []
+    return Waiting(entries, f"relucid run {study.name} --scale {scale}", cost)
 
 
 def _merged(waiting: Iterable[Waiting]) -> list[Waiting]:

@@ -1,4 +1,4 @@
-"""Effects on one scale: comparisons of cells in per cent of the level that they are compared with."""
+"""Effects on one scale: comparisons of cells in per cent of the error that they are compared with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,14 @@ from relucid.studies.ledger import Entry
 
 @dataclass(frozen=True)
 class Effect:
-    """A comparison in per cent of B's level; positive is what was claimed.
+    """A comparison in per cent of B's error; positive is what was claimed.
 
     Args:
         judged: the comparison.
         size: A less B, or B less A where A was claimed to be lower.
-        low: lower end of its 95% interval.
+        low: lower end of its interval.
         high: upper end.
         published: the paper's, None where it has no figures.
-        detectable: the smallest that would have been found.
-        level: B's mean, as it is.
     """
 
     judged: Judged
@@ -27,12 +25,10 @@ class Effect:
     low: float
     high: float
     published: float | None
-    detectable: float
-    level: float
 
 
 def effects(entry: Entry) -> list[Effect]:
-    """The comparisons of a claim for which B is a cell whose level is above zero beyond its error."""
+    """The comparisons of a claim for which B is a cell whose error is above zero beyond its noise."""
     return [effect for judged in entry.judged if (effect := _effect(entry, judged))]
 
 
@@ -52,14 +48,10 @@ def _effect(entry: Entry, judged: Judged) -> Effect | None:
     found, b = judged.found, judged.expected.b
     if found is None or entry.table is None or not isinstance(b, Place):
         return None
-    cell = entry.table.cells[b.row, b.column]
-    if cell.mean is None or cell.mean <= 2 * (cell.error or 0.0):
+    cell, perfect = entry.table.cells[b.row, b.column], entry.table.study.columns[b.column].perfect
+    if cell.mean is None or abs(cell.mean - perfect) <= 2 * (cell.error or 0.0):
         return None
-    claimed = 1 if judged.expected.relation == "higher" else -1
-    share = 100 * claimed / cell.mean
+    share = 100 * judged.sign / abs(cell.mean - perfect)
     low, high = sorted((share * found.low, share * found.high))
-    there = cell.published[0]
-    published = 100 * claimed * judged.published / there if judged.published is not None and there else None
-    return Effect(
-        judged, share * found.effect, low, high, published, abs(share) * found.detectable, cell.mean
-    )
+    published = None if judged.scaled is None else share * judged.scaled
+    return Effect(judged, share * found.effect, low, high, published)

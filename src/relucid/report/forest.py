@@ -53,7 +53,7 @@ def forest(title: str, groups: Mapping[str, Sequence[Row]]) -> Forest:
         for name, rows in groups.items()
         if rows
     ]
-    alt = f"{title}. Effects with 95% intervals, in per cent of the baseline. {'; '.join(said)}."
+    alt = f"{title}. Effects with intervals, in per cent of the baseline. {'; '.join(said)}."
     svg = environment().get_template("forest.svg").render(
         parts=parts, alt=alt, width=WIDTH, height=y + BOTTOM, left=LEFT, top=TOP, bottom=y,
         ticks=[(tick, _x(tick)) for tick in TICKS], colours=PALETTE,
@@ -99,7 +99,7 @@ def _interval(effect: Effect, y: int) -> Part:
         "kind": "interval",
         "y": y,
         "text": str(effect.judged),
-        "outcome": KINDS.get(effect.judged.outcome, "untold"),
+        "outcome": KINDS.get(effect.judged.outcome, "undecided"),
         "low": _x(effect.low),
         "high": _x(effect.high),
         "at": _x(effect.size) if abs(effect.size) <= REACH else None,

@@ -74,7 +74,9 @@ def fairness(found: Improvement) -> str:
         if isinstance(each.expected.a, Place) and each.expected.a.row == found.row
     ]
     said = {HOLDS: "better than", REVERSED: "worse than"}
-    parts = [f"{said.get(each.outcome, 'not told apart from')} {_other(each)}" for each in judged]
+    parts = [
+        f"{said.get(each.outcome, 'not different beyond chance from')} {_other(each)}" for each in judged
+    ]
     return f"Compared with the controls it is {', '.join(parts)}." if parts else ""
 
 
@@ -84,7 +86,7 @@ def _other(judged: Judged) -> str:
 
 
 def differences(judged: Sequence[Judged], column: str) -> Figure:
-    """Draw each row's difference from the unchanged network, with its 95% interval; left of 0 is better."""
+    """Draw each row's difference from the unchanged network, with its interval; left of 0 is better."""
     import plotly.graph_objects as go
 
     shown = [(label(each), each.found, KINDS.get(each.outcome, CHANCE)) for each in judged if each.found]
@@ -107,7 +109,10 @@ def differences(judged: Sequence[Judged], column: str) -> Figure:
     rows = ["<br>".join(map(literal, wrap(row, 24, break_long_words=False))) for row, _, _ in shown]
     plot.update_yaxes(categoryorder="array", categoryarray=rows[::-1], type="category")
     said = "; ".join(f"{row} {_interval(found)}, {kind[0]}" for row, found, kind in shown)
-    return Figure(f"{column.capitalize()}: differences from unchanged, with 95% intervals", f"{said}.", plot)
+    level = next((found.confidence for _, found, _ in shown), "95%")
+    return Figure(
+        f"{column.capitalize()}: differences from unchanged, with {level} intervals", f"{said}.", plot
+    )
 
 
 def label(judged: Judged) -> str:

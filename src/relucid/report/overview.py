@@ -1,25 +1,38 @@
-"""Everything on one page: what holds at a glance, then paper by paper, with the same figures as the site."""
+"""Everything in one file: the front page of the results, then paper by paper and study by study."""
 
 from collections.abc import Mapping, Sequence
 
-from relucid.report.chapters import POWER, Chapter, at_a_glance, chapters, count, made, short
+from relucid.report.chapters import chapters, made, short
+from relucid.report.front import HEAD, Front, summary
 from relucid.report.page import Cell, CellStyle, Grid, render
+from relucid.report.results import HOW
 from relucid.report.study import grid
+from relucid.studies import Table
+from relucid.studies.compare import HOLDS, NONE, REVERSED
 from relucid.studies.formats import chosen, marked
 from relucid.studies.ledger import Entry
 
-STYLES: dict[str, CellStyle] = {"reproduced": "good", "reproduced in part": "good", "contradicted": "bad"}
+STYLES: dict[str, CellStyle] = {HOLDS: "good", REVERSED: "bad", NONE: "bad"}
+KINDS = {
+    "experiment": "Experiments",
+    "construction": "By construction",
+    "mathematics": "Theorems and counts",
+}
 
 
-def overview_page(entries: Sequence[Entry], findings: Sequence[str], papers: Mapping[str, str]) -> str:
-    """Render the page from the ledger, the findings and the papers' titles."""
+def overview_page(
+    entries: Sequence[Entry], tables: Sequence[Table], front: Front, papers: Mapping[str, str]
+) -> str:
+    """Render the page from the ledger, everything recorded, the front page and the papers' titles."""
     return render(
         "overview.html",
-        findings=findings,
-        glance=at_a_glance(entries),
-        chapters=[(chapter, _power(chapter)) for chapter in chapters(entries, papers)],
+        front=front,
+        table=_headlines(front),
+        how=HOW.replace("*", ""),
+        chapters=chapters(entries, tables, papers),
+        kinds=KINDS,
+        summary=summary,
         styles=STYLES,
-        count=count,
         made=made,
         grid=lambda table: grid(short(table)),
         marked=marked,
@@ -27,6 +40,13 @@ def overview_page(entries: Sequence[Entry], findings: Sequence[str], papers: Map
     )
 
 
-def _power(chapter: Chapter) -> Grid:
-    head = [(name, "") for name in ("claim", *POWER)]
-    return Grid("What the studies could tell", head, [[*map(Cell, line)] for line in chapter.told()])
+def _headlines(front: Front) -> Grid:
+    head = [(name, "") for name in HEAD]
+    rows = [
+        [
+            Cell(text, style=STYLES.get(line.outcome, "") if name == "outcome" else "")
+            for name, text in zip(HEAD, line.texts, strict=True)
+        ]
+        for line in front.lines
+    ]
+    return Grid("Positive effects are as claimed.", head, rows)

@@ -1,13 +1,15 @@
 """Whether A differs from B: the only code in the project that judges a difference.
 
-A comparison is an effect with its 95% interval, the probability of as much by chance, and the *detectable* difference:
-the smallest one that this design, with this noise, would find at 5% in four trials of five.
+A comparison is an effect with its interval at a level that allows for the number of comparisons; `decide` says what the
+interval means for a claim, by the same rule in both directions. The *detectable* difference is for planning: the
+smallest one that a design with this noise would find in four trials of five.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import product
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -15,21 +17,16 @@ import numpy as np
 
 LEVEL = 0.05  # of significance, two-sided
 POWER = 0.8  # with which a detectable difference is found
-DRAWS = 2000  # of a bootstrap
+DRAWS = 10_000  # of a bootstrap
 QUANTILES = 250  # that represent a distribution: they give the power to within 0.0001
+FEW = 8  # repetitions up to which a t-test has an exact test beside it
 
-Outcome = Literal[
-    "holds",
-    "holds the other way round",
-    "not told apart",
-    "no difference found",
-    "cannot be told at this scale",
-]
+Outcome = Literal["holds", "the opposite holds", "no such effect", "undecided", "no difference found"]
 HOLDS: Outcome = "holds"
-REVERSED: Outcome = "holds the other way round"
-UNTOLD: Outcome = "not told apart"  # though a difference of the size in question would have been found
-OPEN: Outcome = "no difference found"  # and nothing says how large it should have been
-UNABLE: Outcome = "cannot be told at this scale"
+REVERSED: Outcome = "the opposite holds"
+NONE: Outcome = "no such effect"  # the interval contains 0 and excludes the published effect
+UNDECIDED: Outcome = "undecided"  # the interval contains 0 and the published effect
+OPEN: Outcome = "no difference found"  # the interval contains 0, and no effect was published
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Comparison:
 
     Args:
         effect: the mean of A minus that of B.
-        low: lower end of the 95% interval of the effect.
+        low: lower end of the interval of the effect at this level.
         high: its upper end.
         p: two-sided p-value of the effect.
         n: number of values (of pairs, where they are paired).
@@ -56,7 +53,9 @@ class Comparison:
         test: how it was judged, in words.
         sides: 2 where A and B have repetitions of their own, 1 where they share them or B is a number.
         level: of significance: 5%, or less where it is one of several comparisons (see `at`).
-        shares: for shares, B's, and the numbers of values of A and B.
+        exact: the p-value of the exact sign-flip test, for eight pairs or fewer.
+        counts: for shares, the counts and numbers of values of A and of B.
+        draws: for a bootstrap, its values.
     """
 
     effect: float
@@ -70,22 +69,41 @@ class Comparison:
     test: str
     sides: int = 1
     level: float = LEVEL
-    shares: tuple[float, int, int] | None = None
+    exact: float | None = None
+    counts: tuple[int, int, int, int] | None = None
+    draws: np.ndarray | None = field(default=None, repr=False, compare=False)
 
     def at(self, level: float) -> "Comparison":
-        """The same comparison with what is detectable at another level of significance.
+        """The same comparison with its interval, and what is detectable, at another level of significance.
 
         >>> found = compare([1.0, 2.0, 3.0], 0.0)
-        >>> round(found.detectable, 2), round(found.at(0.05 / 4).detectable, 2)
-        (3.26, 6.55)
+        >>> print(found.interval, "|", found.at(0.05 / 4).interval)
+        2.00 [-0.484, 4.48] | 2.00 [-3.10, 7.10]
         """
-        if self.shares is not None:
-            detectable = 100 * _detectable_share(*self.shares, level)
+        low, high = self._ends(level)
+        if self.counts is not None:
+            _, n, theirs, m = self.counts
+            detectable = 100 * _detectable_share(theirs / m, n, m, level)
         elif self.error:
             detectable = self.error * detectable_errors(self.freedom, level)
         else:
             detectable = 0.0 if self.p < level else math.inf
-        return replace(self, detectable=detectable, level=level)
+        return replace(self, low=low, high=high, detectable=detectable, level=level)
+
+    def _ends(self, level: float) -> tuple[float, float]:
+        """The interval at a level; it excludes 0 only where the test rejects it at this level."""
+        from scipy.special import stdtrit
+
+        if self.draws is not None:
+            low, high = np.quantile(self.draws, [level / 2, 1 - level / 2])
+            return float(low), float(high)
+        if self.counts is not None:
+            low, high = _newcombe(*self.counts, level)
+            return (low, high) if self.p < level else (min(low, 0.0), max(high, 0.0))
+        if self.error == 0:
+            return (self.effect, self.effect) if self.p < level else (-math.inf, math.inf)
+        half = self.error * float(stdtrit(self.freedom, 1 - level / 2))
+        return self.effect - half, self.effect + half
 
     def detectable_with(self, repetitions: int) -> float:
         """The difference that this many repetitions per side would detect, given the noise seen here.
@@ -102,12 +120,26 @@ class Comparison:
     @property
     def interval(self) -> str:
         """The effect with its interval, which differences that are all equal do not give."""
-        if self.error == 0 and self.shares is None:
+        if self.error == 0 and self.counts is None:
             return f"{number(self.effect)} in all {self.n} repetitions"
         return f"{number(self.effect)} [{number(self.low)}, {number(self.high)}]"
 
+    @property
+    def confidence(self) -> str:
+        """The confidence of the interval, in per cent.
+
+        >>> compare([1.0, 2.0, 3.0], 0.0).at(0.05 / 18).confidence
+        '99.7%'
+        """
+        return f"{100 * (1 - self.level):.3g}%"
+
+    @property
+    def chance(self) -> str:
+        """The p-value of the t-test, and that of the exact test if there is one."""
+        return chance(self.p) + ("" if self.exact is None else f", exact {chance(self.exact)}")
+
     def __str__(self) -> str:
-        return f"{self.interval}, {chance(self.p)}"
+        return f"{self.interval}, {self.chance}"
 
 
 def compare(
@@ -122,7 +154,7 @@ def compare(
 
     >>> found = compare([1.0, 2.0, 3.0], [2.5, 3.4, 4.6], paired=True)
     >>> print(found, "; detectable:", round(found.detectable, 2))
-    -1.50 [-1.75, -1.25], p = 0.0015 ; detectable: 0.33
+    -1.50 [-1.75, -1.25], p = 0.0015, exact p = 0.25 ; detectable: 0.33
     """
     if isinstance(b, int | float):
         b = Known(b)
@@ -146,16 +178,30 @@ def _of_one_sample(values: Sequence[float], known: Known, test: str) -> Comparis
     if len(values) < 2:
         return None
     error = stdev(values) / math.sqrt(len(values))
-    return _judged(
+    found = _judged(
         fmean(values) - known.mean, (error, known.error), (len(values) - 1, math.inf), len(values), test
     )
+    if known.error or found.error == 0 or len(values) > FEW:
+        return found
+    return replace(found, exact=sign_flip([value - known.mean for value in values]))
+
+
+def sign_flip(differences: Sequence[float]) -> float:
+    """The exact p-value of a mean if each difference may as well have the other sign: no distribution is assumed.
+
+    >>> sign_flip([1.0, 2.0, 3.0, 4.0])
+    0.125
+    """
+    sums = np.array(list(product((-1, 1), repeat=len(differences)))) @ np.array(differences)
+    least = abs(sum(differences)) * (1 - 1e-12)  # rounding does not decide between equal sums
+    return float((np.abs(sums) >= least).mean())
 
 
 def _judged(
     effect: float, errors: Sequence[float], freedoms: Sequence[float], n: int, test: str
 ) -> Comparison:
     """Perform a t-test with the degrees of freedom of Welch and Satterthwaite."""
-    from scipy.special import stdtr, stdtrit
+    from scipy.special import stdtr
 
     variance = sum(error**2 for error in errors)
     if variance <= (1e-9 * effect) ** 2:  # rounding is not noise
@@ -167,10 +213,8 @@ def _judged(
     freedom = variance**2 / spread if spread else math.inf
     error = math.sqrt(variance)
     effect = 0.0 if abs(effect) < 1e-9 * error else effect  # what rounding leaves of differences that cancel
-    half = error * float(stdtrit(freedom, 1 - LEVEL / 2))
     p = float(2 * stdtr(freedom, -abs(effect) / error))
-    detectable = error * detectable_errors(freedom)
-    return Comparison(effect, effect - half, effect + half, p, n, detectable, error, freedom, test)
+    return Comparison(effect, effect, effect, p, n, math.inf, error, freedom, test).at(LEVEL)
 
 
 def detectable_errors(freedom: float, level: float = LEVEL) -> float:
@@ -205,37 +249,33 @@ def compare_shares(a: Sequence[float], b: Sequence[float]) -> Comparison | None:
     >>> print(compare_shares([100, 100, 100, 100, 100], [0, 0, 0, 0, 0]))
     100 [38.6, 100], p = 0.0079
     """
-    from scipy.stats import binomtest, fisher_exact
+    from scipy.stats import fisher_exact
 
     if not a or not b:
         return None
     if not {*a, *b} <= {0.0, 100.0}:
         raise ValueError("shares can be compared only if every value is 0 or 100")
-    counts = [(sum(value > 0 for value in each), len(each)) for each in (a, b)]
-    (one, n), (other, m) = counts
-    (low1, high1), (low2, high2) = (
-        binomtest(count, of).proportion_ci(1 - LEVEL, "wilson") for count, of in counts
-    )
-    effect = one / n - other / m
-    low = effect - math.hypot(one / n - low1, high2 - other / m)
-    high = effect + math.hypot(high1 - one / n, other / m - low2)
+    (one, n), (other, m) = counts = [(sum(value > 0 for value in each), len(each)) for each in (a, b)]
+    effect = 100 * (one / n - other / m)
     p = float(fisher_exact([[one, n - one], [other, m - other]]).pvalue)
     error = 100 * math.sqrt(sum((k / of) * (1 - k / of) / of for k, of in counts))
-    shares = (other / m, n, m)
-    detectable = 100 * _detectable_share(*shares, LEVEL)
-    return Comparison(
-        effect=100 * effect,
-        low=100 * low,
-        high=100 * high,
-        p=p,
-        n=n + m,
-        detectable=detectable,
-        error=error,
-        freedom=math.inf,
-        test="Fisher's exact test",
-        sides=2,
-        shares=shares,
+    found = Comparison(
+        effect, effect, effect, p, n + m, math.inf, error, math.inf, "Fisher's exact test", 2,
+        counts=(one, n, other, m),
+    )  # fmt: skip
+    return found.at(LEVEL)
+
+
+def _newcombe(one: int, n: int, other: int, m: int, level: float) -> tuple[float, float]:
+    """Newcombe's interval of one / n - other / m, in per cent, from Wilson's intervals of both."""
+    from scipy.stats import binomtest
+
+    (low1, high1), (low2, high2) = (
+        binomtest(count, of).proportion_ci(1 - level, "wilson") for count, of in ((one, n), (other, m))
     )
+    a, b = one / n, other / m
+    low, high = a - b - math.hypot(a - low1, high2 - b), a - b + math.hypot(high1 - a, b - low2)
+    return 100 * low, 100 * high
 
 
 @cache
@@ -264,63 +304,51 @@ def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int, seed: int =
     """
     effect = float(statistic(np.arange(n)[None])[0])
     draws = statistic(np.random.default_rng(seed).integers(n, size=(DRAWS, n)))
-    low, high = np.quantile(draws, [LEVEL / 2, 1 - LEVEL / 2])
     below, above = float((draws <= 0).mean()), float((draws >= 0).mean())
     error = float(draws.std(ddof=1))
     p = max(min(1.0, 2 * min(below, above)), 1 / DRAWS)
-    detectable = error * detectable_errors(math.inf)
-    return Comparison(
-        effect, float(low), float(high), p, n, detectable, error, math.inf, "bootstrap over repetitions"
-    )
+    test = "bootstrap over repetitions"
+    found = Comparison(effect, effect, effect, p, n, math.inf, error, math.inf, test, draws=draws)
+    return found.at(LEVEL)
 
 
-def holm(ps: Sequence[float]) -> list[float]:
-    """Adjust p-values for the number of comparisons by Holm's method.
+def differ(a: float, b: float, n: int) -> bool:
+    """Whether two shares in per cent, each of n examples, differ by more than chance explains.
 
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
+    >>> differ(30.0, 29.98, 5000), differ(30.0, 27.0, 5000)
+    (False, True)
     """
-    adjusted, running = [0.0] * len(ps), 0.0
-    for rank, place in enumerate(sorted(range(len(ps)), key=lambda place: ps[place])):
-        running = max(running, min(1.0, (len(ps) - rank) * ps[place]))
-        adjusted[place] = running
-    return adjusted
+    from scipy.special import ndtri
+
+    error = math.sqrt(sum(share * (100 - share) / n for share in (a, b)))
+    return abs(a - b) > error * float(ndtri(1 - LEVEL / 2))
 
 
-def one_sided(found: Comparison, margin: float) -> tuple[float, float]:
-    """One-sided p-values of an effect this far below and this far above a margin.
-
-    >>> below, above = one_sided(compare([1.0, 1.1, 0.9], 1.0), margin=0.5)
-    >>> round(below, 3), round(above, 3)
-    (0.007, 0.993)
-    """
-    from scipy.special import stdtr
-
-    if found.error == 0:
-        return float(found.effect >= margin), float(found.effect <= margin)
-    below = float(stdtr(found.freedom, (found.effect - margin) / found.error))
-    return below, 1 - below
+def differ_by_repetition(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
+    """Whether values by repetition differ by more than chance explains, repetition by repetition."""
+    both = [each for each in a if each in b]
+    found = compare([a[each] for each in both], [b[each] for each in both], paired=True)
+    return found is not None and not found.low <= 0 <= found.high
 
 
-def decide(found: Comparison, p: float, *, expected: int, allowed: float | None) -> Outcome:
-    """Decide what a comparison says about a claim.
+def decide(low: float, high: float, published: float | None) -> Outcome:
+    """Decide what the interval of an effect, taken in the claimed direction, says of a claim.
 
     Args:
-        found: the comparison.
-        p: its probability, adjusted for the other comparisons of the claim.
-        expected: the sign of the effect that is claimed.
-        allowed: the size of the published effect: a design that can only detect larger ones cannot tell. None if
-            nothing was published.
+        low: lower end of the interval; above 0 is what is claimed.
+        high: its upper end.
+        published: the published effect in the claimed direction, None if there is none.
+
+    >>> decide(0.1, 2.0, None), decide(-2.0, -0.1, 1.0), decide(-1.0, 0.5, 1.0), decide(-1.0, 2.0, 1.0)
+    ('holds', 'the opposite holds', 'no such effect', 'undecided')
     """
-    right = found.effect * expected > 0
-    if p < LEVEL and right:
+    if low > 0:
         return HOLDS
-    if allowed is None and math.isfinite(found.detectable):
-        return REVERSED if p < LEVEL else OPEN
-    # A scale that could not have detected the effect is no evidence against it.
-    if allowed is None or found.detectable > allowed:
-        return UNABLE
-    return REVERSED if p < LEVEL else UNTOLD
+    if high < 0:
+        return REVERSED
+    if published is None:
+        return OPEN
+    return UNDECIDED if low <= published <= high else NONE
 
 
 def chance(p: float) -> str:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 Names = str | tuple[str, ...]
 Samples = Mapping[str, float]
+Kind = Literal["experiment", "mathematics", "construction"]
 Relation = Literal["lower", "higher", "equal", "at most", "near", "not worse"]
 
 
@@ -234,7 +235,9 @@ class Claim:
         where: in the paper: "Table 1".
         says: the claim, in a sentence.
         expect: comparisons in the table of the study that has this claim; none if nothing is compared.
-        caveat: a function of the table: why not to take a state at face value, "" if you can.
+        kind: "experiment"; or "mathematics", a theorem or a count; or "construction", what follows from how something
+            is built, whatever the data. Only experiments are counted as holding or not.
+        stated: the date on which it was stated, if that was with its data in view.
         remark: a function of the table: numbers that belong to the claim, in a sentence or two, without a judgement.
         holds: False if tests show that the claim does not hold.
         erratum: where the paper is wrong or silent, and what holds.
@@ -246,7 +249,8 @@ class Claim:
     where: str
     says: str
     expect: tuple[Expectation, ...] = ()
-    caveat: "Callable[[Table], str] | None" = None
+    kind: Kind = "experiment"
+    stated: str = ""
     remark: "Callable[[Table], str] | None" = None
     holds: bool = True
     erratum: str = ""

@@ -60,9 +60,9 @@ def marked(table: Table) -> list[str]:
     found = []
     if any(cell.better is not None for cell in table.cells.values()):
         other = table.study.baseline or "what the claims compare it with"
-        found.append(f"marks: + better, - worse than {other} (5%, Holm)")
+        found.append(f"marks: + better, - worse than {other}, beyond chance")
     if any(cell.confirms is False for cell in table.cells.values()):
-        found.append(f"! differs from {table.study.source or 'what was published'} (5%, Holm)")
+        found.append(f"! differs from {table.study.source or 'what was published'}, beyond chance")
     return found
 
 

@@ -149,8 +149,8 @@ class Improvement(Summarized):
         )
         return (
             f"{name} with {self.row}, trained further, has {_told(column, _mean(self.table, self.row, column))}; "
-            f"unchanged and trained further, it has {_told(column, base)}. That is {effect} less (95% interval {low} "
-            f"to {high}); it is lower in {wins} of {seeds} seeds."
+            f"unchanged and trained further, it has {_told(column, base)}. That is {effect} less "
+            f"({judged.found.confidence} interval {low} to {high}); it is lower in {wins} of {seeds} seeds."
         )
 
     def save(self, directory: str | Path) -> None:

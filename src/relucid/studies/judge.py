@@ -1,32 +1,28 @@
 """Whether a table shows what a claim predicts."""
 
-import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from relucid.studies.compare import (
     HOLDS,
     LEVEL,
     OPEN,
     REVERSED,
-    UNABLE,
-    UNTOLD,
+    UNDECIDED,
     Comparison,
     Outcome,
-    chance,
     compare,
     compare_shares,
     decide,
-    holm,
     number,
-    one_sided,
 )
 from relucid.studies.expect import Claim, Expected, Place, Quantity, Samples, Statistic
 
 if TYPE_CHECKING:
     from relucid.studies.table import Table
 
-UNDECIDED = (UNTOLD, OPEN, UNABLE)
+CERTAIN = ("equal", "at most")  # relations that leave nothing to chance
+WITHIN = ("near", "not worse")  # relations with a margin
 
 
 @dataclass(frozen=True)
@@ -36,19 +32,64 @@ class Judged:
     Args:
         expected: what was compared.
         found: the comparison, None if there are too few values.
-        p: adjusted for the comparisons of the same claim (Holm); None if nothing is left to chance.
         outcome: in words.
         published: the published effect.
-        level: B's mean here and in the paper; None at the paper's own scale. At other scales, effects are compared as
-            shares of it.
+        error_level: the error of B here and in the paper; None at the paper's own scale. At other scales, the published
+            effect is taken as the same share of it.
     """
 
     expected: Expected
     found: Comparison | None
-    p: float | None
     outcome: Outcome
     published: float | None = None
-    level: tuple[float, float] | None = None
+    error_level: tuple[float, float] | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether nothing is left to chance."""
+        return self.expected.relation in CERTAIN
+
+    @property
+    def scaled(self) -> float | None:
+        """The published effect at the error's level here."""
+        if self.published is None or self.error_level is None:
+            return self.published
+        here, there = self.error_level
+        return self.published * here / there
+
+    @property
+    def sign(self) -> int:
+        """1 if a higher value of A is claimed, -1 if a lower one is."""
+        return 1 if self.expected.relation == "higher" else -1
+
+    @property
+    def claimed(self) -> tuple[float, float]:
+        """The interval in the claimed direction, from the margin if there is one: above 0 is what is claimed."""
+        assert self.found is not None
+        low, high, margin = self.found.low, self.found.high, self.expected.margin
+        if self.expected.relation == "near":
+            nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+            return margin - max(abs(low), abs(high)), margin - nearest
+        ends = (self.sign * low, self.sign * high)
+        return min(ends) + margin, max(ends) + margin
+
+    def at(self, level: float) -> "Judged":
+        """The comparison judged at a level of significance."""
+        if self.certain or self.found is None:
+            return self
+        judged = replace(self, found=self.found.at(level))
+        low, high = judged.claimed
+        if self.expected.relation in WITHIN:
+            outcome = decide(low, high, None)
+            return replace(judged, outcome=UNDECIDED if outcome == OPEN else outcome)
+        return replace(judged, outcome=decide(low, high, self.wanted))
+
+    @property
+    def wanted(self) -> float | None:
+        """The size of the published effect here; None if none was published in the claimed direction."""
+        if self.scaled is None or self.scaled * self.sign <= 0:
+            return None
+        return abs(self.scaled)
 
     def __str__(self) -> str:
         if self.found is None:
@@ -56,64 +97,45 @@ class Judged:
         if self.expected.relation == "at most":
             assert isinstance(self.expected.b, float)
             largest, allowed = number(self.found.effect + self.expected.b), number(self.expected.b)
-            return f"{self.expected.label}: at most {largest}, allowed {allowed}: {self.outcome}"
-        if self.p is None:
-            return f"{self.expected.label}: {number(self.found.effect)}: {self.outcome}"
-        parts = [self.found.interval, chance(self.p) + (" (Holm)" if self.found.level < LEVEL else "")]
-        if self.outcome in UNDECIDED:
-            able = math.isfinite(self.found.detectable)
-            parts.append(
-                f"detectable {self._sized(self.found.detectable, 0)}" if able else "nothing detectable"
-            )
-        if self.published is not None:
-            parts.append(f"published {self._sized(self.published, 1)}")
-        if self.outcome == UNABLE and self.p < LEVEL:
-            parts.append("the other way round beyond chance")
+            return f"{self.expected.label}: at most {largest}, allowed {allowed}: {self._certainly}"
+        if self.certain:
+            return f"{self.expected.label}: {number(self.found.effect)}: {self._certainly}"
+        interval = self.found.interval
+        if self.found.level < LEVEL:
+            interval += f" ({self.found.confidence})"
+        parts = [interval, self.found.chance]
+        if self.expected.margin:
+            parts.append(f"margin {number(self.expected.margin)}")
+        if self.published is not None and self.scaled is not None:
+            here = "" if self.error_level is None else f", {number(self.scaled)} at this error"
+            parts.append(f"published {number(self.published)}{here}")
         return f"{self.expected.label}: {', '.join(parts)}: {self.outcome}"
 
-    def _sized(self, value: float, whose: Literal[0, 1]) -> str:
-        """Format a difference; if levels differ, also as a share of B's level here (0) or in the paper (1)."""
-        if self.level is None or self.published is None or self.outcome not in UNDECIDED:
-            return number(value)
-        return f"{number(value)} ({abs(value / self.level[whose]):.1%})"
+    @property
+    def _certainly(self) -> str:
+        return "holds" if self.outcome == HOLDS else "does not hold"
 
 
 def judge(table: "Table", claim: Claim) -> list[Judged]:
-    """Judge every comparison of a claim, allowing for their number."""
-    made = [_compared(table, each) for each in claim.comparisons()]
-    told = [place for place, each in enumerate(made) if each.p is not None]
-    adjusted = dict(zip(told, holm([made[place].p or 0.0 for place in told]), strict=True))
-    left = sum(p >= LEVEL for p in adjusted.values())
-    # Once the others have been told, Holm's method divides the level by the number of those that are left.
-    return [
-        _settled(each, p, LEVEL / (left if p >= LEVEL else len(told)))
-        if (p := adjusted.get(place)) is not None
-        else each
-        for place, each in enumerate(made)
-    ]
+    """Judge every comparison of a claim by its interval, at a level that allows for their number.
 
-
-def _settled(judged: Judged, p: float, level: float) -> Judged:
-    """The comparison with its adjusted p-value, what was detectable at its level, and the outcome."""
-    assert judged.found is not None
-    judged = replace(judged, found=judged.found.at(level), p=p)
-    return replace(judged, outcome=_outcome(judged))
+    The level is 5% divided by the number of comparisons: all intervals are right at once, with 95% probability. That
+    all of them hold, or that of all of them the opposite holds, needs no correction: each at 5% is enough, because one
+    that fails is enough to refute it.
+    """
+    made = [_compared(table, each).at(LEVEL) for each in claim.comparisons()]
+    if {each.outcome for each in made} in ({HOLDS}, {REVERSED}):
+        return made
+    tested = sum(each.found is not None and not each.certain for each in made)
+    return [each.at(LEVEL / max(1, tested)) for each in made]
 
 
 def _compared(table: "Table", expected: Expected) -> Judged:
-    """Make a comparison, not yet adjusted for the others."""
-    if expected.relation in ("equal", "at most"):
+    """Make a comparison, not yet judged."""
+    if expected.relation in CERTAIN:
         return _exact(table, expected)
     found = _comparison(table, expected)
-    published, level = _published(table, expected), _level(table, expected)
-    if found is None:
-        return Judged(expected, None, None, UNABLE, published, level)
-    p = found.p
-    if expected.relation == "not worse":
-        p = min(1.0, 2 * min(one_sided(found, expected.margin)))
-    elif expected.relation == "near":
-        p = max(one_sided(found, expected.margin)[0], one_sided(found, -expected.margin)[1])
-    return Judged(expected, found, p, UNTOLD, published, level)
+    return Judged(expected, found, UNDECIDED, _published(table, expected), _error_level(table, expected))
 
 
 def _comparison(table: "Table", expected: Expected) -> Comparison | None:
@@ -144,7 +166,7 @@ def _exact(table: "Table", expected: Expected) -> Judged:
     assert isinstance(expected.b, float)
     cell = table.cells[expected.a.row, expected.a.column]
     if cell.mean is None:
-        return Judged(expected, None, None, UNABLE)
+        return Judged(expected, None, UNDECIDED)
     if expected.relation == "at most":
         effect = max(cell.samples.values()) - expected.b
         holds = effect <= 0
@@ -152,30 +174,7 @@ def _exact(table: "Table", expected: Expected) -> Judged:
         effect = round(cell.mean, table.study.columns[expected.a.column].digits) - expected.b
         holds = effect == 0
     found = Comparison(effect, effect, effect, float(holds), len(cell.values), 0.0, 0.0, 0.0, "exact")
-    return Judged(expected, found, None, HOLDS if holds else REVERSED)
-
-
-def _outcome(judged: Judged) -> Outcome:
-    assert judged.found is not None
-    assert judged.p is not None
-    found, p, relation = judged.found, judged.p, judged.expected.relation
-    if relation == "near":
-        far = min(abs(found.low), abs(found.high)) > judged.expected.margin and found.low * found.high > 0
-        return HOLDS if p < LEVEL else REVERSED if far else UNTOLD
-    if relation == "not worse":
-        if p >= LEVEL:
-            return UNTOLD if found.detectable <= judged.expected.margin else UNABLE
-        return HOLDS if found.effect < judged.expected.margin else REVERSED
-    return decide(found, p, expected=1 if relation == "higher" else -1, allowed=wanted(judged))
-
-
-def wanted(judged: Judged) -> float | None:
-    """The size of the published effect; at another scale, the same share of this scale's level."""
-    if judged.published is None:
-        return None
-    if judged.level is None:
-        return abs(judged.published)
-    return abs(judged.published) * judged.level[0] / judged.level[1]
+    return Judged(expected, found, HOLDS if holds else REVERSED)
 
 
 def _published(table: "Table", expected: Expected) -> float | None:
@@ -186,10 +185,15 @@ def _published(table: "Table", expected: Expected) -> float | None:
     return None if a is None or b is None else a - b
 
 
-def _level(table: "Table", expected: Expected) -> tuple[float, float] | None:
-    """B's mean here and in the paper; None at the paper's own scale."""
+def _error_level(table: "Table", expected: Expected) -> tuple[float, float] | None:
+    """B's error here and in the paper; None at the paper's own scale."""
     if not isinstance(expected.b, Place) or table.scale == "full":
         return None
-    cell = table.cells[expected.b.row, expected.b.column]
-    here, there = cell.mean, cell.published[0]
+    cell, perfect = (
+        table.cells[expected.b.row, expected.b.column],
+        table.study.columns[expected.b.column].perfect,
+    )
+    if cell.mean is None or cell.published[0] is None:
+        return None
+    here, there = abs(cell.mean - perfect), abs(cell.published[0] - perfect)
     return (here, there) if here and there else None

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from relucid.studies.compare import HOLDS, OPEN, REVERSED, UNABLE, UNTOLD
+from relucid.studies.caveats import Caveat, Evidence, caveats
+from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED
 from relucid.studies.expect import Claim
 from relucid.studies.judge import Judged
 from relucid.studies.study import Study
@@ -13,19 +14,19 @@ from relucid.studies.study import Study
 if TYPE_CHECKING:
     from relucid.studies.table import Table
 
+OUTCOMES = (HOLDS, REVERSED, NONE, UNDECIDED, OPEN)
 LONG = 3600.0  # seconds per run beyond which the ledger does not expect a study to be run on a processor
 STATES = {
-    "reproduced": "every comparison that the claim makes holds beyond chance",
-    "reproduced in part": "some comparisons hold beyond chance, and fewer hold the other way round",
-    "contradicted": "every comparison holds the other way round beyond chance, or tests show the opposite",
-    "contradicted in part": "some comparisons hold the other way round, and no more of them hold",
-    "not told apart": "no difference beyond chance, though one of the published size would have been found",
-    "no difference found": "no difference beyond chance, and none was published to say how large it should be",
-    "cannot be told at this scale": "run, but too small to find an effect of the published size",
+    HOLDS: "the effect is above 0 in the claimed direction, beyond chance",
+    REVERSED: "the effect is below 0, beyond chance",
+    NONE: "the interval of the effect contains 0 and excludes the published effect",
+    UNDECIDED: "the interval contains both 0 and the published effect, or the comparisons disagree",
+    OPEN: "the interval contains 0, and no effect was published",
     "shown": "run and drawn; nothing is compared",
-    "ready to run": "not run yet",
-    "needs a GPU": "ready to run at the paper's scale, which takes days on a processor",
-    "checked by test": "tests check it on random inputs, or against a reference written out",
+    "not run": "it could be run on a processor",
+    "needs a GPU": "not run: at the paper's scale it takes days on a processor",
+    "true": "a theorem, a count or a construction that tests or runs confirm",
+    "false as stated": "one that they refute",
 }
 
 
@@ -40,7 +41,7 @@ class Entry:
         study: the study that checks it, None where tests do.
         table: its recorded results, None where there are none.
         judged: its comparisons and their outcomes.
-        caveat: why not to take the state at face value.
+        caveats: why not to take the state at face value.
         remark: numbers that belong to it.
     """
 
@@ -50,22 +51,36 @@ class Entry:
     study: Study | None = None
     table: "Table | None" = None
     judged: Sequence[Judged] = ()
-    caveat: str = ""
+    caveats: Sequence[Caveat] = ()
     remark: str = ""
 
     @property
     def stands(self) -> str:
-        """The state, with its caveat and at which scale."""
-        word = self.state
-        if self.table and self.table.scale != "full":
-            scale = f"{self.table.scale} scale"
-            word = word.replace("this scale", scale) if "this scale" in word else f"{word} at {scale}"
-        return word + (f"; but {self.caveat}" if self.caveat else "")
+        """The state, the counts of outcomes, the scale, and the caveats in a word or two each."""
+        return self.outcome + (
+            f"; but {', '.join(each.word for each in self.caveats)}" if self.caveats else ""
+        )
+
+    @property
+    def outcome(self) -> str:
+        """The state, the counts of outcomes, and the scale."""
+        word = self.state + (f" ({counted_outcomes(self.judged)})" if len(self.judged) > 1 else "")
+        return f"{word} at {self.table.scale} scale" if self.table and self.table.scale != "full" else word
 
     @property
     def empirical(self) -> bool:
         """Whether a study checks it, rather than a test."""
         return self.study is not None
+
+    @property
+    def kind(self) -> str:
+        """The kind of claim; what tests check is mathematics."""
+        return "mathematics" if self.study is None else self.claim.kind
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is an experiment that was judged: only these count as holding or not."""
+        return self.claim.kind == "experiment" and bool(self.judged)
 
 
 def entries(
@@ -84,21 +99,35 @@ def entries(
     for table in tables:
         recorded.setdefault(table.study.name, []).append(table)
     found = [
-        entry(paper, study, claim, best(study, _with(claim, recorded.get(study.name, []))))
+        entry(paper, study, claim, *_judged_by(study, claim, recorded))
         for paper, studies in papers.items()
         for study in studies
         for claim in study.claims
     ]
     for paper, claims in statements.items():
-        found += [
-            Entry(paper, claim, "checked by test" if claim.holds else "contradicted") for claim in claims
-        ]
+        found += [Entry(paper, claim, "true" if claim.holds else "false as stated") for claim in claims]
     return found
 
 
+def _judged_by(
+    study: Study, claim: Claim, recorded: Mapping[str, Sequence["Table"]]
+) -> tuple["Table | None", "Table | None"]:
+    """The table by which a claim is judged, and the one by which its learning rates were chosen."""
+    table = best(study, _with(claim, recorded.get(study.name, [])))
+    tuned_by = study.scales[table.scale].tuned_by if table else ""
+    rates = (each for each in recorded.get(tuned_by, []) if table and each.scale == table.scale)
+    return table, next(rates, None)
+
+
 def _with(claim: Claim, tables: Sequence["Table"]) -> list["Table"]:
-    """The tables at scales that have the claim."""
-    return [table for table in tables if any(each.where == claim.where for each in table.study.claims)]
+    """The tables at scales that have the claim, and can answer it once their runs have been done."""
+    found = []
+    for table in tables:
+        judged = table.judged.get(claim.where, [])
+        has = any(each.where == claim.where for each in table.study.claims)
+        if has and (not judged or any(each.found for each in judged)):
+            found.append(table)
+    return found
 
 
 def best(study: Study, tables: Sequence["Table"]) -> "Table | None":
@@ -112,58 +141,69 @@ def best(study: Study, tables: Sequence["Table"]) -> "Table | None":
     return None
 
 
-def entry(paper: str, study: Study, claim: Claim, table: "Table | None") -> Entry:
-    """The entry of a claim that a study checks."""
+def at_scales(paper: str, study: Study, tables: Sequence["Table"]) -> list[tuple["Table", list[Entry]]]:
+    """Every table of a study, the largest scale first, with how the study's claims stand by it."""
+    mine = {table.scale: table for table in tables if table.study.name == study.name}
+    found = []
+    for table in (mine[scale] for scale in study.largest_first() if scale in mine and scale != "smoke"):
+        tuned_by = study.scales[table.scale].tuned_by
+        rates = [each for each in tables if each.study.name == tuned_by and each.scale == table.scale]
+        claims = [claim for claim in study.claims if claim.where in table.judged]
+        rate = rates[0] if rates else None
+        found.append((table, [entry(paper, study, claim, table, rate) for claim in claims]))
+    return found
+
+
+def entry(
+    paper: str, study: Study, claim: Claim, table: "Table | None", rates: "Table | None" = None
+) -> Entry:
+    """The entry of a claim that a study checks; `rates` is the table by which its learning rates were chosen."""
     if table is None:
         scale = study.scales[study.default_scale]
         long = scale.seconds is None or scale.seconds > LONG
-        return Entry(paper, claim, "needs a GPU" if long else "ready to run", study)
+        return Entry(paper, claim, "needs a GPU" if long else "not run", study)
     judged = table.judged.get(claim.where, [])
     filled = all(cell.samples for (_, of), cell in table.cells.items() if not study.columns[of].optional)
-    caveat, remark = (say(table) if say and filled else "" for say in (claim.caveat, claim.remark))
-    return Entry(paper, claim, state(judged), study, table, judged, caveat, remark)
+    remark = claim.remark(table) if claim.remark and filled else ""
+    found = caveats(Evidence(study, claim, table, rates)) if judged and claim.kind == "experiment" else ()
+    word = state(judged) if claim.kind == "experiment" else proved(judged)
+    return Entry(paper, claim, word, study, table, judged, found, remark)
 
 
 def state(judged: Sequence[Judged]) -> str:
-    """The state of a claim, from the outcomes of its comparisons.
+    """The state of a claim: the outcome of most of its comparisons, undecided if there is no such outcome.
 
     >>> state([])
     'shown'
     """
-    counts = Counter(each.outcome for each in judged)
     if not judged:
         return "shown"
-    if counts[HOLDS] == counts.total():
-        return "reproduced"
-    if counts[REVERSED] == counts.total():
-        return "contradicted"
-    if counts[HOLDS] > counts[REVERSED]:
-        return "reproduced in part"
-    if counts[REVERSED]:
-        return "contradicted in part"
-    if counts[UNABLE]:
-        return "cannot be told at this scale"
-    return "no difference found" if counts[OPEN] else "not told apart"
+    ((outcome, most),) = Counter(each.outcome for each in judged).most_common(1)
+    return outcome if most > len(judged) / 2 else UNDECIDED
 
 
-def counted(judged: Sequence[Judged]) -> str:
-    """Count comparisons by outcome: "of 7 comparisons 4 hold, 3 not told apart"."""
-    if len(judged) < 2:
-        return ""
+def proved(judged: Sequence[Judged]) -> str:
+    """The state of a theorem, a count or what follows by construction: a single part that fails refutes it."""
+    outcomes = {each.outcome for each in judged}
+    if outcomes == {HOLDS}:
+        return "true"
+    return "false as stated" if REVERSED in outcomes else state(judged)
+
+
+def counted_outcomes(judged: Sequence[Judged]) -> str:
+    """Count comparisons by outcome: "4 of 7 hold, 3 undecided"."""
     counts = Counter(each.outcome for each in judged)
-    listed = [
-        f"{count} {outcome if count == 1 else outcome.replace('holds', 'hold')}"
-        for outcome in (HOLDS, REVERSED, UNTOLD, OPEN, UNABLE)
-        if (count := counts[outcome])
-    ]
-    return f"of {len(judged)} comparisons {', '.join(listed)}"
+    plural = {HOLDS: "hold", REVERSED: "the opposite"}
+    there = [(outcome, counts[outcome]) for outcome in OUTCOMES if counts[outcome]]
+    return ", ".join(
+        f"{count}{'' if place else f' of {len(judged)}'} {plural.get(outcome, outcome)}"
+        for place, (outcome, count) in enumerate(there)
+    )
 
 
 def sentence(entry: Entry) -> str:
     """Describe how a claim stands: its state, every comparison with effect and interval, and its remarks."""
     parts = [f"{entry.claim.where}: {entry.stands}"]
-    if len(entry.judged) > 1:
-        parts.append(f" ({counted(entry.judged)})")
     if entry.judged:
         parts.append(". " + "; ".join(map(str, entry.judged)))
     return "".join(parts) + "." + (f" {entry.remark}" if entry.remark else "")

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare, holm
+from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare
 from relucid.studies.expect import Claim, Higher, Lower, Place
 from relucid.studies.judge import Judged, judge
 
@@ -69,4 +69,4 @@ def confirms(table: "Table") -> dict[tuple[str, str], bool]:
         mean, error = cell.published
         if mean is not None and (against := compare(cell.values, Known(mean, error or 0.0))):
             found[place] = against.p
-    return {place: p >= LEVEL for place, p in zip(found, holm([*found.values()]), strict=True)}
+    return {place: p >= LEVEL / len(found) for place, p in found.items()}

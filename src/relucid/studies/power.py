@@ -7,7 +7,7 @@ from pathlib import Path
 
 from relucid.studies.compare import Comparison
 from relucid.studies.expect import Claim, Expected, Higher, Lower
-from relucid.studies.judge import Judged, judge, wanted
+from relucid.studies.judge import Judged, judge
 from relucid.studies.plan import Run, plan
 from relucid.studies.store import Store
 from relucid.studies.study import Study
@@ -125,7 +125,7 @@ def power(found: Pilot) -> Iterator[Planned]:
 
 
 def _aim(judged: Judged) -> float | None:
-    return judged.expected.margin or wanted(judged)
+    return judged.expected.margin or judged.wanted
 
 
 def _against_baseline(study: Study) -> Claim:

@@ -1,6 +1,6 @@
 """A study as data: what is compared, how often, at which scales, and what the paper found."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,7 +33,10 @@ class Column:
             which a run leaves arrays `outputs` (N, classes) and `targets` (N,).
         best: which values are better; None where neither is.
         digits: after the decimal point.
+        perfect: the value of a network without error: 0 for errors, 100 for accuracies in per cent.
         optional: runs that were made before it was measured may lack it.
+        tries: in a study that tries learning rates, for which setting ("" if there is only one) and which rate.
+        examples: of a share in per cent, how many examples it is of.
     """
 
     metric: str
@@ -42,7 +45,10 @@ class Column:
     summary: Literal["mean", "share", "vote"] = "mean"
     best: Literal["lowest", "highest"] | None = "lowest"
     digits: int = 2
+    perfect: float = 0.0
     optional: bool = False
+    tries: tuple[str, float] | None = None
+    examples: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Scale:
             not run. All rows by default.
         columns: the columns that are run; all by default.
         protocol: what a reader must know about this scale; it follows the study's own protocol.
+        tuned_by: the name of the study that has tried the learning rates of this scale's rows, at the same scale.
     """
 
     config: Config = field(default_factory=dict)
@@ -65,6 +72,7 @@ class Scale:
     rows: Mapping[str, Config] | None = None
     columns: Sequence[str] | None = None
     protocol: str = ""
+    tuned_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,8 @@ class Study:
         protocol: what a reader must know about how it was run.
         baseline: the row that the others are compared with.
         paired: whether rows share their data and seeds: differences are then taken repetition by repetition.
+        splits: the rows whose repetitions are random splits of one data set.
+        tries: the learning rates from which every run chooses by itself; it records its choices as the metric "rate".
         claims: what is claimed about it, as comparisons.
         figures: draws its figures: a function of its table and store that returns a list of
             `relucid.report.Figure`.
@@ -123,6 +133,8 @@ class Study:
     protocol: str = ""
     baseline: str | None = None
     paired: bool = False
+    splits: Collection[str] = ()
+    tries: tuple[float, ...] = ()
     claims: tuple[Claim, ...] = ()
     figures: "Callable[[Table, Store], list[Any]] | None" = None
     page: "Callable[[Table, Store, str], str] | None" = None

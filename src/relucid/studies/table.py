@@ -76,6 +76,11 @@ def is_dirty(record: Mapping[str, Any]) -> bool:
     return str(record["environment"].get("commit")).endswith("-dirty")
 
 
+def is_unversioned(record: Mapping[str, Any]) -> bool:
+    """Whether no commit is recorded for a run."""
+    return not record["environment"].get("commit")
+
+
 @dataclass(frozen=True)
 class Table(Tabular):
     """The cells of a study by row and column, and the runs behind them."""
@@ -101,6 +106,11 @@ class Table(Tabular):
     def dirty(self) -> int:
         """How many of the runs were made from a work tree with uncommitted changes."""
         return sum(map(is_dirty, self.runs))
+
+    @property
+    def unversioned(self) -> int:
+        """How many of the runs have no recorded commit."""
+        return sum(map(is_unversioned, self.runs))
 
     @cached_property
     def judged(self) -> dict[str, list[Judged]]:
@@ -145,8 +155,13 @@ class Table(Tabular):
         place = row, column or next(iter(self.study.columns))
         if place not in self.cells:
             return []
-        shown = self.study.columns[place[1]]
-        return self.finished(**{**shown.config, **self.study.rows[row], **self.cells[place].chosen})
+        planned = self._planned[place]
+        return [run for run in self.finished(**self.cells[place].chosen) if run["key"] in planned]
+
+    @cached_property
+    def _planned(self) -> dict[tuple[str, str], set[str]]:
+        """The keys of the runs of every cell, whatever was chosen."""
+        return {place: {run.key for run in runs} for place, runs in cells(self.study, self.scale).items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: values, judgements, and every run with its measurements and environment."""

@@ -66,6 +66,44 @@ def _exported_arrays(arrays: Mapping[str, bytes], limits: Mapping[str, int]) -> 
     return fields
 
 
+def file_of(study: str, scale: str) -> str:
+    """The name of the result file of a study at a scale.
+
+    >>> file_of("crelu/convpool", "cpu")
+    'crelu-convpool-cpu.json'
+    """
+    return f"{study.replace('/', '-')}-{scale}.json"
+
+
+def record(table: Table, store: Store, directory: Path) -> Path:
+    """Write a table and its runs to the result file of its study and scale; refuse to lose runs that are there."""
+    if not directory.is_dir():
+        raise ValueError(f"there is no directory {directory}")
+    path = directory / file_of(table.study.name, table.scale)
+    if path.exists():
+        before = json.loads(path.read_text())
+        if (before["study"], before["scale"]) != (table.study.name, table.scale):
+            raise ValueError(
+                f"{path} holds {before['study']} at scale {before['scale']}, which is never overwritten"
+            )
+        lost = {run["key"] for run in before["runs"]} - {run["key"] for run in table.runs}
+        if lost:
+            raise ValueError(
+                f"{path} has {len(lost)} runs that the store lacks: `relucid import {path}` first adds them to it"
+            )
+    path.write_text(json.dumps(exported(table, store), indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def check_name(path: Path, recorded: Mapping[str, Any]) -> None:
+    """Refuse a result file that is not named for its study and scale: another scale could overwrite it."""
+    expected = file_of(recorded["study"], recorded["scale"])
+    if path.name != expected:
+        raise ValueError(
+            f"{path} holds {recorded['study']} at scale {recorded['scale']}; it should be named {expected}"
+        )
+
+
 def bring(source: str | Path, store: Store) -> Imported:
     """Import the runs of a result file or of another store into a store.
 

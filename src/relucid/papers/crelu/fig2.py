@@ -1,5 +1,6 @@
 """crelu Fig. 2 and 3: filters of trained networks come in opposite pairs, except in CReLU networks."""
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,9 +9,9 @@ import torch
 from relucid.inspect.null_distribution import extreme_p_value
 from relucid.papers.crelu.measures import LAYERS
 from relucid.papers.crelu.protocols import SINGLE
-from relucid.papers.crelu.table1 import BASELINE, SAME_RUNS, SCALES, study
+from relucid.papers.crelu.table1 import BASELINE, HALF, SAME_RUNS, SCALES, study
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.expect import Claim, Lower
+from relucid.studies.expect import Claim, Derived, Lower, Near, Quantity, Samples
 from relucid.studies.store import Store
 from relucid.studies.study import Column
 from relucid.studies.table import Table
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 DRAWN = ("conv1", "conv2", "conv3", "conv4")  # the layers of crelu Fig. 3
+MARGIN = 0.05  # of a cosine
 ALT = "Histograms of {}, each with the density of random filters as a line."
 
 
@@ -82,6 +84,17 @@ def histograms(mu: dict[str, list[np.ndarray]], weights: dict[str, int]) -> "go.
     return plot.update_xaxes(range=[-1, 0.5], title="mu").update_yaxes(title="density", col=1)
 
 
+def cosine(layer: str) -> Quantity:
+    """The baseline's mean cosine of a filter with its most opposite one, seed by seed."""
+
+    def sample(table: Table) -> Samples:
+        return {
+            f"seed {run['config']['seed']}": run["metrics"][f"{layer} mu"] for run in table.behind(BASELINE)
+        }
+
+    return Quantity(f"{BASELINE}, mean cosine in {layer}", sample, (BASELINE,))
+
+
 STUDIES = (
     study(
         "pairing",
@@ -107,8 +120,28 @@ STUDIES = (
                 "Fig. 3",
                 "With CReLU there are fewer pairs left to learn: the filters of conv1 are less opposite than with "
                 "ReLU.",
-                (Lower(BASELINE, than="CReLU", columns="conv1"),),
+                (Lower(BASELINE, than=("CReLU", HALF), columns="conv1", paired=True),),
                 note="On the ConvPool networks of Table 1.",
+                code=("relucid.inspect.pairing",),
+            ),
+            Claim(
+                "Fig. 3, like random filters",
+                f"With CReLU, filters are no more opposite than random ones: mean cosines within {MARGIN:g} of theirs.",
+                (Near(("CReLU", HALF), DRAWN, 0.0, MARGIN),),
+                stated="2026-11-17",
+                note="On the ConvPool networks of Table 1; the margin is ours.",
+                code=("relucid.inspect.pairing",),
+            ),
+            Claim(
+                "Section 2.1, over depth",
+                "The cosines with the most opposite filters shift towards zero, layer by layer from conv1 to conv5.",
+                tuple(
+                    Derived(cosine(later), "higher", cosine(layer), paired=True)
+                    for layer, later in pairwise(LAYERS[:5])
+                ),
+                stated="2026-11-17",
+                note="On the ConvPool networks of Table 1. Random filters shift, too: they have more weights in deeper "
+                "layers.",
                 code=("relucid.inspect.pairing",),
             ),
         ),

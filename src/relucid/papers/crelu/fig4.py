@@ -4,10 +4,12 @@ from relucid.papers.crelu.measures import LAYERS
 from relucid.papers.crelu.protocols import SINGLE
 from relucid.papers.crelu.table1 import BASELINE, HALF, SAME_RUNS, SCALES, SCALES100, study
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Higher
+from relucid.studies.expect import Claim, Higher, Lower
 from relucid.studies.store import Store
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
+
+PLOTTED = (BASELINE, "CReLU", HALF)
 
 
 def remark(table: Table) -> str:
@@ -57,6 +59,24 @@ def _study(name: str, where: str, data: str, scales: dict[str, Scale], *more: Cl
                 code=("relucid.inspect.invariance",),
                 tests=("inspect/test_invariance.py::test_invariance_is_what_its_definition_says",),
             ),
+            Claim(
+                f"{where}, pooling",
+                "The scores rise after max-pooling: from conv2 to conv3, and from conv4 to conv6.",
+                (
+                    Higher(PLOTTED, columns="conv3", than_column="conv2"),
+                    Higher(PLOTTED, columns="conv6", than_column="conv4"),
+                ),
+                stated="2026-11-17",
+                code=("relucid.inspect.invariance",),
+            ),
+            Claim(
+                f"{where}, not monotone",
+                "The scores do not rise from layer to layer throughout: conv2 is below conv1.",
+                (Lower(PLOTTED, columns="conv2", than_column="conv1"),),
+                stated="2026-11-17",
+                note="The paper does not name the layers.",
+                code=("relucid.inspect.invariance",),
+            ),
             *more,
         ),
         figures=figures,
@@ -67,7 +87,8 @@ HALVED = Claim(
     "Fig. 4, half the filters",
     "CReLU networks with half the filters have higher invariance scores than ReLU networks in all layers.",
     (Higher(HALF, than=BASELINE, columns=LAYERS),),
-    note="Our test, stated after the runs at cpu scale, which have no other CReLU network.",
+    stated="2026-11-17",
+    note="Our test: the runs at cpu scale have no other CReLU network.",
     code=("relucid.inspect.invariance",),
 )
 STUDIES = (

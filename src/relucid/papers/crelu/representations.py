@@ -60,6 +60,21 @@ STUDIES = (
                 (Higher(PHASED, than=BASELINE, columns=MEASURED),),
                 code=("relucid.inspect.invariance",),
             ),
+            Claim(
+                "Fig. 4, ImageNet, peaks",
+                "The scores of the ReLU network have local maxima at conv1, conv4 and conv7.",
+                tuple(
+                    Higher(BASELINE, columns=peak, than_column=beside)
+                    for peak, beside in (
+                        ("conv1", "conv2"),
+                        ("conv4", "conv3"),
+                        ("conv4", "conv5"),
+                        ("conv7", "conv6"),
+                    )
+                ),
+                stated="2026-11-17",
+                code=("relucid.inspect.invariance",),
+            ),
         ),
         **SAME,
     ),

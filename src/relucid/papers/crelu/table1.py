@@ -14,20 +14,20 @@ from relucid.papers.crelu.images import images
 from relucid.papers.crelu.measures import measured
 from relucid.papers.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, TRIES_RATE, VOTE, tested, trained
 from relucid.papers.tuning import held_out_error, rates_of
-from relucid.studies.expect import Claim, Lower, NotWorse
+from relucid.studies.expect import Claim, Derived, Higher, Lower, NotWorse, Quantity, Samples
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Published, Scale, Study
 from relucid.studies.table import Table
 from relucid.train import Machine, Recipe
 
-BASELINE, HALF = "Baseline", "CReLU (half)"
+BASELINE, DOUBLE, CRELU, HALF = "Baseline", "Baseline (double)", "CReLU", "CReLU (half)"
 MARGIN = 1.0  # point of test error that half the parameters may cost
 ROWS = {
     BASELINE: {"variant": "baseline"},
-    "Baseline (double)": {"variant": "double"},
+    DOUBLE: {"variant": "double"},
     "AVR": {"variant": "avr"},
-    "CReLU": {"variant": "crelu"},
+    CRELU: {"variant": "crelu"},
     HALF: {"variant": "half"},
 }
 TRAIN, TEST = "Single, train %", "Single, test %"
@@ -90,7 +90,7 @@ SMALL_PROTOCOL = (
     "At small scale: rate from {0.05, 0.01}, batches of 32, an eighth of the width, 5000 training images drawn by the "
     "seed, of 16 pixels a side, 5000 test images, 20 epochs, no dropout, three of the folds. A first small scale, with "
     "32 pixels, 3000 images, 9 epochs and the rate 0.01 for all, was given up after its test errors were seen: its "
-    "networks had hardly begun to learn, and CReLU (half) and the baseline were not told apart there either. The two "
+    "networks had hardly begun to learn, and CReLU (half) and the baseline did not differ there either. The two "
     "rates are those of earlier trials with single networks, judged by test error; between them the held-out error "
     "decides."
 )
@@ -101,6 +101,7 @@ SCALES = {
         {"seed": range(5)},
         seconds=300,
         protocol=CPU_PROTOCOL,
+        tuned_by="crelu/convpool-rates",
     ),
     "small": Scale(
         FULL | LESS | SMALL | {"data": "cifar10"},
@@ -200,17 +201,14 @@ def remark(table: Table) -> str:
     )
 
 
-UNDERFITS = 10.0  # per cent of training images; the paper's networks misclassify less than 5 of CIFAR-10's
+def gap(row: str) -> Quantity:
+    """By how much the test error exceeds the training error, seed by seed."""
 
+    def sample(table: Table) -> Samples:
+        test, train = (table.cells[row, column].samples for column in (TEST, TRAIN))
+        return {each: test[each] - train[each] for each in test} if test.keys() == train.keys() else {}
 
-def caveat(table: Table) -> str:
-    """A caveat if not even the training images are fitted: fewer parameters then cost capacity, unlike in the paper."""
-    errors = {row: table.cells[row, TRAIN].mean or 0.0 for row in (BASELINE, HALF)}
-    published = {row: table.cells[row, TRAIN].published[0] or 0.0 for row in errors}
-    if min(errors.values()) < max(UNDERFITS, *published.values()):
-        return ""
-    ours, theirs = (" and ".join(f"{value:.1f}" for value in each.values()) for each in (errors, published))
-    return f"both networks underfit here: they misclassify {ours}% of their training images, the paper's {theirs}%"
+    return Quantity(f"{row}, test error minus training error", sample, (row,))
 
 
 def claims(data: str) -> tuple[Claim, ...]:
@@ -220,7 +218,6 @@ def claims(data: str) -> tuple[Claim, ...]:
             f"Table 1, {data}",
             "CReLU with half the filters has a lower error than ReLU with as many neurons and twice the parameters.",
             (Lower(HALF, than=BASELINE, columns=(TEST, AVERAGE)),),
-            caveat=caveat,
             remark=remark,
             erratum=(
                 "1.4M parameters are those of the nine-layer ConvPool-CNN-C of its source, and the other counts its "
@@ -235,7 +232,34 @@ def claims(data: str) -> tuple[Claim, ...]:
             f"Table 1, {data}, half the parameters",
             f"CReLU with half the filters is at most {MARGIN:g} point worse than ReLU, with half the parameters.",
             (NotWorse(HALF, than=BASELINE, columns=TEST, margin=MARGIN),),
-            caveat=caveat,
+            code=("relucid.papers.crelu.table1.network",),
+        ),
+        Claim(
+            f"Table 1, {data}, gap",
+            "The gap between test and training error is smaller with CReLU than with ReLU.",
+            tuple(Derived(gap(row), "lower", gap(BASELINE), paired=True) for row in (CRELU, HALF)),
+            stated="2026-11-17",
+            code=("relucid.papers.crelu.table1.gap",),
+        ),
+        Claim(
+            f"Table 1, {data}, double",
+            "CReLU has a lower error than ReLU with twice the filters and twice CReLU's parameters.",
+            (Lower(CRELU, than=DOUBLE, columns=(TEST, AVERAGE)),),
+            stated="2026-11-17",
+            code=("relucid.papers.crelu.table1.network",),
+        ),
+        Claim(
+            f"Table 1, {data}, AVR",
+            f"AVR has a lower error than ReLU{'' if data == 'CIFAR-100' else ' by a single network'}.",
+            (Lower("AVR", than=BASELINE, columns=(TEST, AVERAGE) if data == "CIFAR-100" else TEST),),
+            stated="2026-11-17",
+            code=("relucid.papers.crelu.table1.network",),
+        ),
+        Claim(
+            f"Table 1, {data}, AVR against CReLU",
+            "Averaged over ten folds, AVR has a higher error than CReLU.",
+            (Higher("AVR", than=CRELU, columns=AVERAGE),),
+            stated="2026-11-17",
             code=("relucid.papers.crelu.table1.network",),
         ),
     )

@@ -59,6 +59,7 @@ CPU_SCALE = Scale(
     seconds=1300,
     rows={row: {"lr": rate} for row, rate in CHOSEN.items()},
     columns=(TEST,),
+    tuned_by="crelu/vgg-rates",
     protocol=(
         "At cpu scale: all images, a quarter of the width, 12 epochs, the rate halved every 3, batches of 64, no "
         'dropout; "Single" alone, which trains on all images for all epochs instead of stopping at a loss; six seeds, '

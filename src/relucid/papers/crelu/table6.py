@@ -68,6 +68,7 @@ STUDIES = (
                 "Table 6, below 1",
                 BELOW,
                 (Lower(PHASED, than=1.0, columns=LAYERS),),
+                kind="construction",
                 note="Almost any weights would pass.",
                 code=CODE,
             ),

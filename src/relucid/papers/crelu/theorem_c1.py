@@ -84,6 +84,7 @@ STUDIES = (
                     Near(row, PROJECTED, random_ratio(channels * REGION**2, filters), MARGIN)
                     for row, (filters, channels) in LAYERS.items()
                 ),
+                kind="mathematics",
                 remark=remark,
                 erratum="It holds for the root mean square; the mean is smaller (Jensen), here only slightly.",
                 code=("relucid.inspect.reconstruction.random_ratio",),

@@ -1,6 +1,6 @@
 """How boundaries move and turn at each step of training: the runs of gmp Fig. 2 and 3."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -11,13 +11,10 @@ from torch.func import functional_call, stack_module_state
 
 from relucid.inspect.boundary import Boundary, boundary
 from relucid.inspect.tracker import change
-from relucid.papers.gmp.problems import BEST_RATES, METHODS, PROBLEMS, Problem, network, trials
-from relucid.studies.compare import Comparison, bootstrap
-from relucid.studies.expect import Claim, Derived, Statistic
+from relucid.papers.gmp.problems import METHODS, PROBLEMS, Problem, network, trials
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale
-from relucid.studies.table import Table
 from relucid.train.ensemble import BETA1, BETA2, Tensors
 
 FRAMES = 60  # moments of training to play back, evenly spaced on a logarithmic scale
@@ -168,35 +165,3 @@ def columns(what: dict[str, Column]) -> dict[str, Column]:
         for label, column in what.items()
         for rate in SMALL_AND_LARGE
     }
-
-
-def generalises_best(where: str, error: str) -> Claim:
-    """The claim that GmP has the lowest error: at the paper's rates, and with both rates open to the others."""
-
-    def worst_gain(rates: Mapping[str, Sequence[float]]) -> Statistic:
-        """GmP's mean error minus the lowest mean of the others, with a bootstrap over the networks."""
-
-        def compared(table: Table) -> Comparison | None:
-            def values(method: str, rate: float) -> np.ndarray:
-                return np.array(table.cells[method, f"{error}, rate {rate:g}"].values)
-
-            ours = values("GmP", LARGE)
-            others = [values(method, rate) for method, tried in rates.items() for rate in tried]
-            if any(len(each) != len(ours) or len(each) < 2 for each in others):
-                return None
-            return bootstrap(
-                lambda places: ours[places].mean(1) - np.min([each[places].mean(1) for each in others], 0),
-                len(ours),
-            )
-
-        at = "their rates" if all(len(tried) == 1 for tried in rates.values()) else "the better of both rates"
-        return Statistic(f"GmP less the best of the others at {at}, {error}", compared)
-
-    theirs = {method: (rate,) for method, rate in BEST_RATES.items() if method != "GmP"}
-    either = dict.fromkeys(theirs, SMALL_AND_LARGE)
-    return Claim(
-        f"{where}, generalisation",
-        "GmP generalises best, at a ten times larger rate.",
-        (Derived(worst_gain(theirs), "lower"), Derived(worst_gain(either), "lower")),
-        code=("relucid.papers.gmp.problems.trials",),
-    )

@@ -99,6 +99,7 @@ STUDY = Study(
             "Fig. 1",
             "With small weights, perturbations of 0.001 move boundaries far under SP and WN, but little under GmP.",
             (Lower("GmP", than=("SP", "WN"), columns="size 0.001"),),
+            kind="mathematics",
             remark=remark,
             code=("relucid.inspect.perturbation.perturbation",),
         ),

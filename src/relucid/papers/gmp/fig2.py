@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relucid.papers.gmp.drawing import PALE, Arrays, course, panels, play
-from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, RUNNER, SCALES, columns, generalises_best
+from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, RUNNER, SCALES, columns
 from relucid.papers.gmp.problems import BEST_RATES, METHODS
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Higher, Lower
@@ -78,12 +78,9 @@ STUDY = Study(
     claims=(
         Claim(
             "Fig. 2",
-            "On Levy's function, no characteristic point moves by more than 1 in a step under GmP; under the other "
-            "parameterizations they move by up to 2^16.",
-            (
-                Lower("GmP", than=0.0, columns=LARGEST),
-                Higher(("SP", "WN", "BN"), than=0.0, columns=LARGEST),
-            ),
+            "On Levy's function, no characteristic point moves by more than 1 in a step under GmP.",
+            (Lower("GmP", than=0.0, columns=LARGEST),),
+            kind="construction",
             remark=remark,
             note="For GmP this follows from Adam alone: the point is a parameter.",
             code=("relucid.inspect.BoundaryTracker",),
@@ -91,7 +88,12 @@ STUDY = Study(
                 "inspect/test_tracker.py::test_changes_are_the_distance_of_locations_and_the_angle_of_directions",
             ),
         ),
-        generalises_best("Fig. 2", "RMSE"),
+        Claim(
+            "Fig. 2, other parameterizations",
+            "On Levy's function, characteristic points move by far more than 1 in a step under SP, WN and BN.",
+            (Higher(("SP", "WN", "BN"), than=0.0, columns=LARGEST),),
+            code=("relucid.inspect.BoundaryTracker",),
+        ),
     ),
     figures=figures,
     protocol=(

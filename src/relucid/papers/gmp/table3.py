@@ -23,6 +23,10 @@ AS_PUBLISHED = {
 }
 HELD_OUT_LABEL = ", held out"
 HELD_OUT = {"stop_on": "validation", "rates": RATES}
+BOTH = {
+    **AS_PUBLISHED,
+    **{method + HELD_OUT_LABEL: {"method": method, **HELD_OUT} for method in METHODS},
+}
 
 TABLE3 = {
     "SP": [(3.370, 0.145), (5.472, 0.144), (0.898, 0.274), (4.065, 0.029), (0.623, 0.008), (0.639, 0.063)],
@@ -112,10 +116,7 @@ UCI = Study(
     name="gmp/uci",
     title="Test error (RMSE) of a network with one hidden layer of 100 units on six UCI regression sets",
     run=RUNNER,
-    rows={
-        **AS_PUBLISHED,
-        **{method + HELD_OUT_LABEL: {"method": method, **HELD_OUT} for method in METHODS},
-    },
+    rows=BOTH,
     columns={name.title(): Column("error", {"data": name, **ONCE.get(name, {})}, digits=3) for name in SETS},
     scales={
         "full": Scale({"splits": 10, "epochs": None}, seconds=90),
@@ -125,6 +126,8 @@ UCI = Study(
     published=PUBLISHED,
     source="gmp Table 3",
     paired=True,
+    splits=tuple(BOTH),
+    tries=tuple(RATES),
     claims=(
         Claim(
             "Table 3, as published",
@@ -176,6 +179,7 @@ BATCHES = Study(
     published={row: {name: values[name] for name in LARGE_SETS} for row, values in PUBLISHED.items()},
     source="gmp Table 3",
     paired=True,
+    splits=tuple(AS_PUBLISHED),
     claims=(
         Claim(
             "Table 3, batches of 1024",
@@ -203,6 +207,7 @@ AUTHORS = Study(
     published=PUBLISHED,
     source="gmp Table 3",
     paired=True,
+    splits=tuple(AS_PUBLISHED),
     claims=(
         Claim(
             "Table 3, the authors' setup",

@@ -98,8 +98,8 @@ def free_depth(table: Table) -> str:
 
 def findings(table: Table) -> str:
     """List the findings in Markdown, each with its claim and how the claim stands."""
-    told = [entry("", table.study, claim, table) for claim in table.study.claims if claim.remark]
+    found = [entry("", table.study, claim, table) for claim in table.study.claims if claim.remark]
     return "\n".join(
         f"{number}. **{each.claim.where.capitalize()}.** {each.remark} *{each.claim.says} Here: {each.stands}.*"
-        for number, each in enumerate(told, start=1)
+        for number, each in enumerate(found, start=1)
     )

@@ -232,6 +232,7 @@ STUDY = Study(
             "mended: outputs",
             f"The conversion changes no output by more than {ROUNDING:g}.",
             (AtMost((CONVERTED, WITHOUT), MOVED, ROUNDING),),
+            kind="construction",
             code=("relucid.convert.to_crelu",),
         ),
         Claim(

@@ -136,6 +136,7 @@ STUDIES = (
                 "At a large rate, the largest turn of a boundary in a step is smaller for geometric units than for "
                 "the others.",
                 (Lower("geometric", than=OTHERS, columns=TURN),),
+                kind="construction",
                 remark=boundaries,
                 code=("relucid.nn.GeometricLinear", "relucid.inspect.BoundaryTracker"),
             ),
@@ -149,6 +150,7 @@ STUDIES = (
                 DEPTH,
                 "Reversible heavy ball needs less memory for the backward pass than checkpoints in segments.",
                 (Lower(MANY, columns=KEPT["reversible"], than_column=KEPT["checkpointed"]),),
+                kind="construction",
                 remark=free_depth,
                 code=("relucid.nn.Propagation",),
             ),

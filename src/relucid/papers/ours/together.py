@@ -153,6 +153,7 @@ STUDY = Study(
             },
             {"seed": range(4)},
             seconds=270,
+            tuned_by="together-rates",
             rows={row: {"lr": rate} for row, rate in CHOSEN.items()},
             protocol=(
                 "At cpu scale: ResNet-14 of half the width, 12 epochs, all images averaged over 2x2 pixels, only "

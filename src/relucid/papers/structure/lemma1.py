@@ -73,6 +73,7 @@ STUDY = Study(
             "A layer Phi(Wx) with symmetric positive definite W is a step of gradient descent on an objective, "
             "and Eq. 11 to 14 are the other algorithms on the same objective.",
             (AtMost(tuple(ACTIVATIONS), tuple(COLUMNS), ROUNDING),),
+            kind="mathematics",
             note="Differences are in 1e-15 of the largest state. ReLU without a bias has the trivial minimizer 0.",
             code=("relucid.inspect.Objective", "relucid.inspect.objective.minimize"),
             tests=(

@@ -139,6 +139,7 @@ STUDY = Study(
                     )
                 ),
             ),
+            kind="mathematics",
             remark=remark,
             erratum=(
                 "It depends on the coefficients: with the theta_k of Eq. 3, layers grow faster than the root of kappa; "
