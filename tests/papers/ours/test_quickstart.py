@@ -122,6 +122,8 @@ def test_the_page_has_four_parts_each_with_its_figure_and_table(found, quickstar
     ]
     assert [len(part.figures) for part in four] == [1, 1, 1, 2]
     assert all(part.grid.rows for part in four)
+    assert len(four[2].figures[0].plot.frames) > 2  # the slider moves through training
+    assert [part.wide for part in four] == [False, False, True, True]
     learning = four[0].figures[0].plot
     assert {trace.legendgroup.partition(", rate")[0] for trace in learning.data} == {RELU, HALF}
     page = study_page(found, results, "quickstart")

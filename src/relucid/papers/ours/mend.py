@@ -221,7 +221,7 @@ STUDY = Study(
     paired=True,
     claims=(
         Claim(
-            "mended without forgetting",
+            "mend",
             "Converted by to_crelu, with its optimizer's state or without, a network learns the following tasks better "
             "than unchanged, with a new optimizer, with its dead units re-initialised, or with plasticity injected.",
             (Higher((CONVERTED, WITHOUT), than=KEEP, columns=FITTED),),
@@ -229,28 +229,28 @@ STUDY = Study(
             code=("relucid.convert.to_crelu",),
         ),
         Claim(
-            "mended: outputs",
+            "mend: outputs",
             f"The conversion changes no output by more than {ROUNDING:g}.",
             (AtMost((CONVERTED, WITHOUT), MOVED, ROUNDING),),
             kind="construction",
             code=("relucid.convert.to_crelu",),
         ),
         Claim(
-            "mended: against a new ReLU network",
+            "mend: against a new ReLU network",
             "The converted network learns the following tasks better than a new ReLU network, which has forgotten "
             "everything.",
             (Higher(CONVERTED, than=NEW, columns=FITTED),),
             code=("relucid.convert.to_crelu",),
         ),
         Claim(
-            "mended: against a new CReLU network",
+            "mend: against a new CReLU network",
             "The converted network learns the following tasks better than a new CReLU network of its size, which has "
             "forgotten everything.",
             (Higher(CONVERTED, than=NEW_CRELU, columns=FITTED),),
             code=("relucid.convert.to_crelu",),
         ),
         Claim(
-            "mended: the optimizer's state",
+            "mend: the optimizer's state",
             "A converted network learns the following tasks better if Adam keeps its state.",
             (Higher(CONVERTED, than=WITHOUT, columns=FITTED),),
             code=("relucid.convert.to_crelu",),

@@ -57,7 +57,7 @@ def rows() -> dict[str, Mapping[str, Any]]:
     return {
         **{row: {"part": "stream", "arm": asdict(ARMS[row])} for row in (RELU, HALF)},
         **{row: {"part": "mend", "way": WAYS[row]} for row in MENDING},
-        **{row: {"part": "moons", "method": method} for row, method in METHODS.items()},
+        **{row: {"part": "moons", "method": method, "rate": LARGE} for row, method in METHODS.items()},
         **{row: {"part": "depth", "layers": layers} for row, layers in LAYERS.items()},
     }
 
@@ -77,7 +77,7 @@ FULL: dict[str, dict[str, Any]] = {
         "seeds": range(10, 16),
         "data": {"digits": 600, "batch": 60, "epochs": 15},
     },
-    "moons": {"rate": LARGE, "seed": 0, "first": 10, "splits": 8, "epochs": 60},
+    "moons": {"seed": 0, "first": 10, "splits": 8, "epochs": 60},
     "depth": {"seeds": range(10, 13), "channels": 16, "batch": 16, "steps": 2},
 }
 SMOKE = {

@@ -54,7 +54,7 @@ class Part:
     @property
     def wide(self) -> bool:
         """Whether a figure takes the whole width: one with panels side by side, or several."""
-        return len(self.figures) > 1 or any("xaxis4" in each.plot.layout for each in self.figures)
+        return len(self.figures) > 1 or any(each.wide for each in self.figures)
 
 
 def quickstart_page(table: Table, store: Store, name: str) -> str:
