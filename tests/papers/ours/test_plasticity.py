@@ -15,26 +15,38 @@ from relucid.papers.ours.plasticity import (
     RELU,
     RENEWED,
     SIZES,
-    WHAT,
     column,
+    settings_of,
     smoothed,
 )
 from relucid.papers.ours.streams import SETTINGS, Arm, Permuted, RandomLabels, begin, course, dense, renew
-from relucid.studies import run, table
+from relucid.studies import plan, run, table
 
-STUDY = find("plasticity")
+STUDY, PAIRS = find("plasticity"), find("plasticity-pairs")
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    store = tmp_path_factory.mktemp("store")
-    run(STUDY, "smoke", store=store, jobs=1)
-    return table(STUDY, "smoke", store=store)
+def store(tmp_path_factory):
+    place = tmp_path_factory.mktemp("store")
+    for study in (STUDY, PAIRS):
+        run(study, "smoke", store=place, jobs=1)
+    return place
+
+
+@pytest.fixture(scope="module", params=[STUDY, PAIRS], ids=lambda study: study.name)
+def found(request, store):
+    return table(request.param, "smoke", store=store)
 
 
 def test_every_network_learns_every_stream(found):
     assert {record["state"] for record in found.runs} == {"finished"}, found.runs[0]["error"]
-    assert len(found.runs) == len(ARMS) * len(WHAT)
+    assert len(found.runs) == len(ARMS) * len(settings_of(found))
+
+
+@pytest.mark.parametrize("study", [STUDY, PAIRS], ids=lambda study: study.name)
+def test_the_table_of_rates_is_of_the_same_runs(study):
+    rates = find(f"{study.name}-by-rate")
+    assert {run.key for run in plan(study, "cpu")} == {run.key for run in plan(rates, "cpu")}
 
 
 def test_the_rate_is_the_best_of_the_other_seeds(found):
@@ -50,15 +62,16 @@ def test_seeds_that_choose_are_not_those_that_are_reported():
         assert not set(size["choosing"]) & set(size["seeds"])
 
 
-@pytest.mark.parametrize("setting", ["permuted", "pairs"])
-def test_half_the_units_make_as_many_channels_of_half_the_parameters(found, setting):
+def test_half_the_units_make_as_many_channels_of_half_the_parameters(found):
+    setting = next(iter(settings_of(found)))
     size = {row: found.cells[row, column(setting, "parameters")].mean for row in (RELU, HALF, CRELU)}
     assert 0.45 < size[HALF] / size[RELU] < 0.55
     assert size[CRELU] > 1.5 * size[RELU]
 
 
 def test_every_study_has_a_figure_of_tasks_and_one_of_rates(found):
-    assert [len(each.plot.data) for each in STUDY.figures(found, None)] == [2 * 27, 27]
+    lines = len(ARMS) * len(settings_of(found))
+    assert [len(each.plot.data) for each in found.study.figures(found, None)] == [2 * lines, lines]
 
 
 def seen(arm, setting, rates=(0.01,)):

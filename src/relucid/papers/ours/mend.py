@@ -24,7 +24,7 @@ from relucid.train.stream import Stream
 UNCHANGED, RESTARTED = "unchanged", "unchanged, new optimizer"
 RENEWED, INJECTED = "dead units re-initialised", "plasticity injection"
 CONVERTED, WITHOUT = "converted by to_crelu", "converted, new optimizer"
-NEW, NEW_CRELU = "new ReLU network", "new CReLU network of the converted one's size"
+NEW, NEW_CRELU = "new ReLU network", "new CReLU network, same size"
 WAYS = {
     UNCHANGED: "unchanged",
     RESTARTED: "restarted",

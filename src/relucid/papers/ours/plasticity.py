@@ -94,17 +94,21 @@ def column(setting: str, part: str) -> str:
     return f"{WHAT[setting]}, {part}"
 
 
-LAST = tuple(column(setting, "last fifth %") for setting in WHAT)
-COLUMNS = {
-    label: shown
-    for setting in WHAT
-    for label, shown in {
-        column(setting, "first fifth %"): Column("first", {"setting": setting}, best="highest", digits=1),
-        column(setting, "last fifth %"): Column("last", {"setting": setting}, best="highest", digits=1),
-        column(setting, "dead %"): Column("dead", {"setting": setting}, best=None, digits=0),
-        column(setting, "parameters"): Column("parameters", {"setting": setting}, best=None, digits=0),
-    }.items()
-}
+def columns(setting: str) -> dict[str, Column]:
+    """The columns of one setting."""
+    where = {"setting": setting}
+    return {
+        column(setting, "first fifth %"): Column("first", where, best="highest", digits=1),
+        column(setting, "last fifth %"): Column("last", where, best="highest", digits=1),
+        column(setting, "dead %"): Column("dead", where, best=None, digits=0),
+        column(setting, "parameters"): Column("parameters", where, best=None, digits=0),
+    }
+
+
+def settings_of(table: Table) -> dict[str, str]:
+    """The settings of a table, and what they are."""
+    shown = {each.config["setting"] for each in table.study.columns.values()}
+    return {setting: what for setting, what in WHAT.items() if setting in shown}
 
 
 def at(rate: float, setting: str) -> str:
@@ -131,7 +135,7 @@ def lost(setting: str) -> Quantity:
 def chosen(table: Table) -> str:
     """State the rate that every row has in every setting."""
     said = []
-    for setting, what in WHAT.items():
+    for setting, what in settings_of(table).items():
         by_rate: dict[float, list[str]] = {}
         for row, config in table.study.rows.items():
             for record in table.finished(**config, setting=setting):
@@ -150,11 +154,12 @@ def over_tasks(table: Table, rows: Mapping[str, Any]) -> Figure:
     """Draw the accuracy over the tasks, one panel per setting, and the share of dead units below."""
     from plotly.subplots import make_subplots
 
+    settings = settings_of(table)
     plot = make_subplots(
-        2, len(WHAT), subplot_titles=[*WHAT.values()], row_heights=[0.65, 0.35], vertical_spacing=0.08
+        2, len(settings), subplot_titles=[*settings.values()], row_heights=[0.65, 0.35], vertical_spacing=0.08
     )
     plot.update_layout(height=560)
-    for place, setting in enumerate(WHAT, start=1):
+    for place, setting in enumerate(settings, start=1):
         for row, color in zip(rows, PALETTE * 2, strict=False):
             for record in table.finished(**table.study.rows[row], setting=setting):
                 for line, name in enumerate(("score", "dead"), start=1):
@@ -194,8 +199,9 @@ def over_rates(table: Table) -> Figure:
     """Draw the accuracy in the last fifth of the tasks over the rate, one panel per setting."""
     from plotly.subplots import make_subplots
 
-    plot = make_subplots(1, len(WHAT), subplot_titles=[*WHAT.values()])
-    for place, setting in enumerate(WHAT, start=1):
+    settings = settings_of(table)
+    plot = make_subplots(1, len(settings), subplot_titles=[*settings.values()])
+    for place, setting in enumerate(settings, start=1):
         for row, color in zip(table.study.rows, PALETTE * 2, strict=False):
             for record in table.finished(**table.study.rows[row], setting=setting):
                 rates = record["config"]["sizes"][setting]["rates"]
@@ -249,7 +255,7 @@ PROTOCOL = (
     "in the loss, at two strengths. Rates: 0.0001, 0.0003, 0.001, 0.003 and 0.01 (pairs: the last three), all tried on "
     "three seeds (pairs: two); each network has the one with the best last fifth of the tasks on them, and then learns "
     "with ten other seeds (pairs: five). First and last fifth: means over these tasks; ± is the standard error over "
-    "seeds."
+    f"seeds. {REENCODED}"
 )
 CAVEAT = (
     "Claims, seeds, sizes and rates were fixed before any result with these seeds was looked at; with seed 1000, ReLU, "
@@ -261,85 +267,106 @@ CAVEAT = (
 )
 CODE = ("relucid.nn.CReLU", "relucid.train.stream.Stream")
 
-STUDY = Study(
-    name="plasticity",
-    title="Which networks go on learning: accuracy in the first and the last fifth of a stream of tasks",
-    run=RUNNER,
-    rows={row: {"arm": asdict(arm)} for row, arm in ARMS.items()},
-    columns=COLUMNS,
-    scales={
-        "cpu": Scale({"sizes": SIZES}, seconds=150, protocol=CAVEAT),
-        "smoke": Scale({"sizes": merge(SIZES, SMOKE)}, seconds=1),
-    },
-    repeat={},
-    protocol=f"{PROTOCOL} {REENCODED}",
-    baseline=RELU,
-    paired=True,
-    claims=(
-        Claim(
-            "CReLU and ReLU",
-            "Each at its own rate, CReLU with half the units learns the last fifth of the tasks better than ReLU.",
-            (Higher(HALF, than=RELU, columns=LAST),),
-            remark=chosen,
-            code=CODE,
-        ),
-        Claim(
-            "CReLU and other remedies",
-            "Each at its own rate, CReLU with half the units learns the last fifth of the tasks better than Leaky ReLU "
-            "and than ReLU with layer norm, with L2, or with dead units re-initialised.",
-            (Higher(HALF, than=REMEDIES, columns=LAST),),
-            code=CODE,
-        ),
-        Claim(
-            "CReLU goes on learning",
-            "At its own rate, CReLU with half the units learns the last fifth of the tasks better than the first.",
-            tuple(
-                Higher(
-                    HALF,
-                    columns=column(setting, "last fifth %"),
-                    than_column=column(setting, "first fifth %"),
-                )
-                for setting in WHAT
+ROWS = {row: {"arm": asdict(arm)} for row, arm in ARMS.items()}
+SCALES = {
+    "cpu": Scale({"sizes": SIZES}, seconds=60, protocol=CAVEAT),
+    "smoke": Scale({"sizes": merge(SIZES, SMOKE)}, seconds=1),
+}
+DIGITS, IMAGES = ("permuted", "labels"), ("pairs",)
+
+
+def at_own_rates(name: str, data: str, settings: Sequence[str]) -> Study:
+    """The study in which every network has its own rate, in these settings."""
+    last = tuple(column(setting, "last fifth %") for setting in settings)
+    better = "learns the last fifth of the tasks better than"
+    return Study(
+        name=name,
+        title=f"Which networks go on learning: accuracy in the first and last fifth of a stream of tasks, {data}",
+        run=RUNNER,
+        rows=ROWS,
+        columns={label: shown for setting in settings for label, shown in columns(setting).items()},
+        scales=SCALES,
+        repeat={},
+        protocol=PROTOCOL,
+        baseline=RELU,
+        paired=True,
+        claims=(
+            Claim(
+                f"CReLU and ReLU, {data}",
+                f"Each at its own rate, CReLU with half the units {better} ReLU.",
+                (Higher(HALF, than=RELU, columns=last),),
+                remark=chosen,
+                code=CODE,
             ),
-            code=CODE,
+            Claim(
+                f"CReLU and other remedies, {data}",
+                f"Each at its own rate, CReLU with half the units {better} Leaky ReLU and than ReLU with layer norm, "
+                "with L2, or with dead units re-initialised.",
+                (Higher(HALF, than=REMEDIES, columns=last),),
+                code=CODE,
+            ),
+            Claim(
+                f"CReLU goes on learning, {data}",
+                f"At its own rate, CReLU with half the units {better} the first.",
+                tuple(
+                    Higher(HALF, columns=each, than_column=column(setting, "first fifth %"))
+                    for setting, each in zip(settings, last, strict=True)
+                ),
+                code=CODE,
+            ),
+            Claim(
+                f"geometric weights, {data}",
+                f"Each at its own rate, ReLU with geometric weights {better} ReLU.",
+                (Higher(GEOMETRIC, than=RELU, columns=last),),
+                code=("relucid.nn.GeometricLinear", "relucid.nn.GeometricConv2d"),
+            ),
         ),
-        Claim(
-            "geometric weights",
-            "Each at its own rate, ReLU with geometric weights learns the last fifth of the tasks better than ReLU.",
-            (Higher(GEOMETRIC, than=RELU, columns=LAST),),
-            code=("relucid.nn.GeometricLinear", "relucid.nn.GeometricConv2d"),
+        figures=figures,
+    )
+
+
+def at_all_rates(name: str, data: str, settings: Sequence[str]) -> Study:
+    """The same runs at every rate, on the seeds by which rates are chosen."""
+    return Study(
+        name=name,
+        title=f"Accuracy in the last fifth of a stream of tasks, at every rate, {data}",
+        run=RUNNER,
+        rows=ROWS,
+        columns={
+            at(rate, setting): Column(f"last at {rate:g}", {"setting": setting}, best="highest", digits=1)
+            for setting in settings
+            for rate in SIZES[setting]["rates"]
+        },
+        scales=SCALES,
+        repeat={},
+        protocol=PROTOCOL,
+        baseline=RELU,
+        paired=True,
+        claims=(
+            Claim(
+                f"ReLU stops learning, {data}",
+                f"At a rate of {LARGE:g}, ReLU learns the last fifth of the tasks worse than the first.",
+                tuple(Derived(lost(setting), "higher") for setting in settings),
+                code=CODE,
+            ),
+            Claim(
+                f"CReLU and ReLU at a large rate, {data}",
+                f"At a rate of {LARGE:g}, CReLU with half the units learns the last fifth of the tasks better than "
+                "ReLU.",
+                (Higher(HALF, than=RELU, columns=tuple(map(partial(at, LARGE), settings))),),
+                code=CODE,
+            ),
         ),
-    ),
-    figures=figures,
+    )
+
+
+STUDY, PAIRS = (
+    at_own_rates("plasticity", "digits", DIGITS),
+    at_own_rates("plasticity-pairs", "CIFAR-10", IMAGES),
 )
-BY_RATE = Study(
-    name="plasticity-by-rate",
-    title="Accuracy in the last fifth of a stream of tasks, at every rate",
-    run=RUNNER,
-    rows=STUDY.rows,
-    columns={
-        at(rate, setting): Column(f"last at {rate:g}", {"setting": setting}, best="highest", digits=1)
-        for setting in WHAT
-        for rate in SIZES[setting]["rates"]
-    },
-    scales=STUDY.scales,
-    repeat={},
-    protocol=STUDY.protocol,
-    baseline=RELU,
-    paired=True,
-    claims=(
-        Claim(
-            "ReLU stops learning",
-            f"At a rate of {LARGE:g}, ReLU learns the last fifth of the tasks worse than the first.",
-            tuple(Derived(lost(setting), "higher") for setting in WHAT),
-            code=CODE,
-        ),
-        Claim(
-            "CReLU and ReLU, at a large rate",
-            f"At a rate of {LARGE:g}, CReLU with half the units learns the last fifth of the tasks better than ReLU.",
-            (Higher(HALF, than=RELU, columns=tuple(map(partial(at, LARGE), WHAT))),),
-            code=CODE,
-        ),
-    ),
+STUDIES = (
+    STUDY,
+    at_all_rates("plasticity-by-rate", "digits", DIGITS),
+    PAIRS,
+    at_all_rates("plasticity-pairs-by-rate", "CIFAR-10", IMAGES),
 )
-STUDIES = (STUDY, BY_RATE)

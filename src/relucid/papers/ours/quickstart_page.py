@@ -81,7 +81,7 @@ def parts(table: Table, store: Store) -> list[Part]:
         if claim.where in table.judged
     }
     layout = {
-        LEARNING: ((RELU, HALF), (FIRST, LAST, DEAD, PARAMETERS)),
+        LEARNING: ((RELU, HALF), (FIRST, LAST, DEAD)),
         MEND: (MENDING, (FITTED, LEFT, PARAMETERS)),
         BOUNDARIES: (tuple(METHODS), (TURN, ERROR)),
         DEPTH: (tuple(LAYERS), (*KEPT.values(), *STEP.values())),
