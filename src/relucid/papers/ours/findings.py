@@ -43,9 +43,9 @@ def learning(table: Table) -> str:
         f"Over {tasks} tasks, digits with their pixels permuted anew, the accuracy of CReLU with half the units goes "
         f"from {mean(table, HALF, FIRST):.0f}% to {mean(table, HALF, LAST):.0f}%, that of ReLU from "
         f"{mean(table, RELU, FIRST):.0f}% to {mean(table, RELU, LAST):.0f}%, each at its best rate "
-        f"({rate:g} and {relu['metrics']['rate']:g}). At {rate:g}, ReLU ends at {same:.0f}%, with {dead:.0f}% of its "
-        f"units dead. CReLU has {mean(table, HALF, PARAMETERS):,.0f} parameters, ReLU "
-        f"{mean(table, RELU, PARAMETERS):,.0f}."
+        f"({rate:g} and {relu['metrics']['rate']:g}). At {rate:g}, on the seeds that chose the rates, ReLU ends at "
+        f"{same:.0f}%, with {dead:.0f}% of its units dead. CReLU has {mean(table, HALF, PARAMETERS):,.0f} "
+        f"parameters, ReLU {mean(table, RELU, PARAMETERS):,.0f}."
     )
 
 
