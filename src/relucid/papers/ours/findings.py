@@ -56,9 +56,10 @@ def mended(table: Table) -> str:
     (record,) = table.behind(CONVERTED, FITTED)
     fitted = {row: mean(table, row, FITTED) for row in MENDING}
     moved = max(record["metrics"]["moved"])
+    unmoved = f"no output changes by more than {moved:.0e}" if moved else "no output changes at all"
     return (
         f"After {record['config']['mend']['before']} tasks of random labels, to_crelu converts a ReLU network in the "
-        f"middle of its training; no output changes by more than {moved or 0:.1g}. In the following tasks it fits "
+        f"middle of its training; {unmoved}. In the following tasks it fits "
         f"{fitted[CONVERTED]:.0f}% of the labels ({fitted[WITHOUT]:.0f}% with a new optimizer), unchanged "
         f"{fitted[UNCHANGED]:.0f}%, with its dead units re-initialised {fitted[RENEWED]:.0f}%. New networks have "
         f"forgotten everything: they fit {fitted[NEW]:.0f}% with ReLU and {fitted[NEW_CRELU]:.0f}% with CReLU and as "

@@ -37,6 +37,7 @@ WAYS = {
 }
 KEEP = (UNCHANGED, RESTARTED, RENEWED, INJECTED)  # what else keeps what the network knows
 RATES = (1e-3, 3e-3)
+GREY = "#888888"  # of the line at which networks are mended, on light and dark pages
 ROUNDING = 1e-4  # the largest difference of outputs, of sizes up to some tens in float32
 
 
@@ -173,7 +174,7 @@ def over_tasks(found: Mapping[str, Mapping[str, Any]]) -> Figure:
             y = record["history"][name]
             drawn = {"name": row, "legendgroup": row, "showlegend": line == 1, "line_color": color}
             plot.add_scatter(x=[*range(1, len(y) + 1)], y=y, row=line, col=1, **drawn)
-    plot.add_vline(config["before"] + 0.5, line_dash="dash")
+    plot.add_vline(config["before"] + 0.5, line_dash="dash", line_color=GREY)
     plot.update_xaxes(title_text="task", row=2)
     plot.update_yaxes(title_text="fitted %", row=1).update_yaxes(title_text="dead units %", row=2)
     alt = (
