@@ -23,7 +23,8 @@ def run(tmp_path):
 
 
 def numbers(pattern: str, text: str) -> list[float]:
-    return [float(number) for number in re.findall(pattern, text)]
+    found = [match.groups() for match in re.finditer(pattern, text)]
+    return [float(number) for groups in found for number in groups]
 
 
 def test_a_plain_loop_learns_and_geometric_boundaries_move_steadily(run):
@@ -31,6 +32,26 @@ def test_a_plain_loop_learns_and_geometric_boundaries_move_steadily(run):
     assert max(numbers(r"test error ([\d.]+) %", said)) < 10
     standard, geometric = numbers(r"turns by at most ([\d.]+)°", said)
     assert geometric < standard
+
+
+def test_a_plain_loop_that_has_stopped_learning_is_mended_without_forgetting(run):
+    said = run("keep_learning.py")
+    first, last = numbers(r"first tasks: ([\d.]+) % fitted, last tasks: ([\d.]+) %", said)
+    before, after = numbers(r"([\d.]+) -> ([\d.]+) % still right", said)
+    assert last < first - 10
+    assert max(numbers(r"differ by at most (\S+),", said)) < 1e-5
+    assert after == before
+    assert numbers(r"following tasks: ([\d.]+) % fitted", said)[0] > last + 10
+
+
+@pytest.mark.slow
+def test_a_reinforcement_learner_is_mended_and_goes_on_earning(run):
+    said = run("reinforcement.py")
+    left, mended = (
+        [float(reward) for reward in line.split()] for line in re.findall(r"reward ([\d. ]+),", said)
+    )
+    assert "of the units are dead: mended" in said
+    assert sum(mended[-2:]) > 2 * sum(left[-2:])
 
 
 @pytest.mark.slow

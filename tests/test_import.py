@@ -76,3 +76,18 @@ def test_importing_changes_nothing():
         [sys.executable, code, ",".join(others), ",".join(modules)], capture_output=True, text=True
     )
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+def test_the_front_door_offers_what_people_need_by_name_and_imports_nothing_before():
+    code = "import sys, relucid; print('torch' in sys.modules, 'to_crelu' in dir(relucid)); print(relucid.to_crelu)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("False True\n<function to_crelu"), done.stderr
+
+
+def test_every_name_at_the_front_door_is_there():
+    import relucid
+
+    for name, module in relucid._NAMES.items():
+        assert getattr(relucid, name) is getattr(importlib.import_module(module), name)
+    with pytest.raises(AttributeError, match="to_crelo"):
+        relucid.to_crelo  # noqa: B018

@@ -22,7 +22,7 @@ def test_the_readme_is_short_and_its_pictures_are_small():
 
 
 def test_the_findings_are_those_of_the_recorded_quickstart():
-    assert "1. **Find and mend.**" in README
+    assert "1. **Keeps learning.**" in README
     assert runpy.run_path(str(ROOT / "docs" / "pages.py"))["readme"](README) == README, "run make pages"
 
 

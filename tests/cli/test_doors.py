@@ -57,7 +57,10 @@ def somewhere_else(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "command, said",
     [
-        (("improve", f"{__file__}:without_relu", *IMPROVE[2:], "-o", "out"), "CReLU: to_crelu changes no layer of"),
+        (
+            ("improve", f"{__file__}:without_relu", *IMPROVE[2:], "-o", "out"),
+            "CReLU: to_crelu changes no layer of",
+        ),
         ((*IMPROVE, "-o", "out", "--try", "heavy-ball"), "nothing to compare with further training"),
         ((*IMPROVE, "-o", "file/out"), "file is a file, not a directory"),
         ((*IMPROVE, "-o", "out", "--target", "price"), "only a CSV file has"),

@@ -98,9 +98,9 @@ def test_examine_tells_what_it_finds_and_writes_a_page(relucid, factory):
 def test_examine_shows_how_far_it_is_on_a_terminal_only(relucid, monkeypatch, is_terminal):
     asked = []
 
-    def examine(*args, progress=False, _examine=inspect.examine):
+    def examine(*args, progress=False, _examine=inspect.examine, **options):
         asked.append(progress)
-        return _examine(*args)
+        return _examine(*args, **options)
 
     monkeypatch.setattr(inspect, "examine", examine)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)

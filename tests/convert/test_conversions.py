@@ -184,4 +184,4 @@ class Tokens(nn.Module):
 def test_what_pools_over_channels_stops_them_and_nothing_else(between):
     found = {change.name: change.status for change in to_crelu(Tokens(between), torch.randn(5, 7, 8)).changes}
     assert found["relu"] == "changed"
-    assert found["relu_1"] == "refused"
+    assert [status for name, status in found.items() if "relu#" in name] == ["refused"]

@@ -20,7 +20,7 @@ def network():
 
 
 @pytest.mark.needs("lightning")
-def test_lightning_logs_shares_of_dead_units_every_so_many_epochs(tmp_path):
+def test_lightning_logs_shares_of_dead_units_every_so_many_epochs_and_warns(tmp_path, caplog):
     import lightning as L
     from lightning.pytorch.loggers import CSVLogger
 
@@ -56,7 +56,9 @@ def test_lightning_logs_shares_of_dead_units_every_so_many_epochs(tmp_path):
         logged = [entry for entry in csv.DictReader(file) if entry["relucid/dead"]]
     assert [float(entry["relucid/dead"]) for entry in logged] == [0.5, 0.5]
     assert [float(entry["relucid/dead/net.0"]) for entry in logged] == [0.5, 0.5]
+    assert [float(entry["relucid/stable rank/net.0"]) > 0 for entry in logged] == [True, True]
     assert callback.examination["net.0"].activity.inputs == 64
+    assert "50% of the units are dead, more than 10%: to_crelu(" in caplog.text
 
 
 @pytest.mark.needs("transformers")

@@ -183,7 +183,8 @@ def _examined(built: "nn.Module", example: str | None, data: str | None) -> "tup
             first, batches = _peek(batches)
         example = ",".join(map(str, (1, *first.shape[1:]))) if isinstance(first, Tensor) else None
     with foreign("the network fails on these inputs"):
-        return inspect.examine(built, first, batches, progress=sys.stderr.isatty()), example
+        watched = sys.stderr.isatty()
+        return inspect.examine(built, first, batches, measures=inspect.THOROUGH, progress=watched), example
 
 
 def _peek(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:

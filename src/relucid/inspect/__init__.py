@@ -14,18 +14,21 @@ from relucid.inspect.examine import examine
 from relucid.inspect.findings import Finding
 from relucid.inspect.invariance import Invariance, invariance
 from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
-from relucid.inspect.measures import MEASURES, USUAL
+from relucid.inspect.measures import MEASURES, THOROUGH, USUAL
 from relucid.inspect.objective import Objective
 from relucid.inspect.pairing import Pairing, figure_of_pairs, pairing
 from relucid.inspect.phase import PhaseCorrelation, phase_correlation
+from relucid.inspect.plasticity import Plasticity, effective_rank, stable_rank
 from relucid.inspect.reconstruction import Reconstruction, reconstruct, reconstruction_ratio
 from relucid.inspect.suggestion import Suggestion
 from relucid.inspect.top import TopInputs
 from relucid.inspect.trace import Rectified, Trace, trace
 from relucid.inspect.tracker import BoundaryTracker, Evolution
+from relucid.inspect.watch import Watch
 
 __all__ = [
     "MEASURES",
+    "THOROUGH",
     "USUAL",
     "Activity",
     "Boundary",
@@ -43,13 +46,16 @@ __all__ = [
     "Objective",
     "Pairing",
     "PhaseCorrelation",
+    "Plasticity",
     "Reconstruction",
     "Rectified",
     "Seen",
     "Suggestion",
     "TopInputs",
     "Trace",
+    "Watch",
     "boundary",
+    "effective_rank",
     "examine",
     "figure_of_pairs",
     "hugging_face_callback",
@@ -59,5 +65,6 @@ __all__ = [
     "phase_correlation",
     "reconstruct",
     "reconstruction_ratio",
+    "stable_rank",
     "trace",
 ]

@@ -72,6 +72,11 @@ class Activity(Measurement):
         """Units that were off on at most 1% of the inputs."""
         return (self.inactive > 0) & (self.inactive <= NEARLY) & (self.saturated == 0) & self.finite
 
+    @property
+    def silent(self) -> Tensor:
+        """Units with a constant output: dead ones, or, if they pass on both phases, those that were always 0."""
+        return self.dead if self.phases == 1 else (self.active == 0) & (self.inactive == 0) & self.finite
+
     def interval(self) -> tuple[Tensor, Tensor]:
         """The 95% confidence interval of each unit's rate of activity."""
         return interval(self.active, self.inputs)
@@ -128,15 +133,18 @@ class Activity(Measurement):
         }
         for kind, mask in self.kinds().items():
             if units := indices(mask):
-                suggestion = _remedy(layer) if kind == "dead" else None
-                words = "; to_crelu lets them learn again" if suggestion else ""
+                suggestion = remedy(layer) if kind == "dead" else None
+                words = REMEDY if suggestion else ""
                 sentence = f"{layer.layer}: {len(units)} of {len(mask)} {what[kind]}{words}"
                 share, severity = len(units) / len(mask), "warning" if kind == "dead" else "note"
                 found = {"units": units, **evidence}
                 yield Finding(layer.layer, kind, sentence, found, suggestion, severity, share)  # type: ignore[arg-type]
 
 
-def _remedy(layer: Rectified) -> Suggestion | None:
+REMEDY = "; to_crelu lets them learn again"
+
+
+def remedy(layer: Rectified) -> Suggestion | None:
     """CReLU for the dead units of a layer without a norm: with batch norm, it has not helped (docs/choose.md)."""
     inside = layer.name.partition(":")[0] in layer.modules  # the layer contains its activation
     normed = any(source.through for source in layer.sources)

@@ -11,28 +11,35 @@ from torch import Tensor, nn
 from relucid._torch import tree_map
 from relucid.inspect.examine import examine
 from relucid.inspect.execution import Batch
-from relucid.inspect.measures import USUAL
+from relucid.inspect.measures import THOROUGH
+from relucid.inspect.watch import LIMIT, LOGGER, warning
 
 PREFIX = "relucid/"
 
 
 def lightning_callback(
-    example: Batch, data: Any = None, *, every: int = 1, measures: Collection[str] = USUAL
+    example: Batch,
+    data: Any = None,
+    *,
+    every: int = 1,
+    measures: Collection[str] = THOROUGH,
+    limit: float = LIMIT,
 ) -> Any:
     """A Lightning callback that examines the module every few epochs and logs with ``log_dict``.
 
-    TensorBoard, W&B or any other logger of the trainer then shows the shares of units that are dead, always on and
-    so on over training. The callback's ``examination`` is the latest one.
+    TensorBoard, W&B or any other logger of the trainer then shows the shares of units that are dead, dormant, always
+    on and so on over training, and the ranks and norms of all layers. The callback's ``examination`` is the latest one.
 
     Args:
         example: An input of the network.
         data: Data to watch the units on, in any form that `examine` takes and that can be iterated more than once.
         every: Examine after every so many epochs.
         measures: As for `examine`.
+        limit: Share of dead units above which to warn, in the logger "relucid".
     """
     from lightning.pytorch import Callback
 
-    watch = _Watch(example, data, every, measures)
+    watch = _Examiner(example, data, every, measures, limit)
 
     class Examine(Callback):
         """Callback that examines after every so many epochs."""
@@ -47,7 +54,13 @@ def lightning_callback(
 
 
 def hugging_face_callback(
-    trainer: Any, example: Batch, data: Any = None, *, every: int = 1, measures: Collection[str] = USUAL
+    trainer: Any,
+    example: Batch,
+    data: Any = None,
+    *,
+    every: int = 1,
+    measures: Collection[str] = THOROUGH,
+    limit: float = LIMIT,
 ) -> Any:
     """A callback for ``trainer.add_callback`` that examines every few epochs and logs with ``trainer.log``.
 
@@ -57,10 +70,11 @@ def hugging_face_callback(
         data: Data to watch the units on, in any form that `examine` takes and that can be iterated more than once.
         every: Examine after every so many epochs.
         measures: As for `examine`.
+        limit: Share of dead units above which to warn, in the logger "relucid".
     """
     from transformers import TrainerCallback
 
-    watch = _Watch(example, data, every, measures)
+    watch = _Examiner(example, data, every, measures, limit)
 
     class Examine(TrainerCallback):
         """Callback that examines after every so many epochs."""
@@ -74,13 +88,15 @@ def hugging_face_callback(
     return Examine()
 
 
-class _Watch:
+class _Examiner:
     """Examiner that remembers its latest examination."""
 
-    def __init__(self, example: Batch, data: Any, every: int, measures: Collection[str]) -> None:
+    def __init__(
+        self, example: Batch, data: Any, every: int, measures: Collection[str], limit: float
+    ) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1 epoch; got {every}")
-        self.example, self.data, self.every, self.measures = example, data, every, measures
+        self.example, self.data, self.every, self.measures, self.limit = example, data, every, measures, limit
         self.examination: Any = None
 
     def is_due(self, epoch: int) -> bool:
@@ -91,4 +107,6 @@ class _Watch:
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         example = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, self.example)
         self.examination = examine(model, example, self.data, measures=self.measures)
+        if said := warning(self.examination, self.limit):
+            LOGGER.warning(said)
         return {PREFIX + name: share for name, share in self.examination.metrics().items()}

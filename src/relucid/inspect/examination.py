@@ -22,6 +22,7 @@ from relucid.inspect.measurement import Measurement
 from relucid.inspect.pairing import Pairing, Pairings
 from relucid.inspect.perturbation import Perturbation
 from relucid.inspect.phase import PhaseCorrelation, PhaseCorrelations
+from relucid.inspect.plasticity import Plasticity
 from relucid.inspect.suggestion import Suggestion, merged
 from relucid.inspect.trace import Rectified, Source
 from relucid.printing import Tabular, counted
@@ -69,6 +70,11 @@ class ExaminedLayer:
     def activity(self) -> Activity | None:
         """How often each unit is on either side of its boundary."""
         return self._find(Activity)
+
+    @property
+    def plasticity(self) -> Plasticity | None:
+        """How able the layer is to learn on."""
+        return self._find(Plasticity)
 
     @property
     def perturbation(self) -> Perturbation | None:
@@ -141,6 +147,8 @@ class Examination(Tabular):
     def metrics(self) -> dict[str, float]:
         """The shares of notable units and paired filters, for the network and by layer, ready for a logger.
 
+        With "plasticity" among the measures, the ranks and norms of every layer as well.
+
         >>> from relucid.inspect import examine
         >>> net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU())
         >>> _ = net[0].bias.data.fill_(-100.0)
@@ -150,13 +158,24 @@ class Examination(Tabular):
         masks: dict[str, dict[str, Tensor]] = {}
         for layer in self.layers:
             kinds = {} if layer.activity is None else layer.activity.kinds()
+            if layer.activity is not None and kinds:
+                kinds = {"dead": layer.activity.silent} | kinds
             for name, mask in kinds.items():
                 masks.setdefault(name, {})[layer.name] = mask
+            if layer.plasticity is not None:
+                masks.setdefault("dormant", {})[layer.name] = layer.plasticity.dormant
             for source, found in layer.pairing.items():
                 masks.setdefault("paired", {})[source] = found.paired
         whole = {name: float(torch.cat([*by.values()]).double().mean()) for name, by in masks.items()}
         each = {f"{name}/{n}": float(m.double().mean()) for name, by in masks.items() for n, m in by.items()}
-        return whole | each
+        return whole | each | self._numbers()
+
+    def _numbers(self) -> dict[str, float]:
+        """Ranks and norms, by name and layer."""
+        found = {
+            layer.name: layer.plasticity.numbers() for layer in self.layers if layer.plasticity is not None
+        }
+        return {f"{name}/{layer}": value for layer, each in found.items() for name, value in each.items()}
 
     def save(self, path: str | Path, *, name: str = "this network", overwrite: bool = False) -> None:
         """Write the examination as one HTML page; requires relucid[studies].

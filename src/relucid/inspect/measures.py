@@ -12,6 +12,7 @@ from relucid.inspect.measurement import Measurement
 from relucid.inspect.pairing import Pairings
 from relucid.inspect.perturbation import Perturbation
 from relucid.inspect.phase import PhaseCorrelations
+from relucid.inspect.plasticity import Plasticity
 from relucid.inspect.top import TopInputs
 
 MEASURES: dict[str, type[Measurement]] = {
@@ -19,6 +20,7 @@ MEASURES: dict[str, type[Measurement]] = {
     "phase_correlation": PhaseCorrelations,
     "boundary": Boundary,
     "activity": Activity,
+    "plasticity": Plasticity,
     "classes": ClassActivity,
     "top_inputs": TopInputs,
     "reconstruct": Lost,
@@ -30,3 +32,6 @@ MEASURES: dict[str, type[Measurement]] = {
 
 USUAL = ("pairing", "phase_correlation", "boundary", "activity")
 """Names of the measurements that `examine` runs by default."""
+
+THOROUGH = (*USUAL, "plasticity")
+"""Names of those that callbacks and `relucid examine` run."""

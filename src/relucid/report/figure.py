@@ -30,6 +30,16 @@ class Figure:
     alt: str
     plot: "go.Figure"
 
+    @property
+    def wide(self) -> bool:
+        """Whether it has panels side by side, which need the whole width of a page.
+
+        >>> from plotly.subplots import make_subplots
+        >>> [Figure("", "", make_subplots(*shape)).wide for shape in ((1, 2), (2, 1), (1, 1))]
+        [True, False, False]
+        """
+        return len({axis.domain for axis in self.plot.select_xaxes()} - {None}) > 1
+
 
 def literal(text: str) -> str:
     """Escape text for Plotly, which interprets some HTML.

@@ -1,28 +1,28 @@
 import pytest
 import torch
+from torch import nn
 
-from relucid.nn import CReLU
 from relucid.papers import find
-from relucid.papers.ours import depth, digits
+from relucid.papers.ours import depth
 from relucid.papers.ours.findings import (
-    ANEW,
-    CRELU,
+    BOUNDARIES,
     DEPTH,
-    HALF,
+    FITTED,
     KEPT,
     LAYERS,
-    MANY,
+    LEARNING,
     MEND,
-    MENDING,
     METHODS,
-    PARAMETERS,
     TURN,
-    UNCHANGED,
     boundaries,
+    findings,
 )
+from relucid.papers.ours.mend import CONVERTED, NEW, NEW_CRELU, RENEWED, UNCHANGED, WITHOUT
+from relucid.papers.ours.plasticity import HALF, RELU
 from relucid.papers.ours.quickstart_page import parts
 from relucid.report.study import study_page
 from relucid.studies import Store, table
+from relucid.studies.plan import cells
 
 STUDY = find("quickstart")
 
@@ -34,41 +34,44 @@ def found(quickstart_store):
 
 def test_every_row_is_run(found):
     assert {record["state"] for record in found.runs} == {"finished"}, found.runs[0]["error"]
+    assert len(found.runs) == len(STUDY.rows)
 
 
-def test_conversion_doubles_what_half_the_filters_halve(found):
-    size = {row: found.cells[row, PARAMETERS].mean for row in (*MENDING, HALF)}
-    assert size[CRELU] == size[MANY]
-    assert (size[UNCHANGED], size[ANEW], size[HALF]) == (16698, 16698, 8514)
+def test_the_conversion_moves_no_output(found):
+    (record,) = found.behind(CONVERTED, FITTED)
+    assert max(record["metrics"]["moved"]) < 1e-4
 
 
-def test_the_halved_network_has_as_many_channels():
-    images = torch.zeros(2, 1, 8, 8)
-    plain, half = digits.network(), digits.network(crelu=True)
-    assert plain[:9](images).shape == half[:9](images).shape
-    assert any(isinstance(layer, CReLU) for layer in half)
-
-
-def test_a_seed_has_its_own_digits_to_train_on():
-    first, other = digits.split(0), digits.split(1)
-    assert (len(first.train), len(first.test)) == (750, 1047)
-    assert not torch.equal(first.train.targets, other.train.targets)
-
-
-def test_what_reversible_layers_keep_does_not_grow_with_depth(found):
+def test_what_reversible_layers_need_does_not_grow_with_depth(found):
     few, _, many = LAYERS
-    kept = {side: [found.cells[row, column].mean for row in (few, many)] for side, column in KEPT.items()}
-    assert kept["ordinary"][1] > 15 * kept["ordinary"][0]
-    assert kept["reversible"][1] < 3 * kept["reversible"][0]
-    assert (
-        max(run["metrics"]["gradients"] for row in LAYERS for run in found.behind(row, KEPT["ordinary"]))
-        < 1e-4
-    )
+    needed = {side: [found.cells[row, column].mean for row in (few, many)] for side, column in KEPT.items()}
+    assert needed["ordinary"][1] > 50 * needed["ordinary"][0]
+    assert needed["checkpointed"][1] > 5 * needed["checkpointed"][0]
+    assert needed["reversible"][1] < 5 * needed["reversible"][0]
+    assert all(max(run["metrics"]["gradients"]) < 1e-4 for row in LAYERS for run in found.behind(row))
+
+
+def test_all_ways_through_the_layers_agree():
+    torch.manual_seed(0)
+    sides, x = depth.stages(depth.transforms(10, 4)), torch.randn(2, 4, 8, 8)
+    expected = sides["ordinary"](x)
+    for stage in sides.values():
+        torch.testing.assert_close(stage(x), expected)
+        torch.testing.assert_close(depth.step(stage, x), depth.step(sides["ordinary"], x))
 
 
 def test_bytes_are_counted_once_and_without_parameters():
-    layer, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), torch.randn(8, 4)
-    assert depth.kept(layer, x) == 2 * 8 * 4 * 4  # the input of the one, the output of the other
+    layer, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(8, 4)
+    # the input of the one, the output of the other
+    assert depth.kept(layer, x, layer.parameters()) == 2 * 8 * 4 * 4
+
+
+def test_checkpoints_need_the_ends_of_all_segments_and_one_segment():
+    stage, x = depth.stages(depth.transforms(9, 4))["checkpointed"], torch.randn(2, 4, 8, 8)
+    state = x.numel() * 4
+    assert stage.length == 3
+    # The first segment starts from one state, the others from two; a layer keeps its rectified input.
+    assert depth.needed(stage, x) == (1 + 2 + 2) * state + 3 * state
 
 
 def test_no_boundary_of_a_geometric_unit_turns_as_far(found):
@@ -81,36 +84,52 @@ def test_a_smoke_test_is_not_judged(found):
 
 
 def test_findings_are_judged_and_told_in_words(found, filled, standing):
-    errors = {UNCHANGED: 5.0, CRELU: 3.7, MANY: 3.6, ANEW: 5.1}
+    levels = {
+        UNCHANGED: 20.0,
+        RENEWED: 25.0,
+        CONVERTED: 40.0,
+        WITHOUT: 35.0,
+        NEW: 25.0,
+        NEW_CRELU: 50.0,
+        HALF: 70.0,
+        RELU: 60.0,
+    }
 
     def values(row, column):
-        level = errors.get(row, 4.8)
+        level = levels.get(row, 4.8)
         return [level * (1 + 0.001 * seed) + 0.1 * seed + 0.01 * (-1) ** seed for seed in range(3)]
 
-    scaled = STUDY.scales["smoke"].config.keys()  # what a smoke test does less of
-    runs = [
-        {**run, "config": {name: value for name, value in run["config"].items() if name not in scaled}}
-        for run in found.runs
-    ]
+    full = {row: runs[0].key for (row, _), runs in cells(STUDY, "full").items()}
+    runs = [{**found.behind(row)[0], "key": key} for row, key in full.items()]
     made = filled(STUDY, values, "full", runs)
-    entry = standing(made, MEND)
-    assert [each.outcome for each in entry.judged] == ["holds"] * 3
-    assert "3.81%" in entry.remark
-    assert "better in 3 of 3 cases." in entry.remark
-    assert entry.remark.endswith(
-        "new networks of its size, trained from scratch, misclassify 3.71%, fewer in 3 of 3 cases."
-    )
-    assert standing(made, DEPTH).remark.startswith("With 10 layers and 200 layers")
+    assert [each.outcome for each in standing(made, LEARNING).judged] == ["holds"]
+    assert [each.outcome for each in standing(made, MEND).judged] == ["holds"] * 4
+    against_new = standing(made, f"{MEND}: against new networks").judged
+    assert [each.outcome == "holds" for each in against_new] == [True, False, True, False]
+    assert "fits 40% of the labels (35% with a new optimizer), unchanged 20%" in standing(made, MEND).remark
+    assert "That is not the error: on test points it is 4." in standing(made, BOUNDARIES).remark
+    assert standing(made, DEPTH).remark.startswith("The backward pass through 1000 layers needs")
+    assert findings(made).count("\n") == 3
 
 
 def test_the_page_has_four_parts_each_with_its_figure_and_table(found, quickstart_store):
     results = Store(quickstart_store)
     four = parts(found, results)
-    assert [len(part.figures) for part in four] == [0, 1, 1, 2]  # one seed has no intervals
+    assert [part.title for part in four] == [
+        "Keeps learning",
+        "Mended without forgetting",
+        "See what units do",
+        "A thousand layers in constant memory",
+    ]
+    assert [len(part.figures) for part in four] == [1, 1, 1, 2]
     assert all(part.grid.rows for part in four)
+    assert len(four[2].figures[0].plot.frames) > 2  # the slider moves through training
+    assert [part.wide for part in four] == [False, False, True, True]
+    learning = four[0].figures[0].plot
+    assert {trace.legendgroup.partition(", rate")[0] for trace in learning.data} == {RELU, HALF}
     page = study_page(found, results, "quickstart")
     assert "Smoke test" in page
-    assert "4. Depth at constant memory" in page
+    assert "4. A thousand layers in constant memory" in page
     results.close()
 
 

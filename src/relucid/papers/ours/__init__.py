@@ -1,9 +1,9 @@
 """Our own studies: questions that no paper has asked."""
 
-from relucid.papers.ours import merge, quickstart, together
+from relucid.papers.ours import mend, merge, plasticity, quickstart, together
 from relucid.studies.expect import Claim
 
-STUDIES = (*quickstart.STUDIES, *together.STUDIES, *merge.STUDIES)
+STUDIES = (*quickstart.STUDIES, *plasticity.STUDIES, *mend.STUDIES, *together.STUDIES, *merge.STUDIES)
 STATEMENTS: tuple[Claim, ...] = ()
 
 __all__ = ["STATEMENTS", "STUDIES"]

@@ -2,18 +2,26 @@
 
 from statistics import fmean
 
+from relucid.papers.ours.depth import SIDES
+from relucid.papers.ours.mend import CONVERTED, NEW, NEW_CRELU, RENEWED, UNCHANGED, WITHOUT
+from relucid.papers.ours.plasticity import HALF, RELU
 from relucid.studies.ledger import entry
 from relucid.studies.table import Table
 
-UNCHANGED, DEAD, ANEW = "damaged, unchanged", "dead units re-initialised", "ReLU, started anew"
-CRELU, MANY, HALF = "converted by to_crelu", "as many parameters, anew", "CReLU, half the filters"
-MENDING = (UNCHANGED, DEAD, ANEW, CRELU, MANY)
+MENDING = (UNCHANGED, RENEWED, CONVERTED, WITHOUT, NEW, NEW_CRELU)
 METHODS = {"standard": "SP", "weight norm": "WN", "batch norm": "BN", "geometric": "GmP"}
-LAYERS = {f"{layers} layers": layers for layers in (10, 50, 200)}
-ERROR, PARAMETERS, TURN = "test error %", "parameters", "largest turn °"
-KEPT = {"ordinary": "kept MB", "reversible": "kept MB, reversible"}
-STEP = {"ordinary": "step ms", "reversible": "step ms, reversible"}
-MEND, BOUNDARIES, DEPTH = "find and mend", "boundaries that do not jump", "depth at constant memory"
+LAYERS = {f"{layers} layers": layers for layers in (10, 100, 1000)}
+FIRST, LAST, DEAD, PARAMETERS = "first fifth %", "last fifth %", "dead %", "parameters"
+FITTED, LEFT = "labels fitted %", "last task kept %"
+TURN, ERROR = "largest turn °", "test error %"
+KEPT = {side: f"MB, {side}" for side in SIDES}
+STEP = {side: f"step ms, {side}" for side in SIDES}
+LEARNING, MEND, BOUNDARIES, DEPTH = (
+    "keeps learning",
+    "mended without forgetting",
+    "see what units do",
+    "a thousand layers in constant memory",
+)
 
 
 def mean(table: Table, row: str, column: str) -> float:
@@ -22,65 +30,71 @@ def mean(table: Table, row: str, column: str) -> float:
     return float("nan") if value is None else value
 
 
-def mended(table: Table) -> str:
-    """State what was found in the damaged networks, and their errors after further training."""
+def learning(table: Table) -> str:
+    """State how accurately ReLU and CReLU learn the first and the last tasks, and how many units are dead."""
     if not table.complete:
         return ""
-    records = table.behind(CRELU, ERROR)
-    found = [record["metrics"]["dead"] for record in records]
-    moved = max(record["metrics"]["moved"] for record in records)
-    pairs = zip(table.cells[CRELU, ERROR].values, table.cells[UNCHANGED, ERROR].values, strict=False)
-    better = [ours < theirs for ours, theirs in pairs]
-    again = zip(table.cells[MANY, ERROR].values, table.cells[CRELU, ERROR].values, strict=False)
-    new = [ours < theirs for ours, theirs in again]
+    (relu,), (half,) = (table.behind(row, LAST) for row in (RELU, HALF))
+    rate = half["metrics"]["rate"]
+    same = fmean(relu["metrics"][f"last at {rate:g}"])
+    dead = fmean(relu["metrics"][f"dead at {rate:g}"])
+    tasks = half["config"]["stream"]["tasks"]
     return (
-        f"Dead units were found in {sum(share > 0 for share in found)} of {len(found)} damaged networks, "
-        f"{fmean(found):.0f}% of all units, and to_crelu was suggested for them. The conversion changed no output "
-        f"by more than {moved / 1e6:.0e}. After further training the converted networks misclassify "
-        f"{mean(table, CRELU, ERROR):.2f}% of the digits, unchanged ones {mean(table, UNCHANGED, ERROR):.2f}%: the "
-        f"converted network is better in {sum(better)} of {len(better)} cases. It has "
-        f"{mean(table, CRELU, PARAMETERS):,.0f} parameters instead of {mean(table, UNCHANGED, PARAMETERS):,.0f}; new "
-        f"networks of its size, trained from scratch, misclassify {mean(table, MANY, ERROR):.2f}%, fewer in "
-        f"{sum(new)} of {len(new)} cases."
+        f"Over {tasks} tasks, digits with their pixels permuted anew, the accuracy of CReLU with half the units goes "
+        f"from {mean(table, HALF, FIRST):.0f}% to {mean(table, HALF, LAST):.0f}%, that of ReLU from "
+        f"{mean(table, RELU, FIRST):.0f}% to {mean(table, RELU, LAST):.0f}%, each at its best rate "
+        f"({rate:g} and {relu['metrics']['rate']:g}). At {rate:g}, on the seeds that chose the rates, ReLU ends at "
+        f"{same:.0f}%, with {dead:.0f}% of its units dead. CReLU has {mean(table, HALF, PARAMETERS):,.0f} "
+        f"parameters, ReLU {mean(table, RELU, PARAMETERS):,.0f}."
     )
 
 
-def half_the_parameters(table: Table) -> str:
-    """State the parameters and errors of new networks with ReLU and with CReLU."""
+def mended(table: Table) -> str:
+    """State what networks fit after they have been mended, and what they have kept."""
     if not table.complete:
         return ""
-    ours, theirs = mean(table, HALF, PARAMETERS), mean(table, ANEW, PARAMETERS)
+    (record,) = table.behind(CONVERTED, FITTED)
+    fitted = {row: mean(table, row, FITTED) for row in MENDING}
+    moved = max(record["metrics"]["moved"])
+    unmoved = f"no output changes by more than {moved:.0e}" if moved else "no output changes at all"
     return (
-        f"CReLU with half the filters has {ours:,.0f} parameters, ReLU {theirs:,.0f}; they misclassify "
-        f"{mean(table, HALF, ERROR):.2f}% and {mean(table, ANEW, ERROR):.2f}% of the digits."
+        f"After {record['config']['mend']['before']} tasks of random labels, to_crelu converts a ReLU network in the "
+        f"middle of its training; {unmoved}. In the following tasks it fits "
+        f"{fitted[CONVERTED]:.0f}% of the labels ({fitted[WITHOUT]:.0f}% with a new optimizer), unchanged "
+        f"{fitted[UNCHANGED]:.0f}%, with its dead units re-initialised {fitted[RENEWED]:.0f}%. New networks have "
+        f"forgotten everything: they fit {fitted[NEW]:.0f}% with ReLU and {fitted[NEW_CRELU]:.0f}% with CReLU and as "
+        "many parameters as the converted one."
     )
 
 
 def boundaries(table: Table) -> str:
-    """State the largest turn of a boundary in a step, by parameterization."""
+    """State the largest turn of a boundary in a step, and the test error, by parameterization."""
     if not table.complete:
         return ""
     turns = {row: mean(table, row, TURN) for row in METHODS}
     others = ", ".join(f"{turns[row]:.0f}° with {row}" for row in METHODS if row != "geometric")
+    errors = ", ".join(f"{mean(table, row, ERROR):.1f}% with {row}" for row in METHODS)
     return (
-        f"The largest turn in a step is {turns['geometric']:.0f}° with geometric units, {others}, on average."
+        f"The largest turn of a boundary in a step is {turns['geometric']:.0f}° with geometric units, {others}, on average. "
+        f"That is not the error: on test points it is {errors}."
     )
 
 
 def free_depth(table: Table) -> str:
-    """State the memory kept at the smallest and the largest depth, and the time per step."""
+    """State the memory and the time of a thousand layers."""
     if not table.complete:
         return ""
     few, many = next(iter(LAYERS)), list(LAYERS)[-1]
-    kept = {side: [mean(table, row, column) for row in (few, many)] for side, column in KEPT.items()}
-    slower = mean(table, many, STEP["reversible"]) / mean(table, many, STEP["ordinary"])
-    runs = [run for row in LAYERS for run in table.behind(row, KEPT["ordinary"])]
-    worst, channels = max(run["metrics"]["gradients"] for run in runs), runs[0]["config"]["channels"]
+    kept = {side: mean(table, many, column) for side, column in KEPT.items()}
+    step = {side: mean(table, many, column) for side, column in STEP.items()}
+    worst = max(value for row in LAYERS for run in table.behind(row) for value in run["metrics"]["gradients"])
     return (
-        f"With {few} and {many}, reversible heavy ball keeps {kept['reversible'][0]:.2f} and "
-        f"{kept['reversible'][1]:.2f} MB, ordinary heavy ball {kept['ordinary'][0]:.2f} and {kept['ordinary'][1]:.2f} "
-        f"MB. A step through {many} of {channels} channels takes {slower:.1f} times as long; gradients differ by "
-        f"{worst:.0e} of their length, since the ordinary stage rounds its state to float32."
+        f"The backward pass through {many} needs {kept['reversible']:.2f} MB if they are reversible "
+        f"({mean(table, few, KEPT['reversible']):.2f} MB for {few}), {kept['checkpointed']:.2f} MB with checkpoints, "
+        f"the best alternative, and {kept['ordinary']:.1f} MB otherwise. A step takes "
+        f"{step['reversible'] / step['ordinary']:.1f} times as long as an ordinary one, with checkpoints "
+        f"{step['checkpointed'] / step['ordinary']:.1f} times. Gradients differ by {worst:.0e} of their length, since "
+        "the ordinary stage rounds its state to float32."
     )
 
 

@@ -1,6 +1,7 @@
 """Two moons learned at a large rate: how far boundaries turn in a step under four parameterizations."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,4 +31,5 @@ PROBLEM = Problem(moons, LOSSES["bce"], error_rate, 5000, Plateau(50, 100), 10, 
 
 def run(config: Mapping[str, Any]) -> Result:
     """Train networks of ten units under one parameterization, and observe their boundaries."""
-    return evolve(PROBLEM, {**config, "stop_on": "validation"})
+    problem = replace(PROBLEM, load=lambda split: moons(config["first"] + split))
+    return evolve(problem, {**config, "stop_on": "validation"})

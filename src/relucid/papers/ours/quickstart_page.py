@@ -1,37 +1,40 @@
 """The page of the quickstart: four findings, each with its figure and its table."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import plotly.graph_objects as go
 
 from relucid.papers.gmp.evolution import LARGE
 from relucid.papers.gmp.fig3 import in_training
 from relucid.papers.ours.findings import (
-    ANEW,
     BOUNDARIES,
+    DEAD,
     DEPTH,
     ERROR,
-    HALF,
+    FIRST,
+    FITTED,
     KEPT,
+    LAST,
     LAYERS,
+    LEARNING,
+    LEFT,
     MEND,
     MENDING,
     METHODS,
     PARAMETERS,
     STEP,
     TURN,
-    UNCHANGED,
 )
-from relucid.report.figure import PALETTE, Figure, literal
-from relucid.report.improvement import differences
+from relucid.papers.ours.mend import over_tasks
+from relucid.papers.ours.plasticity import HALF, RELU, smoothed
+from relucid.report.figure import PALETTE, Figure
 from relucid.report.page import Cell, CellStyle, Grid, render
 from relucid.report.study import grid_of_environments, grid_of_runs
-from relucid.studies.expect import Claim, Lower
 from relucid.studies.formats import banner, cell_text
-from relucid.studies.judge import judge
 from relucid.studies.ledger import Entry, entry
 from relucid.studies.store import Store
 from relucid.studies.study import Column
@@ -51,7 +54,7 @@ class Part:
     @property
     def wide(self) -> bool:
         """Whether a figure takes the whole width: one with panels side by side, or several."""
-        return len(self.figures) > 1 or any("xaxis2" in each.plot.layout for each in self.figures)
+        return len(self.figures) > 1 or any(each.wide for each in self.figures)
 
 
 def quickstart_page(table: Table, store: Store, name: str) -> str:
@@ -78,15 +81,20 @@ def parts(table: Table, store: Store) -> list[Part]:
         if claim.where in table.judged
     }
     layout = {
-        "Find and mend": ((MEND, f"{MEND}: is it the size?"), MENDING, (ERROR, PARAMETERS)),
-        "Half the parameters": (("half the parameters",), (ANEW, HALF), (ERROR, PARAMETERS)),
-        "Boundaries that do not jump": ((BOUNDARIES,), tuple(METHODS), (TURN, ERROR)),
-        "Depth at constant memory": ((DEPTH,), tuple(LAYERS), (*KEPT.values(), *STEP.values())),
+        LEARNING: ((RELU, HALF), (FIRST, LAST, DEAD)),
+        MEND: (MENDING, (FITTED, LEFT, PARAMETERS)),
+        BOUNDARIES: (tuple(METHODS), (TURN, ERROR)),
+        DEPTH: (tuple(LAYERS), (*KEPT.values(), *STEP.values())),
     }
-    figures = [mending(table), halving(table), turning(table, store), deepening(table)]
+    figures = [learning(table), mending(table), turning(table, store), deepening(table)]
     return [
-        Part(title, [found[where] for where in claims if where in found], drawn, grid(table, rows, columns))
-        for (title, (claims, rows, columns)), drawn in zip(layout.items(), figures, strict=True)
+        Part(
+            f"{where[:1].upper()}{where[1:]}",
+            [each for name, each in found.items() if name.partition(":")[0] == where],
+            drawn,
+            grid(table, rows, columns),
+        )
+        for (where, (rows, columns)), drawn in zip(layout.items(), figures, strict=True)
     ]
 
 
@@ -105,29 +113,37 @@ def _shown(cell: StudyCell, column: Column) -> Cell:
     return Cell(cell_text(replace(cell, better=None), column), cell.mean, style)
 
 
+def learning(table: Table) -> list[Figure]:
+    """Draw accuracy and dead units over the tasks: both networks at their own rates, and ReLU at CReLU's."""
+    from plotly.subplots import make_subplots
+
+    found = {row: record for row in (RELU, HALF) for record in table.behind(row, LAST)}
+    if len(found) < 2:
+        return []
+    rates = {row: record["metrics"]["rate"] for row, record in found.items()}
+    lines = {f"{row}, rate {rates[row]:g}": (found[row], "") for row in found}
+    lines.setdefault(f"{RELU}, rate {rates[HALF]:g}", (found[RELU], f" at {rates[HALF]:g}"))
+    plot = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.65, 0.35], vertical_spacing=0.06)
+    plot.update_layout(height=440)
+    for (name, (record, at)), color in zip(lines.items(), (PALETTE[1], PALETTE[0], PALETTE[2]), strict=False):
+        for line, what in enumerate(("score", "dead"), start=1):
+            y = smoothed(record["history"][f"{what}{at}"])
+            drawn = {"name": name, "legendgroup": name, "showlegend": line == 1, "line_color": color}
+            plot.add_scatter(x=[*range(1, len(y) + 1)], y=y, row=line, col=1, **drawn)
+    plot.update_xaxes(title_text="task", row=2).update_yaxes(title_text="accuracy %", row=1)
+    plot.update_yaxes(title_text="dead units %", row=2)
+    ends = "; ".join(
+        f"{trace.name}: {trace.y[0]:.0f} to {trace.y[-1]:.0f}" for trace in plot.data if trace.showlegend
+    )
+    return [
+        Figure("Accuracy while learning, and dead units, task after task", f"Accuracy in %, {ends}.", plot)
+    ]
+
+
 def mending(table: Table) -> list[Figure]:
-    """Draw the differences from the unchanged network, with intervals."""
-    others = tuple(row for row in MENDING if row != UNCHANGED)
-    judged = judge(table, Claim("", "", (Lower(others, than=UNCHANGED, columns=ERROR),)))
-    return [differences(judged, ERROR)] if any(each.found for each in judged) else []
-
-
-def halving(table: Table) -> list[Figure]:
-    """Draw the errors of all repetitions over the number of parameters."""
-    plot = go.Figure(layout={"height": 320, "xaxis_title": "parameters", "yaxis_title": literal(ERROR)})
-    for row, color in zip((ANEW, HALF), PALETTE, strict=False):
-        cell, size = table.cells[row, ERROR], table.cells[row, PARAMETERS].mean
-        if cell.samples and size is not None:
-            plot.add_scatter(
-                name=row,
-                mode="markers",
-                x=[size] * len(cell.values),
-                y=cell.values,
-                marker={"color": color, "size": 9},
-            )
-    plot.update_xaxes(rangemode="tozero").update_yaxes(rangemode="tozero")
-    said = "; ".join(f"{trace.name}: {', '.join(f'{y:.2f}' for y in trace.y)}" for trace in plot.data)
-    return [Figure("Test error of every repetition, over parameters", f"{said}.", plot)]
+    """Draw the share of labels fitted, task by task, before and after mending."""
+    found = {row: record for row in MENDING for record in table.behind(row, FITTED)}
+    return [over_tasks(found)] if found else []
 
 
 def turning(table: Table, store: Store) -> list[Figure]:
@@ -137,17 +153,23 @@ def turning(table: Table, store: Store) -> list[Figure]:
 
 
 def deepening(table: Table) -> list[Figure]:
-    """Draw the megabytes kept and the milliseconds per step, over depth."""
-    figures = []
-    for what, unit, columns in ("Kept for the backward pass", "MB", KEPT), ("Time per step", "ms", STEP):
-        plot = go.Figure(layout={"height": 320, "xaxis_title": "layers", "yaxis_title": unit})
-        for (side, column), color in zip(columns.items(), PALETTE, strict=False):
-            points = [(layers, table.cells[row, column].mean) for row, layers in LAYERS.items()]
-            x, y = zip(*points, strict=True)
-            plot.add_scatter(name=side, mode="lines+markers", x=x, y=y, line_color=color)
-        plot.update_yaxes(rangemode="tozero")
-        said = "; ".join(
-            f"{trace.name}: {', '.join(f'{y or 0:.2f}' for y in trace.y)}" for trace in plot.data
-        )
-        figures.append(Figure(f"{what}, over depth", f"In {unit}, {said}.", plot))
-    return figures
+    """Draw the megabytes needed and the milliseconds per step, over depth."""
+    return [
+        _over_depth(table, "Needed for the backward pass", "MB", KEPT),
+        _over_depth(table, "Time per step", "ms", STEP),
+    ]
+
+
+def _over_depth(table: Table, what: str, unit: str, columns: Mapping[str, str]) -> Figure:
+    axes: dict[str, Any] = {
+        "xaxis_title": "layers",
+        "yaxis_title": unit,
+        "xaxis_type": "log",
+        "yaxis_type": "log",
+    }
+    plot = go.Figure(layout={"height": 320, **axes})
+    for (side, column), color in zip(columns.items(), PALETTE, strict=False):
+        y = [table.cells[row, column].mean for row in LAYERS]
+        plot.add_scatter(name=side, mode="lines+markers", x=[*LAYERS.values()], y=y, line_color=color)
+    said = "; ".join(f"{trace.name}: {', '.join(f'{y or 0:.2f}' for y in trace.y)}" for trace in plot.data)
+    return Figure(f"{what}, over depth", f"In {unit}, {said}.", plot)

@@ -1,0 +1,157 @@
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from relucid.inspect import effective_rank, examine, stable_rank
+from relucid.inspect.plasticity import LARGEST
+from relucid.nn import CReLU
+
+DATA = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+
+
+def measured(net, data=DATA, example=None, layer="0"):
+    found = examine(net, data[:2] if example is None else example, data, measures=["plasticity"])
+    return found[layer].plasticity
+
+
+def reference(outputs, units, phases=1):
+    """Activity of units and singular values of outputs (places, channels), by the definitions."""
+    size = outputs.abs().double().mean(0).view(phases, units).sum(0)
+    return size / size.mean(), torch.linalg.svdvals(outputs.double())
+
+
+ACTIVATIONS = {
+    "relu": (nn.ReLU(), F.relu, 1),
+    "leaky": (nn.LeakyReLU(0.3), lambda x: F.leaky_relu(x, 0.3), 1),
+    "relu6": (nn.ReLU6(), F.relu6, 1),
+    "hardtanh": (nn.Hardtanh(), F.hardtanh, 1),
+    "abs": (None, torch.abs, 1),
+    "crelu": (CReLU(), lambda x: torch.cat([x.relu(), (-x).relu()], 1), 2),
+}
+
+
+class Absolute(nn.Module):
+    def forward(self, x):
+        return x.abs()
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_it_is_what_the_definitions_say_of_the_outputs(name):
+    module, function, phases = ACTIVATIONS[name]
+    net = nn.Sequential(nn.Linear(5, 7), module or Absolute())
+    net[0].weight.data *= 4  # some values beyond 1 and 6
+    found = measured(net)
+    activity, singular = reference(function(net[0](DATA)).detach(), 7, phases)
+    torch.testing.assert_close(found.activity, activity, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.singular[: len(singular)], singular, rtol=1e-3, atol=1e-3)
+    assert found.effective_rank == pytest.approx(float(effective_rank(singular)), rel=1e-3)
+    assert found.stable_rank == pytest.approx(float(stable_rank(singular)), rel=1e-4)
+
+
+def test_positions_of_images_are_rows_of_the_features():
+    net, images = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU()), torch.randn(30, 2, 6, 6)
+    outputs = net(images).detach().transpose(0, 1).flatten(1).T
+    found = measured(net, images)
+    activity, singular = reference(outputs, 4)
+    torch.testing.assert_close(found.activity, activity, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.singular, singular, rtol=1e-3, atol=1e-3)
+    assert str(found.sample) == "30 images x 16 positions"
+
+
+def test_batches_add_up():
+    net = nn.Sequential(nn.Linear(5, 7), nn.ReLU())
+    whole, parts = measured(net), measured(net, list(DATA.split(30)), DATA[:2])
+    torch.testing.assert_close(parts.activity, whole.activity)
+    torch.testing.assert_close(parts.singular, whole.singular, rtol=1e-4, atol=1e-4)
+
+
+def test_dormant_units_are_dead_ones_and_those_that_are_hardly_active():
+    net = nn.Sequential(nn.Linear(5, 4), nn.ReLU())
+    net[0].bias.data[0] = -100.0
+    net[0].weight.data[1] *= 0.001
+    net[0].bias.data[1] = 0.0
+    found = measured(net)
+    assert found.dormant.tolist() == [True, True, False, False]
+    report = examine(net, DATA[:2], DATA, measures=["activity", "plasticity"])
+    assert report["0"].activity.dead.tolist() == [True, False, False, False]
+    (finding,) = [each for each in report.findings if each.kind == "dormant"]
+    assert finding.evidence["units"] == [0, 1]
+    assert "to_crelu" in finding.sentence
+    assert finding.suggestion.conversion == "to_crelu"
+
+
+def test_few_dormant_units_and_few_inputs_are_no_finding():
+    net = nn.Sequential(nn.Linear(5, 20), nn.ReLU())
+    net[0].weight.data = torch.randn(20, 5)
+    net[0].bias.data.zero_()
+    assert not examine(net, DATA[:2], DATA, measures=["plasticity"]).findings
+    net[0].bias.data.fill_(-100.0)
+    assert not examine(net, DATA[:2], DATA[:20], measures=["plasticity"]).findings
+
+
+def test_a_silent_layer_is_all_dormant_and_has_no_rank():
+    net = nn.Sequential(nn.Linear(5, 4), nn.ReLU())
+    net[0].bias.data.fill_(-100.0)
+    found = measured(net)
+    assert found.dormant.all()
+    assert found.effective_rank is None
+    assert "rank" not in found.summary()
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_norms_are_those_of_the_weights_and_of_their_latest_gradients():
+    net = nn.Sequential(nn.Linear(5, 4), nn.ReLU())
+    assert measured(net).gradient is None
+    net(DATA).sum().backward()
+    found = measured(net)
+    weight, bias = net[0].weight, net[0].bias
+    assert found.weight == pytest.approx(weight.norm().item())
+    assert found.gradient == pytest.approx(torch.cat([weight.grad.flatten(), bias.grad]).norm().item())
+
+
+def test_the_rank_of_a_very_wide_layer_is_not_computed():
+    net = nn.Sequential(nn.Linear(1, LARGEST + 1), nn.ReLU())
+    found = measured(net, torch.randn(40, 1))
+    assert found.singular is None
+    assert "effective rank" not in found.row()
+
+
+def test_a_layer_whose_slope_is_learned_is_left_out():
+    assert (
+        "plasticity"
+        not in examine(nn.Sequential(nn.Linear(5, 4), nn.PReLU()), DATA[:2], DATA, measures=["plasticity"])[
+            "0"
+        ].measured
+    )
+
+
+def test_metrics_have_shares_ranks_and_norms():
+    net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 6), nn.ReLU())
+    net[0].bias.data[0] = -100.0
+    found = examine(net, DATA[:2], DATA, measures=["plasticity"])
+    metrics = found.metrics()
+    masks = [found[name].plasticity.dormant for name in "02"]
+    assert metrics["dormant"] == pytest.approx(float(torch.cat(masks).double().mean()))
+    assert metrics["dormant/0"] == pytest.approx(float(masks[0].double().mean()))
+    assert metrics["stable rank/2"] == found["2"].plasticity.stable_rank
+    assert metrics["weight norm/0"] == pytest.approx(net[0].weight.norm().item())
+
+
+def test_no_unit_with_both_phases_counts_as_dead():
+    net = nn.Sequential(nn.Linear(5, 4), CReLU(), nn.Linear(8, 2), nn.ReLU())
+    net[0].bias.data[0] = -100.0
+    net[2].bias.data = torch.tensor([-1000.0, 1000.0])
+    metrics = examine(net, DATA[:2], DATA, measures=["activity"]).metrics()
+    assert (metrics["dead/0"], metrics["dead/2"], metrics["one phase/0"]) == (0.0, 0.5, 0.25)
+    net[0].weight.data[0] = net[0].bias.data[0] = 0.0
+    assert examine(net, DATA[:2], DATA, measures=["activity"]).metrics()["dead/0"] == 0.25
+
+
+@pytest.mark.needs("plotly")
+def test_figures_show_every_unit_and_every_singular_value():
+    activity, singular = measured(nn.Sequential(nn.Linear(5, 4), nn.ReLU())).figures().values()
+    assert len(activity.data[0].y) == 4
+    assert singular.data[0].y[0] == 1
