@@ -75,8 +75,8 @@ def boundaries(table: Table) -> str:
     others = ", ".join(f"{turns[row]:.0f}° with {row}" for row in METHODS if row != "geometric")
     errors = ", ".join(f"{mean(table, row, ERROR):.1f}% with {row}" for row in METHODS)
     return (
-        f"The largest turn of a boundary in a step is {turns['geometric']:.0f}° with geometric units, {others}, on average. "
-        f"That is not the error: on test points it is {errors}."
+        f"The largest turn of a boundary in a step is {turns['geometric']:.0f}° with geometric units, {others}, on "
+        f"average. That is not the error: on test points it is {errors}."
     )
 
 
