@@ -11,9 +11,11 @@ from torch import nn
 import relucid
 from relucid import papers
 from relucid.inspect import examine
+from relucid.papers.highlights import HEADLINES, NOTES
 from relucid.papers.ours.quickstart_page import quickstart_page
 from relucid.report import Figure
 from relucid.report.examination import Subject, examination_page
+from relucid.report.front import front
 from relucid.report.overview import overview_page
 from relucid.report.page import save
 from relucid.report.study import study_page
@@ -106,10 +108,11 @@ def quickstart(tmp_path_factory, quickstart_store):
 
 
 @pytest.fixture(scope="module")
-def overview(tmp_path_factory, ledger):
+def overview(tmp_path_factory, ledger, recorded_tables):
     """The address of the page of all results."""
-    place = tmp_path_factory.mktemp("overview")
-    save(overview_page(list(ledger.values()), ["A finding."], papers.PAPERS), place / "page.html")
+    place, entries = tmp_path_factory.mktemp("overview"), list(ledger.values())
+    first = front(entries, recorded_tables, HEADLINES, ["A finding."], NOTES)
+    save(overview_page(entries, recorded_tables, first, papers.PAPERS), place / "page.html")
     return (place / "page.html").as_uri()
 
 

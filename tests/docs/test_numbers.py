@@ -60,6 +60,15 @@ def test_the_erratum_of_table_s1_has_the_simulated_figure(by_study):
         assert float(lost) == round(by_study["crelu/random"].cells[layer, theorem_c1.POOLED].mean, 2)
 
 
+def test_the_memory_against_checkpointing_in_segments_is_that_of_the_benchmark():
+    table = (DOCS / "benchmarks.md").read_text()
+    (ratio,) = re.findall(r"\| 16 channels, 16x16 \| 200 \|.*, ([\d.]+) \|\n", table)
+    readme = (DOCS.parent / "README.md").read_text()
+    assert f"200 reversible layers take {ratio} of the memory" in readme
+    assert "keeps about four times as much at 200 layers" in (DOCS / "choose.md").read_text()
+    assert round(1 / float(ratio)) == 4
+
+
 def test_wherever_cifar_10_was_used_its_encoding_is_told(recorded_tables):
     used = {
         table.study.name: table.study.protocol

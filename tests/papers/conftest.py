@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from relucid.studies import Cell, Table
+from relucid.studies import cells as plan_of
 from relucid.studies.ledger import entry
 
 
@@ -21,9 +22,25 @@ def filled():
                 figure = study.published.get(row, {}).get(column, (None, None))
                 published = figure if isinstance(figure, tuple) else (figure, None)
                 cells[row, column] = Cell(found, len(found), {"finished": len(found)}, published)
-        return Table(study, scale, cells, list(runs))
+        return Table(study, scale, cells, with_keys(study, scale, runs))
 
     return fill
+
+
+def with_keys(study, scale, runs):
+    """Made-up runs, each with the key of a planned run whose configuration agrees with what is given of its own."""
+    planned = {run.key: run.config for cell in plan_of(study, scale).values() for run in cell} if runs else {}
+    found = {}
+    for number, run in enumerate(runs):
+        keys = (
+            key
+            for key, config in planned.items()
+            if key not in found and run["config"].items() <= config.items()
+        )
+        key = next(keys, f"made up {number}")
+        config = planned.get(key, run["config"])
+        found[key] = {"state": "finished", "metrics": {}, **run, "key": key, "config": config}
+    return list(found.values())
 
 
 @pytest.fixture

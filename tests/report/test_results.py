@@ -1,4 +1,4 @@
-from relucid.report.front import Headline, front
+from relucid.report.front import Headline, brief, front
 from relucid.report.results import results_pages
 from relucid.studies import Claim, Column, Lower, Outcome, Scale, Store, Study, cells, table
 from relucid.studies.ledger import entries
@@ -69,15 +69,15 @@ def test_there_is_a_front_page_and_behind_it_a_page_per_paper_and_per_study(tmp_
 def test_the_front_page_has_counts_headlines_findings_the_figure_and_the_doubts(tmp_path):
     found = recorded(tmp_path, "full", "abc-dirty")
     (judged,) = found.judged["Table 1"]
-    low, high = -judged.found.high, -judged.found.low
+    low, high = brief(-judged.found.high), brief(-judged.found.low)
     parts = [
         "1 claim tested by experiment: 1 holds; 1 more to be run; 1 hold by construction.",
         "[p](results/p.md)",
-        f"| [New is better](results/p-s.md) | 0.500 [{low:.3f}, {high:.3f}] points | 0.500 | full | holds | ",
+        f"| [New is better](results/p-s.md) | holds | 0.5\u00a0[{low},\u00a0{high}] points | 0.5 | full |",
         "1. This was found.",
         "](images/results.svg)",
         "Beware. Of 12 runs, 12 were made with uncommitted changes and 0 without a commit.",
-        "1 of these claims (*post hoc*) were stated on 2020-02-02, with their data in view.",
+        "1 claims (*post hoc*) were stated on 2020-02-02, with their data in view.",
     ]
     in_order(written(found)["results.md"], parts)
 
@@ -87,10 +87,10 @@ def test_the_page_of_a_paper_lists_claims_by_kind_with_links_to_their_studies(tm
         "# p\n",
         "A paper. 1 claim tested by experiment",
         "## Experiments",
-        "| [Table 1](p-s.md) | New errs less. | holds | rate at edge, post hoc |",
+        "| [Table 1](p-s.md): New errs less. | holds | rate at edge, rate by chance, post hoc |",
         "](../images/results-p.svg)",
         "## By construction",
-        "| [by name](p-s.md) | It is so. | true |",
+        "| [by name](p-s.md): It is so. | true |",
         "- [p/s](p-s.md): How it compares.",
         "- `relucid run later --scale full`: 3 runs, about 2 hours of one core. Table 2.",
     ]
@@ -130,7 +130,7 @@ def test_every_scale_of_a_study_is_on_its_page_and_a_larger_complete_one_superse
     assert "12 with uncommitted changes" in text
     assert "12 without a commit" in text
     assert "| old | 1.11 ± 0.01 |" in text  # no published figure below the paper's scale
-    assert "| cpu | holds |" in files["results.md"]
+    assert "here) | cpu |" in files["results.md"]
     assert "12 were made with uncommitted changes and 12 without a commit." in files["results.md"]
 
 

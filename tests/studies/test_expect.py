@@ -206,12 +206,14 @@ def test_among_five_comparisons_a_mistake_is_made_in_one_claim_of_twenty_at_most
     assert found[HOLDS] + found[REVERSED] < 0.05 / 5 + 4 * (0.01 * 0.99 / SIMULATED) ** 0.5
 
 
-@pytest.mark.parametrize("largest, outcome", [(2.0, HOLDS), (2.01, REVERSED)])
-def test_a_bound_holds_for_every_repetition(largest, outcome):
+@pytest.mark.parametrize(
+    "largest, outcome, words", [(2.0, HOLDS, "holds"), (2.01, REVERSED, "does not hold")]
+)
+def test_a_bound_holds_for_every_repetition(largest, outcome, words):
     values = {"old": OLD, "new": (0.5, largest, 1.0)}
     (found,) = judged([AtMost("new", "a", 2.0)], values)
     assert (found.certain, found.outcome) == (True, outcome)
-    assert str(found) == f"new, a: at most {largest:.2f}, allowed 2.00: {outcome}"
+    assert str(found) == f"new, a: at most {largest:.2f}, allowed 2.00: {words}"
 
 
 @pytest.mark.parametrize("relation, outcome", [(Lower, REVERSED), (Higher, HOLDS)])

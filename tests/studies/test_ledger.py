@@ -94,8 +94,8 @@ def test_the_largest_complete_scale_decides_and_never_a_smoke_test():
 
 
 def test_cpu_decides_over_small_and_full_over_cpu_in_whatever_order_they_are_declared():
-    tables = {scale: table(LOWER, scale) for scale in ("smoke", "small", "cpu", "full")}
-    mine = study(scales={scale: Scale() for scale in tables})
+    scales = {scale: Scale() for scale in ("smoke", "small", "cpu", "full")}
+    mine, tables = study(scales=scales), {scale: table(LOWER, scale, scales=scales) for scale in scales}
     assert best(mine, [*tables.values()]) is tables["full"]
     assert best(mine, [tables["small"], tables["cpu"]]) is tables["cpu"]
     assert entry("ours", mine, CLAIM, tables["cpu"]).stands == "holds (2 of 2 hold) at cpu scale"

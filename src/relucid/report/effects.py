@@ -28,7 +28,7 @@ class Effect:
 
 
 def effects(entry: Entry) -> list[Effect]:
-    """The comparisons of a claim for which B is a cell whose error is above zero beyond its noise."""
+    """The comparisons of a claim for which B is a cell with an error that is above zero beyond its noise."""
     return [effect for judged in entry.judged if (effect := _effect(entry, judged))]
 
 
@@ -48,10 +48,14 @@ def _effect(entry: Entry, judged: Judged) -> Effect | None:
     found, b = judged.found, judged.expected.b
     if found is None or entry.table is None or not isinstance(b, Place):
         return None
-    cell, perfect = entry.table.cells[b.row, b.column], entry.table.study.columns[b.column].perfect
-    if cell.mean is None or abs(cell.mean - perfect) <= 2 * (cell.error or 0.0):
+    cell, column = entry.table.cells[b.row, b.column], entry.table.study.columns[b.column]
+    perfect = column.perfect
+    if column.best is None or cell.mean is None or abs(cell.mean - perfect) <= 2 * (cell.error or 0.0):
         return None
     share = 100 * judged.sign / abs(cell.mean - perfect)
     low, high = sorted((share * found.low, share * found.high))
-    published = None if judged.scaled is None else share * judged.scaled
+    there = cell.published[0]
+    published = None
+    if judged.published is not None and there is not None and there != perfect:
+        published = 100 * judged.sign * judged.published / abs(there - perfect)
     return Effect(judged, share * found.effect, low, high, published)

@@ -8,13 +8,13 @@ from relucid.printing import counted
 from relucid.report.effects import headline as median_effect
 from relucid.report.forest import Forest, Row, forest
 from relucid.studies import Table
-from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED, Outcome, number
+from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED, Outcome
 from relucid.studies.expect import Place
 from relucid.studies.judge import Judged
 from relucid.studies.ledger import Entry, counted_outcomes, state
 from relucid.studies.table import is_dirty, is_unversioned
 
-HEAD = ("claim", "effect", "published", "scale", "outcome", "but")
+HEAD = ("claim", "outcome", "effect", "published", "scale")
 WORDS: dict[Outcome, tuple[str, str]] = {
     HOLDS: ("{} holds", "{} hold"),
     REVERSED: ("for {} the opposite holds", "for {} the opposite holds"),
@@ -77,7 +77,9 @@ def front(
     rows = [Row(each.says, [effect] if (effect := median_effect(entry)) else []) for each, entry in shown]
     drawing = forest("A dozen claims", {"": [row for row in rows if row.effects]})
     lines = [_line(each, entry) for each, entry in shown]
-    return Front(summary(entries), lines, findings, drawing, [*notes, *_doubts(entries, tables)])
+    return Front(
+        summary(entries), lines, findings, drawing, [*notes, *_doubts(entries, tables), *_caveats(lines)]
+    )
 
 
 def _narrowed(entry: Entry, headline: Headline) -> Entry:
@@ -94,15 +96,13 @@ def _narrowed(entry: Entry, headline: Headline) -> Entry:
 
 def _line(headline: Headline, entry: Entry) -> Line:
     judged = _median(entry.judged)
-    count = f" ({counted_outcomes(entry.judged)})" if len(entry.judged) > 1 else ""
     assert entry.table is not None
     texts = (
         headline.says,
-        _effect(judged, headline.unit, len(entry.judged)),
+        _outcome(entry),
+        _effect(judged, headline.unit),
         _published(judged),
         entry.table.scale,
-        f"{entry.state}{count}",
-        ", ".join(each.word for each in entry.caveats),
     )
     return Line(texts, entry, entry.state)
 
@@ -114,22 +114,43 @@ def _median(judged: Sequence[Judged]) -> Judged:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def _effect(judged: Judged, unit: str, of: int) -> str:
+def _outcome(entry: Entry) -> str:
+    """The state, and how many of several comparisons have which outcome."""
+    counts = Counter(each.outcome for each in entry.judged)
+    if counts.total() == 1:
+        return entry.state
+    if counts.most_common(1)[0][1] <= counts.total() / 2:
+        return f"{entry.state} ({counted_outcomes(entry.judged)})"
+    rest = [
+        f"{count} {'hold' if outcome == HOLDS else outcome}" for outcome, count in counts.most_common()[1:]
+    ]
+    return f"{entry.state} ({'; '.join([f'{counts.most_common(1)[0][1]} of {counts.total()}', *rest])})"
+
+
+def _effect(judged: Judged, unit: str) -> str:
     """The effect in the claimed direction with its interval."""
     found = judged.found
     assert found is not None
     low, high = sorted((judged.sign * found.low, judged.sign * found.high))
-    median = "" if of == 1 else f", {'median' if of > 2 else 'smaller'} of {of}"
-    size = f"{number(judged.sign * found.effect)} [{number(low)}, {number(high)}]"
-    return f"{size}{' ' + unit if unit else ''}{median}"
+    size = f"{brief(judged.sign * found.effect)} [{brief(low)}, {brief(high)}]".replace(" ", "\u00a0")
+    return f"{size} {unit}".rstrip()
+
+
+def brief(value: float) -> str:
+    """A number in two digits.
+
+    >>> [brief(value) for value in (-2.304, 0.0156, 12.3, 0.000127)]
+    ['-2.3', '0.016', '12', '0.00013']
+    """
+    return f"{value:.0f}" if abs(value) >= 10 else f"{float(f'{value:.2g}'):f}".rstrip("0").rstrip(".")
 
 
 def _published(judged: Judged) -> str:
     """The published effect in the claimed direction, and at the error's level here."""
     if judged.published is None or judged.scaled is None:
         return ""
-    here = "" if judged.error_level is None else f" ({number(judged.sign * judged.scaled)} here)"
-    return f"{number(judged.sign * judged.published)}{here}"
+    here = "" if judged.error_level is None else f" ({brief(judged.sign * judged.scaled)}\u00a0here)"
+    return f"{brief(judged.sign * judged.published)}{here}"
 
 
 def summary(entries: Iterable[Entry]) -> str:
@@ -158,6 +179,15 @@ def summary(entries: Iterable[Entry]) -> str:
     return f"{'; '.join(said)}."
 
 
+def _caveats(lines: Sequence[Line]) -> list[str]:
+    """Count the caveats of the headlines."""
+    words = Counter(each.word for line in lines for each in line.entry.caveats)
+    listed = ", ".join(f"{word} {count}" for word, count in words.most_common())
+    return (
+        [f"Caveats of the {len(lines)} claims above, which their pages explain: {listed}."] if words else []
+    )
+
+
 def _doubts(entries: Iterable[Entry], tables: Sequence[Table]) -> list[str]:
     """Say how many runs have uncertain code, and how many claims were stated with their data in view."""
     runs = {run["key"]: run for table in tables for run in table.runs}
@@ -169,7 +199,7 @@ def _doubts(entries: Iterable[Entry], tables: Sequence[Table]) -> list[str]:
             f"Of {len(runs):,} runs, {dirty} were made with uncommitted changes and {unversioned} without a commit."
         )
     said += [
-        f"{count} of these claims (*post hoc*) were stated on {date}, with their data in view."
+        f"{count} claims (*post hoc*) were stated on {date}, with their data in view."
         for date, count in dates.items()
     ]
     return said

@@ -10,11 +10,12 @@ from relucid.studies.formats import chosen, lines, markdown, marked
 from relucid.studies.ledger import Entry
 
 HOW = """\
-Positive effects are as claimed. Each interval is at 95%, or stricter where a claim makes several comparisons, so that
-all of them are right at once. Above 0 the claim *holds*, below 0 *the opposite holds*; around 0 there is *no such
-effect* if the interval excludes the published effect, else the claim is *undecided*, or *no difference* was *found*
-where none was published. Published effects are scaled by the error of the reference network. Each claim is shown at its
-largest complete scale: *full* is the paper's, *cpu* and *small* are smaller.
+Positive effects are as claimed; of several comparisons the median one is shown. Each interval is at 95%, or stricter
+where a claim makes several comparisons, so that all of them are right at once. Above 0 the claim *holds*, below 0
+*the opposite holds*; around 0 there is *no such effect* if the interval excludes the published effect, else the claim
+is *undecided*, or *no difference* was *found* where none was published. Published effects are scaled by the error of
+the reference network. Each claim is shown at its largest complete scale: *full* is the paper's, *cpu* and *small* are
+smaller.
 """
 
 
@@ -85,11 +86,10 @@ def _claims(title: str, entries: Sequence[Entry]) -> str:
     """A table of claims, each with a link to its study."""
     if not entries:
         return ""
-    head = ("where", "claim", "outcome", "but")
+    head = ("claim", "outcome", "but")
     rows = [
         (
-            f"[{entry.claim.where}]({_page(entry, '')})",
-            entry.claim.says,
+            f"[{entry.claim.where}]({_page(entry, '')}): {entry.claim.says}",
             entry.outcome,
             ", ".join(each.word for each in entry.caveats),
         )

@@ -155,7 +155,7 @@ class Table(Tabular):
         place = row, column or next(iter(self.study.columns))
         if place not in self.cells:
             return []
-        planned = self._planned[place]
+        planned = self._planned.get(place, set())
         return [run for run in self.finished(**self.cells[place].chosen) if run["key"] in planned]
 
     @cached_property

@@ -69,7 +69,7 @@ def test_parameters_left_are_those_of_the_network_that_has_no_such_filters(plain
     assert parameters_left(net, counts) == total
 
 
-@pytest.mark.parametrize("gain, state", [(10.0, "reproduced in part"), (0.0, "cannot be told at this scale")])
+@pytest.mark.parametrize("gain, state", [(10.0, "undecided"), (0.0, "no difference found")])
 def test_merging_is_compared_with_pruning_of_the_same_kind_and_told_at_equal_parameters(
     filled, standing, gain, state
 ):

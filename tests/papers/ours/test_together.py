@@ -47,7 +47,7 @@ def errors(gains, joint):
     [
         (6.0, "holds"),
         (5.5, "holds"),  # half a point short
-        (2.0, "holds the other way round"),
+        (2.0, "the opposite holds"),
         (8.0, "holds"),  # more than the sum is no shortfall
     ],
 )
@@ -59,7 +59,7 @@ def test_the_joint_gain_may_fall_short_of_the_sum_by_a_point(filled, standing, j
 
 def test_every_choice_and_all_three_are_compared_with_none_seed_by_seed(filled, standing):
     found = standing(filled(SMALL, errors((1.0, 2.0, 3.0), 4.0)), "each choice, and all three")
-    assert found.stands == "reproduced at small scale"
+    assert found.outcome == "holds (4 of 4 hold) at small scale"
     assert {each.expected.a.row: round(each.found.effect, 1) for each in found.judged} == {
         **dict(zip(SINGLE, (-1.0, -2.0, -3.0), strict=True)),
         ALL: -4.0,
@@ -82,7 +82,7 @@ def test_held_out_and_test_errors_of_every_rate_are_told(filled, standing):
 
 def test_single_runs_say_nothing_of_chance(filled, standing):
     found = filled(STUDY, lambda row, column: [50.0])
-    assert standing(found, "gains add up").state == "cannot be told at this scale"
+    assert standing(found, "gains add up").state == "undecided"
     assert "too few values to compare" in found.verdict
 
 
