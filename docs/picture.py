@@ -18,7 +18,7 @@ from relucid.studies import Store, bring, table
 ROOT = Path(__file__).parents[1]
 RESULTS, PICTURE = ROOT / "results" / "quickstart-full.json", ROOT / "docs" / "images" / "quickstart.png"
 DIGEST = PICTURE.with_suffix(".sha256")
-SIZE = 1200, 1000
+SIZE = 1200, 1060
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),

@@ -22,7 +22,6 @@ from relucid.papers.ours.plasticity import HALF, RELU
 from relucid.papers.ours.quickstart_page import parts
 from relucid.report.study import study_page
 from relucid.studies import Store, table
-from relucid.studies.plan import cells
 
 STUDY = find("quickstart")
 
@@ -99,8 +98,8 @@ def test_findings_are_judged_and_told_in_words(found, filled, standing):
         level = levels.get(row, 4.8)
         return [level * (1 + 0.001 * seed) + 0.1 * seed + 0.01 * (-1) ** seed for seed in range(3)]
 
-    full = {row: runs[0].key for (row, _), runs in cells(STUDY, "full").items()}
-    runs = [{**found.behind(row)[0], "key": key} for row, key in full.items()]
+    planned = {row: runs[0] for (row, _), runs in cells(STUDY, "full").items()}
+    runs = [{**found.behind(row)[0], "key": run.key, "config": run.config} for row, run in planned.items()]
     made = filled(STUDY, values, "full", runs)
     assert [each.outcome for each in standing(made, LEARNING).judged] == ["holds"]
     assert [each.outcome for each in standing(made, MEND).judged] == ["holds"] * 4
