@@ -28,7 +28,12 @@ HEADLINES = (
     Headline("structure", "Table 4, CIFAR-10, HB-Net, n = 18", "HB-Net errs less than ResNet", "points"),
     Headline("structure", "Table 4, CIFAR-10, AGD-Net, L = 40", "AGD-Net errs less than DenseNet", "points"),
     Headline("structure", "Eq. 15, Table 2", "Networks of faster algorithms fit better", "MSE"),
-    Headline("ours", "CReLU and ReLU, digits", "CReLU, half the units, learns late tasks better than ReLU", "points"),
+    Headline(
+        "ours",
+        "CReLU and ReLU, digits",
+        "CReLU, half the units, learns late tasks better than ReLU",
+        "points",
+    ),
     Headline("ours", "mend", "to_crelu mends a network that stopped learning", "points"),
     Headline("ours", "each choice, and all three", "CReLU, GmP or heavy ball improve a ResNet", "points"),
 )

@@ -21,7 +21,7 @@ from relucid.papers.ours.mend import CONVERTED, NEW, NEW_CRELU, RENEWED, UNCHANG
 from relucid.papers.ours.plasticity import HALF, RELU
 from relucid.papers.ours.quickstart_page import parts
 from relucid.report.study import study_page
-from relucid.studies import Store, table
+from relucid.studies import Store, cells, table
 
 STUDY = find("quickstart")
 
