@@ -305,6 +305,8 @@ def travel(node: Node, given: Mapping[Node, Layout]) -> Layout:
     layout, dims = next(iter(given.values())), len(node.upstream[0].shape)
     if node.op == "cat":
         return _concatenated(node, given)
+    if node.op == "stack":
+        return _stacked(node, given)
     if len(node.upstream) > 1:
         raise StuckError(WORDS.get(node.op, f"{node.op} combines it with another value"))
     if not _is_broadcast(node, layout.dim, dims):
@@ -476,6 +478,16 @@ def _concatenated(node: Node, given: Mapping[Node, Layout]) -> Layout:
         scales.append(layout.scale)
         before += part.shape[dim]
     return Layout(dim, torch.cat(origins), torch.cat(scales), sites)
+
+
+def _stacked(node: Node, given: Mapping[Node, Layout]) -> Layout:
+    """The layout that all stacked values have, with one more dimension."""
+    layouts = list(given.values())
+    if len(given) < len(set(node.inputs)) or not all(each.equals(layouts[0]) for each in layouts[1:]):
+        raise StuckError("it is stacked with other values")
+    dim = (node.call[1][1] if len(node.call[1]) > 1 else 0) % len(node.shape)
+    sites = frozenset[str]().union(*(layout.sites for layout in layouts))
+    return replace(layouts[0], dim=layouts[0].dim + (dim <= layouts[0].dim), sites=sites)
 
 
 def channel_dims(nodes: Iterable[Node]) -> dict[Node, int]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import tree_leaves, tree_map_only
-from relucid.convert.copies import Throwaway, in_float64, rounded
+from relucid.convert.copies import Throwaway, copied, in_float64, rounded
 from relucid.convert.difference import LOOSER, ROUNDINGS, Apart, DifferenceError, Pair
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Batch, arguments, batch_size, other_examples
@@ -29,8 +29,9 @@ class Differences:
 class References:
     """What a network computes on an example, and on other sizes that it takes, in both modes."""
 
-    def __init__(self, model: nn.Module, examples: Sequence[Batch], copy: nn.Module) -> None:
-        """``copy`` is a copy of the network that may be run at will."""
+    def __init__(self, model: nn.Module, examples: Sequence[Batch], copy: nn.Module | None = None) -> None:
+        """``copy`` is a copy of the network that may be run at will; one is made by default."""
+        copy = copied(model, share=True) if copy is None else copy
         self.model, self.name, self.given = model, type(model).__name__, len(examples)
         self.examples = [*examples, *other_examples(copy.eval(), examples[0])]
         self._runs: dict[tuple[int, bool], Run | None] = {}
