@@ -118,7 +118,7 @@ def test_dataclasses_are_dictionaries_in_a_configuration():
     from relucid.train import Recipe
 
     config = Run("f", {"recipe": Recipe(epochs=3, steps=(0.5,))}).config
-    assert Recipe(**config["recipe"]) == Recipe(epochs=3, steps=[0.5], table=[], augment=[])
+    assert Recipe(**config["recipe"]) == Recipe(epochs=3, steps=[0.5], table=[], augment=[], warmup=[])
 
 
 def test_merging_leaves_what_it_merges_alone():

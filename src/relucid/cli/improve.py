@@ -93,7 +93,7 @@ def improve(
     epochs: Annotated[
         int, typer.Option(min=1, help="Epochs of further training.", rich_help_panel=OURS)
     ] = 30,
-    optimizer: Annotated[str, typer.Option(help=", ".join(OPTIMIZERS), rich_help_panel=OURS)] = "adam",
+    optimizer: Annotated[str, typer.Option(help=f"{', '.join(OPTIMIZERS)}.", rich_help_panel=OURS)] = "adam",
     lr: Annotated[float, typer.Option(min=1e-12, help="Learning rate.", rich_help_panel=OURS)] = 1e-3,
     weight_decay: Annotated[float, typer.Option(min=0, help="Weight decay.", rich_help_panel=OURS)] = 0.0,
     step: Annotated[

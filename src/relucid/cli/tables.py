@@ -30,7 +30,8 @@ def print_grid(console: Console, head: Sequence[str], rows: Sequence[Row]) -> No
             for number in columns:
                 grid.add_column(escape(names[number]), overflow="fold")
             for cells, style in shown:
-                grid.add_row(*(escape(cells[number]) for number in columns), style=style)
+                if any(cells[number] for number in columns[1:]):
+                    grid.add_row(*(escape(cells[number]) for number in columns), style=style)
             console.print(grid)
 
 

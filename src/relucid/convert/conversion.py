@@ -189,7 +189,7 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
             except Exception as error:
                 name, what = type(given["model"]).__name__, f"{type(error).__name__}: {error}"
                 raise ConversionError(f"{name} cannot be converted{_where(error)}: {what}") from error
-        if not found.changed and convert.__name__ != "fuse":
+        if not found.changed and convert.__name__ != "fuse" and given.get("pairs") != 0:
             refused = [f": {c.reason} ({c.name})" for c in found.changes if c.status == "refused"]
             name = type(given["model"]).__name__
             warnings.warn(

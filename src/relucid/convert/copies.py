@@ -37,14 +37,14 @@ class Throwaway:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = copied(model, share=True)
-        self._buffers = [(name, buffer.clone()) for name, buffer in self.model.named_buffers()]
+        self._saved = [(name, buffer.clone()) for name, buffer in self.model.named_buffers()]
         self._modes = {module: module.training for module in self.model.modules()}
 
     def fresh(self) -> nn.Module:
         """The network with the buffers and modes that it had at first."""
         for module, training in self._modes.items():
             module.training = training
-        for name, value in self._buffers:
+        for name, value in self._saved:
             path, _, leaf = name.rpartition(".")
             setattr(self.model.get_submodule(path), leaf, value.clone())
         return self.model

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
-import networkx  # type: ignore[import-untyped]
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -97,6 +97,7 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
     >>> opposite_pairs(weight, torch.tensor([1.0, 0.0, -2.0]), 1e-6)
     [(0, 2, 0.0)]
     """
+    networkx: Any = import_module("networkx")  # torch requires it; it has no types
     rows = torch.cat((weight.detach().flatten(1), bias.detach().unsqueeze(1)), 1).double()
     lengths = rows.norm(dim=1, keepdim=True)
     unit = rows / torch.where(lengths == 0, 1, lengths)

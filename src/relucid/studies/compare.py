@@ -78,7 +78,7 @@ class Comparison:
 
         >>> found = compare([1.0, 2.0, 3.0], 0.0)
         >>> print(found.interval, "|", found.at(0.05 / 4).interval)
-        2.00 [-0.484, 4.48] | 2.00 [-3.10, 7.10]
+        2.00 [-0.484, 4.48] | 2.00 [-3.12, 7.12]
         """
         low, high = self._ends(level)
         if self.counts is not None:
@@ -89,6 +89,10 @@ class Comparison:
         else:
             detectable = 0.0 if self.p < level else math.inf
         return replace(self, low=low, high=high, detectable=detectable, level=level)
+
+    def among(self, comparisons: int) -> "Comparison":
+        """The same comparison at the level that allows for so many of them."""
+        return self.at(LEVEL / comparisons)
 
     def _ends(self, level: float) -> tuple[float, float]:
         """The interval at a level; it excludes 0 only where the test rejects it at this level."""

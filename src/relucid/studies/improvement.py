@@ -11,7 +11,7 @@ from torch import nn
 
 from relucid.convert import Conversion
 from relucid.printing import Tabular, counted
-from relucid.studies.compare import HOLDS, LEVEL, Comparison
+from relucid.studies.compare import HOLDS, Comparison
 from relucid.studies.expect import Claim, Higher, Lower
 from relucid.studies.judge import Judged, judge
 from relucid.studies.starts import LABELS
@@ -172,7 +172,7 @@ class Improvement(Tabular):
         """How the best of the conversions compares, at a level that allows for all comparisons."""
         tried = [row for row in self.compared if row in LABELS.values() and self.compared[row].found]
         found = self.compared[self._best(tried)].found if tried else None
-        return found.at(LEVEL / len(self.compared)) if found and found.error else None
+        return found.among(len(self.compared)) if found and found.error else None
 
     def _power(self) -> str:
         """The difference that would have been found."""

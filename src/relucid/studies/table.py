@@ -325,9 +325,9 @@ def _chosen(
 ) -> tuple[dict[str, Any], list[Run]]:
     """The choice with the lowest mean of the study's criterion, and its runs; none until all have been tried."""
     names = [name for name in study.choose if len({json.dumps(run.config[name]) for run in runs}) > 1]
-    groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
+    groups: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        groups[tuple(run.config[name] for name in names)].append(run)
+        groups[json.dumps([run.config[name] for name in names])].append(run)
     if len(groups) == 1:  # nothing to choose from
         return {}, runs
     if any(run.key not in outcomes for run in runs):
@@ -340,7 +340,7 @@ def _chosen(
         return fmean(value for outcome in found for value in _values(outcome, study.by))
 
     best = min(groups, key=lambda choice: criterion(groups[choice]))
-    return dict(zip(names, best, strict=True)), groups[best]
+    return {name: groups[best][0].config[name] for name in names}, groups[best]
 
 
 def _values(outcome: Outcome, metric: str, optional: bool = False) -> list[float]:

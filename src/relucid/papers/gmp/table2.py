@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from relucid.papers.cifar import REENCODED
-from relucid.papers.gmp.images import BEST, R_IS_ONE, RUNNER, accuracies, flops, published
+from relucid.papers.gmp.images import BEST, R_IS_ONE, RUNNER, accuracies, finished, flops, published
 from relucid.papers.tuning import rates_of
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Derived, Higher, Quantity, Samples
@@ -105,7 +105,7 @@ def faster(row: str) -> Quantity:
 
 def _courses(table: Table, row: str) -> dict[str, list[float]]:
     """The top-5 error after every epoch at the largest batch, by seed."""
-    runs = table.finished(**table.study.rows[row], **LARGEST)
+    runs = finished(table, row, LARGEST)
     return {
         f"seed {run['config']['seed']}": run["history"]["val_error5"]
         for run in runs
