@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from relucid._torch import tree_leaves, tree_map_only
 from relucid.convert.copies import Throwaway, copied, in_float64, rounded
 from relucid.convert.difference import LOOSER, ROUNDINGS, Apart, DifferenceError, Pair
-from relucid.convert.errors import ConversionError
+from relucid.convert.errors import ConversionError, UnclearError
 from relucid.convert.examples import Batch, arguments, batch_size, other_examples
 from relucid.convert.run import Run, run
 
@@ -80,7 +80,7 @@ class References:
                     return gradient
                 unclear = unclear or error
         if unclear is not None:
-            raise ConversionError(
+            raise UnclearError(
                 f"{unclear}. Rounding its weights changes {self.name} as much there, so this cannot tell networks "
                 "apart; a larger batch as the example may"
             ) from unclear

@@ -134,7 +134,11 @@ def _chosen(subject: Subject, products: dict[str, Node], names: set[str], layers
     followed: set[Node] = set()
     for node in reversed(subject.nodes):
         if node.has_weight or node in followed:
-            followed.update(node.upstream)
+            stack = node.upstream
+            while stack:  # memory that was written through several views is no operation of its own
+                before = stack.pop()
+                followed.add(before)
+                stack += before.upstream if before.op == "overwritten" else []
     chosen: dict[str, None] = {}
     for label, node in products.items():
         name = label.partition("#")[0]
