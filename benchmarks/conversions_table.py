@@ -22,7 +22,15 @@ from convert_networks import NETWORKS, Built
 from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, tree_map_only
-from relucid.convert import Conversion, ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import (
+    Conversion,
+    ConversionError,
+    UnchangedWarning,
+    fuse,
+    to_crelu,
+    to_geometric,
+    to_heavy_ball,
+)
 from relucid.convert.difference import difference, gradient_difference
 from relucid.convert.run import run
 from relucid.inspect.execution import record
@@ -118,7 +126,9 @@ def row(name: str) -> tuple[str, list[str]]:
     torch.manual_seed(0)
     what, build = NETWORKS[name]
     built = prepared(build())
-    return f"{name}: {what}", [cell(built, conversion) for conversion in CONVERSIONS]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnchangedWarning)  # the cell says "0 of ..."
+        return f"{name}: {what}", [cell(built, conversion) for conversion in CONVERSIONS]
 
 
 def rows_of(page: str) -> dict[str, tuple[str, list[str]]]:
