@@ -87,7 +87,10 @@ def test_the_front_door_offers_what_people_need_by_name_and_imports_nothing_befo
 def test_every_name_at_the_front_door_is_there():
     import relucid
 
+    extras = importlib.util.find_spec("lightning") is not None
     for name, module in relucid._NAMES.items():
+        if name == "improve" and not extras:
+            continue  # the wheel alone cannot train
         assert getattr(relucid, name) is getattr(importlib.import_module(module), name)
     with pytest.raises(AttributeError, match="to_crelo"):
         relucid.to_crelo  # noqa: B018
