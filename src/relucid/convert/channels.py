@@ -356,7 +356,7 @@ def _is_broadcast(node: Node, dim: int, dims: int) -> bool:
 
 def _is_fresh(node: Node) -> bool:
     """Whether a tensor was made during the run, from no parameter, buffer or constant."""
-    return node.op not in ("parameter", "constant", "kept") and not node.parameters and node.order >= 0
+    return node.op not in ("parameter", "constant") and not node.parameters and node.order >= 0
 
 
 def _viewed(node: Node, layout: Layout) -> Layout:

@@ -337,7 +337,7 @@ class Expansion:
             kind = "" if layout.is_split else " of zero"
             reason = "a filter for each phase" if carries else f"weights{kind} for the new channels"
             module = self.subject.modules[name]
-            if isinstance(module, nn.Linear | nn.Module) and hasattr(module, "weight"):
+            if hasattr(module, "weight"):
                 self.report.note(name, "changed", reason, type(module).__name__)
 
 
