@@ -22,7 +22,7 @@ from relucid import __version__
 from relucid._torch import ConvNd, tree_leaves, tree_map_only
 from relucid.convert.check import References
 from relucid.convert.copies import Throwaway, copied
-from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning, UnclearError
+from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
 from relucid.convert.examples import Batch, arguments
 from relucid.convert.run import seeded
 from relucid.convert.surgery import Operation, Surgery
@@ -225,7 +225,7 @@ class Subject:
             tree_map_only(Tensor, lambda x: x.clone() if x.is_inference() else x, e) for e in examples
         ]
         self._throwaway = Throwaway(model)
-        self.references = References(model, examples, self._throwaway.model)
+        self.references = References(self._throwaway, examples)
         self.modules = dict(model.named_modules())
         self.evaluated = [self._record(each) for each in examples]
         smaller = self.references.examples[len(examples) :][:1]
@@ -300,7 +300,6 @@ class Subject:
         inplace: bool = False,
         optimizer: Optimizer | None = None,
         training: bool = True,
-        rounds: bool = True,
     ) -> Conversion:
         """The conversion that ``perform`` does; raise an error unless the result computes what the original does.
 
@@ -310,17 +309,21 @@ class Subject:
             inplace: Whether to change the original, once a copy has passed the check.
             optimizer: The optimizer to take along.
             training: Whether to compare both in training, too.
-            rounds: Whether new weights are computed, and so rounded.
         """
-        surgery = Surgery(copied(self.model))
-        perform(surgery)
-        surgery.close()
-        found = self.references.check(surgery.model, tolerance, training=training, rounds=rounds)
-        sizes = size(self.model), size(surgery.model)
-        if inplace:
-            surgery = Surgery(self.model, optimizer)
+
+        def operated(model: nn.Module, optimizer: Optimizer | None = None) -> Surgery:
+            surgery = Surgery(model, optimizer)
             perform(surgery)
             surgery.close()
+            return surgery
+
+        surgery = operated(copied(self.model))
+        found = self.references.check(
+            surgery.model, lambda copy: operated(copy).model, tolerance, training=training
+        )
+        sizes = size(self.model), size(surgery.model)
+        if inplace:
+            surgery = operated(self.model, optimizer)
         return Conversion(
             *(surgery.model, self.report.changes(), found.error, found.relative, found.gradient),
             *(sizes, found.multiply_adds, tuple(surgery.operations)),
@@ -346,8 +349,6 @@ def working(names: Iterable[str], attempt: Callable[[list[str], dict[str, str]],
     while True:
         try:
             return attempt(every, dropped)
-        except UnclearError:  # the example is to blame, not a part of the network
-            raise
         except ConversionError as error:
             if not every or not works([]):
                 raise

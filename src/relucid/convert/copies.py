@@ -3,7 +3,6 @@
 import copy
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from relucid.convert.errors import ConversionError
@@ -48,19 +47,3 @@ class Throwaway:
             path, _, leaf = name.rpartition(".")
             setattr(self.model.get_submodule(path), leaf, value.clone())
         return self.model
-
-
-def in_float64(model: nn.Module) -> nn.Module:
-    """A copy in float64."""
-    return copied(model).double()
-
-
-def rounded(model: nn.Module) -> nn.Module:
-    """A copy in float64 whose parameters are changed as rounding to their own precision may change them."""
-    copy, generator = in_float64(model), torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for p, own in zip(copy.parameters(), model.parameters(), strict=True):
-            if own.is_floating_point():
-                half = torch.finfo(own.dtype).eps / 2
-                p.mul_(1 + torch.empty(p.shape).uniform_(-half, half, generator=generator).to(p))
-    return copy

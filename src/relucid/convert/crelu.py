@@ -291,13 +291,11 @@ class Expansion:
             self.follow()
             self._note()
             whole = len(names) + len(dropped) == len(sites)  # not one of the trials of a bisection
-            slopes = any(site.slopes is not None for site in self.sites.values())  # these round the weights
             return self.subject.finish(
                 self.perform,
                 tolerance=tolerance,
                 inplace=inplace and whole,
                 optimizer=optimizer if whole else None,
-                rounds=slopes,
             )
 
         return working(sites, attempt)

@@ -1,7 +1,7 @@
 """How far two networks are apart, from what they compute, and how far they may be."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,6 @@ from relucid.convert.run import Run
 # times as much: there, norms divide by the spread of a few values.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 5e-2}
 LOOSER = 100
-ROUNDINGS = 4  # times what rounding does, where it does more than these tolerances
 
 
 def tolerance_of(outputs: list[Tensor]) -> float:
@@ -71,13 +70,6 @@ class Apart:
     buffers: float = 0.0  #: largest difference of buffers that both have, on the scale of their layer
     buffer: str = ""  #: which buffer that is
 
-    def times(self, factor: float) -> "Apart":
-        """As much of all differences."""
-        return Apart(
-            *(factor * self.error, factor * self.outputs, factor * self.gradient, factor * self.buffers),
-            buffer=self.buffer,
-        )
-
 
 class DifferenceError(ConversionError):
     """Two networks are farther apart than they may be."""
@@ -100,27 +92,16 @@ class Pair:
         buffers = _buffer_difference(self.before, self.after) if self.training else ()
         return Apart(error, relative, gradient, *buffers)
 
-    @property
-    def agrees(self) -> bool:
-        """Whether differences are as small as their precision allows."""
-        try:
-            self.judged(None)
-        except DifferenceError:
-            return False
-        return True
-
-    def judged(self, tolerance: float | None, floor: Apart | None = None) -> Apart:
+    def judged(self, tolerance: float | None) -> Apart:
         """The differences; raise an error if they are too large.
 
         Args:
             tolerance: The largest relative difference of outputs, the only thing judged then; by default, what
                 their precision allows.
-            floor: Differences that are not the conversion's fault; `ROUNDINGS` times as much is allowed.
         """
         limit = tolerance_of(self.before.outputs) if tolerance is None else tolerance
-        loose, floor = LOOSER * limit, floor or Apart()
-        allowed = max(loose if self.training and tolerance is None else limit, ROUNDINGS * floor.outputs)
-        found = self.apart
+        loose, found = LOOSER * limit, self.apart
+        allowed = loose if self.training and tolerance is None else limit
         if not found.outputs <= allowed or self.before.others != self.after.others:
             raise DifferenceError(
                 f"the converted network differs by {found.outputs:.2g} of the largest output {self.case}, more than "
@@ -128,13 +109,12 @@ class Pair:
             )
         if tolerance is not None:
             return found
-        allowed = max(loose, ROUNDINGS * floor.gradient)
-        if not found.gradient <= allowed:
+        if not found.gradient <= loose:
             raise DifferenceError(
                 f"gradients of the converted network differ by {found.gradient:.2g} {self.case}, more than "
-                f"{allowed:.2g}"
+                f"{loose:.2g}"
             )
-        if self.training and not found.buffers <= max(LOOSER * max(limit, 1e-12), ROUNDINGS * floor.buffers):
+        if self.training and not found.buffers <= max(loose, 1e-10):
             raise DifferenceError(f"the converted network updates {found.buffer} differently {self.case}")
         return found
 
@@ -145,7 +125,7 @@ def gradient_difference(before: Run, after: Run, case: str) -> float:
         which = "has no gradients" if before.backward else "has gradients, the original none"
         raise ConversionError(f"the converted network {which} {case}")
     pairs = list(zip(before.inputs, after.inputs, strict=True))
-    for name in unchanged(before, after):
+    for name in unchanged(before.values, after.values):
         if before.trained[name] != after.trained[name]:
             raise ConversionError(f"{name} is trained in one network and frozen in the other {case}")
         pairs.append((before.gradients.get(name), after.gradients.get(name)))
@@ -157,21 +137,26 @@ def gradient_difference(before: Run, after: Run, case: str) -> float:
                 return math.inf
         if g is None or h is None:
             continue
-        if not torch.equal(g.isfinite(), h.isfinite()):
-            return math.inf
-        g, h = (torch.where(g.isfinite(), x, 0).to(_double(x)) for x in (g, h))
-        apart += float((g - h).abs().square().sum())
-        length += float(g.abs().square().sum())
+        g, h = g.to(_double(g)), h.to(_double(h))
+        squared, distance = float(g.abs().square().sum()), float((g - h).abs().square().sum())
+        if not math.isfinite(squared + distance):
+            if not torch.equal(g.isfinite(), h.isfinite()):
+                return math.inf
+            g, h = (torch.where(g.isfinite(), x, 0) for x in (g, h))
+            squared, distance = float(g.abs().square().sum()), float((g - h).abs().square().sum())
+        apart, length = apart + distance, length + squared
     return math.sqrt(apart / length) if length else math.sqrt(apart)
 
 
-def unchanged(before: Run, after: Run) -> Iterator[str]:
-    """Yield the parameters of all layers that have the same parameters in both networks."""
+def unchanged(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:
+    """The parameters of all layers that have the same parameters in both networks, by their names."""
+    found: list[str] = []
     others = _by_layer(after)
     for layer, parameters in _by_layer(before).items():
         other = others.get(layer, {})
         if parameters.keys() == other.keys() and all(_equal(p, other[n]) for n, p in parameters.items()):
-            yield from parameters
+            found += parameters
+    return found
 
 
 def _double(x: Tensor) -> torch.dtype:
@@ -179,12 +164,12 @@ def _double(x: Tensor) -> torch.dtype:
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+    return torch.equal(a, b) or (a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all()))
 
 
-def _by_layer(found: Run) -> dict[str, dict[str, Tensor]]:
+def _by_layer(parameters: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     layers: dict[str, dict[str, Tensor]] = {}
-    for name, value in found.values.items():
+    for name, value in parameters.items():
         layers.setdefault(name.rpartition(".")[0], {})[name] = value
     return layers
 

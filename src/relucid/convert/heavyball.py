@@ -70,7 +70,7 @@ def to_heavy_ball(
         for name in rules:
             surgery.heavy_ball_rule(name)
 
-    return subject.finish(perform, tolerance=tolerance, inplace=inplace, optimizer=optimizer, rounds=False)
+    return subject.finish(perform, tolerance=tolerance, inplace=inplace, optimizer=optimizer)
 
 
 def _is_residual_stage(module: nn.Module) -> bool:

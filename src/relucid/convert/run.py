@@ -1,7 +1,7 @@
 """What a network computes in one mode: outputs, gradients and statistics."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass
 from typing import Any
@@ -24,7 +24,7 @@ class Run:
     outputs: list[Tensor]
     others: list[Any]  #: outputs that are not tensors
     inputs: list[Tensor | None]  #: gradients of the inputs
-    gradients: dict[str, Tensor | None]  #: of all parameters
+    gradients: dict[str, Tensor | None]  #: of the parameters wanted
     values: dict[str, Tensor]  #: the parameters
     trained: dict[str, bool]  #: which parameters require gradients
     buffers: dict[str, Tensor]  #: after the run
@@ -38,7 +38,13 @@ class Run:
 
 
 def run(
-    model: nn.Module, example: Batch, training: bool, *, backward: bool = True, count: bool = False
+    model: nn.Module,
+    example: Batch,
+    training: bool,
+    *,
+    backward: bool = True,
+    count: bool = False,
+    wanted: Collection[str] | None = None,
 ) -> Run:
     """Run a network, with dropouts that halve, and compute the gradients of a fixed sum of its outputs.
 
@@ -48,23 +54,34 @@ def run(
         training: In which mode.
         backward: Whether to compute gradients; without, they are all None.
         count: Whether to count multiply-adds.
+        wanted: The parameters whose gradients to compute, by default all.
     """
     example = tree_map_only(Tensor, _leaf, example)
     leaves = [x for x in tree_leaves(example) if isinstance(x, Tensor) and x.requires_grad]
     args, kwargs = arguments(tree_map_only(Tensor, lambda x: x.clone() if x.requires_grad else x, example))
     counter = _Counting() if count else None
-    with _mode(model, training), seeded(), torch.enable_grad(), counter or nullcontext(), _Halving():
+    with (
+        _mode(model, training),
+        seeded(),
+        torch.set_grad_enabled(backward),
+        counter or nullcontext(),
+        _Halving(),
+    ):
         answer = model(*args, **kwargs)
     outputs = tensors_in(answer)
-    wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    parameters = {
+        name: p
+        for name, p in model.named_parameters()
+        if p.requires_grad and (wanted is None or name in wanted)
+    }
     with seeded():  # a backward of its own may draw, as that of shake-shake does
-        gradients = _gradients(outputs, [*leaves, *wanted.values()]) if backward else None
+        gradients = _gradients(outputs, [*leaves, *parameters.values()]) if backward else None
     given = iter(gradients or ())
     return Run(
         [x.detach() for x in outputs],
         [x for x in tree_leaves(answer) if isinstance(x, int | float | str) and not is_dataclass(x)],
         [next(given, None) for _ in leaves],
-        dict(zip(wanted, given, strict=False)),
+        dict(zip(parameters, given, strict=False)),
         {name: p.detach() for name, p in model.named_parameters()},
         {name: p.requires_grad for name, p in model.named_parameters()},
         {name: b.detach().clone() for name, b in model.named_buffers()},
