@@ -96,10 +96,10 @@ class References:
 
     def _trained_on(self) -> int | None:
         """The first example with finite outputs in training, smaller ones first; None if training fails on all."""
-        numbers = [*range(self.given, len(self.examples)), *range(self.given)]
+        numbers: list[int] = [*range(self.given, len(self.examples)), *range(self.given)]
         # Norms centre a batch of one on their shift: a gate that averages it would rectify rounding errors.
         numbers.sort(key=lambda number: batch_size(self.examples[number]) == 1)
-        first = None
+        first: int | None = None
         for number in numbers:
             if found := self._run(number, training=True):
                 if found.is_finite:
