@@ -57,7 +57,7 @@ def test_rounding_that_norms_amplify_in_training_is_distinguished_from_a_differe
         checked(net, lambda copy: Shuffled(copy, change=3e-5), x)
 
 
-@pytest.mark.parametrize("depth", [60, 100])
+@pytest.mark.parametrize("depth", [50, 60])
 def test_a_deep_network_is_judged_by_its_conversion_in_float64(depth):
     net, x = deep(depth), torch.randn(8, 8, 4, 4)
     converted = to_geometric(net, x).model  # which is checked
@@ -128,3 +128,15 @@ def test_gradients_are_compared_in_evaluation_if_the_network_cannot_be_trained()
     checked(net, copied, x)
     with pytest.raises(ConversionError, match="gradients of the converted network differ"):
         checked(net, lambda copy: Refuses(copied(copy).net, detached=True), x)
+
+
+def test_a_copy_that_loses_the_hook_of_a_parameter_is_no_matter_of_rounding():
+    net = deep(2)
+    net[3].weight.register_hook(lambda gradient: 2 * gradient)
+    with pytest.raises(ConversionError, match="gradients of the converted network differ"):
+        checked(net, copied, torch.randn(8, 8, 4, 4))
+
+
+def test_where_rounding_changes_a_network_beyond_recognition_another_input_must_tell():
+    with pytest.raises(ConversionError, match=r"changes Sequential beyond recognition .* a larger batch"):
+        to_geometric(deep(120), torch.randn(8, 8, 4, 4))

@@ -83,8 +83,7 @@ def test_groups_refer_to_the_new_parameters_and_state_is_zero_for_new_entries(ma
                 assert value == old[key]
                 continue
             assert value.shape == p.shape
-            assert torch.equal(old_entries(value, old[key]), old[key]) or p.dim() == 4
-            assert value.sum() == pytest.approx(float(old[key].sum()))  # the rest is zero
+            assert torch.equal(value[value != 0], old[key][old[key] != 0])  # in order, and the rest is zero
             grown += value.numel() > old[key].numel()
     assert grown >= 3
 

@@ -228,7 +228,7 @@ def _next(
     if not reads:
         return travel(node, given)
     if others or module is None:
-        raise StuckError(f"{name or node.op} mixes it with other values")
+        raise StuckError(f"{name or spoken(node)} mixes it with other values")
     passed = None
     if isinstance(module, BatchNormNd | MeanNorm):
         passed = _through_norm(module, layout, name)
@@ -308,9 +308,9 @@ def travel(node: Node, given: Mapping[Node, Layout]) -> Layout:
     if node.op == "stack":
         return _stacked(node, given)
     if len(node.upstream) > 1:
-        raise StuckError(WORDS.get(node.op, f"{node.op} combines it with another value"))
+        raise StuckError(WORDS.get(node.op, f"{spoken(node)} combines it with another value"))
     if not _is_broadcast(node, layout.dim, dims):
-        raise StuckError(f"{node.op} combines it with a tensor that has a value per channel")
+        raise StuckError(f"{spoken(node)} combines it with a tensor that has a value per channel")
     if node.op in VIEWS:
         return _viewed(node, layout)
     if node.kind is not None:
@@ -321,13 +321,22 @@ def travel(node: Node, given: Mapping[Node, Layout]) -> Layout:
         )
         known = node.op in LINEAR or positive
     if not known or (node.kind is not None and node.kind.doubled):
-        raise StuckError(f"{node.op} reads it")
+        raise StuckError(f"{spoken(node)} reads it")
     if node.op in REDUCTIONS:
         return _reduced(node, layout)
     places = len(node.call[1][1]) // 2 if node.op == "constant_pad_nd" else _places(node.op)
     if layout.dim >= dims - places:
-        raise StuckError(f"{node.op} mixes its channels")
+        raise StuckError(f"{spoken(node)} mixes its channels")
     return layout
+
+
+def spoken(node: Node) -> str:
+    """The name of an operation as torch's documentation has it.
+
+    >>> spoken(Node("max_pool2d_with_indices")), spoken(Node("_softmax")), spoken(Node("native_layer_norm"))
+    ('max_pool2d', 'softmax', 'layer_norm')
+    """
+    return node.op.lstrip("_").removeprefix("native_").removesuffix("_with_indices").removesuffix("_nd")
 
 
 def _places(op: str) -> int:
@@ -385,7 +394,7 @@ def _viewed(node: Node, layout: Layout) -> Layout:
             return _regrouped(layout, shape, node.shape)
     along = [d % dims for d in _cut(node)]
     if dim in along:
-        raise StuckError(f"{node.op} cuts its channels")
+        raise StuckError(f"{spoken(node)} cuts its channels")
     return layout.at(dim - sum(d < dim for d in along)) if node.op in ("select", "unbind") else layout
 
 
@@ -450,7 +459,7 @@ def _reduced(node: Node, layout: Layout) -> Layout:
     which = args[1] if len(args) > 1 else None
     gone = set(range(dims)) if which in (None, []) else {d % dims for d in _listed(which)}
     if layout.dim in gone:
-        raise StuckError(f"{node.op} mixes its channels")
+        raise StuckError(f"{spoken(node)} mixes its channels")
     kept = len(node.shape) == dims
     return layout if kept else layout.at(layout.dim - sum(d < layout.dim for d in gone))
 

@@ -22,7 +22,7 @@ from relucid import __version__
 from relucid._torch import ConvNd, tree_leaves, tree_map_only
 from relucid.convert.check import References
 from relucid.convert.copies import Throwaway, copied
-from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
+from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning, UnclearError
 from relucid.convert.examples import Batch, arguments
 from relucid.convert.run import seeded
 from relucid.convert.surgery import Operation, Surgery
@@ -349,6 +349,8 @@ def working(names: Iterable[str], attempt: Callable[[list[str], dict[str, str]],
     while True:
         try:
             return attempt(every, dropped)
+        except UnclearError:  # the example is to blame, not a part of the network
+            raise
         except ConversionError as error:
             if not every or not works([]):
                 raise

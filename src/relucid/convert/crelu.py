@@ -12,7 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relucid.convert.channels import Flow, Layout, StuckError, UngroupedError, channel_dims, flow, travel
+from relucid.convert.channels import (
+    Flow,
+    Layout,
+    StuckError,
+    UngroupedError,
+    channel_dims,
+    flow,
+    spoken,
+    travel,
+)
 from relucid.convert.conversion import (
     Conversion,
     Layers,
@@ -197,13 +206,8 @@ class Expansion:
             value = value.upstream[0]
         maker = makers.get(value)
         if not maker or isinstance(modules[maker], torch.jit.ScriptModule):
-            what = (
-                "a sum"
-                if value.op == "add"
-                else f"the value of {value.op}"
-                if value.order >= 0
-                else "an input"
-            )
+            what = "an input" if value.order < 0 else f"the value of {spoken(value)}"
+            what = "a sum" if value.op == "add" else what
             return f"it rectifies {what}, which no module returns"
         dim = dims.get(value, dim)
         return Site(maker, False, -1 if dim == len(value.shape) - 1 else dim, (node.name,))

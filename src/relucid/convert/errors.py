@@ -5,6 +5,10 @@ class ConversionError(Exception):
     """A network cannot be converted, or its converted form would differ; the message says why."""
 
 
+class UnclearError(ConversionError):
+    """No example can tell whether a converted network is the same."""
+
+
 class UnchangedWarning(UserWarning):
     """A conversion has changed no layer."""
 
