@@ -155,27 +155,29 @@ def page_of(before: str, rows: Mapping[str, tuple[str, list[str]]]) -> str:
         if name not in rows:
             continue
         first, cells = rows[name]
-        for k, said in enumerate(cells):
-            if not EXACT.match(said):
-                if said not in notes:
-                    notes.append(said)
-                cells[k] = f"refused ({notes.index(said) + 1})"
+        for k, text in enumerate(cells):
+            if not EXACT.match(text):
+                if text not in notes:
+                    notes.append(text)
+                cells[k] = f"refused ({notes.index(text) + 1})"
         lines.append(f"| {first} | " + " | ".join(cells) + " |")
     head = "| network | " + " | ".join(CONVERSIONS) + " |\n" + "|---" * (len(CONVERSIONS) + 1) + "|"
     footnotes = "\n".join(f"{k}. {note}" for k, note in enumerate(notes, 1))
     table = "\n".join([head, *lines, totals(lines)])
+    missing = ", ".join(f"`{name}`" for name in NETWORKS if name not in rows)
+    table = f"Not measured with this version: {missing}.\n\n{table}" if missing else table
     return f"{before.split(MARK)[0]}{MARK}\n\n{table}\n\nRefused:\n\n{footnotes}\n"
 
 
 def totals(lines: list[str]) -> str:
     """The last row: what has changed in all networks together."""
     cells = [line.strip("| ").split(" | ")[1:] for line in lines]
-    said = []
+    sums = []
     for column, name in enumerate(CONVERSIONS):
         counts = [re.search(r"; (\d+) of (\d+);", row[column]) for row in cells]
         done, there = (sum(int(found[k]) for found in counts if found) for k in (1, 2))
-        said.append(f"{done} of {there} {TOTALS[name]}" if name in TOTALS else "")
-    return "| all together | " + " | ".join(said) + " |"
+        sums.append(f"{done} of {there} {TOTALS[name]}" if name in TOTALS else "")
+    return "| all together | " + " | ".join(sums) + " |"
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ each other (``propagation``). What people need most is here by name, and importe
 
 from importlib import import_module
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _NAMES = {
     **dict.fromkeys(("CReLU", "AVR", "MeanNorm", "Propagation", "parameter_groups"), "relucid.nn"),
