@@ -338,11 +338,11 @@ NETWORKS: dict[str, tuple[str, Callable[[], Built]]] = {
     ),
     "pytorchcv densenet40_k12": (
         "pre-activation, concatenation",
-        partial(pytorchcv, "densenet_cifar", "densenet40_k12_cifar10"),
+        partial(pytorchcv, "densenet_cifar", "densenet40_k12_cifar10", other=34),
     ),
     "pytorchcv xdensenet40_2": (
         "expander convolutions",
-        partial(pytorchcv, "xdensenet_cifar", "xdensenet40_2_k24_bc_cifar10"),
+        partial(pytorchcv, "xdensenet_cifar", "xdensenet40_2_k24_bc_cifar10", other=34),
     ),
     "pytorchcv sepreresnet20": (
         "pre-activation, gates",
