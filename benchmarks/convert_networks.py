@@ -357,18 +357,33 @@ NETWORKS: dict[str, tuple[str, Callable[[], Built]]] = {
         partial(pytorchcv, "shakeshakeresnet_cifar", "shakeshakeresnet20_2x16d_cifar10"),
     ),
     "pytorchcv rir": ("two streams", partial(pytorchcv, "rir_cifar", "rir_cifar10")),
-    "pytorchcv ror3_56": ("residuals of residuals", partial(pytorchcv, "ror_cifar", "ror3_56_cifar10")),
+    "pytorchcv ror3_56": (
+        "residuals of residuals",
+        partial(pytorchcv, "ror_cifar", "ror3_56_cifar10", other=36),
+    ),
     "pytorchcv alexnet": ("no norm, dropout", partial(pytorchcv, "alexnet", "alexnet", 224, 230)),
     "pytorchcv darknet_tiny": ("LeakyReLU", partial(pytorchcv, "darknet", "darknet_tiny", 224, 256)),
-    "pytorchcv vovnet27s": ("concatenation", partial(pytorchcv, "vovnet", "vovnet27s", 224, 218)),
-    "pytorchcv densenet121": ("deep concatenation", partial(pytorchcv, "densenet", "densenet121", 64, 96)),
-    "pytorchcv densenet201": ("deep concatenation", partial(pytorchcv, "densenet", "densenet201", 64, 96)),
-    "pytorchcv resnet101": ("deep, ReLUs after sums", partial(pytorchcv, "resnet", "resnet101", 64, 96)),
-    "pytorchcv preresnet101": (
-        "deep, pre-activation",
-        partial(pytorchcv, "preresnet", "preresnet101", 64, 96),
+    "pytorchcv vovnet27s": ("concatenation", partial(pytorchcv, "vovnet", "vovnet27s", 224, 256)),
+    "pytorchcv densenet100": (
+        "deep concatenation",
+        partial(pytorchcv, "densenet_cifar", "densenet100_k12_cifar10", other=36),
     ),
-    "pytorchcv inceptionv3": ("branches", partial(pytorchcv, "inceptionv3", "inceptionv3", 128, 160)),
+    "pytorchcv resnet110": (
+        "deep, ReLUs after sums",
+        partial(pytorchcv, "resnet_cifar", "resnet110_cifar10", other=36),
+    ),
+    "pytorchcv resnet164bn": (
+        "deep, bottlenecks",
+        partial(pytorchcv, "resnet_cifar", "resnet164bn_cifar10", other=36),
+    ),
+    "pytorchcv preresnet110": (
+        "deep, pre-activation",
+        partial(pytorchcv, "preresnet_cifar", "preresnet110_cifar10", other=36),
+    ),
+    "pytorchcv preresnet164bn": (
+        "deep, pre-activation, bottlenecks",
+        partial(pytorchcv, "preresnet_cifar", "preresnet164bn_cifar10", other=36),
+    ),
     "monai DenseNet": (
         "concatenation, pre-activation",
         partial(

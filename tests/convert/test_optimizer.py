@@ -122,3 +122,42 @@ def test_an_optimizer_needs_its_own_network_converted_in_place():
         to_crelu(model, x, optimizer=torch.optim.SGD(model.parameters(), 0.1))
     with pytest.raises(ValueError, match="trains no parameter of this network"):
         to_crelu(model, x, inplace=True, optimizer=torch.optim.SGD(network().parameters(), 0.1))
+
+
+class Distribution:
+    """What a policy remembers of its last call: not a module, with a tensor that has a gradient function."""
+
+    def __init__(self) -> None:
+        self.parameters: dict[str, torch.Tensor] = {}
+
+
+class Policy(nn.Module):
+    """A network that holds its own optimizer, and a value of its last call, as those of stable-baselines3 do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(4, 8), nn.ReLU()), nn.Linear(8, 2)
+        self.distribution = Distribution()
+        self.optimizer = torch.optim.Adam(self.parameters(), 0.01)
+
+    def forward(self, x):
+        self.distribution.parameters["logits"] = self.head(self.body(x))
+        return self.distribution.parameters["logits"]
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_an_optimizer_that_the_network_holds_goes_along(inplace):
+    policy, x = Policy(), torch.randn(6, 4)
+    step(policy, policy.optimizer, x, torch.ones(6, 2))
+    converted = to_crelu(policy, x, inplace=inplace).model
+    assert (converted is policy) == inplace
+    held = [p for group in converted.optimizer.param_groups for p in group["params"]]
+    assert [id(p) for p in held] == [id(p) for p in converted.parameters()]
+    assert converted.optimizer.state[converted.head.weight]["exp_avg"].shape == (2, 16)
+    before = converted.head.weight.detach().clone()
+    step(converted, converted.optimizer, x, torch.ones(6, 2))
+    assert (converted.head.weight != before).any(0).sum() > 8
+    assert policy.head.in_features == (16 if inplace else 8)
+    assert [id(p) for group in policy.optimizer.param_groups for p in group["params"]] == [
+        id(p) for p in policy.parameters()
+    ]

@@ -18,7 +18,7 @@ Convert = Callable[[nn.Module], nn.Module]
 
 @dataclass(frozen=True)
 class Differences:
-    """How far a network is from the original, and the multiply-adds on the example before and after."""
+    """How far a network is from the original, and the multiply-adds per example before and after."""
 
     error: float
     relative: float
@@ -65,11 +65,12 @@ class References:
             gradient = (
                 self._pair(converted, smallest, training=False, backward=True).judged(tolerance).gradient
             )
+        size = batch_size(self.examples[0])
         return Differences(
             max(each.error for each in found),
             max(each.outputs for each in found),
             gradient,
-            (pairs[0].before.multiply_adds, pairs[0].after.multiply_adds),
+            (pairs[0].before.multiply_adds // size, pairs[0].after.multiply_adds // size),
         )
 
     def _in_training(self, converted: Throwaway, convert: Convert, tolerance: float | None) -> float | None:

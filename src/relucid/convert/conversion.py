@@ -57,7 +57,7 @@ class Conversion(Tabular):
     relative_error: float  #: the same, divided by the largest output
     gradient_error: float  #: the same for the gradients of all parameters that both networks have
     parameters: tuple[int, int]  #: before and after
-    multiply_adds: tuple[int, int]  #: on the example, before and after
+    multiply_adds: tuple[int, int]  #: per example, before and after
     operations: tuple[Operation, ...] = field(repr=False, default=())  #: since the original, for `load`
 
     @property
@@ -79,7 +79,10 @@ class Conversion(Tabular):
     def notes(self) -> list[str]:
         """The sizes and the differences."""
         lines = [] if self.changed else ["no layer was changed: the network is a copy of the original"]
-        for what, (before, after) in ("parameters", self.parameters), ("multiply-adds", self.multiply_adds):
+        for what, (before, after) in (
+            ("parameters", self.parameters),
+            ("multiply-adds per example", self.multiply_adds),
+        ):
             lines.append(f"{what}: {before:,} -> {after:,}")
         lines.append(
             f"largest difference of the outputs: {self.max_error:.2g} ({self.relative_error:.2g} relative)"

@@ -1,6 +1,8 @@
 """Copies of a network, to be changed or to be run and thrown away."""
 
 import copy
+from collections.abc import Iterator, Mapping
+from types import FunctionType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -20,15 +22,28 @@ def copied(model: nn.Module, *, share: bool = False) -> nn.Module:
     (False, True)
     """
     memo: dict[int, Any] = {id(p): p for p in model.parameters()} if share else {}
-    for module in model.modules():
-        for value in vars(module).values():
-            if isinstance(value, Tensor) and not value.is_leaf:  # a value kept from an earlier run
-                memo[id(value)] = value.detach().clone()
+    for value in _tensors_in(model, set()):
+        if not value.is_leaf:  # a value that an earlier run left, in a distribution of actions, say
+            memo[id(value)] = value.detach().clone()
     try:
         return copy.deepcopy(model, memo)
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise ConversionError(f"{type(model).__name__} cannot be copied: {what}") from error
+
+
+def _tensors_in(thing: Any, seen: set[int]) -> Iterator[Tensor]:
+    """Yield the tensors in an object's attributes, and in those of the objects in them."""
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, Tensor):
+        yield thing
+    elif isinstance(thing, Mapping | list | tuple | set):
+        for value in list(thing.values() if isinstance(thing, Mapping) else thing):
+            yield from _tensors_in(value, seen)
+    elif hasattr(thing, "__dict__") and not isinstance(thing, type | ModuleType | FunctionType):
+        yield from _tensors_in(vars(thing), seen)
 
 
 class Throwaway:

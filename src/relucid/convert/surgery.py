@@ -65,17 +65,21 @@ def operation(
 
 
 class Surgery:
-    """A network whose modules are being changed, with the optimizer that goes with it.
+    """A network whose modules are being changed, with the optimizers that go with it.
 
     A module or a parameter that stands in several places is changed in all of them.
 
     Args:
         model: The network, which is changed in place.
-        optimizer: If given, its groups follow the parameters, and its state is kept for every entry that stays.
+        optimizer: If given, its groups follow the parameters, and its state is kept for every entry that stays; so it
+            is with optimizers that the network's modules have as attributes.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer | None = None) -> None:
-        self.model, self.optimizer = model, optimizer
+        self.model = model
+        own = (value for module in model.modules() for value in vars(module).values())
+        found = [optimizer, *(value for value in own if isinstance(value, Optimizer))]
+        self.optimizers = list(dict.fromkeys(each for each in found if each is not None))
         self.operations: list[Operation] = list(getattr(model, HISTORY, ()))
         self._index: dict[nn.Module | nn.Parameter, list[tuple[nn.Module, str]]] = {}
         self._note(model)
@@ -314,36 +318,38 @@ class Surgery:
         *,
         drop: bool = True,
     ) -> None:
-        """Put new parameters into the optimizer's group of the old ones, and drop those."""
-        if self.optimizer is None:
-            return
-        for group in self.optimizer.param_groups:
-            here = [p for p in group["params"] if any(p is o for o in old)]
-            if not here:
-                continue
-            first = next(i for i, p in enumerate(group["params"]) if p is here[0])
-            group["params"][first:first] = new
-            if drop:
-                group["params"] = [p for p in group["params"] if not any(p is o for o in old)]
-            old, new = [p for p in old if not any(p is h for h in here)], []
-            for p in here if drop else ():
-                state = self.optimizer.state.pop(p, None)
-                if state and carry is not None:
-                    self._carry(p, group["params"][first], state, carry)
+        """Put new parameters into the optimizers' groups of the old ones, and drop those."""
+        for optimizer in self.optimizers:
+            left, add = old, new
+            for group in optimizer.param_groups:
+                here = [p for p in group["params"] if any(p is o for o in left)]
+                if not here:
+                    continue
+                first = next(i for i, p in enumerate(group["params"]) if p is here[0])
+                group["params"][first:first] = add
+                if drop:
+                    group["params"] = [p for p in group["params"] if not any(p is o for o in left)]
+                left, add = [p for p in left if not any(p is h for h in here)], []
+                for p in here if drop else ():
+                    state = optimizer.state.pop(p, None)
+                    if state and carry is not None:
+                        _carry(optimizer, p, group["params"][first], state, carry)
 
-    def _carry(self, old: nn.Parameter, new: nn.Parameter, state: dict[str, Any], carry: Carry) -> None:
-        """Keep an optimizer's state for the entries of a parameter that stay."""
-        assert self.optimizer is not None
-        if any(isinstance(v, Tensor) and v.dim() and v.shape != old.shape for v in state.values()):
-            kind = type(self.optimizer).__name__
-            warnings.warn(
-                f"{kind} has no state per entry of a weight: for changed weights it starts anew", stacklevel=2
-            )
-            return
-        self.optimizer.state[new] = {
-            key: carry(value) if isinstance(value, Tensor) and value.dim() else value
-            for key, value in state.items()
-        }
+
+def _carry(
+    optimizer: Optimizer, old: nn.Parameter, new: nn.Parameter, state: dict[str, Any], carry: Carry
+) -> None:
+    """Keep an optimizer's state for the entries of a parameter that stay."""
+    if any(isinstance(v, Tensor) and v.dim() and v.shape != old.shape for v in state.values()):
+        kind = type(optimizer).__name__
+        warnings.warn(
+            f"{kind} has no state per entry of a weight: for changed weights it starts anew", stacklevel=2
+        )
+        return
+    optimizer.state[new] = {
+        key: carry(value) if isinstance(value, Tensor) and value.dim() else value
+        for key, value in state.items()
+    }
 
 
 def with_padding(layer: Any, padding: int | tuple[int, ...]) -> Any:

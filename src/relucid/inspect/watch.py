@@ -120,7 +120,7 @@ def warning(found: Examination, limit: float) -> str:
     if dead <= limit:
         return ""
     convertible = any(each.conversion == "to_crelu" for each in found.suggestions())
-    remedy = f": {REMEDY} gives them their other phase and changes no output" if convertible else ""
+    remedy = f": {REMEDY} lets them learn again and changes no output" if convertible else ""
     return f"{dead:.0%} of the units are dead, more than {limit:.0%}{remedy}"
 
 
