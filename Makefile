@@ -72,7 +72,7 @@ compat: $(COMPAT)/.ready  ## the core's tests with TORCH=2.8.0, say; installs it
 
 $(COMPAT)/.ready:
 	$(PYTHON) -m venv $(COMPAT)
-	$(COMPAT)/bin/pip $(INSTALL) torch==$(TORCH) numpy$(addprefix ==,$(NUMPY)) networkx pytest hypothesis
+	$(COMPAT)/bin/pip $(INSTALL) torch==$(TORCH) numpy$(addprefix ==,$(NUMPY)) networkx safetensors pytest hypothesis
 	touch $@
 
 # The tests of pages in a browser are skipped without it, and say so.

@@ -359,30 +359,30 @@ NETWORKS: dict[str, tuple[str, Callable[[], Built]]] = {
     "pytorchcv rir": ("two streams", partial(pytorchcv, "rir_cifar", "rir_cifar10")),
     "pytorchcv ror3_56": (
         "residuals of residuals",
-        partial(pytorchcv, "ror_cifar", "ror3_56_cifar10", other=36),
+        partial(pytorchcv, "ror_cifar", "ror3_56_cifar10", other=32),
     ),
     "pytorchcv alexnet": ("no norm, dropout", partial(pytorchcv, "alexnet", "alexnet", 224, 230)),
     "pytorchcv darknet_tiny": ("LeakyReLU", partial(pytorchcv, "darknet", "darknet_tiny", 224, 256)),
-    "pytorchcv vovnet27s": ("concatenation", partial(pytorchcv, "vovnet", "vovnet27s", 224, 256)),
+    "pytorchcv vovnet27s": ("concatenation", partial(pytorchcv, "vovnet", "vovnet27s", 224, 224)),
     "pytorchcv densenet100": (
         "deep concatenation",
-        partial(pytorchcv, "densenet_cifar", "densenet100_k12_cifar10", other=36),
+        partial(pytorchcv, "densenet_cifar", "densenet100_k12_cifar10", other=34),
     ),
     "pytorchcv resnet110": (
         "deep, ReLUs after sums",
-        partial(pytorchcv, "resnet_cifar", "resnet110_cifar10", other=36),
+        partial(pytorchcv, "resnet_cifar", "resnet110_cifar10"),
     ),
     "pytorchcv resnet164bn": (
         "deep, bottlenecks",
-        partial(pytorchcv, "resnet_cifar", "resnet164bn_cifar10", other=36),
+        partial(pytorchcv, "resnet_cifar", "resnet164bn_cifar10"),
     ),
     "pytorchcv preresnet110": (
         "deep, pre-activation",
-        partial(pytorchcv, "preresnet_cifar", "preresnet110_cifar10", other=36),
+        partial(pytorchcv, "preresnet_cifar", "preresnet110_cifar10"),
     ),
     "pytorchcv preresnet164bn": (
         "deep, pre-activation, bottlenecks",
-        partial(pytorchcv, "preresnet_cifar", "preresnet164bn_cifar10", other=36),
+        partial(pytorchcv, "preresnet_cifar", "preresnet164bn_cifar10"),
     ),
     "monai DenseNet": (
         "concatenation, pre-activation",

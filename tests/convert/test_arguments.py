@@ -64,7 +64,7 @@ BAD = {
     "infinity": (network, {"input": x / 0}, "the example holds NaN or infinity; give"),
     "no elements": (network, torch.randn(0, 4), "the example has no elements; give"),
     "no examples": (network, [], "the list of examples is empty; give"),
-    "wrong size": (network, torch.randn(2, 5), "Sequential does not take the example: mat1"),
+    "wrong size": (network, torch.randn(2, 5), r"Sequential does not take the example: .*mat1 and mat2"),
     "no output": (
         lambda: nn.Sequential(*network(), Lost()),
         x,

@@ -191,5 +191,5 @@ def test_frozen_parts_stay_frozen_and_new_weights_follow_them():
 
 def test_what_fails_in_the_middle_of_the_network_names_the_line():
     model = Net(lambda m, x: m.first(x).relu() @ torch.ones(3, 2), first=nn.Linear(4, 6))
-    with pytest.raises(ConversionError, match="does not take the example: mat1 and mat2"):
+    with pytest.raises(ConversionError, match=r"does not take the example: .*mat1 and mat2"):
         to_crelu(model, torch.randn(5, 4))

@@ -39,6 +39,7 @@ def test_a_converted_network_is_saved_whole_and_loaded_again(copied):
     assert again.first.weight.grad is not None
 
 
+@pytest.mark.needs("safetensors")
 def test_weights_of_a_converted_network_do_not_load_into_the_original_without_a_word(tmp_path):
     conversion = to_crelu(Net(), X)
     with pytest.raises(RuntimeError, match="size mismatch"):

@@ -83,6 +83,7 @@ def test_copies_and_files_hold_the_converted_network(convert, repeat):
     assert not torch.equal(again(x), net(x))
 
 
+@pytest.mark.needs("safetensors")
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("convert", [to_crelu, to_geometric, fuse])
 def test_a_saved_conversion_is_repeated_on_a_fresh_instance(network, convert, tmp_path):
@@ -95,6 +96,7 @@ def test_a_saved_conversion_is_repeated_on_a_fresh_instance(network, convert, tm
     assert list(back.state_dict()) == list(conversion.model.state_dict())
 
 
+@pytest.mark.needs("safetensors")
 def test_conversions_one_after_the_other_are_saved_together(tmp_path):
     _, first, x = converted(to_heavy_ball)
     last = to_geometric(to_crelu(first, x).model, x)
@@ -102,6 +104,7 @@ def test_conversions_one_after_the_other_are_saved_together(tmp_path):
     assert torch.equal(load(tmp_path, Own().eval())(x), last.model(x))
 
 
+@pytest.mark.needs("safetensors")
 def test_what_does_not_fit_is_a_sentence_and_the_instance_stays_as_it_was(tmp_path):
     with pytest.raises(ValueError, match=r"has no operations\.json"):
         load(tmp_path, Own())

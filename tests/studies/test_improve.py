@@ -146,7 +146,19 @@ def test_the_words_are_plain(found):
         assert word not in text
 
 
-def test_a_difference_that_nothing_could_show_is_not_told(found):
+def test_equal_differences_in_few_seeds_are_no_evidence_that_nothing_helps(found):
+    errors = {row: [9.0, 9.5] for row in found.table.study.rows} | {GIVEN: [9.0], "CReLU": [8.0, 8.5]}
+    equal = judged(found, errors)
+    assert "With CReLU: 8.25% (1.00 lower in every seed)." in equal.lines()
+    assert equal.conclusion().endswith("these few seeds could not have shown a difference: use more.")
+
+
+def test_the_level_of_several_intervals_is_explained(found):
+    several = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3]})
+    assert any(line.startswith("Intervals at 98.8% hold together at 95%") for line in several.lines())
+
+
+def test_a_difference_that_nothing_could_show_is_not_mentioned(found):
     same = judged(found, {row: [9.0, 9.0, 9.0] for row in found.table.study.rows} | {GIVEN: [9.0]})
     assert same.conclusion() == "Nothing helps here."
     assert "With CReLU: 9.00% (the same in every seed)." in same.lines()

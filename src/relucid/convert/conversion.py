@@ -26,6 +26,7 @@ from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarn
 from relucid.convert.examples import Batch, arguments
 from relucid.convert.run import seeded
 from relucid.convert.surgery import Operation, Surgery
+from relucid.extras import needed
 from relucid.inspect import examine
 from relucid.inspect.execution import Node, Recording, record
 from relucid.nn.geometric import _Geometric
@@ -105,8 +106,8 @@ class Conversion(Tabular):
 
         `load` repeats them on a new instance. The directory is created.
         """
-        from safetensors.torch import save_model
-
+        with needed("saving a conversion"):
+            from safetensors.torch import save_model
         place = Path(directory)
         place.mkdir(parents=True, exist_ok=True)
         save_model(self.model, str(place / WEIGHTS))
@@ -127,8 +128,8 @@ def load(directory: str | Path, model: nn.Module) -> nn.Module:
         directory: What `Conversion.save` wrote.
         model: The network before the conversion, with any weights.
     """
-    from safetensors.torch import load_model
-
+    with needed("loading a conversion"):
+        from safetensors.torch import load_model
     place = Path(directory)
     if not (place / OPERATIONS).is_file():
         raise ArgumentError(f"{place} has no {OPERATIONS}: give a directory that Conversion.save wrote")

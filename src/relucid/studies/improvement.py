@@ -114,7 +114,17 @@ class Improvement(Tabular):
                 f"Trained{more}" if row == TRAINED else row.capitalize() if row == SCRATCH else f"With {row}"
             )
             found.append(f"{start}: {self.show(self.mean(row))} ({self.difference(judged)}).")
-        return [*found, self.conclusion(), *self.project.task.cautions]
+        return [*found, self.conclusion(), *self._levels(), *self.project.task.cautions]
+
+    def _levels(self) -> list[str]:
+        """Why intervals are wider than usual, if they are."""
+        levels = {each.found.confidence for each in self.compared.values() if each.found and each.found.error}
+        wider = levels - {"95%"}
+        return (
+            [f"Intervals at {wider.pop()} hold together at 95%, as many as they are."]
+            if len(wider) == 1
+            else []
+        )
 
     def conclusion(self) -> str:
         """What helps, and how sure that is."""
@@ -177,7 +187,8 @@ class Improvement(Tabular):
     def _power(self) -> str:
         """The difference that would have been found."""
         if self.closest is None:
-            return ""
+            few = any(each.found and each.found.effect for each in self.compared.values())
+            return ", but these few seeds could not have shown a difference: use more" if few else ""
         size = self.closest.detectable
         text = self.show(size).rstrip("%")
         if size > abs(self.mean(TRAINED)) / 2:
