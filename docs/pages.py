@@ -7,26 +7,38 @@ python docs/pages.py
 """
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
-from relucid.cli.app import app
 from relucid.cli.forecast import Fleet
-from relucid.cli.reference import reference
 from relucid.papers import PAPERS, built_in, recorded, statements, studies
 from relucid.papers.highlights import HEADLINES, NOTES, highlights
 from relucid.papers.ours.findings import findings
 from relucid.report.claims import claims_page
 from relucid.report.front import front
 from relucid.report.results import results_pages
-from relucid.studies import Run, Store, Study, plan
+from relucid.studies import Plan, Store, plan
 from relucid.studies.estimate import estimate
 from relucid.studies.ledger import entries
 
 DOCS = Path(__file__).parent
 RESULTS, README = DOCS.parent / "results", DOCS.parent / "README.md"
 CLUSTER = DOCS / "tutorials" / "cluster.md"
-# The command on the page: eight GPUs, each with a run of its own, at an assumed rate and price.
-EIGHT_GPUS = Fleet(jobs=8, gpus_per_run=1, tflops=20, price=2)
+# The command on the page: eight GPUs, each with a run of its own, at an assumed rate.
+EIGHT_GPUS = Fleet(jobs=8, tflops=20)
+# Typer's own reference of an app; `relucid --help` and the page say the same.
+REFERENCE = [
+    "-m",
+    "typer",
+    "relucid.cli.app",
+    "utils",
+    "docs",
+    "--name",
+    "relucid",
+    "--title",
+    "Command line",
+]
 
 
 def pages() -> dict[str, str]:
@@ -37,8 +49,14 @@ def pages() -> dict[str, str]:
     return {
         "claims.md": claims_page(found, PAPERS),
         **results_pages(found, tables, first, PAPERS),
-        "cli.md": reference(app),
+        "cli.md": reference(),
     }
+
+
+def reference() -> str:
+    """The reference of the command line."""
+    written = subprocess.run([sys.executable, *REFERENCE], capture_output=True, text=True, check=True).stdout
+    return written.rstrip() + "\n"
 
 
 def readme(text: str) -> str:
@@ -49,20 +67,21 @@ def readme(text: str) -> str:
 
 def cluster(text: str) -> str:
     """The tutorial with what the studies that count their operations would take, between its marks."""
-    lines, seen = ["| study | runs | 10^18 operations | time | cost |", "|---|---|---|---|---|"], set[str]()
+    lines, seen = ["| study | runs | 10^18 operations | time |", "|---|---|---|---|"], set[str]()
     for study in built_in().values():
-        runs = [] if study.flops is None else plan(study, "full")
-        if any(run.key not in seen for run in runs):  # studies that share their runs are listed once
-            lines.append(_expected(study, runs))
-        seen |= {run.key for run in runs}
+        if study.flops is not None:
+            runs = plan(study, "full")
+            if any(run.key not in seen for run in runs):  # studies that share their runs are listed once
+                lines.append(_expected(runs))
+            seen |= {run.key for run in runs}
     return between("imagenet", "\n" + "".join(f"{line}\n" for line in lines) + "\n", text)
 
 
-def _expected(study: Study, runs: list[Run]) -> str:
-    found = estimate(study, "full", runs, Store("nowhere", create=False), EIGHT_GPUS.tflops)
-    hours, cost = EIGHT_GPUS.seconds(found) / 3600, EIGHT_GPUS.cost(found)
+def _expected(runs: Plan) -> str:
+    found = estimate(runs.study, "full", runs.runs, Store("nowhere", create=False), EIGHT_GPUS.tflops)
+    hours = EIGHT_GPUS.seconds(found) / 3600
     operations = sum(found.seconds) * EIGHT_GPUS.tflops / 1e6
-    return f"| `{study.name}` | {len(runs)} | {operations:.1f} | {hours:.0f} h | {cost:,.0f} |"
+    return f"| `{runs.study.name}` | {len(runs)} | {operations:.1f} | {hours:.0f} h |"
 
 
 def between(mark: str, lines: str, text: str) -> str:

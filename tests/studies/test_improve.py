@@ -254,7 +254,7 @@ def test_what_a_network_knows_by_heart_proves_nothing_against_one_from_scratch(t
     assert "too good" in found.headline()
     new = torch.randn(40, 8), torch.randint(0, 2, (40,))
     fair = project(task(net, ((inputs, labels), new)), ["crelu"], seeds=2)
-    assert list(fair.starts) == [TRAINED, "CReLU", SCRATCH, f"CReLU {SCRATCH}"]
+    assert list(fair.treatments) == [TRAINED, "CReLU", SCRATCH, f"CReLU {SCRATCH}"]
     assert (fair.left_out, fair.task.cautions) == ({}, [])
 
 

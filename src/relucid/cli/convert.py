@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.names import names
-from relucid.cli.options import DATA, EXAMPLE, Checkpoint, Factory, Unsafe, completing
+from relucid.cli.options import CONVERSIONS, DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Unsafe, completing
 from relucid.cli.output import check_directory, write_directory
 from relucid.extras import command
 
@@ -43,8 +42,8 @@ def convert(
         str,
         typer.Option(
             metavar="KIND",
-            help=f"What to convert it to: {', '.join(names()['conversions'])}.",
-            autocompletion=completing(names()["conversions"]),
+            help=f"What to convert it to: {', '.join(CONVERSIONS)}.",
+            autocompletion=completing(CONVERSIONS),
         ),
     ],
     example: Annotated[str, typer.Option(metavar="SHAPE", help=EXAMPLE)],
@@ -85,7 +84,7 @@ def convert(
             metavar="NAME",
             help="safetensors: the weights alone; pt2: also a program for torch.export.load; onnx: also a graph for "
             "ONNX runtimes.",
-            autocompletion=completing(names()["exports"]),
+            autocompletion=completing(EXPORTS),
         ),
     ] = "safetensors",
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
@@ -97,13 +96,13 @@ def convert(
     instance of the network. conversion.json says what happened to every layer,
     and how far the outputs moved.
     """
-    from relucid.cli.export import EXPORTS
+    from relucid.cli.export import WRITERS
     from relucid.cli.network import batches_of, build, example_of
     from relucid.convert import ConversionError, UnchangedWarning
     from relucid.studies.study import named
 
     change = named(to, conversions(), "conversion")
-    file, write = named(form, EXPORTS, "format")
+    file, write = named(form, WRITERS, "format")
     if form == "onnx" and find_spec("onnxscript") is None:
         raise ValueError(f"--format onnx needs onnxscript: {command('onnx')}")
     check_directory(out, FILES, force)
@@ -146,8 +145,8 @@ def _options(
         raise ValueError(f"--layers is for {', '.join(WITH_LAYERS)}; {to} changes the whole network")
     if (budget is not None or data is not None) and to != "merge":
         raise ValueError("--budget and --data are for merge; the other conversions change no output")
-    said = {"layers": "auto" if layers == ["auto"] else layers, "tolerance": tolerance, "budget": budget}
-    return {name: value for name, value in said.items() if value is not None}
+    options = {"layers": "auto" if layers == ["auto"] else layers, "tolerance": tolerance, "budget": budget}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _saved(converted: "Conversion", place: Path) -> None:

@@ -1,13 +1,9 @@
 """Writing a directory of results: all of it or nothing, and never over other people's files."""
 
-import ctypes
-import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
 
 
 @contextmanager
@@ -59,11 +55,7 @@ def write_directory(out: Path, ours: Collection[str], force: bool, fill: Callabl
 
 
 def exchange(new: Path, old: Path) -> None:
-    """Swap the names of two directories in one step; where the system cannot, `old` is restored on failure."""
-    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
-    names = os.fsencode(new), os.fsencode(old)
-    if renameat2 and renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0:
-        return
+    """Put a directory in the place of another; restore the other on failure."""
     aside = new.with_name("replaced")
     try:
         old.rename(aside)

@@ -156,7 +156,7 @@ def description(found: Improvement, result: Delivery) -> dict[str, Any]:
         "headline": found.headline(),
         "better": found.better,
         "returned": found.row,
-        "start": None if found.row == GIVEN else found.project.starts[found.row].to_dict(),
+        "start": None if found.row == GIVEN else found.project.treatments[found.row].to_dict(),
         "plain layers": result.plain,
         "notes": list(result.notes),
         "left out": dict(found.project.left_out),

@@ -39,16 +39,16 @@ def settle(runs: Sequence[Run], store: Store, changed: Changed = "refuse") -> No
         raise ValueError(f"changed is {changed!r}; it must be one of {', '.join(get_args(Changed))}")
     found = {} if changed == "rerun" else outdated(runs, store)
     if found and changed == "refuse":
-        raise ChangedError(f"{said(found)}: --keep to count them anyway, --rerun to repeat them")
+        raise ChangedError(f"{describe(found)}: --keep to count them anyway, --rerun to repeat them")
     for run in runs:
         if run.key in found:
             store.keep(found[run.key], run)
 
 
-def said(found: dict[str, Run]) -> str:
-    """Say what has changed.
+def describe(found: dict[str, Run]) -> str:
+    """Describe what has changed.
 
-    >>> said({"key": Run("my_study:run", {}, "source 1234")})
+    >>> describe({"key": Run("my_study:run", {}, "source 1234")})
     'the code of my_study:run has changed since 1 run was made'
     """
     names = " and ".join(sorted({run.runner for run in found.values()}))

@@ -14,8 +14,8 @@ from relucid.printing import Tabular, counted
 from relucid.studies.compare import HOLDS, Comparison
 from relucid.studies.expect import Claim, Higher, Lower
 from relucid.studies.judge import Judged, judge
-from relucid.studies.starts import LABELS
 from relucid.studies.table import Table
+from relucid.studies.treatments import LABELS
 from relucid.train import Recipe
 
 if TYPE_CHECKING:

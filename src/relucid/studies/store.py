@@ -1,10 +1,13 @@
 """Where results are kept: a directory with an SQLite database, one transaction per run."""
 
 import errno
+import hashlib
+import io
 import json
 import math
 import shutil
 import sqlite3
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,14 +16,40 @@ from typing import Any, Literal
 
 import numpy as np
 from filelock import FileLock, Timeout
+from numpy.lib import format as npy
 
-from relucid.studies.arrays import packed, unpacked
-from relucid.studies.migrations import MIGRATIONS, digest, migrate, sha256
-from relucid.studies.plan import Run
+from relucid.studies.plan import Run, sha256
 
 State = Literal["finished", "diverged", "failed"]
 
-
+VERSION = 4  # of the schema
+SCHEMA = (
+    """
+    CREATE TABLE run (
+        key TEXT PRIMARY KEY,
+        run TEXT NOT NULL,          -- canonical JSON: runner, version, configuration
+        state TEXT NOT NULL,        -- finished, diverged or failed
+        metrics TEXT NOT NULL,      -- JSON: name -> number or list of numbers
+        history TEXT NOT NULL,      -- JSON: name -> list, one entry per epoch
+        error TEXT,                 -- what went wrong, with the traceback
+        environment TEXT NOT NULL,  -- JSON: versions, device, commit
+        started TEXT NOT NULL,      -- UTC
+        seconds REAL NOT NULL,
+        digest TEXT NOT NULL        -- SQLite does not notice that a bit of a number has flipped
+    )
+    """,
+    """
+    CREATE TABLE array (
+        key TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        data BLOB NOT NULL,         -- see `packed`
+        digest TEXT NOT NULL,
+        PRIMARY KEY (key, name)
+    )
+    """,
+    # The error of several runs' vote, imported from a result file without their outputs.
+    "CREATE TABLE vote (runs TEXT PRIMARY KEY, error REAL NOT NULL, digest TEXT NOT NULL)",
+)
 VALUES = "run, state, metrics, history, error, environment, started, seconds"
 RESULTS, OPENING = "results.sqlite", "opening.lock"  # files of a store
 RACES = 100  # attempts at a lease while others remove its directory
@@ -69,14 +98,14 @@ class Store:
         absent = not self.directory.exists() or (self.directory.is_dir() and not self.path.exists())
         if absent and not create:
             self.database = sqlite3.connect(":memory:")
-            self._migrate()
+            self._create()
             return
         with self._explained():
             self.directory.mkdir(parents=True, exist_ok=True)
             with FileLock(self.directory / OPENING):
                 self.database = sqlite3.connect(self.path, timeout=60)
                 self.database.execute("PRAGMA journal_mode = WAL")
-                self._migrate()
+                self._create()
             self.database.execute("PRAGMA synchronous = FULL")
             self.database.execute("PRAGMA foreign_keys = ON")
 
@@ -224,25 +253,33 @@ class Store:
                     break
                 except Timeout:
                     return None
-                except (
-                    FileExistsError,
-                    FileNotFoundError,
-                ):  # just removed by a process that finished the run
+                # A process that finished the run has just removed its directory.
+                except (FileExistsError, FileNotFoundError):
                     if attempt == RACES - 1:
                         raise
         return Lease(work, lock)
 
-    def _migrate(self) -> None:
+    def _create(self) -> None:
+        """Create the tables of a new database; refuse one that another release has written."""
         (version,) = self.database.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
-            known = f"schema {version}, this one knows {len(MIGRATIONS)}"
-            raise StoreError(
-                f"{self.path} was written by a newer relucid ({known}): upgrade relucid to use it"
+        (tables,) = self.database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if version == 0 and not tables:
+            with self.database:
+                self.database.execute("BEGIN IMMEDIATE")
+                for statement in (*SCHEMA, f"PRAGMA user_version = {VERSION}"):
+                    self.database.execute(statement)
+        elif version != VERSION:
+            what = (
+                "a newer relucid wrote it: upgrade relucid"
+                if version > VERSION
+                else "an older relucid wrote it"
             )
-        migrate(self.database, version)
+            raise StoreError(
+                f"{self.path} has schema {version}, not {VERSION} ({what}): name another directory with --store"
+            )
 
     def _damaged(self, what: str) -> StoreError:
-        advice = f"`relucid import {self.directory} --store NEW` brings all that is whole into a new store"
+        advice = f"`relucid import {self.directory} --store NEW` imports everything intact into a new store"
         return StoreError(f"{what} in {self.path} is damaged: {advice}")
 
     @contextmanager
@@ -310,3 +347,44 @@ def _json(value: Any) -> str:
         return None if isinstance(item, float) and not math.isfinite(item) else item
 
     return json.dumps(finite(value), allow_nan=False)
+
+
+def digest(*values: Any) -> str:
+    """A digest of a row's values, which reveals damage to any of them."""
+    short = [hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value for value in values]
+    return sha256(json.dumps(short))
+
+
+def packed(array: np.ndarray) -> bytes:
+    """Pack an array with `numpy.savez_compressed`, under the name "array"."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, array=array)
+    return buffer.getvalue()
+
+
+def unpacked(data: bytes, limit: int | None = None) -> np.ndarray:
+    """Unpack an array; refuse one larger than `limit` bytes before memory is allocated.
+
+    >>> unpacked(packed(np.arange(3.0))).tolist()
+    [0.0, 1.0, 2.0]
+    >>> unpacked(packed(np.zeros(100)), limit=799)
+    Traceback (most recent call last):
+    ValueError: it takes 800 bytes; at most 799 are read
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive, archive.open("array.npy") as file:
+            reader = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+            shape, transposed, dtype = reader[npy.read_magic(file)](file)
+            size = math.prod(shape) * dtype.itemsize
+            if limit is not None and size > limit:
+                raise ValueError(f"it takes {size} bytes; at most {limit} are read")
+            if dtype.hasobject:
+                raise ValueError("it holds objects; only numbers and text are read")
+            content = file.read(max(size, 0))
+    except ValueError:
+        raise
+    except Exception as error:  # a damaged archive may fail in any way
+        raise ValueError(f"it is damaged ({error!r})") from error
+    if len(content) != size:
+        raise ValueError(f"it is damaged: {len(content)} bytes instead of {size}")
+    return np.frombuffer(bytearray(content), dtype).reshape(shape, order="F" if transposed else "C")

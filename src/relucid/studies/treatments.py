@@ -1,4 +1,4 @@
-"""Starting points of further training: a network as it is, converted, or with dead units or all parameters redrawn."""
+"""Treatments of a network before further training: none, a conversion, dead units or all parameters redrawn."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ LABELS = {
 
 
 @dataclass(frozen=True)
-class Start:
+class Treatment:
     """How a network is changed before further training; as plain data, part of a run's configuration.
 
     Args:
@@ -66,7 +66,7 @@ class Start:
             seed: the seed of redrawn parameters.
 
         >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
-        >>> Start(convert="crelu").apply(net, torch.randn(8, 4), []).model[2].in_features
+        >>> Treatment(convert="crelu").apply(net, torch.randn(8, 4), []).model[2].in_features
         12
         """
         found = Conversion(deepcopy(network), (), 0.0, 0.0, 0.0, (0, 0), (0, 0))
