@@ -159,13 +159,6 @@ def examples(given: Any) -> Split | Rows:
     )
 
 
-def in_batches(data: Data[Any] | Split | Rows, size: int = 64) -> Iterator[tuple[Any, Tensor]]:
-    """Yield inputs and targets of all examples, batch by batch."""
-    for part in (data.train, data.test) if isinstance(data, Data) else (data,):
-        for number, chunk in enumerate(torch.arange(len(part)).split(size)):
-            yield part.batch(chunk, number)
-
-
 def apart(split: Any, share: float, seed: int = 0) -> tuple[Any, Any]:
     """The examples without a random share of them, and that share; classes of arrays keep their proportions."""
     if len(split) < FEWEST:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import tree_leaves
-from relucid.inspect.batches import DataBatch, batches_of, count_of
+from relucid.data.batches import count_batches
+from relucid.inspect.batches import DataBatch, batches_of
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.examination import Examination, ExaminedLayer
 from relucid.inspect.execution import DATA, Batch, Node
@@ -123,7 +124,7 @@ def _watch(
 
             run(batch.arguments, visit)
             seen += batch.inputs
-            tell("batches", number, count_of(data))
+            tell("batches", number, count_batches(data))
 
 
 class _Shells:
