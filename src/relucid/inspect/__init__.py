@@ -1,7 +1,7 @@
 """What a network has learned: which units are dead, paired or redundant, and where their boundaries lie.
 
 `examine` measures all layers at once; the other functions measure one thing each. Quantities that only the papers'
-own studies need, such as Rademacher complexities, are in the modules of this package.
+own studies need, such as Rademacher complexities, are in `relucid.papers`.
 """
 
 from relucid.inspect.activity import Activity
@@ -15,7 +15,6 @@ from relucid.inspect.findings import Finding
 from relucid.inspect.invariance import Invariance, invariance
 from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
 from relucid.inspect.measures import MEASURES, THOROUGH, USUAL
-from relucid.inspect.objective import Objective
 from relucid.inspect.pairing import Pairing, figure_of_pairs, pairing
 from relucid.inspect.phase import PhaseCorrelation, phase_correlation
 from relucid.inspect.plasticity import Plasticity, effective_rank, stable_rank
@@ -43,7 +42,6 @@ __all__ = [
     "Invariance",
     "Measurement",
     "Network",
-    "Objective",
     "Pairing",
     "PhaseCorrelation",
     "Plasticity",

@@ -14,13 +14,11 @@ from relucid.extras import needed
 from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary
 from relucid.inspect.comparison import Comparison, compare
-from relucid.inspect.complexity import Complexity
 from relucid.inspect.findings import Finding
 from relucid.inspect.invariance import LayerInvariance
 from relucid.inspect.lost import Lost
 from relucid.inspect.measurement import Measurement
 from relucid.inspect.pairing import Pairing, Pairings
-from relucid.inspect.perturbation import Perturbation
 from relucid.inspect.phase import PhaseCorrelation, PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
 from relucid.inspect.suggestion import Suggestion, merged
@@ -77,19 +75,9 @@ class ExaminedLayer:
         return self._find(Plasticity)
 
     @property
-    def perturbation(self) -> Perturbation | None:
-        """How far the boundaries turn when parameters change."""
-        return self._find(Perturbation)
-
-    @property
     def reconstruction(self) -> Tensor | None:
         """Share of each of the example's inputs that is lost."""
         return found.ratio if (found := self._find(Lost)) else None
-
-    @property
-    def complexity(self) -> Complexity | None:
-        """Rademacher complexities."""
-        return self._find(Complexity)
 
     @property
     def invariance(self) -> LayerInvariance | None:

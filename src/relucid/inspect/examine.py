@@ -13,12 +13,11 @@ from relucid.data.batches import count_batches
 from relucid.inspect.batches import DataBatch, batches_of
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.examination import Examination, ExaminedLayer
-from relucid.inspect.execution import DATA, Batch, Node
+from relucid.inspect.execution import DATA, Batch, Node, running
 from relucid.inspect.findings import ranked
 from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
 from relucid.inspect.measures import MEASURES, USUAL
 from relucid.inspect.progress import Progress, telling
-from relucid.inspect.replay import following
 from relucid.inspect.trace import Rectified, Trace, attributed, recorded
 
 
@@ -56,12 +55,11 @@ def examine(
         raise ValueError(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
     if any(isinstance(x, Tensor) and x.dim() and not len(x) for x in tree_leaves(example)):
         raise ValueError("the example is empty: give at least one input")
-    nodes = recorded(model, example)
-    traced = attributed(model, nodes)
+    traced = attributed(model, recorded(model, example))
     network = Network(model, example, data)
     with telling(progress) as tell:
         started = _start(network, traced, measures, tell)
-        _watch(network, traced, nodes, started, tell)
+        _watch(network, traced, started, tell)
     layers = tuple(
         ExaminedLayer(r, {name: m for name, found in begun.items() if (m := _result(found)) is not None})
         for r, begun in zip(traced.rectified, started, strict=True)
@@ -95,7 +93,6 @@ def _result(found: Measurement | Gauge) -> Measurement | None:
 def _watch(
     network: Network,
     traced: Trace,
-    nodes: list[Node],
     started: list[dict[str, Measurement | Gauge]],
     tell: Progress,
 ) -> None:
@@ -109,7 +106,7 @@ def _watch(
     data = [network.example] if network.data is None else network.data
     shells = _Shells(watched)
     seen = 0
-    with following(network.model, nodes) as run:
+    with running(network.model) as (run, _):
         for number, batch in enumerate(batches_of(data, network.example), 1):
 
             def visit(node: Node, value: Tensor, batch: DataBatch = batch, first: int = seen) -> None:

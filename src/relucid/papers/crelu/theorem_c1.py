@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from relucid.inspect.reconstruction import random_layer, random_ratio, ratio_of_layer
 from relucid.papers.crelu.measures import KERNEL, REGION
+from relucid.papers.crelu.reconstruction import random_layer, random_ratio, ratio_of_layer
 from relucid.studies.expect import Claim, Near
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
@@ -93,9 +93,9 @@ STUDIES = (
                 kind="mathematics",
                 remark=remark,
                 erratum="It holds for the root mean square; the mean is smaller (Jensen), here only slightly.",
-                code=("relucid.inspect.reconstruction.random_ratio",),
+                code=("relucid.papers.crelu.reconstruction.random_ratio",),
                 tests=(
-                    "inspect/test_reconstruction.py::test_a_random_subspace_keeps_its_share_of_the_square",
+                    "papers/crelu/test_reconstruction.py::test_a_random_subspace_keeps_its_share_of_the_square",
                 ),
             ),
         ),

@@ -1,20 +1,12 @@
 """Empirical Rademacher complexity of units followed by ReLU or CReLU and a linear map (crelu Section 4.1)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
-
-if TYPE_CHECKING:
-    from relucid.inspect.trace import Rectified
-
-PLACES = 256  # an examination estimates complexities on this many places of the first batch
+from relucid.printing import Summarized
 
 
 @dataclass(frozen=True)
@@ -29,7 +21,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Complexity(Measurement):
+class Complexity(Summarized):
     """Complexities of one class of units and the bounds on them, all from the same random signs."""
 
     units: Estimate  #: R(F)
@@ -39,34 +31,12 @@ class Complexity(Measurement):
     printed: Estimate  #: sqrt(d) B R(F), crelu Theorem 4.1 as printed, which does not bound ``crelu``
     corrected: Estimate  #: sqrt(d) B (R(F) + R(|F|)) / sqrt(2), which does
 
-    @classmethod
-    def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
-        """A gauge that only looks at the first batch; None if the layer has no dimension of units."""
-        return _FirstPlaces(layer.units) if len(layer.shape) > 1 else None
-
     def summary(self) -> str:
         """A summary in one sentence."""
         return (
             f"ReLU {self.relu}, CReLU {self.crelu}; Theorem 4.1 as printed {self.printed}, "
             f"corrected {self.corrected}"
         )
-
-
-class _FirstPlaces(Gauge):
-    """Estimator of complexities on the first places that it sees."""
-
-    def __init__(self, units: int) -> None:
-        self.units = units
-        self.found: Complexity | None = None
-
-    def see(self, seen: Seen) -> None:
-        """Estimate on the first batch; ignore the others."""
-        if self.found is None:
-            self.found = complexity(seen.by_unit[:, :PLACES], width=self.units)
-
-    def result(self) -> Complexity | None:
-        """The estimate."""
-        return self.found
 
 
 def complexity(
