@@ -10,20 +10,18 @@ from torch import Tensor, nn
 from relucid._torch import ConvNd
 from relucid.inspect.execution import DATA, Batch, Node, execute
 from relucid.inspect.folding import FOLDED, VIEWS, Folded, Path, fold, label
+from relucid.inspect.operations import AVERAGES, PADS, SLICES, UPSAMPLINGS
 from relucid.nn.kinds import Kind
 from relucid.nn.pairwise import Pairwise
 from relucid.nn.propagation import Propagation
 from relucid.printing import Summarized
 
 # Operations, by ATen name, that a walk from a rectification back to its weights passes through.
-PASSED = FOLDED | {
-    *("native_layer_norm", "native_group_norm", "_native_batch_norm_legit"),
-    *("slice", "select", "split", "split_with_sizes", "unbind", "narrow", "index", "cat", "stack", "repeat"),
-    *("constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
-    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle", "roll", "flip"),
-    *("mean", "sum", "avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "adaptive_max_pool2d"),
-    *("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
-    *("as_strided", "overwritten"),
+PASSED = {
+    *(FOLDED | SLICES | PADS | AVERAGES | UPSAMPLINGS),
+    *("native_layer_norm", "native_group_norm", "_native_batch_norm_legit", "adaptive_max_pool2d"),
+    *("narrow", "index", "cat", "stack", "repeat", "as_strided", "overwritten"),
+    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle"),
 }
 # Activations outside `KINDS`, whose units have no boundary. Some names, such as clamp, may also be a kind.
 OTHER_ACTIVATIONS = {
