@@ -14,6 +14,14 @@ from relucid.studies.judge import Judged
 from relucid.studies.ledger import Entry, counted_outcomes, state
 from relucid.studies.table import is_dirty, is_unversioned
 
+HOW = """\
+Positive effects are as claimed; of several comparisons the median one is shown. Each interval is at 95%, or stricter
+where a claim makes several comparisons, so that all of them are right at once. Above 0 the claim *holds*, below 0
+*the opposite holds*; around 0 there is *no such effect* if the interval excludes the published effect, else the claim
+is *undecided*, or *no difference* was *found* where none was published. Published effects are scaled by the error of
+the reference network. Each claim is shown at its largest complete scale: *full* is the paper's, *cpu* and *small* are
+smaller.
+"""
 HEAD = ("claim", "outcome", "effect", "published", "scale")
 WORDS: dict[Outcome, tuple[str, str]] = {
     HOLDS: ("{} holds", "{} hold"),

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from relucid.report.chapters import chapters, made, short
-from relucid.report.front import HEAD, Front, summary
+from relucid.report.front import HEAD, HOW, Front, summary
 from relucid.report.page import Cell, CellStyle, Grid, render
-from relucid.report.results import HOW
 from relucid.report.study import grid
 from relucid.studies import Table
 from relucid.studies.compare import HOLDS, NONE, REVERSED

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, get_args
 
+from relucid.files import replacing
 from relucid.studies.plan import Run
 from relucid.studies.run import numbers
 from relucid.studies.store import LIMIT, RESULTS, Outcome, State, Store, StoreError, in_one_line, unpacked
@@ -89,7 +90,8 @@ def record(table: Table, store: Store, directory: Path) -> Path:
             raise ValueError(
                 f"{path} has {len(lost)} runs that the store lacks: `relucid import {path}` first adds them to it"
             )
-    path.write_text(json.dumps(export_results(table, store), indent=1, ensure_ascii=False) + "\n")
+    with replacing(path) as new:
+        new.write_text(json.dumps(export_results(table, store), indent=1, ensure_ascii=False) + "\n")
     return path
 
 

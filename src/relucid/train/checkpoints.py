@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
+from relucid.files import replacing
+
 NEEDED = {"state_dict", "optimizer_states", "loops", "callbacks"}  # training resumes from it
 
 
@@ -17,14 +19,11 @@ class AtomicCheckpoints(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Write a checkpoint in place of the last one."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".part")
-        with aside.open("wb") as file:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(Path(path)) as new, new.open("wb") as file:
             torch.save(checkpoint, file)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
 
 
 def usable(checkpoint: Path) -> bool:
