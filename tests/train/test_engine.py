@@ -10,7 +10,6 @@ from torch import nn
 
 from relucid.models import create
 from relucid.train import Engine, Machine, fit
-from relucid.train.choice import fastest
 from relucid.train.engine import CONTIGUOUS, suited
 
 from .problems import PLAIN, small_images, small_network
@@ -117,37 +116,7 @@ def test_our_networks_are_the_same_in_both_formats(name, choices):
         torch.testing.assert_close(network(Engine().arrange(images)), outputs)
 
 
-def test_the_fastest_engine_is_the_one_with_the_least_time_and_one_that_fails_is_left_out():
-    waits = {Engine(): 0.003, CONTIGUOUS: 0.0, Engine(compile=True): None}
-
-    def step(engine):
-        if waits[engine] is None:
-            raise RuntimeError("no compiler")
-        return lambda: [torch.zeros(1)] * int(1 + 1e8 * waits[engine])
-
-    assert fastest(step, waits) == CONTIGUOUS
-    assert fastest(step, [Engine(compile=True)]) == CONTIGUOUS
-
-
-def test_what_was_measured_is_kept_for_a_training_that_resumes(tmp_path, monkeypatch):
-    offered = []
-
-    def slowest(_, engines):
-        offered.append(set(engines))
-        return CONTIGUOUS
-
-    monkeypatch.setattr("relucid.train.choice.fastest", slowest)
-    machine = Machine(directory=tmp_path, engine="measure")
-    assert fit(small_network(), small_images(), SHORT, machine=machine).engine == CONTIGUOUS
-    assert fit(small_network(), small_images(), SHORT, machine=machine).engine == CONTIGUOUS
-    assert offered == [{Engine(kind, c) for kind in ("channels_last", "contiguous") for c in (False, True)}]
-
-
-def test_measuring_takes_one_process_and_formats_have_names():
-    with pytest.raises(
-        ValueError, match="engine='measure' times a single process: name an Engine for several"
-    ):
-        Machine(engine="measure", devices=2)
+def test_formats_have_names():
     with pytest.raises(ValueError, match="memory_format='nhwc' must be channels_last or contiguous"):
         Engine("nhwc")
 
@@ -164,14 +133,6 @@ def test_compiled_training_repeats_bit_for_bit_and_is_the_same_but_for_rounding(
     assert same(first.network, second.network)
     for name, weight in plain.network.state_dict().items():
         torch.testing.assert_close(first.network.state_dict()[name], weight, rtol=1e-9, atol=1e-11)
-
-
-@compiles
-@pytest.mark.slow
-def test_measuring_chooses_among_engines_that_work():
-    assert fit(small_network(), small_images(), SHORT, machine=Machine(engine="measure")).engine in {
-        Engine(kind, compiled) for kind in ("channels_last", "contiguous") for compiled in (False, True)
-    }
 
 
 @pytest.mark.slow
