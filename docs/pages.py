@@ -16,7 +16,7 @@ from relucid.cli.forecast import Fleet
 from relucid.papers import PAPERS, built_in, recorded, statements, studies
 from relucid.papers.highlights import HEADLINES, NOTES, highlights
 from relucid.papers.ours.findings import findings
-from relucid.report.chapters import Chapter, Part, Section, chapters, made, short
+from relucid.report.chapters import Chapter, ScaleResults, Section, chapters, made, short
 from relucid.report.claims import claims_page
 from relucid.report.forest import Forest
 from relucid.report.front import HEAD, HOW, Front, front, summary
@@ -186,7 +186,7 @@ def _study(chapter: Chapter, section: Section) -> str:
     )
 
 
-def _scale(part: Part) -> str:
+def _scale(part: ScaleResults) -> str:
     table = part.table
     return _paragraphs(
         [

@@ -14,7 +14,7 @@ from relucid.inspect import examine
 from relucid.papers.highlights import HEADLINES, NOTES
 from relucid.papers.ours.quickstart_page import quickstart_page
 from relucid.report import Figure
-from relucid.report.examination import Subject, examination_page
+from relucid.report.examination import Provenance, examination_page
 from relucid.report.front import front
 from relucid.report.overview import overview_page
 from relucid.report.page import save
@@ -64,7 +64,7 @@ def examination(tmp_path_factory):
     net.add_module(PLANTED, nn.Linear(8 * 36, 4))
     net.add_module("last", nn.ReLU())
     place = tmp_path_factory.mktemp("examination")
-    save(examination_page(examine(net, torch.randn(9, 3, 8, 8)), Subject(PLANTED)), place / "page.html")
+    save(examination_page(examine(net, torch.randn(9, 3, 8, 8)), Provenance(PLANTED)), place / "page.html")
     return (place / "page.html").as_uri()
 
 
@@ -79,7 +79,7 @@ def long_examination(tmp_path_factory):
     }
     place = tmp_path_factory.mktemp("long")
     found = examine(nn.Sequential(OrderedDict(stages)), torch.randn(40, 4))
-    save(examination_page(found, Subject("net:build")), place / "page.html")
+    save(examination_page(found, Provenance("net:build")), place / "page.html")
     return (place / "page.html").as_uri()
 
 
@@ -308,7 +308,7 @@ def test_the_focus_is_visible(browser, page):
 
 
 TABLES = "[...document.querySelectorAll('.scroll:has(table)')]"
-OPEN = "for (const each of document.querySelectorAll('details')) each.open = true;"
+NO_DIFFERENCE = "for (const each of document.querySelectorAll('details')) each.open = true;"
 
 
 def resize(browser, width):
@@ -319,9 +319,9 @@ def resize(browser, width):
 def test_the_tables_of_an_examination_fit_their_boxes_from_1280_pixels_on(browser, long_examination):
     resize(browser, 1280)
     browser.get(long_examination)
-    assert browser.execute_script(f"{OPEN} return {TABLES}.length") == 4
+    assert browser.execute_script(f"{NO_DIFFERENCE} return {TABLES}.length") == 4
     assert browser.execute_script(
-        f"{OPEN} return {TABLES}.every((box) => box.scrollWidth <= box.clientWidth)"
+        f"{NO_DIFFERENCE} return {TABLES}.every((box) => box.scrollWidth <= box.clientWidth)"
     )
     assert not find(browser, ".scroll.more")
 
@@ -329,7 +329,7 @@ def test_the_tables_of_an_examination_fit_their_boxes_from_1280_pixels_on(browse
 def test_on_a_phone_a_table_that_scrolls_says_so(browser, long_examination):
     resize(browser, 390)
     browser.get(long_examination)
-    browser.execute_script(OPEN)
+    browser.execute_script(NO_DIFFERENCE)
     wide = f"{TABLES}.filter((box) => box.scrollWidth > box.clientWidth)"
     assert browser.execute_script(f"return {wide}.length") > 0
     wait(browser, f"return {wide}.every((box) => box.classList.contains('more'))")

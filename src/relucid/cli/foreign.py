@@ -42,8 +42,8 @@ def foreign(failure: str, *ours: type[Exception]) -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, without the lists and traces that may follow."""
-    said = (isinstance(error, OSError) and error.strerror) or str(error)
-    lines = said.strip().splitlines()
+    message = (isinstance(error, OSError) and error.strerror) or str(error)
+    lines = message.strip().splitlines()
     line = lines[0].strip() if lines else type(error).__name__
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
@@ -53,8 +53,8 @@ def _what(error: BaseException) -> str:
         return f"it calls sys.exit({'' if error.code is None else repr(error.code)})"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
-    kind, said = type(error).__name__, first_line(error)
-    return said if said == kind or type(error) is RuntimeError else f"{kind}: {said}"
+    kind, message = type(error).__name__, first_line(error)
+    return message if message == kind or type(error) is RuntimeError else f"{kind}: {message}"
 
 
 def _place(error: BaseException, frames: list[FrameSummary]) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # each command imports what it needs: --help need not wait fo
     from relucid.studies import Plan, Run, Store, Study, Table
 
 
-class Part(TypedDict):
+class Selection(TypedDict):
     """The part of a study that is run or shown."""
 
     scale: str | None
@@ -107,7 +107,7 @@ def run(
     from relucid.train import Machine
 
     found, where = find(study), store or engine.default_store()
-    part: Part = {"scale": scale, "only": only, "seeds": seeds}
+    part: Selection = {"scale": scale, "only": only, "seeds": seeds}
     planned = engine.plan(found, **part)
     if dry_run:
         print_forecast(planned, found, where, Fleet(jobs, devices * nodes, tflops), seeds=seeds, name=study)
@@ -268,7 +268,7 @@ def unshown(old: "dict[str, Run]", study: str) -> str:
     return f"{describe(old)}; they are not shown: {advice}"
 
 
-def tabulated(study: str, part: Part, store: Path | None) -> "tuple[Table, Store, dict[str, Run]]":
+def tabulated(study: str, part: Selection, store: Path | None) -> "tuple[Table, Store, dict[str, Run]]":
     """The table of a study, its store, and the runs from before its code changed; refuse if it has not been run."""
     from relucid import studies as engine
     from relucid.studies.changes import outdated

@@ -231,7 +231,7 @@ def _collated(rows: list[Any]) -> Any:
         return default_collate([tree_map(_plain, row) for row in rows])
     except RuntimeError as error:
         raise ValueError(
-            f"examples cannot be put into one batch ({str(error).splitlines()[0]}): bring them to one shape, or give a "
+            f"examples cannot be put into one batch ({str(error).splitlines()[0]}): give them one shape, or give a "
             "loader with a collate_fn"
         ) from error
 

@@ -8,12 +8,12 @@ from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary, boundary
 from relucid.inspect.callbacks import hugging_face_callback, lightning_callback
 from relucid.inspect.classes import ClassActivity
-from relucid.inspect.comparison import Comparison
+from relucid.inspect.comparison import Changes
 from relucid.inspect.examination import Examination, ExaminedLayer
 from relucid.inspect.examine import examine
 from relucid.inspect.findings import Finding
 from relucid.inspect.invariance import Invariance, invariance
-from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
+from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen
 from relucid.inspect.measures import MEASURES, THOROUGH, USUAL
 from relucid.inspect.pairing import Pairing, figure_of_pairs, pairing
 from relucid.inspect.phase import PhaseCorrelation, phase_correlation
@@ -32,16 +32,16 @@ __all__ = [
     "Activity",
     "Boundary",
     "BoundaryTracker",
+    "Changes",
     "ClassActivity",
-    "Comparison",
     "Evolution",
     "Examination",
     "ExaminedLayer",
+    "ExaminedNetwork",
     "Finding",
     "Gauge",
     "Invariance",
     "Measurement",
-    "Network",
     "Pairing",
     "PhaseCorrelation",
     "Plasticity",

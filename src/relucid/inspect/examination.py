@@ -13,7 +13,7 @@ from torch import Tensor
 from relucid.extras import needed
 from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary
-from relucid.inspect.comparison import Comparison, compare
+from relucid.inspect.comparison import Changes, compare
 from relucid.inspect.findings import Finding
 from relucid.inspect.invariance import LayerInvariance
 from relucid.inspect.lost import Lost
@@ -128,7 +128,7 @@ class Examination(Tabular):
         """The suggestions of all findings, merged into one per conversion."""
         return merged(finding.suggestion for finding in self.findings if finding.suggestion)
 
-    def against(self, other: Examination) -> Comparison:
+    def against(self, other: Examination) -> Changes:
         """Compare with an earlier examination, such as one from before training or a conversion."""
         return compare(other, self)
 
@@ -174,11 +174,11 @@ class Examination(Tabular):
             overwrite: Whether to replace an existing file.
         """
         with needed("save()"):
-            from relucid.report.examination import Subject, examination_page
+            from relucid.report.examination import Provenance, examination_page
             from relucid.report.page import check, save
 
         check(Path(path), overwrite)
-        save(examination_page(self, Subject(name, in_python=True)), Path(path))
+        save(examination_page(self, Provenance(name, in_python=True)), Path(path))
 
     def columns(self) -> dict[str, str]:
         """The headings of the table with their meanings, leaving out columns that would be empty."""

@@ -15,9 +15,9 @@ from relucid.inspect.blocks import squared_norms
 from relucid.inspect.examination import Examination, ExaminedLayer
 from relucid.inspect.execution import DATA, Batch, Node, running
 from relucid.inspect.findings import ranked
-from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
+from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen
 from relucid.inspect.measures import MEASURES, USUAL
-from relucid.inspect.progress import Progress, telling
+from relucid.inspect.progress import Progress, reporting
 from relucid.inspect.trace import Rectified, Trace, attributed, recorded
 
 
@@ -56,13 +56,13 @@ def examine(
     if any(isinstance(x, Tensor) and x.dim() and not len(x) for x in tree_leaves(example)):
         raise ValueError("the example is empty: give at least one input")
     traced = attributed(model, recorded(model, example))
-    network = Network(model, example, data)
-    with telling(progress) as tell:
-        started = _start(network, traced, measures, tell)
-        _watch(network, traced, started, tell)
+    network = ExaminedNetwork(model, example, data)
+    with reporting(progress) as report:
+        prepared = _prepare(network, traced, measures, report)
+        _watch(network, traced, prepared, report)
     layers = tuple(
         ExaminedLayer(r, {name: m for name, found in begun.items() if (m := _result(found)) is not None})
-        for r, begun in zip(traced.rectified, started, strict=True)
+        for r, begun in zip(traced.rectified, prepared, strict=True)
     )
     findings = ranked(
         finding
@@ -73,17 +73,17 @@ def examine(
     return Examination(layers, findings, traced.unattributed)
 
 
-def _start(
-    network: Network, traced: Trace, measures: Collection[str], tell: Progress
+def _prepare(
+    network: ExaminedNetwork, traced: Trace, measures: Collection[str], report: Progress
 ) -> list[dict[str, Measurement | Gauge]]:
     """Measure the weights of every layer, and create the gauges that will watch it."""
-    started: list[dict[str, Measurement | Gauge]] = []
+    prepared: list[dict[str, Measurement | Gauge]] = []
     for number, layer in enumerate(traced.rectified, 1):
         wanted = [name for name in MEASURES if name in measures] if 0 not in layer.shape else []
         begun = {name: MEASURES[name].measure(layer, network) for name in wanted}
-        started.append({name: found for name, found in begun.items() if found is not None})
-        tell("layers", number, len(traced.rectified))
-    return started
+        prepared.append({name: found for name, found in begun.items() if found is not None})
+        report("layers", number, len(traced.rectified))
+    return prepared
 
 
 def _result(found: Measurement | Gauge) -> Measurement | None:
@@ -91,14 +91,14 @@ def _result(found: Measurement | Gauge) -> Measurement | None:
 
 
 def _watch(
-    network: Network,
+    network: ExaminedNetwork,
     traced: Trace,
-    started: list[dict[str, Measurement | Gauge]],
-    tell: Progress,
+    prepared: list[dict[str, Measurement | Gauge]],
+    report: Progress,
 ) -> None:
     """Pass the data through the network once, for all gauges."""
     watched: dict[str, tuple[Rectified, list[Gauge]]] = {}
-    for r, begun in zip(traced.rectified, started, strict=True):
+    for r, begun in zip(traced.rectified, prepared, strict=True):
         if gauges := [found for found in begun.values() if isinstance(found, Gauge)]:
             watched[r.name] = r, gauges
     if not watched:
@@ -121,7 +121,7 @@ def _watch(
 
             run(batch.arguments, visit)
             seen += batch.inputs
-            tell("batches", number, count_batches(data))
+            report("batches", number, count_batches(data))
 
 
 class _Shells:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from relucid.inspect.execution import DATA, Node, execute
-from relucid.inspect.measurement import Measurement, Network
+from relucid.inspect.measurement import ExaminedNetwork, Measurement
 from relucid.inspect.reconstruction import reconstruct, reconstruction_ratio
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Lost(Measurement):
     ratio: Tensor  #: (inputs,)
 
     @classmethod
-    def measure(cls, layer: Rectified, network: Network) -> Lost | None:
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Lost | None:
         """The ratios on the example; None unless exactly one weight feeds the layer."""
         if len(layer.sources) != 1:
             return None
@@ -34,7 +34,7 @@ class Lost(Measurement):
         return f"{float(self.ratio.mean()):.1%} of the input is lost"
 
 
-def _ratios(network: Network) -> dict[str, Tensor]:
+def _ratios(network: ExaminedNetwork) -> dict[str, Tensor]:
     """The reconstruction ratios of every layer with a weight, by name."""
     inputs: list[tuple[Node, Tensor]] = []
 

@@ -19,7 +19,7 @@ CellStyle = Literal["", "good", "bad", "dim"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """One cell of a table: its text, sort key, colour and link."""
 
     text: str
@@ -34,7 +34,7 @@ class Grid:
 
     caption: str
     head: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[GridCell]]
 
 
 def environment() -> Environment:

@@ -27,7 +27,7 @@ def outdated(runs: Sequence[Run], store: Store) -> dict[str, Run]:
 
 
 def settle(runs: Sequence[Run], store: Store, changed: Changed = "refuse") -> None:
-    """Refuse to continue if code has changed, unless told what to do with the earlier runs.
+    """Refuse to continue if code has changed, unless `changed` names what to do with the earlier runs.
 
     Args:
         runs: the planned runs.

@@ -126,7 +126,7 @@ class Improvement(Tabular):
         judged = zip(controls, self._judged(self.row, controls), strict=True)
         equal = [f"{row} ({self.show(self.mean(row))})" for row, each in judged if each.outcome != HOLDS]
         but = (
-            f" But {' and '.join(equal)} cannot be told from it."
+            f" But {' and '.join(equal)} {'do' if len(equal) > 1 else 'does'} not differ significantly from it."
             if equal and self.row not in controls
             else ""
         )

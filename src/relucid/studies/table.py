@@ -40,7 +40,7 @@ class Cell:
         published: the published value and its standard error, None where the paper gives none.
         chosen: what was chosen for this cell: the learning rate, say.
         better: whether it is better than the baseline (True), worse (False), or not significantly either (None).
-        confirms: whether chance explains the distance from the published value; None if that cannot be told.
+        confirms: whether chance explains the distance from the published value; None if that cannot be tested.
     """
 
     samples: Samples
@@ -157,7 +157,7 @@ class Table(Tabular):
         place = row, column or next(iter(self.study.columns))
         if place not in self.cells:
             return []
-        planned = {run.key for run in self.planned.get(place, ())}
+        planned = {run.key for run in (self.planned or cells(self.study, self.scale)).get(place, ())}
         return [run for run in self.finished(**self.cells[place].chosen) if run["key"] in planned]
 
     def to_dict(self) -> dict[str, Any]:

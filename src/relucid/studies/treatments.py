@@ -141,6 +141,6 @@ def _entries(module: nn.Module, units: int) -> Iterator[tuple[str, Tensor]]:
 
 
 def _dead(layer: ExaminedLayer) -> Tensor:
-    """Which units are dead, (units,); none if too few inputs were seen to tell."""
+    """Which units are dead, (units,); none if too few inputs were seen to judge."""
     kinds = {} if layer.activity is None else layer.activity.kinds()
     return kinds.get("dead", torch.zeros(layer.rectified.units, dtype=torch.bool))

@@ -10,7 +10,7 @@ from relucid.printing import Summarized
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MonteCarlo:
     """A Monte-Carlo mean and its standard error."""
 
     value: float
@@ -24,12 +24,12 @@ class Estimate:
 class Complexity(Summarized):
     """Complexities of one class of units and the bounds on them, all from the same random signs."""
 
-    units: Estimate  #: R(F)
-    absolute: Estimate  #: R(|F|)
-    relu: Estimate  #: R(H o ReLU o G): d units, ReLU, then a linear map of norm at most B
-    crelu: Estimate  #: R(H o CReLU o G)
-    printed: Estimate  #: sqrt(d) B R(F), crelu Theorem 4.1 as printed, which does not bound ``crelu``
-    corrected: Estimate  #: sqrt(d) B (R(F) + R(|F|)) / sqrt(2), which does
+    units: MonteCarlo  #: R(F)
+    absolute: MonteCarlo  #: R(|F|)
+    relu: MonteCarlo  #: R(H o ReLU o G): d units, ReLU, then a linear map of norm at most B
+    crelu: MonteCarlo  #: R(H o CReLU o G)
+    printed: MonteCarlo  #: sqrt(d) B R(F), crelu Theorem 4.1 as printed, which does not bound ``crelu``
+    corrected: MonteCarlo  #: sqrt(d) B (R(F) + R(|F|)) / sqrt(2), which does
 
     def summary(self) -> str:
         """A summary in one sentence."""
@@ -47,7 +47,7 @@ def complexity(
     draws: int = 1000,
     generator: torch.Generator | None = None,
 ) -> Complexity:
-    r"""Estimate the empirical Rademacher complexities of a class of units with these values on L inputs.
+    r"""MonteCarlo the empirical Rademacher complexities of a class of units with these values on L inputs.
 
     R(F) = E sup_f |2/L sum_i s_i f(x_i)| over random signs s (crelu Definition B.1, which prints a sum over f
     for the supremum). With ``width`` = d arbitrary units of the class, followed by weights of norm at most
@@ -88,5 +88,5 @@ def complexity(
     )
 
 
-def _estimate(samples: Tensor) -> Estimate:
-    return Estimate(float(samples.mean()), float(samples.std() / math.sqrt(len(samples))))
+def _estimate(samples: Tensor) -> MonteCarlo:
+    return MonteCarlo(float(samples.mean()), float(samples.std() / math.sqrt(len(samples))))
