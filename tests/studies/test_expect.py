@@ -290,11 +290,8 @@ NOISY = (10.0, 9.0, 12.5, 12.0)  # 0.63 below on average, the interval is about 
         ("small", {"old": 100.0, "new": 95.0}, UNDECIDED),  # a twentieth is 0.6 here
         ("full", None, NO_DIFFERENCE),
         ("small", None, NO_DIFFERENCE),
-        (
-            "full",
-            {"old": 9.9, "new": 10.0},
-            NO_DIFFERENCE,
-        ),  # published the other way round: nothing to look for
+        # published the other way round: nothing to look for
+        ("full", {"old": 9.9, "new": 10.0}, NO_DIFFERENCE),
     ],
 )
 def test_the_published_effect_counts_where_the_interval_contains_zero(scale, published, outcome):

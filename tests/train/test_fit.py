@@ -90,9 +90,8 @@ def test_the_same_seed_gives_the_same_weights_bit_for_bit_and_another_one_others
 
 
 @pytest.mark.parametrize("recipe", [PLAIN, PLATEAU], ids=["steps", "plateau"])
-@pytest.mark.parametrize(
-    "at", [10, 14]
-)  # batches: in the middle of the third epoch, at the start of the fourth
+# batches: in the middle of the third epoch, at the start of the fourth
+@pytest.mark.parametrize("at", [10, 14])
 def test_a_training_that_was_killed_ends_at_the_same_weights_as_one_that_was_not(tmp_path, recipe, at):
     train, held = small_images(), small_images(30, seed=2)
     whole = fit(small_network(), train, recipe, held, seed=4)

@@ -9,9 +9,8 @@ from pathlib import Path
 from traceback import FrameSummary, extract_tb
 
 OURS = Path(__file__).parents[1]
-INSTALLED = tuple(
-    Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")
-)  # Python itself and installed packages
+# Python itself and installed packages:
+INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 LONGEST = 400  # characters of a message that is not ours
 
 

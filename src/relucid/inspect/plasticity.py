@@ -58,13 +58,11 @@ class Plasticity(Measurement):
     }
 
     activity: Tensor  #: (units,): mean size of the output, relative to the mean over the layer
-    singular: (
-        Tensor | None
-    )  #: (channels,): singular values of the outputs, in descending order; None for wide layers
+    #: (channels,): singular values of the outputs, in descending order; None for wide layers
+    singular: Tensor | None
     weight: float  #: Euclidean norm of the weights that feed the layer
-    gradient: (
-        float | None
-    )  #: that of the gradients of their parameters, biases included; None if there are none
+    #: that of the gradients of their parameters, biases included; None if there are none
+    gradient: float | None
     sample: Sample  #: how many inputs were seen
 
     @classmethod

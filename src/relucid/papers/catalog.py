@@ -54,9 +54,8 @@ def find(name: str) -> Study:
         return _from_file(Path(path + ".py"), inner)
     if name.endswith(".py"):
         return _from_file(Path(name))
-    paper = (
-        name.partition("/")[0] if "/" in name else "ours"
-    )  # a prefix names its paper: the others stay unread
+    # A prefix names its paper: the others are not imported.
+    paper = name.partition("/")[0] if "/" in name else "ours"
     mine = import_module(f"relucid.papers.{paper}").STUDIES if paper in PAPERS else ()
     found: dict[str, Study] = {study.name: study for study in mine}
     if name not in found:

@@ -18,12 +18,8 @@ from relucid.report.page import Grid, GridCell, render
 NUMBER = re.compile(r"[\d,.]+")
 SHORT = 16  # layers that a reader takes in at once; more are grouped by stage
 SHOWN = 32  # filters that are drawn
-DRAWN = (
-    "pairing",
-    "phase_correlation",
-    "boundary",
-    "activity",
-)  # measurements that the page draws itself
+# Measurements that the page draws itself.
+DRAWN = ("pairing", "phase_correlation", "boundary", "activity")
 TITLES = {"crelu": "Dead units that CReLU lets learn again", "": "Worth knowing"}
 
 

@@ -72,6 +72,5 @@ def _source(function: Any) -> str:
     lines = linecache.getlines(code.co_filename) or [code.co_code.hex(), str(code.co_consts)]
     captured = sorted(inspect.getclosurevars(function).nonlocals.items())
     values = json.dumps(captured, skipkeys=True, default=lambda value: type(value).__qualname__)
-    return "".join(
-        [*lines, f"{function.__qualname__} {code.co_firstlineno} {values}"]
-    )  # a file may hold several
+    place = f"{function.__qualname__} {code.co_firstlineno}"  # a file may hold several functions
+    return "".join([*lines, place, values])

@@ -103,9 +103,8 @@ def test_an_interaction_is_the_gain_that_two_choices_share_averaged_over_the_thi
     found = filled(STUDY, lambda row, column: [50.0 - gain[row] + seed for seed in range(4)], scale="cpu")
     assert [*interaction(both).sample(found).values()] == pytest.approx([1.0] * 4)
     other = next(row for row, pair in PAIRS.items() if pair == (crelu, heavy_ball))
-    assert [*interaction(other).sample(found).values()] == pytest.approx(
-        [0.5] * 4
-    )  # half of the last shortfall
+    # half of the last shortfall
+    assert [*interaction(other).sample(found).values()] == pytest.approx([0.5] * 4)
 
 
 def test_no_interaction_is_claimed_at_a_scale_without_pairs_of_choices():

@@ -118,9 +118,8 @@ class Learners:
     copies: int
     phases: int  #: output channels per unit, 2 for CReLU
     draws: list[torch.Generator] = field(init=False)  #: of the data
-    heads: list[torch.Generator] = field(
-        init=False
-    )  #: of new output layers, whose size must not change the data
+    #: of new output layers, whose size must not change the data
+    heads: list[torch.Generator] = field(init=False)
 
     def __post_init__(self) -> None:
         self.draws, self.heads = (
