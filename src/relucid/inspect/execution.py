@@ -19,7 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from relucid._torch import DispatchMode, compiler_is_imported, schema_of, storage_of, tree_leaves, tree_map
 from relucid.nn.geometric import _Geometric
-from relucid.nn.kinds import KINDS, Kind
+from relucid.nn.kinds import KINDS, Kind, kind_of_operation
 
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
@@ -33,7 +33,6 @@ FACTORS = {
     "baddbmm": (1, 2),
 }
 
-GUARD = 1e3  # a clamp at larger values only keeps numbers finite
 DATA = object()  # placeholder in a `Node`'s arguments for the value that depends on the network's input
 
 
@@ -274,7 +273,7 @@ class _Recorder(DispatchMode):
 
     def _rectification(self, node: Node) -> Kind | None:
         """Which kind of rectification an operation is; the second phase of a CReLU does not count."""
-        kind, value = _rectification(node), node.upstream[0]
+        kind, value = kind_of_operation(node.op, *node.call[1:]), node.upstream[0]
         if kind and kind.homogeneous and (both := _both_phases(value)):
             node.phases = value.inputs[1].shape
             self.first[both, False] = node
@@ -338,47 +337,6 @@ def _both_phases(value: Node) -> Node | None:
         value.op == "cat" and len(value.inputs) == 2 and _negated(value.inputs[1]) == (value.inputs[0], True)
     )
     return value.inputs[0] if is_pair else None
-
-
-def _rectification(node: Node) -> Kind | None:
-    """Which activation with boundaries an operation is; None if it is none."""
-    _, args, kwargs = node.call
-    low, high = (*args[1:], None, None)[:2]
-    low, high = kwargs.get("min", low), kwargs.get("max", high)
-    match node.op:
-        case "relu":
-            return KINDS["relu"]
-        case "abs":
-            return KINDS["avr"]
-        case "leaky_relu":
-            return KINDS["leaky"].with_slope(0.01 if low is None else low)
-        case "_prelu_kernel":
-            return KINDS["leaky"].with_slope(None)
-        case "rrelu_with_noise" if len(args) < 5 or not args[4]:  # in eval mode
-            lower, upper = (*args[2:], 1 / 8, 1 / 3)[:2]
-            return KINDS["leaky"].with_slope((lower + upper) / 2)
-        case "hardtanh":
-            return KINDS["clipped"].between(-1 if low is None else low, 1 if high is None else high)
-        case "clamp" if isinstance(low, Tensor) and isinstance(high, Tensor):  # a sign per unit
-            positive, negative = (low == 0) & (high == torch.inf), (low == -torch.inf) & (high == 0)
-            return KINDS["relu"] if bool((positive | negative).all()) else None
-        case "clamp" | "clamp_min":
-            return _clamped(low, high)
-        case "threshold":
-            return KINDS["relu"] if low == 0 and high == 0 else None
-        case "maximum":
-            other = next((a for a in args if isinstance(a, Tensor)), None)
-            return KINDS["relu"] if other is not None and not bool(other.any()) else None
-    return None
-
-
-def _clamped(low: object, high: object) -> Kind | None:
-    """Which activation a clamp is; None if it only guards against overflow or division by 0."""
-    if high is None:
-        return KINDS["relu"] if isinstance(low, int | float) and low == 0 else None
-    if not isinstance(low, int | float) or not isinstance(high, int | float) or max(-low, high) > GUARD:
-        return None
-    return KINDS["clipped"].between(low, high) if low == 0 or low == -high else None
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
