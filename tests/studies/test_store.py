@@ -1,17 +1,15 @@
-import io
 import os
 import sqlite3
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from relucid.studies import Outcome, Run, Store, StoreError
-from relucid.studies.store import VERSION, digest
+from relucid.studies.store import VERSION
 
 RUN, OTHER = Run("f", {"a": 1}), Run("f", {"a": 2})
 
@@ -163,31 +161,6 @@ def test_a_store_that_is_only_read_is_not_made(tmp_path):
         Store(tmp_path / "file", create=False)
 
 
-def test_an_array_that_is_too_large_to_be_read_is_refused_before_it_takes_memory(store):
-    store.put(RUN, Outcome("finished", arrays={"zeros": np.zeros(2**22)}))  # 32 MB that fit into 32 kB
-    with pytest.raises(
-        StoreError, match=r"cannot read an array of run .*: it takes 33554432 bytes; at most 16777216"
-    ):
-        store.arrays(RUN.key)
-    assert store.arrays(RUN.key, limit=None)["zeros"].shape == (2**22,)
-
-
-@pytest.mark.parametrize("shape", [(2**40,), (3,)])
-def test_an_array_that_lies_about_its_size_is_refused(store, shape):
-    store.put(RUN, Outcome("finished", arrays={"a": np.zeros(4)}))
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive, archive.open("array.npy", "w") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
-        file.write(b"12345678")
-    data = buffer.getvalue()
-    with store.database:
-        store.database.execute("UPDATE array SET data = ?, digest = ?", (data, digest(RUN.key, "a", data)))
-    with pytest.raises(StoreError, match="cannot read an array of run"):
-        store.arrays(RUN.key)
-    with pytest.raises(StoreError, match="cannot read an array of run"):
-        store.arrays(RUN.key, limit=2**50)
-
-
 def test_an_array_that_was_put_elsewhere_is_not_believed(store):
     store.put(RUN, Outcome("finished", arrays={"a": np.zeros(4)}))
     store.put(OTHER, Outcome("finished"))
@@ -199,14 +172,8 @@ def test_an_array_that_was_put_elsewhere_is_not_believed(store):
 
 def test_pickled_objects_are_refused(store):
     store.put(RUN, Outcome("finished", arrays={"a": np.array([print], dtype=object)}))
-    with pytest.raises(StoreError, match="it holds objects; only numbers and text are read"):
+    with pytest.raises(StoreError, match="it is damaged, or no array of numbers"):
         store.arrays(RUN.key)
-
-
-def test_a_run_with_too_much_text_is_refused(store):
-    store.put(RUN, Outcome("failed", error="x" * (2**24 + 1)))
-    with pytest.raises(StoreError, match="bytes; at most 16777216 are read"):
-        store.get(RUN.key)
 
 
 def test_a_lease_is_had_though_its_directory_is_removed_again_and_again(store, monkeypatch):

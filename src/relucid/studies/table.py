@@ -25,7 +25,6 @@ from relucid.studies.store import Outcome, Store
 from relucid.studies.study import Published, Study
 from relucid.train import vote
 
-OUTPUTS = 2**30  # the most bytes of a run's outputs to read for a vote
 Vote = Callable[[list[str]], float | None]  # of the keys of the runs that take part
 
 
@@ -397,7 +396,7 @@ def _finished(runs: Sequence[Run], outcomes: Mapping[str, Outcome]) -> list[str]
 
 def _vote(keys: list[str], store: Store) -> float | None:
     """The error of the runs' vote; the imported error if their outputs were not imported."""
-    arrays = [store.arrays(key, limit=OUTPUTS) for key in keys]
+    arrays = [store.arrays(key) for key in keys]
     if not all({"outputs", "targets"} <= each.keys() for each in arrays):
         return store.vote(keys)
     outputs = [torch.from_numpy(each["outputs"]) for each in arrays]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 from relucid.files import replacing
 from relucid.studies.plan import Run
 from relucid.studies.run import numbers
-from relucid.studies.store import LIMIT, RESULTS, Outcome, State, Store, StoreError, in_one_line, unpacked
+from relucid.studies.store import RESULTS, Outcome, State, Store, StoreError, in_one_line, unpacked
 from relucid.studies.table import Table
 
 SMALL = 2**18  # bytes of a packed array that goes into a file; larger ones stay in the store and are named
@@ -239,5 +239,5 @@ def _number(value: Any) -> Any:
 
 def _array(text: str) -> bytes:
     data = base64.b64decode(text, validate=True)
-    unpacked(data, LIMIT)
+    unpacked(data)
     return data
