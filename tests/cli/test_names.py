@@ -7,7 +7,6 @@ import typer
 
 from relucid.cli import options
 from relucid.cli.app import app
-from relucid.cli.convert import conversions
 from relucid.cli.export import WRITERS
 from relucid.data import directory, present
 from relucid.studies import FORMATS
@@ -26,7 +25,6 @@ except SystemExit as ended:
 
 
 def test_the_names_in_help_texts_are_those_of_the_packages():
-    assert tuple(conversions()) == options.CONVERSIONS
     assert options.EXECUTORS == EXECUTORS
     assert tuple(WRITERS) == options.EXPORTS
     assert tuple(FORMATS) == options.FORMATS

@@ -2,8 +2,6 @@
 
 import json
 import warnings
-from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.options import CONVERSIONS, DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Unsafe, completing
+from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Unsafe, completing
 from relucid.cli.output import check_directory, write_directory
+from relucid.conversions import CONVERSIONS
 from relucid.extras import command
 
 if TYPE_CHECKING:
@@ -21,19 +20,6 @@ if TYPE_CHECKING:
 DESCRIPTION = "conversion.json"
 FILES = (DESCRIPTION, "weights.safetensors", "operations.json", "model.pt2", "model.onnx")
 WITH_LAYERS = ("crelu", "merge", "geometric")
-
-
-def conversions() -> "dict[str, Callable[..., Conversion]]":
-    """The conversions that `--to` accepts, by name."""
-    from relucid.convert import fuse, to_crelu, to_geometric, to_heavy_ball
-
-    return {
-        "crelu": to_crelu,
-        "merge": partial(to_crelu, mode="merge"),
-        "geometric": to_geometric,
-        "heavy-ball": to_heavy_ball,
-        "plain": fuse,
-    }
 
 
 def convert(
@@ -101,7 +87,7 @@ def convert(
     from relucid.convert import ConversionError, UnchangedWarning
     from relucid.studies.study import named
 
-    change = named(to, conversions(), "conversion")
+    change = named(to, CONVERSIONS, "conversion").call()
     file, write = named(form, WRITERS, "format")
     if form == "onnx" and find_spec("onnxscript") is None:
         raise ValueError(f"--format onnx needs onnxscript: {command('onnx')}")

@@ -11,7 +11,6 @@ import typer
 
 from relucid.cli.foreign import foreign
 from relucid.cli.options import (
-    CONVERSIONS,
     EXAMPLE,
     Address,
     Checkpoint,
@@ -24,12 +23,12 @@ from relucid.cli.options import (
     completing,
 )
 from relucid.cli.output import check_directory, write_directory
+from relucid.conversions import IMPROVING
 
 if TYPE_CHECKING:
     from relucid.studies.improve import Project
     from relucid.studies.improvement import Improvement
 
-TRIES = CONVERSIONS[:-1]  # plain changes nothing
 LOSSES = ("cross_entropy", "bce", "mse", "mae")
 METRICS = ("error", "rmse", "loss", "f1", "auc")
 OPTIMIZERS = ("adam", "sgd", "nesterov")
@@ -58,9 +57,9 @@ def improve(
         list[str] | None,
         typer.Option(
             "--try",
-            help=f"Conversion to try: {', '.join(TRIES)}; repeat the option for more. By default those that the "
+            help=f"Conversion to try: {', '.join(IMPROVING)}; repeat the option for more. By default those that the "
             "findings suggest.",
-            autocompletion=completing(TRIES),
+            autocompletion=completing(IMPROVING),
         ),
     ] = None,
     metric: Annotated[

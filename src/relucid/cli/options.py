@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 # Names for help texts, which need not wait for torch; a test compares them with the packages.
-CONVERSIONS = ("crelu", "merge", "geometric", "heavy-ball", "plain")
 EXECUTORS = ("local", "ray", "dask")
 EXPORTS = ("safetensors", "pt2", "onnx")
 FORMATS = ("csv", "json", "latex", "markdown")

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from relucid.conversions import CONVERSIONS, IMPROVING
 from relucid.convert import ConversionError
 from relucid.inspect import Examination, examine
 from relucid.studies.executors import using
@@ -31,7 +32,7 @@ from relucid.studies.store import Store
 from relucid.studies.study import Column, Study, named
 from relucid.studies.table import table
 from relucid.studies.task import RECIPE, Task, Train, task
-from relucid.studies.treatments import CONVERSIONS, LABELS, Treatment
+from relucid.studies.treatments import Treatment
 from relucid.train import Machine, Recipe, fit
 from relucid.train.measure import Loss
 
@@ -187,12 +188,13 @@ def project(whole: Task, tries: Sequence[str] | None = None, seeds: int = 8) -> 
     found = examine(whole.network, whole.example, whole.watched())
     treatments, left_out, sizes = {TRAINED: Treatment()}, {}, {}
     for name, treatment in _wanted(found, tries).items():
+        label = CONVERSIONS[name].label
         try:
             converted = treatment.apply(whole.network, whole.example, whole.watched())
         except (ConversionError, ValueError) as error:
-            left_out[LABELS[name]] = str(error)
+            left_out[label] = str(error)
             continue
-        treatments[LABELS[name]], sizes[LABELS[name]] = treatment, _size(converted.model)
+        treatments[label], sizes[label] = treatment, _size(converted.model)
     if any(finding.kind == "dead" for finding in found.findings):
         treatments[DEAD] = Treatment(draw="dead")
     if len(treatments) == 1:
@@ -211,7 +213,9 @@ def project(whole: Task, tries: Sequence[str] | None = None, seeds: int = 8) -> 
 def _wanted(found: Examination, tries: Sequence[str] | None) -> dict[str, Treatment]:
     """The conversions to try: the named ones on all layers, or the suggested ones on the suggested layers."""
     if tries is not None:
-        return {name: Treatment(name) for name in tries if named(name, CONVERSIONS, "conversion")}
+        for name in tries:
+            named(name, dict.fromkeys(IMPROVING), "conversion")
+        return {name: Treatment(name) for name in tries}
     suggested = {each.name: Treatment(each.name, each.layers) for each in found.suggestions()}
     return suggested or {"crelu": Treatment("crelu")}
 

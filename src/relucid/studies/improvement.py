@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from relucid.conversions import CONVERSIONS, IMPROVING
 from relucid.convert import Conversion
 from relucid.printing import Tabular, counted
 from relucid.studies.compare import HOLDS, Comparison
 from relucid.studies.expect import Claim, Higher, Lower
 from relucid.studies.judge import Judged, judge
 from relucid.studies.table import Table
-from relucid.studies.treatments import LABELS
 from relucid.train import Recipe
 
 if TYPE_CHECKING:
@@ -170,7 +170,8 @@ class Improvement(Tabular):
     @property
     def closest(self) -> Comparison | None:
         """How the best of the conversions compares, at a level that allows for all comparisons."""
-        tried = [row for row in self.compared if row in LABELS.values() and self.compared[row].found]
+        labels = {CONVERSIONS[name].label for name in IMPROVING}
+        tried = [row for row in self.compared if row in labels and self.compared[row].found]
         found = self.compared[self._best(tried)].found if tried else None
         return found.among(len(self.compared)) if found and found.error else None
 

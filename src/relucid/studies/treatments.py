@@ -1,40 +1,22 @@
 """Treatments of a network before further training: none, a conversion, dead units or all parameters redrawn."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
-from relucid.convert import (
-    Conversion,
-    ConversionError,
-    UnchangedWarning,
-    to_crelu,
-    to_geometric,
-    to_heavy_ball,
-)
+from relucid.conversions import CONVERSIONS
+from relucid.convert import Conversion, ConversionError, UnchangedWarning
 from relucid.inspect import Examination, examine
 from relucid.inspect.examination import ExaminedLayer
 
 # All filters that count as paired, cosines of -0.5 and less, are within 1; outputs may differ by a hundredth.
-CONVERSIONS: dict[str, Callable[..., Conversion]] = {
-    "crelu": to_crelu,
-    "merge": partial(to_crelu, mode="merge", tolerance=1.0, budget=0.01),
-    "geometric": to_geometric,
-    "heavy-ball": to_heavy_ball,
-}
-LABELS = {
-    "crelu": "CReLU",
-    "merge": "merged pairs",
-    "geometric": "geometric weights",
-    "heavy-ball": "heavy ball",
-}
+MERGE = {"tolerance": 1.0, "budget": 0.01}
 
 
 @dataclass(frozen=True)
@@ -42,7 +24,7 @@ class Treatment:
     """How a network is changed before further training; as plain data, part of a run's configuration.
 
     Args:
-        convert: a name in `CONVERSIONS`; None to leave the network as it is.
+        convert: a name in `relucid.conversions.IMPROVING`; None to leave the network as it is.
         layers: the names of the layers to convert; None for all.
         draw: what to redraw afterwards: None, "dead" units, or "all" parameters.
     """
@@ -71,11 +53,12 @@ class Treatment:
         """
         found = Conversion(deepcopy(network), (), 0.0, 0.0, 0.0, (0, 0), (0, 0))
         if self.convert is not None:
-            chosen = {} if self.layers is None else {"layers": list(self.layers)}
+            chosen: dict[str, Any] = {} if self.layers is None else {"layers": list(self.layers)}
+            convert = CONVERSIONS[self.convert].call(**(MERGE if self.convert == "merge" else {}))
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UnchangedWarning)
                 try:
-                    found = CONVERSIONS[self.convert](found.model.eval(), example, **chosen)
+                    found = convert(found.model.eval(), example, **chosen)
                 except UnchangedWarning as unchanged:
                     raise ConversionError(str(unchanged)) from None
         with torch.random.fork_rng(devices=[]):
