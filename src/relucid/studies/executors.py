@@ -74,9 +74,13 @@ def executing(
         jobs = jobs or (1 if torch.cuda.is_available() else max(1, cores() // threads))
         if isinstance(executor, Executor):
             yield executor, jobs
+        elif jobs == 1:
+            yield Here(), 1
         else:
-            with Here() if jobs == 1 else Processes() as ours:
-                yield ours, jobs
+            with warnings.catch_warnings(), Processes() as processes:
+                # loky replaces a process when its memory has grown, for example after loading images.
+                warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+                yield processes, jobs
 
 
 def cores() -> int:
@@ -120,10 +124,7 @@ class Processes(Executor):
             process.shutdown(wait=True, kill_workers=True)
 
     def _submitted(self, process: Executor, *task: Any, **kwargs: Any) -> "Future[Any]":
-        with warnings.catch_warnings():
-            # loky replaces a process when its memory has grown, for example after loading images.
-            warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-            future: Future[Any] = process.submit(*task, **kwargs)
+        future: Future[Any] = process.submit(*task, **kwargs)
         future.add_done_callback(lambda _: self.idle.append(process))
         return future
 
