@@ -101,7 +101,7 @@ def test_an_edited_study_is_refused_until_it_is_said_what_becomes_of_its_runs(lo
     edited = load("FACTOR = 1", "FACTOR = 10")
     with pytest.raises(
         ChangedError,
-        match="the code of changing:run has changed since 4 runs were made: --keep to count them anyway, --rerun",
+        match="the file of changing:run has changed since 4 runs were made: --keep to count them anyway, --rerun",
     ):
         run(edited, store=store, jobs=1)
     assert values(edited, store) == {"a": (), "b": ()}
