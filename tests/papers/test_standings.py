@@ -19,7 +19,7 @@ def test_together_gains_are_said_to_add_up_where_the_whole_interval_is_within_th
     assert (entry.state == HOLDS) == (judged.found.high < judged.expected.margin)
     cells = entry.table.cells
     none, *singles, joint = (
-        cells[row, together.ERROR].mean for row in (together.NO_EFFECT, *together.SINGLE, together.ALL)
+        cells[row, together.ERROR].mean for row in (together.NONE, *together.SINGLE, together.ALL)
     )
     total = sum(none - error for error in singles)
     assert (

@@ -1,14 +1,14 @@
 import pytest
 
 from relucid.models import create
-from relucid.papers.ours.together import ALL, ERROR, FIVE, NO_EFFECT, PAIRS, SINGLE, STUDY, interaction
+from relucid.papers.ours.together import ALL, ERROR, FIVE, NONE, PAIRS, SINGLE, STUDY, interaction
 from relucid.papers.structure.images import parameters
 from relucid.studies import cells, run, table
 
 SMALL = STUDY.at("small")
 
 
-@pytest.mark.parametrize("row", [NO_EFFECT, ALL])
+@pytest.mark.parametrize("row", [NONE, ALL])
 def test_the_smoke_scale_runs(row, tmp_path):
     run(STUDY, "smoke", only=row, seeds=1, store=tmp_path, jobs=1)
     found = table(STUDY, "smoke", only=row, seeds=1, store=tmp_path)
@@ -24,7 +24,7 @@ def test_all_rows_have_about_as_many_parameters(scale):
         config = cells(STUDY, scale)[row, ERROR][0].config
         backbone = config["residual"] | {"width": config["residual"]["width"] * config["channels"]}
         counts[row] = parameters(create(**backbone, **config["design"], num_classes=10))
-    assert all(abs(count / counts[NO_EFFECT] - 1) < 0.05 for count in counts.values()), counts
+    assert all(abs(count / counts[NONE] - 1) < 0.05 for count in counts.values()), counts
 
 
 def test_all_three_choices_are_those_of_the_single_rows():
@@ -92,7 +92,7 @@ def test_an_interaction_is_the_gain_that_two_choices_share_averaged_over_the_thi
     gain = {
         row: sum(value for name, value in zip(SINGLE, (1.0, 2.0, 4.0), strict=True) if name in chosen)
         for row, chosen in {
-            NO_EFFECT: (),
+            NONE: (),
             ALL: tuple(SINGLE),
             **{row: (row,) for row in SINGLE},
             **PAIRS,

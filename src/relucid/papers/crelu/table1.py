@@ -55,7 +55,7 @@ FULL: dict[str, Any] = {
 # Of the input, and after each pooling: the source's, half of it, none. "In most of our experiments, we only tune
 # dropout rate" (crelu 3).
 DROPOUTS = [[0.2, 0.5], [0.1, 0.25], [0, 0]]
-NO_EFFECT = {"dropout": [[0, 0]]}
+NONE = {"dropout": [[0, 0]]}
 LESS = {"dropout": [0, 0], "images": 250, "samples": 32}
 # Small batches, for rectified logits leave the plateau at the start only after some hundreds of steps.
 SMALL = {
@@ -102,20 +102,20 @@ SCALES = {
     "full": Scale(FULL | {"data": "cifar10"}),
     "cpu": Scale(
         FULL | LESS | CPU | {"data": "cifar10"},
-        {"seed": range(5), **NO_EFFECT},
+        {"seed": range(5), **NONE},
         seconds=300,
         protocol=CPU_PROTOCOL,
         tuned_by="crelu/convpool-rates",
     ),
     "small": Scale(
         FULL | LESS | SMALL | {"data": "cifar10"},
-        {"lr": [0.05, 0.01], "fold": range(3), **NO_EFFECT},
+        {"lr": [0.05, 0.01], "fold": range(3), **NONE},
         seconds=60,
         protocol=SMALL_PROTOCOL,
     ),
     "smoke": Scale(
         FULL | LESS | SMOKE | {"data": "digits"},
-        {"lr": [0.05], "fold": [0, 1], "seed": [0], **NO_EFFECT},
+        {"lr": [0.05], "fold": [0, 1], "seed": [0], **NONE},
         seconds=2,
     ),
 }

@@ -26,7 +26,7 @@ CRELU, GEOMETRIC, HEAVY_BALL = (
 )
 # A block of c channels has 18 c^2 weights, with CReLU inside 27 c^2: so many channels make as many weights.
 NARROWER = math.sqrt(2 / 3)
-NO_EFFECT, ALL = "none: ReLU, standard weights, batch norm, residual", "all three"
+NONE, ALL = "none: ReLU, standard weights, batch norm, residual", "all three"
 SINGLE: dict[str, dict[str, Any]] = {
     "CReLU": {"design": CRELU, "channels": NARROWER},
     "geometric weights, input mean norm": {"design": GEOMETRIC},
@@ -35,7 +35,7 @@ SINGLE: dict[str, dict[str, Any]] = {
 # Pairs of the three: with those above and below, all eight combinations.
 PAIRS = {f"{a} + {b}": (a, b) for a, b in combinations(SINGLE, 2)}
 ROWS: dict[str, dict[str, Any]] = {
-    NO_EFFECT: {"design": {}},
+    NONE: {"design": {}},
     **SINGLE,
     **{row: merge(SINGLE[a], SINGLE[b]) for row, (a, b) in PAIRS.items()},
     ALL: merge(*SINGLE.values()),
@@ -80,7 +80,7 @@ def shortfall(table: Table) -> Samples:
     errors = _errors(table, FIVE)
     return {
         seed: sum(none - errors[row][seed] for row in SINGLE) - (none - errors[ALL][seed])
-        for seed, none in errors.get(NO_EFFECT, {}).items()
+        for seed, none in errors.get(NONE, {}).items()
     }
 
 
@@ -94,7 +94,7 @@ def interaction(pair: str) -> Quantity:
     with_third = {
         each: next(row for row, both in PAIRS.items() if {*both} == {each, third}) for each in (a, b)
     }
-    without = (NO_EFFECT, a, b, pair)
+    without = (NONE, a, b, pair)
     beside = (third, with_third[a], with_third[b], ALL)
 
     def sample(table: Table) -> Samples:
@@ -104,9 +104,7 @@ def interaction(pair: str) -> Quantity:
             neither, one, other, both = (errors[row][seed] for row in rows)
             return neither - one - other + both
 
-        return {
-            seed: fmean((short(without, seed), short(beside, seed))) for seed in errors.get(NO_EFFECT, {})
-        }
+        return {seed: fmean((short(without, seed), short(beside, seed))) for seed in errors.get(NONE, {})}
 
     return Quantity(f"{pair}: sum of gains less joint gain", sample, tuple(ROWS))
 
@@ -114,7 +112,7 @@ def interaction(pair: str) -> Quantity:
 def share(table: Table) -> str:
     """The joint gain as a share of the sum of the single ones."""
     none, single, joint = (
-        fmean(table.cells[row, ERROR].mean or 0.0 for row in rows) for rows in ((NO_EFFECT,), SINGLE, (ALL,))
+        fmean(table.cells[row, ERROR].mean or 0.0 for row in rows) for rows in ((NONE,), SINGLE, (ALL,))
     )
     total = len(SINGLE) * (none - single)
     return f"The joint gain is {none - joint:.2f} points, the single ones add up to {total:.2f}."
@@ -207,13 +205,13 @@ STUDY = Study(
         "plays no part in it. Full scale: ResNet-56 on CIFAR-10 for 300 epochs. "
         f"{REENCODED}"
     ),
-    baseline=NO_EFFECT,
+    baseline=NONE,
     paired=True,
     claims=(
         Claim(
             "each choice, and all three",
             "CReLU, geometric weights and heavy ball each lower the error, and so do all three together.",
-            (Lower((*SINGLE, ALL), than=NO_EFFECT, columns=ERROR),),
+            (Lower((*SINGLE, ALL), than=NONE, columns=ERROR),),
             remark=rates,
             code=("relucid.models.create",),
         ),
