@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from relucid import memory
+from relucid.data import Split
 from relucid.models import create
-from relucid.train import Engine, Machine, fit
+from relucid.train import Computed, DivergedError, Engine, Machine, ensemble, fit, memory_is_kept, noting
 from relucid.train.engine import CONTIGUOUS, suited
 
 from .problems import PLAIN, small_images, small_network
@@ -148,3 +150,35 @@ fit(network, data, Recipe(epochs=5, batch_size=32))
 """
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
+
+
+def test_what_is_trained_is_noted_once_for_each_way_in_which_it_is_computed():
+    machines = [Machine(engine=engine) for engine in (CONTIGUOUS, Engine("channels_last"), CONTIGUOUS)]
+    with noting() as found:
+        engines = [
+            fit(small_network(), small_images(), SHORT, machine=machine).engine for machine in machines
+        ]
+    assert engines == [CONTIGUOUS, Engine("channels_last"), CONTIGUOUS]
+    assert found == [Computed(layout, False, memory_is_kept()) for layout in ("contiguous", "channels_last")]
+
+
+def test_the_allocator_is_noted_as_it_is_and_left_alone(monkeypatch):
+    monkeypatch.setattr(memory, "_kept", False)
+    part = Split(torch.rand(8, 1), torch.rand(8, 1))
+    with noting() as found:
+        ensemble([nn.Linear(1, 1)], [part], rates=[0.1], epochs=1, loss=F.mse_loss)
+    assert found == [Computed("contiguous", False, memory_kept=False)]
+    assert str(found[0]) == "contiguous, not compiled, freed memory returned"
+
+
+def test_a_training_that_diverges_is_noted_too():
+    with noting() as found, pytest.raises(DivergedError):
+        fit(small_network(), small_images(), replace(SHORT, epochs=3, lr=1e30))
+    assert [each.memory_format for each in found] == ["channels_last"]
+
+
+def test_nothing_is_noted_outside_the_context():
+    with noting() as found:
+        pass
+    fit(small_network(), small_images(), SHORT)
+    assert found == []

@@ -11,7 +11,7 @@ from relucid.inspect.classes import ClassActivity
 from relucid.inspect.comparison import Changes
 from relucid.inspect.examination import Examination, ExaminedLayer
 from relucid.inspect.examine import examine
-from relucid.inspect.findings import Finding
+from relucid.inspect.findings import Finding, Suggestion
 from relucid.inspect.invariance import Invariance, invariance
 from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen
 from relucid.inspect.measures import MEASURES, THOROUGH, USUAL
@@ -19,7 +19,6 @@ from relucid.inspect.pairing import Pairing, figure_of_pairs, pairing
 from relucid.inspect.phase import PhaseCorrelation, phase_correlation
 from relucid.inspect.plasticity import Plasticity, effective_rank, stable_rank
 from relucid.inspect.reconstruction import Reconstruction, reconstruct, reconstruction_ratio
-from relucid.inspect.suggestion import Suggestion
 from relucid.inspect.top import TopInputs
 from relucid.inspect.trace import Rectified, Trace, trace
 from relucid.inspect.tracker import BoundaryTracker, Evolution

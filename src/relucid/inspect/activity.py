@@ -12,9 +12,8 @@ from torch import Tensor
 from relucid.inspect.blocks import threads, wide
 from relucid.inspect.boundary import hyperplanes, planes_of
 from relucid.inspect.evidence import NEEDED, Sample, interval
-from relucid.inspect.findings import Finding
+from relucid.inspect.findings import Finding, Suggestion
 from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen, indices, plain
-from relucid.inspect.suggestion import Suggestion
 
 if TYPE_CHECKING:
     from relucid.inspect.trace import Rectified

@@ -14,14 +14,13 @@ from relucid.extras import needed
 from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary
 from relucid.inspect.comparison import Changes, compare
-from relucid.inspect.findings import Finding
+from relucid.inspect.findings import Finding, Suggestion, merged
 from relucid.inspect.invariance import LayerInvariance
-from relucid.inspect.lost import Lost
 from relucid.inspect.measurement import Measurement
 from relucid.inspect.pairing import Pairing, Pairings
 from relucid.inspect.phase import PhaseCorrelation, PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
-from relucid.inspect.suggestion import Suggestion, merged
+from relucid.inspect.reconstruction import Lost
 from relucid.inspect.trace import Rectified, Source
 from relucid.printing import Tabular, counted
 

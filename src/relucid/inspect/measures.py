@@ -6,11 +6,11 @@ from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary
 from relucid.inspect.classes import ClassActivity
 from relucid.inspect.invariance import LayerInvariance
-from relucid.inspect.lost import Lost
 from relucid.inspect.measurement import Measurement
 from relucid.inspect.pairing import Pairings
 from relucid.inspect.phase import PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
+from relucid.inspect.reconstruction import Lost
 from relucid.inspect.top import TopInputs
 
 MEASURES: dict[str, type[Measurement]] = {

@@ -6,26 +6,30 @@ checkpoints (Lightning writes them elsewhere first, and then copies them where t
 """
 
 import logging
+import os
 import signal
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import nn
 
 from relucid.data import Examples, Moments
+from relucid.files import replacing
 from relucid.memory import memory_is_kept
 from relucid.train.batches import Batches, are_numbers
-from relucid.train.checkpoints import AtomicCheckpoints, usable
-from relucid.train.engine import CONTIGUOUS, Engine, suited
+from relucid.train.engine import CONTIGUOUS, Engine, note, suited
 from relucid.train.module import Module, TrainingSchedule
-from relucid.train.noted import note
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
+
+NEEDED = {"state_dict", "optimizer_states", "loops", "callbacks"}  # training resumes from it
 
 
 def train_network(
@@ -99,6 +103,48 @@ def _trainer(recipe: Recipe, machine: Machine, schedule: TrainingSchedule) -> L.
         enable_model_summary=False,
         enable_progress_bar=machine.progress,
     )
+
+
+class AtomicCheckpoints(TorchCheckpointIO):
+    """Checkpoint writer that is atomic: a temporary file is renamed over the old checkpoint."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write a checkpoint in place of the last one."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(Path(path)) as new, new.open("wb") as file:
+            torch.save(checkpoint, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def usable(checkpoint: Path) -> bool:
+    """Whether training can resume from this file; a damaged one is renamed to `.damaged`, with a warning."""
+    try:
+        file = checkpoint.open("rb")
+    except FileNotFoundError:
+        return False
+    with file:
+        damage = _damage(file)
+    if damage is None:
+        return True
+    aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
+    with suppress(FileNotFoundError):  # another process of this training has done it
+        checkpoint.replace(aside)
+    warnings.warn(
+        f"{checkpoint} is damaged ({damage}): moved to {aside.name}, training starts from scratch",
+        stacklevel=2,
+    )
+    return False
+
+
+def _damage(file: Any) -> str | None:
+    """What is wrong with a checkpoint, if anything."""
+    try:
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # zip, pickle and torch each raise their own
+        return type(error).__name__
+    missing = NEEDED - (found.keys() if isinstance(found, dict) else set())
+    return f"without {', '.join(sorted(missing))}" if missing else None
 
 
 @contextmanager

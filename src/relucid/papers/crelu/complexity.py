@@ -47,7 +47,7 @@ def complexity(
     draws: int = 1000,
     generator: torch.Generator | None = None,
 ) -> Complexity:
-    r"""MonteCarlo the empirical Rademacher complexities of a class of units with these values on L inputs.
+    r"""Estimate the empirical Rademacher complexities of a class of units with these values on L inputs.
 
     R(F) = E sup_f |2/L sum_i s_i f(x_i)| over random signs s (crelu Definition B.1, which prints a sum over f
     for the supremum). With ``width`` = d arbitrary units of the class, followed by weights of norm at most
