@@ -60,7 +60,7 @@ def reconstruct(
         tolerance: Stop when the residual falls below this.
         iterations: Stop after this many iterations.
 
-    >>> layer = nn.Linear(3, 8)
+    >>> layer = torch.nn.Linear(3, 8)
     >>> x = torch.tensor([[1.0, -2.0, 3.0]])
     >>> reconstruct(layer, crelu(layer(x)), (3,)).input.round(decimals=3)
     tensor([[ 1., -2.,  3.]])
