@@ -8,7 +8,7 @@ import pytest
 
 from relucid.papers import find
 from relucid.report.study import study_page
-from relucid.studies import Column, Outcome, Result, Run, Store, Study, Table, plan, run, table
+from relucid.studies import Column, Outcome, Result, Run, Store, StoreError, Study, Table, plan, run, table
 from relucid.studies.travel import export_results, import_results, record
 
 RESULTS = sorted((Path(__file__).parents[2] / "results").glob("*.json"))
@@ -84,6 +84,14 @@ def test_two_half_filled_stores_become_one(study, tmp_path):
     found, whole = (table(study, store=tmp_path / name) for name in ("one", "whole"))
     assert found.cells == whole.cells
     assert all(one.arrays(record["key"]).keys() == {"outputs", "targets"} for record in found.runs)
+
+
+def test_a_store_of_another_version_is_refused_by_its_own_name(study, tmp_path):
+    here = store_with(study, tmp_path / "here")
+    here.database.execute("PRAGMA user_version = 2")
+    here.close()
+    with pytest.raises(StoreError, match=r"here/results.sqlite has schema 2, not 4 .*older relucid"):
+        import_results(tmp_path / "here", Store(tmp_path / "there"))
 
 
 @pytest.mark.parametrize("name", ["gmp/levy", "gmp/perturbation"])

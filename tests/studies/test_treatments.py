@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 from relucid.inspect import examine
-from relucid.studies.treatments import Treatment, dead_units, redraw
+from relucid.studies.treatments import Treatment, redraw
 
 
 def network():
@@ -29,8 +29,8 @@ def test_only_the_weights_of_dead_units_are_drawn_anew():
     same = (drawn[0].weight == net[0].weight).flatten(1).all(1)
     assert same.tolist() == [False, False, True, True, True, True]
     assert drawn[1].bias[:2].tolist() == [0, 0]
-    assert dead_units(examine(net, IMAGES[:4], [IMAGES])) == 2
-    assert dead_units(examine(drawn, IMAGES[:4], [IMAGES])) == 0
+    dead = [examine(each, IMAGES[:4], [IMAGES])["0"].activity.kinds()["dead"] for each in (net, drawn)]
+    assert [int(units.sum()) for units in dead] == [2, 0]
 
 
 def test_what_is_drawn_follows_from_the_seed_and_leaves_the_generator_alone():

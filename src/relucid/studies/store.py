@@ -71,6 +71,18 @@ class Outcome:
     seconds: float = 0.0
 
 
+def check_version(database: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database that another release has written."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version != VERSION:
+        what = (
+            "a newer relucid wrote it: upgrade relucid" if version > VERSION else "an older relucid wrote it"
+        )
+        raise StoreError(
+            f"{path} has schema {version}, not {VERSION} ({what}): name another directory with --store"
+        )
+
+
 def is_store(directory: Path) -> bool:
     """Whether a directory holds results, or is about to: the lock is there before the results."""
     return (directory / RESULTS).exists() or (directory / OPENING).exists()
@@ -248,22 +260,14 @@ class Store:
 
     def _create(self) -> None:
         """Create the tables of a new database; refuse one that another release has written."""
-        (version,) = self.database.execute("PRAGMA user_version").fetchone()
         (tables,) = self.database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if version == 0 and not tables:
-            with self.database:
-                self.database.execute("BEGIN IMMEDIATE")
-                for statement in (*SCHEMA, f"PRAGMA user_version = {VERSION}"):
-                    self.database.execute(statement)
-        elif version != VERSION:
-            what = (
-                "a newer relucid wrote it: upgrade relucid"
-                if version > VERSION
-                else "an older relucid wrote it"
-            )
-            raise StoreError(
-                f"{self.path} has schema {version}, not {VERSION} ({what}): name another directory with --store"
-            )
+        if tables:
+            check_version(self.database, self.path)
+            return
+        with self.database:
+            self.database.execute("BEGIN IMMEDIATE")
+            for statement in (*SCHEMA, f"PRAGMA user_version = {VERSION}"):
+                self.database.execute(statement)
 
     def _damaged(self, what: str) -> StoreError:
         advice = f"`relucid import {self.directory} --store NEW` imports everything intact into a new store"

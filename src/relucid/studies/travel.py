@@ -14,7 +14,16 @@ from typing import Any, NamedTuple, get_args
 from relucid.files import replacing
 from relucid.studies.plan import Run
 from relucid.studies.run import numbers
-from relucid.studies.store import RESULTS, Outcome, State, Store, StoreError, in_one_line, unpacked
+from relucid.studies.store import (
+    RESULTS,
+    Outcome,
+    State,
+    Store,
+    StoreError,
+    check_version,
+    in_one_line,
+    unpacked,
+)
 from relucid.studies.table import Table
 
 SMALL = 2**18  # bytes of a packed array that goes into a file; larger ones stay in the store and are named
@@ -168,6 +177,7 @@ def _copied(source: Path) -> Iterator[Store]:
                 closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as original,
                 closing(sqlite3.connect(Path(directory) / RESULTS)) as copy,
             ):
+                check_version(original, path)
                 original.backup(copy)
         except sqlite3.Error as error:
             raise ValueError(

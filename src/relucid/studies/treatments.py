@@ -86,11 +86,6 @@ def redraw(network: nn.Module) -> None:
                     parameter.copy_(torch.randn_like(parameter) * spread + parameter.mean())
 
 
-def dead_units(found: Examination) -> int:
-    """The number of dead units."""
-    return sum(int(_dead(layer).sum()) for layer in found.layers)
-
-
 def redraw_dead(network: nn.Module, found: Examination) -> None:
     """Redraw the weights that feed dead units as their layers initialize them, and reset the norms in between."""
     modules = dict(network.named_modules())
