@@ -14,7 +14,7 @@ from relucid.inspect import examine
 from relucid.papers.highlights import HEADLINES, NOTES
 from relucid.papers.ours.quickstart_page import quickstart_page
 from relucid.report import Figure
-from relucid.report.examination import Subject, examination_page
+from relucid.report.examination import Provenance, examination_page
 from relucid.report.front import front
 from relucid.report.overview import overview_page
 from relucid.report.page import save
@@ -64,7 +64,7 @@ def examination(tmp_path_factory):
     net.add_module(PLANTED, nn.Linear(8 * 36, 4))
     net.add_module("last", nn.ReLU())
     place = tmp_path_factory.mktemp("examination")
-    save(examination_page(examine(net, torch.randn(9, 3, 8, 8)), Subject(PLANTED)), place / "page.html")
+    save(examination_page(examine(net, torch.randn(9, 3, 8, 8)), Provenance(PLANTED)), place / "page.html")
     return (place / "page.html").as_uri()
 
 
@@ -79,7 +79,7 @@ def long_examination(tmp_path_factory):
     }
     place = tmp_path_factory.mktemp("long")
     found = examine(nn.Sequential(OrderedDict(stages)), torch.randn(40, 4))
-    save(examination_page(found, Subject("net:build")), place / "page.html")
+    save(examination_page(found, Provenance("net:build")), place / "page.html")
     return (place / "page.html").as_uri()
 
 

@@ -207,7 +207,7 @@ OPTIONS = {
     "--only": ["one", "two", "tow", ""],
     "--seeds": NUMBERS,
     "--jobs": ["1"],
-    "--backend": ["local", "slurm", ""],
+    "--executor": ["local", "slurm", ""],
     "--store": ["runs", "corrupt", "folder", "text.txt", "/proc/store", LONG, "", "link.html", "pipe.html"],
     "--format": ["json", "csv", "latex", "markdwn", ""],
     "--results": ["records", "folder", "text.txt", "missing", LONG],
@@ -226,7 +226,7 @@ COMMANDS = {  # what an argument is drawn from, options that are always there, o
     "run": (
         [name for name in STUDIES if name != "quickstart"],
         ["--jobs"],
-        ["--scale", "--only", "--seeds", "--backend", "--store"],
+        ["--scale", "--only", "--seeds", "--executor", "--store"],
     ),
     "show": (STUDIES, [], ["--scale", "--only", "--seeds", "--format", "--store"]),
     "logs": (STUDIES, [], ["--scale", "--only", "--seeds", "--store"]),

@@ -110,7 +110,7 @@ def test_examine_shows_how_far_it_is_on_a_terminal_only(relucid, monkeypatch, is
 
 def test_examine_says_why_nothing_is_said_of_dead_units(relucid):
     shown = relucid("examine", "my_net:build", "--example", "2,3")[1]
-    assert "too few inputs to tell which units are dead: 2 inputs; at least 35 inputs are needed" in shown
+    assert "too few inputs to judge which units are dead: 2 inputs; at least 35 inputs are needed" in shown
 
 
 def test_examine_prints_json_for_programs_and_nothing_else(relucid):

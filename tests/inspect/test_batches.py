@@ -8,8 +8,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from relucid.data import Data, Split
+from relucid.data.batches import SIZE
 from relucid.inspect import examine
-from relucid.inspect.batches import SIZE, batches_of
+from relucid.inspect.batches import batches_of
 
 INPUTS = torch.randn(150, 4)
 LABELS = torch.arange(150) % 3
@@ -32,6 +34,8 @@ class Named(nn.Module):
 
 
 FORMS = {
+    "a split": lambda: Split(INPUTS, LABELS),
+    "two parts": lambda: Data(Split(INPUTS[:100], LABELS[:100]), Split(INPUTS[100:], LABELS[100:])),
     "a tensor": lambda: INPUTS,
     "an array": lambda: INPUTS.numpy(),
     "an array of doubles": lambda: INPUTS.double().numpy(),
@@ -132,9 +136,11 @@ def test_data_of_another_rank_than_the_example_is_refused():
         examine(net, INPUTS[:1], INPUTS.view(50, 3, 4))
 
 
-def test_what_is_no_data_is_refused():
+def test_other_things_than_data_are_refused():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
-    with pytest.raises(TypeError, match="not str"):
+    with pytest.raises(TypeError, match="not int"):
+        examine(net, INPUTS[:1], 7)
+    with pytest.raises(ValueError, match=r"there are no data images.npy: name a built-in set"):
         examine(net, INPUTS[:1], "images.npy")
     with pytest.raises(TypeError, match="give the example as a mapping, too"):
         examine(net, INPUTS[:1], [{"x": INPUTS}])

@@ -46,7 +46,7 @@ def test_no_unit_is_called_dead_or_always_on_on_a_handful_of_inputs(inputs):
     assert not found.findings
     assert "dead" not in found.rows()[0]
     seen = f"{inputs} image{'s' * (inputs > 1)} x 36 positions"
-    told = f"too few images to tell which units are dead: {seen}; at least {NEEDED} images are needed: "
+    told = f"too few images to judge which units are dead: {seen}; at least {NEEDED} images are needed: "
     assert f"{told}give them as data" in found.summary().splitlines()
 
 

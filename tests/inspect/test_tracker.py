@@ -27,9 +27,8 @@ def test_changes_are_the_distance_of_locations_and_the_angle_of_directions(seed,
 def test_small_turns_are_not_lost_to_rounding():
     before = hyperplanes(torch.tensor([[1.0, 0.0]]), None)
     after = hyperplanes(torch.tensor([[1.0, 1e-5]]), None)
-    assert float(change(before, after)[1]) == pytest.approx(
-        1e-5, rel=1e-5
-    )  # arccos of the cosine would give 0
+    # arccos of the cosine would give 0
+    assert float(change(before, after)[1]) == pytest.approx(1e-5, rel=1e-5)
 
 
 def train(net, tracker, steps, lr=0.1, inputs=2, call=False):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from relucid.papers.highlights import HEADLINES, NOTES, WORDS, highlights
-from relucid.studies.compare import HOLDS, NONE, REVERSED, UNDECIDED
+from relucid.studies.compare import HOLDS, NO_EFFECT, REVERSED, UNDECIDED
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_the_lead_on_tables_is_counted(ledger, entries):
 
 
 @pytest.mark.parametrize(
-    "row, outcome, said", [("BN", HOLDS, False), ("SP", NONE, False), ("BN", REVERSED, True)]
+    "row, outcome, said", [("BN", HOLDS, False), ("SP", NO_EFFECT, False), ("BN", REVERSED, True)]
 )
 def test_gmp_is_said_to_be_ahead_of_no_norm_and_not_of_batch_norm_only_where_it_is(
     ledger, row, outcome, said

@@ -9,7 +9,7 @@ from relucid.papers import find
 from relucid.papers.crelu import theorem_c1
 from relucid.papers.ours import together
 from relucid.studies import Table
-from relucid.studies.compare import HOLDS, OPEN, REVERSED
+from relucid.studies.compare import HOLDS, NO_DIFFERENCE, REVERSED
 from relucid.studies.expect import Place
 
 
@@ -119,7 +119,7 @@ def test_what_is_missing_from_the_papers_tables_is_a_claim_now_and_says_when_it_
 
 def test_the_gain_of_gmp_grows_with_the_batch_size_against_sp_only(ledger):
     standard, batch_norm = ledger["gmp Table 2, batch sizes"].judged
-    assert (standard.outcome, batch_norm.outcome) == (HOLDS, OPEN)
+    assert (standard.outcome, batch_norm.outcome) == (HOLDS, NO_DIFFERENCE)
     assert standard.found.effect == pytest.approx(5.57, abs=0.005)
 
 
@@ -205,7 +205,7 @@ def test_gmp_fig_4_is_judged_by_the_course_of_training_at_equal_epochs(ledger):
     ]
 
 
-@pytest.mark.parametrize("figure, equal", [("Fig. 2", HOLDS), ("Fig. 3", OPEN)])
+@pytest.mark.parametrize("figure, equal", [("Fig. 2", HOLDS), ("Fig. 3", NO_DIFFERENCE)])
 def test_steps_follow_by_construction_and_generalisation_is_judged_by_fifty_repetitions(
     ledger, figure, equal
 ):
@@ -226,7 +226,7 @@ def test_bad_scales_cost_gmp_more_than_batch_norm_in_deep_networks(ledger):
 def test_the_range_of_good_rates_has_an_interval(ledger):
     entry = ledger["gmp Abstract, range of learning rates"]
     assert all(each.found.low < each.found.effect < each.found.high for each in entry.judged)
-    assert entry.state == OPEN  # if anything, GmP's range is narrower than SP's
+    assert entry.state == NO_DIFFERENCE  # if anything, GmP's range is narrower than SP's
 
 
 def test_nothing_is_expected_of_hb_net_where_the_paper_s_own_figures_are_the_other_way_round(ledger):
@@ -238,7 +238,7 @@ def test_section_7_2_counts_the_control_without_momentum_too(ledger):
     entry = ledger["structure Section 7.2"]
     assert entry.state == HOLDS
     assert "ResNet-110 without ReLU after the sum" in entry.remark
-    assert ledger["structure Section 7.2, control"].judged[0].outcome == OPEN
+    assert ledger["structure Section 7.2, control"].judged[0].outcome == NO_DIFFERENCE
 
 
 def test_section_5_1_is_judged_by_slopes(ledger):

@@ -10,7 +10,7 @@ from torch import nn
 
 from relucid.inspect import examine
 from relucid.report.examination import (
-    Subject,
+    Provenance,
     boundaries,
     examination_page,
     figures,
@@ -55,13 +55,13 @@ def values(network, inputs):
 
 
 def test_everything_is_escaped(found, without_library):
-    page = without_library(examination_page(found, Subject(PLANTED, PLANTED, "1,3,8,8", PLANTED)))
+    page = without_library(examination_page(found, Provenance(PLANTED, PLANTED, "1,3,8,8", PLANTED)))
     assert "&lt;script&gt;alert(&#39;planted&#39;)" in page
     assert PLANTED not in page
 
 
 def test_the_page_is_small_and_shows_layer_by_layer(found, without_library):
-    page = without_library(examination_page(found, Subject("net:build", example="1,3,8,8")))
+    page = without_library(examination_page(found, Provenance("net:build", example="1,3,8,8")))
     assert len(page) < 200_000
     assert page.count('<details class="layer"') == 3
     for layer in range(3):
@@ -82,7 +82,7 @@ def test_words_count_units_and_pairs(found, values):
 
 
 def test_each_conversion_comes_with_one_command_for_all_its_layers(found):
-    subject = Subject("net.py:build", checkpoint="my weights.pt", example="1,3,8,8", data="x.npy")
+    subject = Provenance("net.py:build", checkpoint="my weights.pt", example="1,3,8,8", data="x.npy")
     commands = [shlex.split(remedy.command) for remedy in remedies(found, subject) if remedy.command]
     for command in commands:
         assert command[:3] == ["relucid", "convert", "net.py:build"]
@@ -157,7 +157,7 @@ def test_every_suggested_command_of_a_page_runs_and_converts(name, suggested, re
     torch.save(network, "net.pt")
     (tmp_path / "net.py").write_text("import torch\nbuild = torch.load('net.pt', weights_only=False)")
     found = examine(network, torch.randn(40, 3, 8, 8))
-    page = examination_page(found, Subject("net.py:build", example="9,3,8,8"))
+    page = examination_page(found, Provenance("net.py:build", example="9,3,8,8"))
     commands = re.findall(r"<pre>(relucid convert .*)", page)
     assert len(commands) == suggested  # none with batch norm
     for command in commands:
@@ -169,7 +169,7 @@ def test_every_suggested_command_of_a_page_runs_and_converts(name, suggested, re
 
 
 def test_no_finding_is_left_out_and_those_of_one_remedy_are_told_together(found):
-    groups = [remedy.sentences for remedy in remedies(found, Subject("net:build"))]
+    groups = [remedy.sentences for remedy in remedies(found, Provenance("net:build"))]
     assert sorted(sentence for group in groups for sentence in group) == sorted(
         finding.sentence for finding in found.findings
     )
@@ -234,13 +234,13 @@ def test_long_networks_are_grouped_by_stage(without_library):
     labels = [label for label, _ in table.head]
     dead = sum(int(layer.activity.dead.sum()) for layer in found.layers)
     assert sum(row[labels.index("dead")].sort for row in table.rows) == dead
-    page = without_library(examination_page(found, Subject("net:build")))
+    page = without_library(examination_page(found, Provenance("net:build")))
     assert page.count('<details class="stage">') == 3
     assert len(set(re.findall(r'id="layer-\d+"', page))) == 21
 
 
 def test_columns_are_explained(found, without_library):
-    page = without_library(examination_page(found, Subject("net:build")))
+    page = without_library(examination_page(found, Provenance("net:build")))
     for name, meaning in found.columns().items():
         assert f"<dt>{name}</dt><dd>{meaning}</dd>" in page
 
@@ -258,8 +258,10 @@ def test_a_page_is_saved_from_python_with_calls_and_not_overwritten(found, tmp_p
 
 
 def test_too_few_inputs_are_said_on_the_page(network, without_library):
-    page = without_library(examination_page(examine(network, torch.randn(3, 3, 8, 8)), Subject("net:build")))
-    assert "Too few images to tell which units are dead: 3 images x 36 positions; at least 35 images" in page
+    page = without_library(
+        examination_page(examine(network, torch.randn(3, 3, 8, 8)), Provenance("net:build"))
+    )
+    assert "Too few images to judge which units are dead: 3 images x 36 positions; at least 35 images" in page
     assert "are dead and" not in page
 
 
@@ -274,7 +276,7 @@ def test_layers_link_to_their_sections_and_sort_by_number(found):
 
 def test_a_network_without_rectified_layers_has_a_page_too(without_library):
     page = without_library(
-        examination_page(examine(nn.Linear(2, 2), torch.randn(1, 2)), Subject("net:build"))
+        examination_page(examine(nn.Linear(2, 2), torch.randn(1, 2)), Provenance("net:build"))
     )
     assert "No layer of this network is rectified." in page
     assert "feeds the output" in page

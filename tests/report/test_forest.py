@@ -2,7 +2,7 @@ import re
 from xml.etree import ElementTree
 
 from relucid.report.effects import effects
-from relucid.report.forest import LEFT, WIDTH, Row, forest
+from relucid.report.forest import LEFT, WIDTH, ForestRow, forest
 
 SVG = "{http://www.w3.org/2000/svg}"
 PLANTED = "<script>alert('planted')</script>"
@@ -13,7 +13,7 @@ def drawn(figure, name):
 
 
 def test_every_effect_is_drawn_with_its_comparison_and_nothing_leaves_the_drawing(ledger):
-    rows = [Row(name, effects(each)) for name, each in ledger.items() if each.judged]
+    rows = [ForestRow(name, effects(each)) for name, each in ledger.items() if each.judged]
     figure = forest("All", {"": rows})
     shown = [each for row in rows for each in row.effects]
     assert [title.text for title in drawn(figure, "title")] == [str(each.judged) for each in shown]
@@ -25,7 +25,7 @@ def test_every_effect_is_drawn_with_its_comparison_and_nothing_leaves_the_drawin
 
 def test_a_published_effect_is_a_diamond_and_what_is_beyond_the_axis_an_arrow(ledger):
     found = [each for entry in ledger.values() for each in effects(entry)]
-    figure = forest("All", {"": [Row("all", found)]})
+    figure = forest("All", {"": [ForestRow("all", found)]})
     published = sum(each.published is not None for each in found)
     arrows = sum((each.low < -30) + (each.high > 30) for each in found)
     assert published > 20
@@ -36,7 +36,7 @@ def test_a_published_effect_is_a_diamond_and_what_is_beyond_the_axis_an_arrow(le
 
 
 def test_what_is_on_no_such_scale_is_named_and_a_group_without_rows_is_not():
-    figure = forest("T", {"Held": [Row("one"), Row("two")], "Did not hold": []})
+    figure = forest("T", {"Held": [ForestRow("one"), ForestRow("two")], "Did not hold": []})
     said = " ".join(text.text for text in drawn(figure, "text"))
     assert "Held Not in per cent of a baseline: one; two." in said
     assert "Did not hold" not in said
@@ -44,10 +44,10 @@ def test_what_is_on_no_such_scale_is_named_and_a_group_without_rows_is_not():
 
 
 def test_names_are_escaped_and_nothing_is_fetched_or_run():
-    svg = str(forest(PLANTED, {PLANTED: [Row(PLANTED)]}).svg)
+    svg = str(forest(PLANTED, {PLANTED: [ForestRow(PLANTED)]}).svg)
     assert "<script" not in svg
     assert set(re.findall(r"https?://[^\"]+", svg)) == {"http://www.w3.org/2000/svg"}
 
 
 def test_it_has_colours_for_a_dark_page():
-    assert "prefers-color-scheme: dark" in str(forest("T", {"": [Row("one")]}).svg)
+    assert "prefers-color-scheme: dark" in str(forest("T", {"": [ForestRow("one")]}).svg)

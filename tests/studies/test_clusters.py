@@ -9,7 +9,7 @@ import pytest
 
 from relucid.papers import find
 from relucid.studies import Column, Study, run, table
-from relucid.studies.executors import pool
+from relucid.studies.executors import executing
 
 STUDY = """
 import os, signal
@@ -58,8 +58,8 @@ def results(study, store):
 def test_processes_ray_and_dask_give_identical_numbers(tmp_path):
     units = study(tmp_path)
     run(units, store=tmp_path / "local", jobs=2)
-    run(units, store=tmp_path / "ray", backend="ray", jobs=2)
-    run(units, store=tmp_path / "dask", backend="dask", jobs=2)
+    run(units, store=tmp_path / "ray", executor="ray", jobs=2)
+    run(units, store=tmp_path / "dask", executor="dask", jobs=2)
     expected = results(units, tmp_path / "local")
     assert results(units, tmp_path / "ray") == expected
     assert results(units, tmp_path / "dask") == expected
@@ -67,10 +67,10 @@ def test_processes_ray_and_dask_give_identical_numbers(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("backend", ["ray", "dask"])
-def test_a_study_finishes_though_a_worker_of_the_cluster_is_killed_in_the_middle_of_a_run(tmp_path, backend):
+@pytest.mark.parametrize("executor", ["ray", "dask"])
+def test_a_study_finishes_though_a_worker_of_the_cluster_is_killed_in_the_middle_of_a_run(tmp_path, executor):
     units = study(tmp_path, dies=True)
-    run(units, store=tmp_path / "killed", backend=backend, jobs=2)
+    run(units, store=tmp_path / "killed", executor=executor, jobs=2)
     assert (tmp_path / "died").exists()
     run(units, store=tmp_path / "whole", jobs=1)
     assert results(units, tmp_path / "killed") == results(units, tmp_path / "whole")
@@ -83,19 +83,19 @@ def test_a_cluster_that_is_there_is_used_by_its_address(tmp_path):
 
     units = study(tmp_path)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        run(units, store=tmp_path / "dask", backend="dask", address=cluster.scheduler_address)
+        run(units, store=tmp_path / "dask", executor="dask", address=cluster.scheduler_address)
     assert [len(found) for found in results(units, tmp_path / "dask").values()] == [2] * 4
 
 
-@pytest.mark.parametrize("backend, package", [("ray", "ray"), ("dask", "distributed")])
+@pytest.mark.parametrize("executor, package", [("ray", "ray"), ("dask", "distributed")])
 def test_a_cluster_without_its_package_is_refused_with_what_to_install(
-    tmp_path, monkeypatch, backend, package
+    tmp_path, monkeypatch, executor, package
 ):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
-        ImportError, match=rf"the backend {backend} needs {package}: pip install .*\[{backend}\]"
+        ImportError, match=rf"the executor {executor} needs {package}: pip install .*\[{executor}\]"
     ):
-        run(study(tmp_path), store=tmp_path, backend=backend)
+        run(study(tmp_path), store=tmp_path, executor=executor)
 
 
 def work_on_gpu(config):
@@ -129,13 +129,13 @@ def test_each_run_on_ray_sees_a_gpu_of_its_own(tmp_path):
 
     ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        with pool("ray", gpus_per_run=1) as workers:
-            assert workers.size == 2
-        with pool("ray", gpus_per_run=0.5) as workers:
-            assert workers.size == 4
-        run(ON_GPUS, store=tmp_path, backend="ray", gpus_per_run=1)
+        with executing("ray", gpus_per_run=1) as (_, size):
+            assert size == 2
+        with executing("ray", gpus_per_run=0.5) as (_, size):
+            assert size == 4
+        run(ON_GPUS, store=tmp_path, executor="ray", gpus_per_run=1)
         with pytest.raises(ValueError, match="no machine of the cluster has the 3 GPUs"):
-            run(ON_GPUS, store=tmp_path / "other", backend="ray", gpus_per_run=3)
+            run(ON_GPUS, store=tmp_path / "other", executor="ray", gpus_per_run=3)
     finally:
         ray.shutdown()
     seen = outcomes(tmp_path, "gpus")
@@ -149,17 +149,22 @@ def test_dask_gives_a_worker_no_more_runs_than_it_has_gpus_for(tmp_path):
 
     one = {"n_workers": 1, "threads_per_worker": 4, "processes": False, "dashboard_address": None}
     with LocalCluster(**one, resources={"GPU": 1}) as cluster:
-        with pool("dask", address=cluster.scheduler_address, gpus_per_run=0.5) as workers:
-            assert workers.size == 2
+        with executing("dask", address=cluster.scheduler_address, gpus_per_run=0.5) as (_, size):
+            assert size == 2
         # More jobs than GPUs: it is Dask that holds the others back.
         run(
-            ON_GPUS, store=tmp_path, backend="dask", address=cluster.scheduler_address, jobs=4, gpus_per_run=1
+            ON_GPUS,
+            store=tmp_path,
+            executor="dask",
+            address=cluster.scheduler_address,
+            jobs=4,
+            gpus_per_run=1,
         )
         with pytest.raises(ValueError, match="no machine of the cluster has the 2 GPUs"):
             run(
                 ON_GPUS,
                 store=tmp_path / "a",
-                backend="dask",
+                executor="dask",
                 address=cluster.scheduler_address,
                 gpus_per_run=2,
             )
@@ -168,9 +173,9 @@ def test_dask_gives_a_worker_no_more_runs_than_it_has_gpus_for(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "backend, gpus, why",
-    [("local", 1, "the local backend does not assign GPUs; ray does"), ("ray", 1.5, "1.5 is neither")],
+    "executor, gpus, why",
+    [("local", 1, "the local executor does not assign GPUs; ray does"), ("ray", 1.5, "1.5 is neither")],
 )
-def test_gpus_that_cannot_be_assigned_are_refused(tmp_path, backend, gpus, why):
+def test_gpus_that_cannot_be_assigned_are_refused(tmp_path, executor, gpus, why):
     with pytest.raises(ValueError, match=why):
-        run(ON_GPUS, store=tmp_path, backend=backend, gpus_per_run=gpus)
+        run(ON_GPUS, store=tmp_path, executor=executor, gpus_per_run=gpus)

@@ -9,8 +9,8 @@ from scipy import stats
 
 from relucid.studies.compare import (
     HOLDS,
-    NONE,
-    OPEN,
+    NO_DIFFERENCE,
+    NO_EFFECT,
     REVERSED,
     UNDECIDED,
     Known,
@@ -191,9 +191,9 @@ def test_more_pairs_and_sides_of_their_own_have_no_exact_test():
         (0.1, 0.5, 1.0, HOLDS),  # smaller than published, but above 0
         (-2.0, -0.1, None, REVERSED),
         (-2.0, -0.1, 0.05, REVERSED),  # however small the published effect is
-        (-1.0, 0.5, 1.0, NONE),
+        (-1.0, 0.5, 1.0, NO_EFFECT),
         (-1.0, 2.0, 1.0, UNDECIDED),
-        (-1.0, 2.0, None, OPEN),
+        (-1.0, 2.0, None, NO_DIFFERENCE),
         (-math.inf, math.inf, 1.0, UNDECIDED),
     ],
 )

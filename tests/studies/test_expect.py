@@ -22,7 +22,15 @@ from relucid.studies import (
     cells,
     table,
 )
-from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED, compare, compare_shares
+from relucid.studies.compare import (
+    HOLDS,
+    NO_DIFFERENCE,
+    NO_EFFECT,
+    REVERSED,
+    UNDECIDED,
+    compare,
+    compare_shares,
+)
 from relucid.studies.formats import banner
 from relucid.studies.judge import judge
 
@@ -105,7 +113,7 @@ def test_whether_values_are_paired_is_the_study_s_to_say_and_the_expectation_s()
     (unpaired,) = judged([Lower("new", than="old", columns="a")], values, paired=False)
     (also,) = judged([Lower("new", than="old", columns="a", paired=False)], values)
     assert unpaired.found == also.found == compare(LOWER, OLD)
-    assert (unpaired.found.test, unpaired.outcome) == ("Welch's t-test", OPEN)
+    assert (unpaired.found.test, unpaired.outcome) == ("Welch's t-test", NO_DIFFERENCE)
 
 
 def test_cells_of_which_a_repetition_is_missing_are_not_paired():
@@ -147,7 +155,7 @@ def test_one_significant_comparison_among_many_is_none():
     (alone,) = judged([Lower("new", than="old", columns="a")], values)
     together = judged([Lower("new", than="old", columns="a"), Lower("other", than=9.0, columns=("a", "b") * 20)],
                       {**values, "other": (8.0, 9.9, 9.2, 10.0)})  # fmt: skip
-    assert (alone.outcome, together[0].outcome) == (HOLDS, OPEN)
+    assert (alone.outcome, together[0].outcome) == (HOLDS, NO_DIFFERENCE)
     assert together[0].found == alone.found.at(0.05 / 41)
 
 
@@ -157,7 +165,7 @@ def test_that_all_of_several_parts_hold_needs_no_correction_nor_that_none_does(r
     found = judged([relation("new", than="old", columns=("a", "b"))], values)
     assert [each.outcome for each in found] == [outcome, outcome]
     assert [each.found.level for each in found] == [0.05, 0.05]
-    assert found[0].at(0.05 / 2).outcome == OPEN
+    assert found[0].at(0.05 / 2).outcome == NO_DIFFERENCE
 
 
 SIMULATED = 2000
@@ -169,7 +177,7 @@ def shares(effect, comparisons=1, deviation=0.5, n=4):
     rng = np.random.default_rng(7)
     columns = {str(place): Column("error") for place in range(comparisons)}
     claim = [Lower("new", than="old", columns=tuple(columns))]
-    counts = dict.fromkeys((HOLDS, REVERSED, NONE, UNDECIDED), 0.0)
+    counts = dict.fromkeys((HOLDS, REVERSED, NO_EFFECT, UNDECIDED), 0.0)
     for _ in range(SIMULATED // comparisons):
         values = {"old": (10.0,) * n}
         for column in columns:
@@ -187,13 +195,13 @@ def test_the_rule_makes_no_more_mistakes_than_its_level_allows_and_as_many_in_bo
     assert none[HOLDS] < 0.025 + slack
     assert none[REVERSED] < 0.025 + slack
     # The published effect is denied, by its opposite or as no such effect, in at most 2.5%.
-    assert there[REVERSED] + there[NONE] < 0.025 + slack
+    assert there[REVERSED] + there[NO_EFFECT] < 0.025 + slack
     # The power is the same in both directions.
     assert abs(there[HOLDS] - opposite[REVERSED]) < 4 * (2 * 0.25 / SIMULATED) ** 0.5
     assert there[HOLDS] > 0.6
     # What is left without an effect is "no such effect" where the noise allows it, else undecided.
-    assert none[NONE] > 0.5
-    assert none[HOLDS] + none[REVERSED] + none[NONE] + none[UNDECIDED] == pytest.approx(1.0)
+    assert none[NO_EFFECT] > 0.5
+    assert none[HOLDS] + none[REVERSED] + none[NO_EFFECT] + none[UNDECIDED] == pytest.approx(1.0)
 
 
 def test_noise_leaves_claims_undecided_instead_of_deciding_them():
@@ -276,13 +284,14 @@ NOISY = (10.0, 9.0, 12.5, 12.0)  # 0.63 below on average, the interval is about 
 @pytest.mark.parametrize(
     "scale, published, outcome",
     [
-        ("full", {"old": 10.0, "new": 5.0}, NONE),
+        ("full", {"old": 10.0, "new": 5.0}, NO_EFFECT),
         ("full", {"old": 10.0, "new": 9.9}, UNDECIDED),
-        ("small", {"old": 1.0, "new": 0.5}, NONE),  # half of the error is 5.75 here
+        ("small", {"old": 1.0, "new": 0.5}, NO_EFFECT),  # half of the error is 5.75 here
         ("small", {"old": 100.0, "new": 95.0}, UNDECIDED),  # a twentieth is 0.6 here
-        ("full", None, OPEN),
-        ("small", None, OPEN),
-        ("full", {"old": 9.9, "new": 10.0}, OPEN),  # published the other way round: nothing to look for
+        ("full", None, NO_DIFFERENCE),
+        ("small", None, NO_DIFFERENCE),
+        # published the other way round: nothing to look for
+        ("full", {"old": 9.9, "new": 10.0}, NO_DIFFERENCE),
     ],
 )
 def test_the_published_effect_counts_where_the_interval_contains_zero(scale, published, outcome):

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from relucid.studies import Cell, Claim, Column, Lower, Scale, Study, Table
-from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED, Outcome
+from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED, Verdict
 from relucid.studies.expect import Expected, Place
 from relucid.studies.judge import Judged
 from relucid.studies.ledger import STATES, best, counted_outcomes, entries, entry, sentence, state
@@ -54,7 +54,7 @@ def test_the_state_of_a_claim_follows_from_the_recorded_results(new, scale, stan
 
 
 def test_every_state_is_explained():
-    outcomes = get_args(Outcome)
+    outcomes = get_args(Verdict)
     found = {state(judged(one, other)) for one in outcomes for other in outcomes}
     assert found | {state([])} <= set(STATES)
 
@@ -66,14 +66,14 @@ def judged(*outcomes):
 @pytest.mark.parametrize(
     "outcomes, word, counts",
     [
-        ([HOLDS, HOLDS, NONE], HOLDS, "2 of 3 hold, 1 no such effect"),
+        ([HOLDS, HOLDS, NO_EFFECT], HOLDS, "2 of 3 hold, 1 no such effect"),
         ([HOLDS, REVERSED], UNDECIDED, "1 of 2 hold, 1 the opposite"),
-        ([REVERSED, NONE, UNDECIDED], UNDECIDED, "1 of 3 the opposite, 1 no such effect, 1 undecided"),
+        ([REVERSED, NO_EFFECT, UNDECIDED], UNDECIDED, "1 of 3 the opposite, 1 no such effect, 1 undecided"),
         ([REVERSED, REVERSED], REVERSED, "2 of 2 the opposite"),
-        ([HOLDS] * 3 + [OPEN] * 15, OPEN, "3 of 18 hold, 15 no difference found"),
+        ([HOLDS] * 3 + [NO_DIFFERENCE] * 15, NO_DIFFERENCE, "3 of 18 hold, 15 no difference found"),
         (
-            [HOLDS] * 7 + [REVERSED] * 5 + [OPEN] * 36,
-            OPEN,
+            [HOLDS] * 7 + [REVERSED] * 5 + [NO_DIFFERENCE] * 36,
+            NO_DIFFERENCE,
             "7 of 48 hold, 5 the opposite, 36 no difference found",
         ),
         ([], "shown", ""),

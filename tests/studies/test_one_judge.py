@@ -7,7 +7,7 @@ JUDGE = "studies/compare.py"
 # filters, and the interval of a unit's rate (the core has no scipy).
 MEASUREMENTS = {"inspect/null_distribution.py", "inspect/evidence.py"}
 # Those that turn p-values into outcomes for the claims and the marks of a table.
-OUTCOMES = {JUDGE, "studies/judge.py", "studies/marks.py"}
+OUTCOMES = {JUDGE, "studies/judge.py", "studies/table.py"}
 STATISTICS = re.compile(
     r"scipy\.stats|scipy\.special|\b(stdtr|stdtrit|ndtr|ndtri|ttest|fisher_exact|binomtest|betainc|ppf|isf"
     r"|erfc?|quantile|percentile|NormalDist|t_test|bootstrap_|resample)\b|1\.9[56]"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from relucid.studies import Claim, Column, Lower, NotWorse, Scale, Study, compare, run
-from relucid.studies.power import pilot, power
+from relucid.studies.estimate import pilot, power
 
 
 def noisy(config):

@@ -7,8 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from concurrent.futures import BrokenExecutor, Future
-from functools import partial
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 
 import pytest
 import torch
@@ -16,9 +15,9 @@ import torch
 from relucid.data import MissingDataError, Split
 from relucid.papers import find
 from relucid.report.study import grid_of_environments
-from relucid.studies import Column, Result, Run, Store, Study, plan, run, table
-from relucid.studies.executors import pool
-from relucid.studies.run import _Work, execute
+from relucid.studies import Column, Result, Run, Store, Study, run, table
+from relucid.studies.executors import Here, executing
+from relucid.studies.run import execute
 from relucid.train import Computed, DivergedError, Machine, Recipe, fit, memory_is_kept
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -173,9 +172,42 @@ def test_a_run_may_have_more_threads_and_says_how_many():
     assert (outcome.metrics["threads"], outcome.environment["threads"]) == (2, 2)
 
 
-def test_an_unknown_backend_is_refused():
-    with pytest.raises(ValueError, match="there is no backend 'slurm'; there are local, ray, dask"):
-        pool("slurm")
+def test_an_unknown_executor_is_refused():
+    with pytest.raises(ValueError, match="there is no executor 'slurm'; there are local, ray, dask"):
+        executing("slurm").__enter__()
+
+
+def test_any_executor_of_concurrent_futures_will_do(load_study, tmp_path, log):
+    study = load_study()
+    with ThreadPoolExecutor(2) as threads:
+        run(study, store=tmp_path / "runs", executor=threads, jobs=2)
+        assert threads.submit(int, "7").result() == 7  # it stays open
+    assert [len(found) for found in values(study, tmp_path / "runs").values()] == [2, 2, 2]
+
+
+def test_a_run_whose_process_dies_is_tried_three_times_and_the_others_go_on(load_study, tmp_path):
+    class Mortal(Here):
+        def submit(self, function, run, machine):
+            if run.config["x"] != 2:
+                return super().submit(function, run, machine)
+            future = Future()
+            future.set_exception(BrokenExecutor("a process died"))
+            return future
+
+    study, seen = load_study(rows=4, seeds=1), {}
+    run(
+        study,
+        store=tmp_path / "runs",
+        executor=Mortal(),
+        report=lambda run, outcome: seen.update({run.config["x"]: outcome}),
+    )
+    assert {x: each.state for x, each in seen.items()} == {
+        1: "finished",
+        2: "failed",
+        3: "finished",
+        4: "finished",
+    }
+    assert "its process died 3 times" in seen[2].error
 
 
 @pytest.mark.slow
@@ -186,45 +218,6 @@ def test_a_worker_that_dies_is_replaced_and_its_run_done_again(load_study, tmp_p
     run(study, store=tmp_path / "runs", jobs=2)
     assert (tmp_path / "log.died").exists()
     assert [len(found) for found in values(study, tmp_path / "runs").values()] == [2, 2, 2]
-
-
-def test_a_death_counts_for_the_run_that_caused_it(load_study, tmp_path):
-    study, seen = load_study(rows=4, seeds=1), {}
-    opened = Store(tmp_path / "runs")
-
-    def note(run, outcome):
-        seen[run.config["x"]] = outcome
-
-    def alone(function, run, machine):
-        future = Future()
-        if run.config["x"] == 2:
-            future.set_exception(BrokenExecutor("a process died"))
-        else:
-            future.set_result(function(run, machine))
-        return future
-
-    work = _Work(partial(execute, study.runner.function), plan(study), opened, Machine(), note)
-    work.do(_Shared(alone))
-    assert {x: outcome.state for x, outcome in seen.items()} == {
-        1: "finished", 2: "failed", 3: "finished", 4: "finished"
-    }  # fmt: skip
-    assert "its process died 3 times" in seen[2].error
-
-
-class _Shared:
-    """Four workers that all end when the run with x = 2 is among theirs."""
-
-    size = 4
-
-    def __init__(self, alone):
-        self.alone, self.waiting = alone, []
-
-    def submit(self, function, run, machine):
-        self.waiting.append(Future())
-        if len(self.waiting) == 4:
-            for future in self.waiting:
-                future.set_exception(BrokenExecutor("a process died"))
-        return self.waiting[-1]
 
 
 def test_a_run_that_exits_has_failed_and_the_others_go_on(load_study, tmp_path):

@@ -1,8 +1,6 @@
 """Results go from store to file to store, and nothing changes on the way."""
 
-import hashlib
 import json
-import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +8,8 @@ import pytest
 
 from relucid.papers import find
 from relucid.report.study import study_page
-from relucid.studies import Column, Outcome, Result, Run, Store, Study, Table, plan, run, table
-from relucid.studies.travel import bring, exported, record
+from relucid.studies import Column, Outcome, Result, Run, Store, StoreError, Study, Table, plan, run, table
+from relucid.studies.travel import export_results, import_results, record
 
 RESULTS = sorted((Path(__file__).parents[2] / "results").glob("*.json"))
 
@@ -44,13 +42,13 @@ def store_with(study, directory, **options):
 
 
 def written(study, store, path):
-    path.write_text(json.dumps(exported(table(study, store=store.directory), store)))
+    path.write_text(json.dumps(export_results(table(study, store=store.directory), store)))
     return path
 
 
 def test_a_study_is_the_same_after_its_file_was_imported_elsewhere(study, tmp_path):
     here, there = store_with(study, tmp_path / "here"), Store(tmp_path / "there")
-    imported = bring(written(study, here, tmp_path / "voters.json"), there)
+    imported = import_results(written(study, here, tmp_path / "voters.json"), there)
     assert (imported.added, imported.there, imported.conflicts) == (6, 0, [])
     ours, theirs = (table(study, store=store.directory) for store in (here, there))
     assert ours.to_dict() == theirs.to_dict()
@@ -68,7 +66,7 @@ def test_small_arrays_are_in_the_file_and_others_are_named(study, tmp_path):
     here = store_with(study, tmp_path / "here")
     record = json.loads(written(study, here, tmp_path / "voters.json").read_text())["runs"][0]
     there = Store(tmp_path / "there")
-    bring(tmp_path / "voters.json", there)
+    import_results(tmp_path / "voters.json", there)
     if study.config["size"] == 50:
         assert "left_out" not in record
         assert np.array_equal(there.arrays(record["key"])["outputs"], here.arrays(record["key"])["outputs"])
@@ -82,24 +80,18 @@ def test_two_half_filled_stores_become_one(study, tmp_path):
     store_with(study, tmp_path / "second", only="b")
     store_with(study, tmp_path / "whole")
     one = Store(tmp_path / "one")
-    assert [bring(tmp_path / half, one).added for half in ("first", "second", "first")] == [3, 3, 0]
+    assert [import_results(tmp_path / half, one).added for half in ("first", "second", "first")] == [3, 3, 0]
     found, whole = (table(study, store=tmp_path / name) for name in ("one", "whole"))
     assert found.cells == whole.cells
     assert all(one.arrays(record["key"]).keys() == {"outputs", "targets"} for record in found.runs)
 
 
-def test_a_store_that_is_imported_from_is_left_as_it_was(study, tmp_path):
+def test_a_store_of_another_version_is_refused_by_its_own_name(study, tmp_path):
     here = store_with(study, tmp_path / "here")
-    with here.database:
-        here.database.execute("PRAGMA user_version = 2")
-        here.database.execute("DROP TABLE vote")
-        here.database.execute("ALTER TABLE run DROP COLUMN digest")
-        here.database.execute("ALTER TABLE array DROP COLUMN digest")
+    here.database.execute("PRAGMA user_version = 2")
     here.close()
-    bring(tmp_path / "here", Store(tmp_path / "there"))
-    assert sqlite3.connect(tmp_path / "here" / "results.sqlite").execute(
-        "PRAGMA user_version"
-    ).fetchone() == (2,)
+    with pytest.raises(StoreError, match=r"here/results.sqlite has schema 2, not 4 .*older relucid"):
+        import_results(tmp_path / "here", Store(tmp_path / "there"))
 
 
 @pytest.mark.parametrize("name", ["gmp/levy", "gmp/perturbation"])
@@ -107,9 +99,9 @@ def test_figures_are_the_same_after_an_import(tmp_path, name):
     study, here = find(name), Store(tmp_path / "here")
     run(study, "smoke", store=tmp_path / "here", jobs=1)
     file = tmp_path / "file.json"
-    file.write_text(json.dumps(exported(table(study, "smoke", store=tmp_path / "here"), here)))
+    file.write_text(json.dumps(export_results(table(study, "smoke", store=tmp_path / "here"), here)))
     there = Store(tmp_path / "there")
-    bring(file, there)
+    import_results(file, there)
     ours, theirs = (table(study, "smoke", store=store.directory) for store in (here, there))
     assert study_page(ours, here, name) == study_page(theirs, there, name)
 
@@ -130,7 +122,7 @@ def test_an_outcome_that_contradicts_the_one_that_is_there_is_refused_by_name(pa
     here.put(RUN, Outcome("finished", {"error": 1.0}))
     there.put(RUN, Outcome("finished", {"error": 2.0}))
     there.put(OTHER, Outcome("finished", {"error": 3.0}))
-    imported = bring(there.directory, here)
+    imported = import_results(there.directory, here)
     assert (imported.added, imported.there) == (1, 0)
     assert imported.conflicts == [f"{RUN.key[:8]} {RUN.canonical}"]
     assert here.get(RUN.key).metrics == {"error": 1.0}
@@ -142,7 +134,7 @@ def test_a_failure_gives_way_to_an_outcome_and_never_takes_its_place(pair):
     there.put(RUN, Outcome("finished", {"error": 2.0}))
     here.put(OTHER, Outcome("finished", {"error": 1.0}))
     there.put(OTHER, Outcome("failed", error="there"))
-    assert bring(there.directory, here).conflicts == []
+    assert import_results(there.directory, here).conflicts == []
     assert [here.get(run.key).metrics for run in (RUN, OTHER)] == [{"error": 2.0}, {"error": 1.0}]
 
 
@@ -150,21 +142,9 @@ def test_what_a_run_was_brought_without_is_added_later(pair):
     here, there = pair
     here.put(RUN, Outcome("finished", {"error": 1.0}))
     there.put(RUN, Outcome("finished", {"error": 1.0}, {"loss": [1.0]}, {"a": np.ones(2)}))
-    assert bring(there.directory, here).there == 1
+    assert import_results(there.directory, here).there == 1
     assert here.get(RUN.key).history == {"loss": [1.0]}
     assert here.arrays(RUN.key)["a"].tolist() == [1.0, 1.0]
-
-
-def test_a_file_from_before_runs_had_runners_can_be_imported(tmp_path, pair):
-    text = '{"config":{"x":1},"function":"relucid.studies.gmp.images:run","version":1}'
-    record = {
-        "key": "d5c4a5f0", "function": "relucid.studies.gmp.images:run", "version": 1, "config": {"x": 1},
-        "state": "finished", "metrics": {"error": 1.5}, "error": None, "environment": {}, "started": "", "seconds": 1.0,
-    }  # fmt: skip
-    record["key"] = hashlib.sha256(text.encode()).hexdigest()
-    (tmp_path / "old.json").write_text(json.dumps({"runs": [record]}))
-    assert bring(tmp_path / "old.json", pair[0]).added == 1
-    assert pair[0].get(Run("gmp/images", {"x": 1}).key).metrics == {"error": 1.5}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +168,7 @@ def test_a_file_that_cannot_be_right_is_refused_as_a_whole(tmp_path, pair, chang
     }  # fmt: skip
     (tmp_path / "wrong.json").write_text(json.dumps({"runs": [{**record, **change}]}))
     with pytest.raises(ValueError, match=complaint):
-        bring(tmp_path / "wrong.json", pair[0])
+        import_results(tmp_path / "wrong.json", pair[0])
     assert pair[0].runs() == []
 
 
@@ -204,25 +184,25 @@ def test_a_file_that_cannot_be_right_is_refused_as_a_whole(tmp_path, pair, chang
 def test_what_is_no_file_of_results_is_told(tmp_path, pair, content, complaint):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ValueError, match=f"{complaint}.*show STUDY --format json"):
-        bring(tmp_path / "file", pair[0])
+        import_results(tmp_path / "file", pair[0])
 
 
 def test_what_is_no_store_is_told(tmp_path, pair):
     with pytest.raises(ValueError, match=r"there is no .*nowhere"):
-        bring(tmp_path / "nowhere", pair[0])
+        import_results(tmp_path / "nowhere", pair[0])
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"is not a store: it has no results.sqlite"):
-        bring(tmp_path / "empty", pair[0])
+        import_results(tmp_path / "empty", pair[0])
     (tmp_path / "empty" / "results.sqlite").write_text("not a database" * 100)
     with pytest.raises(ValueError, match=r"cannot be read .*: it is damaged or not a store"):
-        bring(tmp_path / "empty", pair[0])
+        import_results(tmp_path / "empty", pair[0])
 
 
 @pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.stem)
 def test_every_recorded_file_can_be_imported_and_gives_its_table_again(tmp_path, file):
     recorded = json.loads(file.read_text())
     study, store = find(recorded["study"]), Store(tmp_path)
-    assert bring(file, store).added == len(recorded["runs"])
+    assert import_results(file, store).added == len(recorded["runs"])
     found = table(study, recorded["scale"], store=tmp_path)
     assert {run["key"] for run in found.runs} == {run["key"] for run in recorded["runs"]}
     planned = len(plan(study, recorded["scale"]))

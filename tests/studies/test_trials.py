@@ -14,7 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relucid.studies import Column, Outcome, Result, Store, StoreError, Study, bring, plan, run, table
+from relucid.studies import (
+    Column,
+    Outcome,
+    Result,
+    Store,
+    StoreError,
+    Study,
+    import_results,
+    plan,
+    run,
+    table,
+)
 
 ROWS, SEEDS = 6, 5
 
@@ -171,7 +182,7 @@ def _read(study, directory):
 def _imported(study, directory):
     target = directory / "target"
     with closing(Store(target)) as store:
-        bring(directory, store)
+        import_results(directory, store)
     return values(study, target)
 
 
@@ -198,6 +209,6 @@ def test_what_is_whole_of_a_damaged_store_is_brought_into_a_new_one(tmp_path):
     path = tmp_path / "runs" / "results.sqlite"
     path.write_bytes(path.read_bytes().replace(b"1.25", b"1.35"))
     with closing(Store(tmp_path / "new")) as new:
-        imported = bring(tmp_path / "runs", new)
+        imported = import_results(tmp_path / "runs", new)
         assert (imported.added, imported.damaged) == (1, 1)
         assert new.get(second.key).metrics == {"value": 7.5}

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from relucid import memory
+from relucid.data import Split
 from relucid.models import create
-from relucid.train import Engine, Machine, fit
-from relucid.train.choice import fastest
+from relucid.train import Computed, DivergedError, Engine, Machine, ensemble, fit, memory_is_kept, noting
 from relucid.train.engine import CONTIGUOUS, suited
 
 from .problems import PLAIN, small_images, small_network
@@ -117,37 +118,7 @@ def test_our_networks_are_the_same_in_both_formats(name, choices):
         torch.testing.assert_close(network(Engine().arrange(images)), outputs)
 
 
-def test_the_fastest_engine_is_the_one_with_the_least_time_and_one_that_fails_is_left_out():
-    waits = {Engine(): 0.003, CONTIGUOUS: 0.0, Engine(compile=True): None}
-
-    def step(engine):
-        if waits[engine] is None:
-            raise RuntimeError("no compiler")
-        return lambda: [torch.zeros(1)] * int(1 + 1e8 * waits[engine])
-
-    assert fastest(step, waits) == CONTIGUOUS
-    assert fastest(step, [Engine(compile=True)]) == CONTIGUOUS
-
-
-def test_what_was_measured_is_kept_for_a_training_that_resumes(tmp_path, monkeypatch):
-    offered = []
-
-    def slowest(_, engines):
-        offered.append(set(engines))
-        return CONTIGUOUS
-
-    monkeypatch.setattr("relucid.train.choice.fastest", slowest)
-    machine = Machine(directory=tmp_path, engine="measure")
-    assert fit(small_network(), small_images(), SHORT, machine=machine).engine == CONTIGUOUS
-    assert fit(small_network(), small_images(), SHORT, machine=machine).engine == CONTIGUOUS
-    assert offered == [{Engine(kind, c) for kind in ("channels_last", "contiguous") for c in (False, True)}]
-
-
-def test_measuring_takes_one_process_and_formats_have_names():
-    with pytest.raises(
-        ValueError, match="engine='measure' times a single process: name an Engine for several"
-    ):
-        Machine(engine="measure", devices=2)
+def test_formats_have_names():
     with pytest.raises(ValueError, match="memory_format='nhwc' must be channels_last or contiguous"):
         Engine("nhwc")
 
@@ -166,14 +137,6 @@ def test_compiled_training_repeats_bit_for_bit_and_is_the_same_but_for_rounding(
         torch.testing.assert_close(first.network.state_dict()[name], weight, rtol=1e-9, atol=1e-11)
 
 
-@compiles
-@pytest.mark.slow
-def test_measuring_chooses_among_engines_that_work():
-    assert fit(small_network(), small_images(), SHORT, machine=Machine(engine="measure")).engine in {
-        Engine(kind, compiled) for kind in ("channels_last", "contiguous") for compiled in (False, True)
-    }
-
-
 @pytest.mark.slow
 def test_training_survives_the_convolution_that_corrupts_memory_on_older_processors():
     code = """
@@ -187,3 +150,35 @@ fit(network, data, Recipe(epochs=5, batch_size=32))
 """
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
+
+
+def test_what_is_trained_is_noted_once_for_each_way_in_which_it_is_computed():
+    machines = [Machine(engine=engine) for engine in (CONTIGUOUS, Engine("channels_last"), CONTIGUOUS)]
+    with noting() as found:
+        engines = [
+            fit(small_network(), small_images(), SHORT, machine=machine).engine for machine in machines
+        ]
+    assert engines == [CONTIGUOUS, Engine("channels_last"), CONTIGUOUS]
+    assert found == [Computed(layout, False, memory_is_kept()) for layout in ("contiguous", "channels_last")]
+
+
+def test_the_allocator_is_noted_as_it_is_and_left_alone(monkeypatch):
+    monkeypatch.setattr(memory, "_kept", False)
+    part = Split(torch.rand(8, 1), torch.rand(8, 1))
+    with noting() as found:
+        ensemble([nn.Linear(1, 1)], [part], rates=[0.1], epochs=1, loss=F.mse_loss)
+    assert found == [Computed("contiguous", False, memory_kept=False)]
+    assert str(found[0]) == "contiguous, not compiled, freed memory returned"
+
+
+def test_a_training_that_diverges_is_noted_too():
+    with noting() as found, pytest.raises(DivergedError):
+        fit(small_network(), small_images(), replace(SHORT, epochs=3, lr=1e30))
+    assert [each.memory_format for each in found] == ["channels_last"]
+
+
+def test_nothing_is_noted_outside_the_context():
+    with noting() as found:
+        pass
+    fit(small_network(), small_images(), SHORT)
+    assert found == []

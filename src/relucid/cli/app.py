@@ -45,7 +45,14 @@ def relucid(
         typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Understand and improve ReLU networks."""
+    """Understand and improve ReLU networks.
+
+    Results go to standard output, everything else to standard error. The exit status is 0 on success, 1 on failure, 2
+    if the command was not understood or leaves a choice open, and 130 after Ctrl-C.
+
+    Pages and converted networks are written completely or not at all. Nothing is replaced without --force; links,
+    devices, and directories that hold other files are never replaced.
+    """
 
 
 def start() -> None:
@@ -60,11 +67,11 @@ def start() -> None:
         _drop_output()
         sys.exit(1)
     except Exception as error:
-        said = sentence(error)
-        if said is None:
+        message = sentence(error)
+        if message is None:
             raise
         _drop_output()
-        sys.exit(f"relucid: {said[:LONGEST]}")
+        sys.exit(f"relucid: {message[:LONGEST]}")
 
 
 def sentence(error: Exception) -> str | None:

@@ -2,8 +2,6 @@
 
 import json
 import warnings
-from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.names import names
-from relucid.cli.options import DATA, EXAMPLE, Checkpoint, Factory, Unsafe, completing
+from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Unsafe, completing
 from relucid.cli.output import check_directory, write_directory
+from relucid.conversions import CONVERSIONS
 from relucid.extras import command
 
 if TYPE_CHECKING:
@@ -24,27 +22,14 @@ FILES = (DESCRIPTION, "weights.safetensors", "operations.json", "model.pt2", "mo
 WITH_LAYERS = ("crelu", "merge", "geometric")
 
 
-def conversions() -> "dict[str, Callable[..., Conversion]]":
-    """The conversions that `--to` accepts, by name."""
-    from relucid.convert import fuse, to_crelu, to_geometric, to_heavy_ball
-
-    return {
-        "crelu": to_crelu,
-        "merge": partial(to_crelu, mode="merge"),
-        "geometric": to_geometric,
-        "heavy-ball": to_heavy_ball,
-        "plain": fuse,
-    }
-
-
 def convert(
     network: Factory,
     to: Annotated[
         str,
         typer.Option(
             metavar="KIND",
-            help=f"What to convert it to: {', '.join(names()['conversions'])}.",
-            autocompletion=completing(names()["conversions"]),
+            help=f"What to convert it to: {', '.join(CONVERSIONS)}.",
+            autocompletion=completing(CONVERSIONS),
         ),
     ],
     example: Annotated[str, typer.Option(metavar="SHAPE", help=EXAMPLE)],
@@ -85,7 +70,7 @@ def convert(
             metavar="NAME",
             help="safetensors: the weights alone; pt2: also a program for torch.export.load; onnx: also a graph for "
             "ONNX runtimes.",
-            autocompletion=completing(names()["exports"]),
+            autocompletion=completing(EXPORTS),
         ),
     ] = "safetensors",
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
@@ -97,13 +82,13 @@ def convert(
     instance of the network. conversion.json says what happened to every layer,
     and how far the outputs moved.
     """
-    from relucid.cli.export import EXPORTS
+    from relucid.cli.export import WRITERS
     from relucid.cli.network import batches_of, build, example_of
     from relucid.convert import ConversionError, UnchangedWarning
     from relucid.studies.study import named
 
-    change = named(to, conversions(), "conversion")
-    file, write = named(form, EXPORTS, "format")
+    change = named(to, CONVERSIONS, "conversion").call()
+    file, write = named(form, WRITERS, "format")
     if form == "onnx" and find_spec("onnxscript") is None:
         raise ValueError(f"--format onnx needs onnxscript: {command('onnx')}")
     check_directory(out, FILES, force)
@@ -146,8 +131,8 @@ def _options(
         raise ValueError(f"--layers is for {', '.join(WITH_LAYERS)}; {to} changes the whole network")
     if (budget is not None or data is not None) and to != "merge":
         raise ValueError("--budget and --data are for merge; the other conversions change no output")
-    said = {"layers": "auto" if layers == ["auto"] else layers, "tolerance": tolerance, "budget": budget}
-    return {name: value for name, value in said.items() if value is not None}
+    options = {"layers": "auto" if layers == ["auto"] else layers, "tolerance": tolerance, "budget": budget}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _saved(converted: "Conversion", place: Path) -> None:

@@ -30,7 +30,7 @@ def write_onnx(model: nn.Module, example: Tensor, path: Path) -> None:
     graph.save(path, external_data=False)
 
 
-EXPORTS: dict[str, tuple[str, Callable[[nn.Module, Tensor, Path], None] | None]] = {
+WRITERS: dict[str, tuple[str, Callable[[nn.Module, Tensor, Path], None] | None]] = {
     "safetensors": ("weights.safetensors", None),
     "pt2": ("model.pt2", write_program),
     "onnx": ("model.onnx", write_onnx),

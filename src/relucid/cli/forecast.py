@@ -1,19 +1,18 @@
-"""What `run --dry-run` prints: what there is to do, how long it takes, what it costs and what it would detect."""
+"""What `run --dry-run` prints: what there is to do, how long it takes and what it would detect."""
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from textwrap import indent
 
 import typer
 
-from relucid.studies import Run, Store, Study
-from relucid.studies.changes import outdated, said
+from relucid.studies import Plan, Store, Study
+from relucid.studies.changes import describe, outdated
 from relucid.studies.compare import number
-from relucid.studies.estimate import Estimate, estimate, makespan
+from relucid.studies.estimate import MOST, Estimate, Planned, estimate, makespan, pilot, power
 from relucid.studies.executors import cores
-from relucid.studies.power import MOST, Planned, pilot, power
 
 MORE = (4, 8, 16, 32)  # seeds, for those who ask how many they need
 
@@ -24,17 +23,13 @@ class Fleet:
 
     Args:
         jobs: runs at a time, one per core by default.
-        gpus_per_run: GPUs of each run; 0 is one core.
         shared: devices that share one run, by torchrun: runs then go one after another.
         tflops: 10^12 operations per second that a device sustains, see `relucid.studies.estimate`.
-        price: of one device for an hour.
     """
 
     jobs: int | None = None
-    gpus_per_run: float = 0
     shared: int = 1
     tflops: float | None = None
-    price: float | None = None
 
     def workers(self, runs: int) -> int:
         """How many of these runs are executed at a time."""
@@ -46,92 +41,68 @@ class Fleet:
             return None
         return makespan(found.seconds, self.workers(len(found.missing))) / self.shared
 
-    def cost(self, found: Estimate) -> float | None:
-        """The price of all devices for as long as it takes."""
-        seconds = self.seconds(found)
-        if self.price is None or seconds is None:
-            return None
-        devices = (
-            self.shared if self.shared > 1 else self.workers(len(found.missing)) * (self.gpus_per_run or 1)
-        )
-        return self.price * devices * seconds / 3600
 
-
-def tell_plan(
-    study: Study,
-    scale: str,
-    planned: list[Run],
-    store: Path,
-    fleet: Fleet,
-    *,
-    seeds: int | None,
-    name: str,
+def print_forecast(
+    planned: Plan, study: Study, store: Path, fleet: Fleet, *, seeds: int | None, name: str
 ) -> None:
-    """Print the missing runs, their time, cost and power; `name` is the identifier the user passed."""
+    """Print the missing runs, their time and power; `name` is the identifier the user passed."""
     results = Store(store, create=False)
     if found := outdated(planned, results):
-        typer.echo(f"{said(found)}: pass --keep to count them, or --rerun to repeat them", err=True)
-    expected = estimate(study, scale, planned, results, fleet.tflops)
+        typer.echo(f"{describe(found)}: pass --keep to count them, or --rerun to repeat them", err=True)
+    expected = estimate(study, planned.scale, planned.runs, results, fleet.tflops)
     results.close()
     typer.echo(f"{len(planned)} runs, {len(expected.missing)} still to do: {forecast(expected, fleet)}.")
-    typer.echo(f"`{shlex.join(['relucid', 'logs', name, '--scale', scale])}` lists them.")
-    _tell_power(study, scale, store, seeds, name)
+    typer.echo(f"`{shlex.join(['relucid', 'logs', name, '--scale', planned.scale])}` lists them.")
+    for line in _power(study, planned.scale, store, seeds, name):
+        typer.echo(line)
 
 
 def forecast(expected: Estimate, fleet: Fleet) -> str:
-    """The time and the cost of runs in words, and where they come from.
+    """The time of runs in words, and where it comes from.
 
-    >>> forecast(Estimate([], [60.0, 60.0], "2 runs on a toaster"), Fleet(jobs=1, price=3))
-    'about 0:02:00 with 1 at a time, at a cost of 0.10; from 2 runs on a toaster'
+    >>> forecast(Estimate([], [60.0, 60.0], "2 runs on a toaster"), Fleet(jobs=1))
+    'about 0:02:00 with 1 at a time; from 2 runs on a toaster'
     """
-    seconds, cost = fleet.seconds(expected), fleet.cost(expected)
+    seconds = fleet.seconds(expected)
     if seconds is None:
         return f"an unknown time; {expected.basis}"
     workers = f"{fleet.workers(len(expected.missing))} at a time"
     shared = f" on {fleet.shared} devices, if each adds as much as the first" if fleet.shared > 1 else ""
-    price = "" if cost is None else f", at a cost of {cost:,.2f}"
-    return f"about {timedelta(seconds=round(seconds))} with {workers}{shared}{price}; from {expected.basis}"
+    return f"about {timedelta(seconds=round(seconds))} with {workers}{shared}; from {expected.basis}"
 
 
-def _tell_power(study: Study, scale: str, store: Path, seeds: int | None, name: str) -> None:
-    """Print what the comparisons would detect, given the noise of the runs so far."""
+def _power(study: Study, scale: str, store: Path, seeds: int | None, name: str) -> Iterator[str]:
+    """What the comparisons would detect, given the noise of the runs so far, line by line."""
     if scale == "smoke":
-        typer.echo(
-            "What can be detected is told at other scales: a smoke test is not to be compared with anything."
-        )
+        yield "A smoke test is not compared with anything; other scales have a power."
         return
     found = pilot(study, scale, store, seeds=seeds)
     if found is None:
         command = shlex.join(["relucid", "run", name, "--scale", scale, "--seeds", "2"])
-        typer.echo(f"How many seeds do you need? After a pilot, `{command}`, this command says.")
+        yield f"How many seeds do you need? After a pilot, `{command}`, this command says."
         return
-    lines = list(power(found))
-    if not lines:
-        typer.echo("Nothing that this study compares varies from run to run: more seeds would not help.")
+    comparisons = list(power(found))
+    if not comparisons:
+        yield "Nothing that this study compares varies from run to run: more seeds would not help."
         return
-    done = f"the {found.seeds} seeds" if found.seeds else "all"
-    typer.echo(
-        f"By the noise of {done} that have been run, the smallest difference found at 5% with 80% power:"
-    )
+    done, unit = (f"the {found.seeds} seeds", "seeds") if found.seeds else ("all", "repetitions")
+    yield f"By the noise of {done} that have been run, the smallest difference found at 5% with 80% power:"
     where = ""
-    for each in lines:
+    for each in comparisons:
         if each.where != where:
-            typer.echo(each.where)
-        where = each.where
-        typer.echo(indent(_said(each, "seeds" if found.seeds else "repetitions"), "  "))
+            yield (where := each.where)
+        yield from (f"  {line}" for line in _described(each, unit))
     if found.seeds == 2:
-        typer.echo("Two seeds say little about the noise: it may be half as large, or several times larger.")
+        yield "Two seeds say little about the noise: it may be half as large, or several times larger."
 
 
-def _said(each: Planned, unit: str) -> str:
+def _described(each: Planned, unit: str) -> Iterator[str]:
     """A comparison, what the planned seeds would find, and how many would find what is wanted."""
-    lines = [
-        each.expected.label,
-        f"  {each.seeds} {unit}: {number(each.detectable)}, with a standard error of {number(each.error)}",
-    ]
+    yield each.expected.label
+    yield f"  {each.seeds} {unit}: {number(each.detectable)}, with a standard error of {number(each.error)}"
     if each.wanted is not None:
         needed = f"{each.needed} {unit}" if each.needed else f"more than {MOST} {unit}"
         kind = "margin of the claim" if each.expected.margin else "published effect, at the level here"
-        lines.append(f"  {number(each.wanted)}, the {kind}, takes {needed}")
+        yield f"  {number(each.wanted)}, the {kind}, takes {needed}"
     more = ", ".join(f"{seeds}: {number(each.with_seeds(seeds))}" for seeds in MORE if seeds != each.seeds)
-    return "\n".join([*lines, f"  other numbers of {unit}: {more}"])
+    yield f"  other numbers of {unit}: {more}"

@@ -9,9 +9,8 @@ from pathlib import Path
 from traceback import FrameSummary, extract_tb
 
 OURS = Path(__file__).parents[1]
-INSTALLED = tuple(
-    Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")
-)  # Python itself and installed packages
+# Python itself and installed packages:
+INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 LONGEST = 400  # characters of a message that is not ours
 
 
@@ -42,8 +41,8 @@ def foreign(failure: str, *ours: type[Exception]) -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, without the lists and traces that may follow."""
-    said = (isinstance(error, OSError) and error.strerror) or str(error)
-    lines = said.strip().splitlines()
+    message = (isinstance(error, OSError) and error.strerror) or str(error)
+    lines = message.strip().splitlines()
     line = lines[0].strip() if lines else type(error).__name__
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
@@ -53,8 +52,8 @@ def _what(error: BaseException) -> str:
         return f"it calls sys.exit({'' if error.code is None else repr(error.code)})"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
-    kind, said = type(error).__name__, first_line(error)
-    return said if said == kind or type(error) is RuntimeError else f"{kind}: {said}"
+    kind, message = type(error).__name__, first_line(error)
+    return message if message == kind or type(error) is RuntimeError else f"{kind}: {message}"
 
 
 def _place(error: BaseException, frames: list[FrameSummary]) -> str:

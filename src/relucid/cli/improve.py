@@ -13,9 +13,9 @@ from relucid.cli.foreign import foreign
 from relucid.cli.options import (
     EXAMPLE,
     Address,
-    Backend,
     Checkpoint,
     Directory,
+    ExecutorName,
     Factory,
     Jobs,
     Quiet,
@@ -23,12 +23,12 @@ from relucid.cli.options import (
     completing,
 )
 from relucid.cli.output import check_directory, write_directory
+from relucid.conversions import IMPROVING
 
 if TYPE_CHECKING:
     from relucid.studies.improve import Project
     from relucid.studies.improvement import Improvement
 
-TRIES = ("crelu", "merge", "geometric", "heavy-ball")
 LOSSES = ("cross_entropy", "bce", "mse", "mae")
 METRICS = ("error", "rmse", "loss", "f1", "auc")
 OPTIMIZERS = ("adam", "sgd", "nesterov")
@@ -57,9 +57,9 @@ def improve(
         list[str] | None,
         typer.Option(
             "--try",
-            help=f"Conversion to try: {', '.join(TRIES)}; repeat the option for more. By default those that the "
+            help=f"Conversion to try: {', '.join(IMPROVING)}; repeat the option for more. By default those that the "
             "findings suggest.",
-            autocompletion=completing(TRIES),
+            autocompletion=completing(IMPROVING),
         ),
     ] = None,
     metric: Annotated[
@@ -113,7 +113,7 @@ def improve(
     batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.", rich_help_panel=OURS)] = 64,
     seeds: Annotated[int, typer.Option(min=2, max=10**4, help="Number of repetitions.")] = 8,
     jobs: Jobs = None,
-    backend: Backend = "local",
+    executor: ExecutorName = "local",
     address: Address = None,
     store: Directory = None,
     dry_run: Annotated[
@@ -158,7 +158,7 @@ def improve(
     if dry_run:
         _print_time(tried, store, jobs)
         return
-    found = _run(tried, store, quiet, {"jobs": jobs, "backend": backend, "address": address})
+    found = _run(tried, store, quiet, {"jobs": jobs, "executor": executor, "address": address})
     write_directory(out, FILES, force, partial(fill, found, command=shlex.join(["relucid", *sys.argv[1:]])))
     typer.echo("\n".join(found.lines()))
     typer.echo(f"Written to {out}: {', '.join(FILES)}", err=True)
@@ -186,14 +186,12 @@ def _print_time(tried: "Project", store: Path | None, jobs: int | None) -> None:
     from relucid.studies.estimate import Estimate
 
     results = engine.Store(store or engine.default_store(), create=False)
-    planned, seconds = engine.plan(tried.study), tried.seconds()
+    planned, seconds = tried.plan, tried.seconds()
     missing = [run for run in planned if (done := results.get(run.key)) is None or done.state == "failed"]
     results.close()
     how_long = "how long depends on your training"
     if seconds is not None:
-        each = {
-            run.key: seconds[row] for row in tried.study.rows for run in engine.plan(tried.study, only=row)
-        }
+        each = {run.key: seconds[row] for (row, _), runs in planned.cells.items() for run in runs}
         why = "a few batches of each; starting and writing come on top"
         how_long = forecast(Estimate(missing, [each[run.key] for run in missing], why), Fleet(jobs))
     typer.echo(f"{len(planned)} runs, {len(missing)} still to do: {how_long}.")
@@ -206,6 +204,6 @@ def _run(tried: "Project", store: Path | None, quiet: bool, where_to: dict[str, 
 
     where = store or engine.default_store()
     with stopping():
-        with progress(engine.plan(tried.study), where, retry=True, quiet=quiet) as report:
-            engine.run(tried.study, store=where, retry=True, report=report, **where_to)
+        with progress(tried.plan, where, retry=True, quiet=quiet) as report:
+            engine.run(tried.plan, store=where, retry=True, report=report, **where_to)
         return tried.concluded(where)

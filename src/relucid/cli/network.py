@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +18,10 @@ from relucid import convert, models
 from relucid.cli.checkpoint import load, restore
 from relucid.cli.foreign import foreign
 from relucid.convert.conversion import OPERATIONS
-from relucid.data.given import BUILT_IN, in_batches, read
-from relucid.inspect.batches import in_batches as inspected
+from relucid.data import in_batches
+from relucid.data.given import BUILT_IN
 from relucid.models.suggest import suggest
 
-BATCH = 256  # inputs from a file per batch
 FILES = (".npy", ".pt", ".pth", ".safetensors")
 
 
@@ -102,13 +101,11 @@ def data_of(name: str) -> Any:
     return inputs
 
 
-def batches_of(data: str, network: nn.Module, target: str | None = None) -> Iterable[Any]:
+def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
     """Batches of inputs from data that a user names, in the precision of the network's weights."""
     found = data_of(data)
-    if isinstance(found, Tensor):
-        return cast(tuple[Tensor, ...], _like(found, network).split(BATCH))
     try:
-        return in_batches(read(found, target)) if isinstance(found, str) else inspected(found)
+        return in_batches(_like(found, network) if isinstance(found, Tensor) else found)
     except TypeError:
         raise TypeError(f"{data} returns {_kind(found)}, not batches of inputs") from None
 

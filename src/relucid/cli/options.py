@@ -1,4 +1,7 @@
-"""Arguments and options that several commands share, and their shell completion."""
+"""Arguments and options that several commands share, and their shell completion.
+
+What follows a command is completed at once; the names of studies and models are imported first, with torch.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,18 +9,25 @@ from typing import Annotated
 
 import typer
 
-from relucid.cli.names import names
+# Names for help texts, which need not wait for torch; a test compares them with the packages.
+EXECUTORS = ("local", "ray", "dask")
+EXPORTS = ("safetensors", "pt2", "onnx")
+FORMATS = ("csv", "json", "latex", "markdown")
 
 
 def complete_study(incomplete: str) -> list[tuple[str, str]]:
     """Complete the name of a study, with its title, or a file that may hold a study."""
-    known = [(name, study["title"]) for name, study in names()["studies"].items()]
+    from relucid.papers import built_in
+
+    known = [(study.name, study.title) for study in built_in().values()]
     return [each for each in known if each[0].startswith(incomplete)] + _files(incomplete)
 
 
 def complete_network(incomplete: str) -> list[tuple[str, str]]:
     """Complete the name of a model, or a file that may build a network."""
-    known = [(name, "a built-in model") for name in names()["models"] if name.startswith(incomplete)]
+    from relucid.models import names
+
+    known = [(name, "a built-in model") for name in names() if name.startswith(incomplete)]
     return known + [(f"{name}:", "then a function that builds a network") for name, _ in _files(incomplete)]
 
 
@@ -55,12 +65,13 @@ Jobs = Annotated[
         min=1, max=10**4, metavar="N", help="Runs at a time; by default one per core.", show_default=False
     ),
 ]
-Backend = Annotated[
+ExecutorName = Annotated[
     str,
     typer.Option(
+        "--executor",
         metavar="NAME",
-        help=f"Where to run: {', '.join(names()['backends'])}.",
-        autocompletion=completing(names()["backends"]),
+        help=f"Where to run: {', '.join(EXECUTORS)}.",
+        autocompletion=completing(EXECUTORS),
     ),
 ]
 Address = Annotated[

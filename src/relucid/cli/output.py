@@ -1,13 +1,10 @@
 """Writing a directory of results: all of it or nothing, and never over other people's files."""
 
-import ctypes
-import os
-import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
+from relucid.files import replacing
 
 
 @contextmanager
@@ -42,33 +39,12 @@ def check_directory(out: Path, ours: Collection[str], force: bool) -> None:
 
 
 def write_directory(out: Path, ours: Collection[str], force: bool, fill: Callable[[Path], None]) -> None:
-    """Write all that `fill` writes, or nothing: fill a directory beside `out`, then rename it."""
+    """Write all that `fill` writes into a directory, or nothing."""
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".relucid-") as place:
-            filled = Path(place) / "filled"
-            filled.mkdir()
-            fill(filled)
-            for path in filled.iterdir():  # follow the umask; some writers let only the owner read
-                path.chmod(filled.stat().st_mode & 0o666)
+        with replacing(out) as new:
+            new.mkdir()
+            fill(new)
+            for path in new.iterdir():  # follow the umask; some writers let only the owner read
+                path.chmod(new.stat().st_mode & 0o666)
             check_directory(out, ours, force)
-            if out.exists():
-                exchange(filled, out)
-            else:
-                filled.rename(out)
-
-
-def exchange(new: Path, old: Path) -> None:
-    """Swap the names of two directories in one step; where the system cannot, `old` is restored on failure."""
-    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
-    names = os.fsencode(new), os.fsencode(old)
-    if renameat2 and renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0:
-        return
-    aside = new.with_name("replaced")
-    try:
-        old.rename(aside)
-        new.rename(old)
-    except BaseException:  # Ctrl-C too
-        if aside.exists() and not old.exists():
-            aside.rename(old)
-        raise

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from relucid.studies import Outcome, Run, Store
+from relucid.studies import Outcome, Plan, Run, Store
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def stopping() -> Iterator[None]:
 
 @contextmanager
 def progress(
-    planned: list[Run], store: Path, *, retry: bool, quiet: bool
+    planned: Plan, store: Path, *, retry: bool, quiet: bool
 ) -> Iterator[Callable[[Run, Outcome | None], None]]:
     """Show a progress bar over the missing runs, with the time left; failures are printed above it."""
     results = Store(store)

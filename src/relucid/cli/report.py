@@ -25,7 +25,7 @@ from relucid.cli.options import (
     complete_study,
 )
 from relucid.cli.output import writing
-from relucid.cli.studies import Part, tabulated, unshown
+from relucid.cli.studies import Selection, tabulated, unshown
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
     from torch import nn
@@ -65,7 +65,7 @@ def report(
 
     if (study is None) != everything:
         raise ValueError("name a study, or pass --all for all recorded results")
-    part: Part = {"scale": scale, "only": only, "seeds": seeds}
+    part: Selection = {"scale": scale, "only": only, "seeds": seeds}
     if everything and (given := [f"--{name}" for name, value in part.items() if value is not None]):
         raise ValueError(f"{given[0]} is for one study; --all shows each claim at its best scale")
     if not everything and results is not None:
@@ -77,7 +77,7 @@ def report(
     typer.echo(f"Written to {output}: {what}", err=True)
 
 
-def _study(study: str, part: Part, store: Path | None) -> tuple[str, str]:
+def _study(study: str, part: Selection, store: Path | None) -> tuple[str, str]:
     """The page of a study, and how many runs are on it."""
     from relucid import studies as engine
     from relucid.printing import counted
@@ -141,7 +141,7 @@ def examine(
     """Report what a network has learned: which units are dead, paired or redundant, and what would improve it."""
     from relucid.cli.network import build
     from relucid.cli.tables import print_comparison, print_examination
-    from relucid.report.examination import Subject, examination_page
+    from relucid.report.examination import Provenance, examination_page
     from relucid.report.page import check, save
 
     if output is not None:
@@ -161,7 +161,7 @@ def examine(
         if changes is not None:
             print_comparison(changes, str(against), network)
     if output is not None:
-        subject = Subject(network, None if checkpoint is None else str(checkpoint), shape, data)
+        subject = Provenance(network, None if checkpoint is None else str(checkpoint), shape, data)
         with writing(output):
             save(examination_page(found, subject), output)
         typer.echo(f"Written to {output}", err=True)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.names import names
 from relucid.cli.options import (
+    FORMATS,
     Address,
-    Backend,
     Directory,
+    ExecutorName,
     Jobs,
     Only,
     Quiet,
@@ -30,10 +30,10 @@ from relucid.cli.options import (
 )
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
-    from relucid.studies import Run, Store, Study, Table
+    from relucid.studies import Plan, Run, Store, Study, Table
 
 
-class Part(TypedDict):
+class Selection(TypedDict):
     """The part of a study that is run or shown."""
 
     scale: str | None
@@ -51,7 +51,7 @@ def run(
         int,
         typer.Option(min=1, metavar="N", help="Threads per run; changing it changes results by rounding."),
     ] = 1,
-    backend: Backend = "local",
+    executor: ExecutorName = "local",
     address: Address = None,
     gpus_per_run: Annotated[
         float,
@@ -88,12 +88,6 @@ def run(
             show_default=False,
         ),
     ] = None,
-    price_per_hour: Annotated[
-        float | None,
-        typer.Option(
-            min=0, metavar="P", help="With --dry-run: the price of one device, for costs.", show_default=False
-        ),
-    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard logs into the store.")
     ] = False,
@@ -103,29 +97,27 @@ def run(
     """Execute the runs of a study that are still missing, and show its table."""
     if keep and rerun:
         raise ValueError("--keep and --rerun exclude each other: pass one of them")
-    if not dry_run and not (tflops is None and price_per_hour is None):
-        raise ValueError("--tflops and --price-per-hour are for --dry-run: add it, or leave them out")
+    if not dry_run and tflops is not None:
+        raise ValueError("--tflops is for --dry-run: add it, or leave it out")
     if tensorboard and find_spec("tensorboard") is None:
         raise ValueError("--tensorboard needs tensorboard: pip install tensorboard")
     from relucid import studies as engine
-    from relucid.cli.forecast import Fleet, tell_plan
+    from relucid.cli.forecast import Fleet, print_forecast
     from relucid.cli.progress import progress, stopping
     from relucid.train import Machine
 
     found, where = find(study), store or engine.default_store()
-    part: Part = {"scale": scale, "only": only, "seeds": seeds}
+    part: Selection = {"scale": scale, "only": only, "seeds": seeds}
     planned = engine.plan(found, **part)
     if dry_run:
-        fleet = Fleet(jobs, gpus_per_run, devices * nodes, tflops, price_per_hour)
-        chosen = scale or found.default_scale
-        tell_plan(found, chosen, planned, where, fleet, seeds=seeds, name=study)
+        print_forecast(planned, found, where, Fleet(jobs, devices * nodes, tflops), seeds=seeds, name=study)
         return
     if devices * nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         _start_torchrun(devices, nodes)
     options: dict[str, Any] = {
         "jobs": jobs,
         "threads": threads,
-        "backend": backend,
+        "executor": executor,
         "address": address,
         "gpus_per_run": gpus_per_run,
         "retry": retry,
@@ -135,9 +127,9 @@ def run(
         ),
     }
     with _explaining_changes(), stopping(), progress(planned, where, retry=retry, quiet=quiet) as report:
-        engine.run(found, **part, **options, store=where, report=report)
+        engine.run(planned, **options, store=where, report=report)
     if os.environ.get("RANK", "0") == "0":
-        _conclude(found, part, study, store, quiet=quiet)
+        _conclude(planned, study, store, quiet=quiet)
 
 
 @contextmanager
@@ -152,13 +144,13 @@ def _explaining_changes() -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
-def _conclude(found: "Study", part: Part, name: str, store: Path | None, *, quiet: bool) -> None:
+def _conclude(planned: "Plan", name: str, store: Path | None, *, quiet: bool) -> None:
     """Print the table; fail if runs have failed."""
     from relucid import studies as engine
     from relucid.cli.tables import print_table
 
     with foreign(f"{name} fails", engine.StoreError):
-        table = engine.table(found, **part, store=store)
+        table = engine.table(planned, store=store)
     if not quiet:
         print_table(table, name, store)
     if any(each["state"] == "failed" for each in table.runs):
@@ -175,8 +167,8 @@ def show(
         typer.Option(
             "--format",
             metavar="NAME",
-            help=f"Format to print instead of a table for the terminal: {', '.join(names()['formats'])}.",
-            autocompletion=completing(names()["formats"]),
+            help=f"Format to print instead of a table for the terminal: {', '.join(FORMATS)}.",
+            autocompletion=completing(FORMATS),
         ),
     ] = None,
     directory: Annotated[
@@ -193,7 +185,7 @@ def show(
     from relucid import studies as engine
     from relucid.cli.tables import print_table
     from relucid.studies.study import named
-    from relucid.studies.travel import exported, record
+    from relucid.studies.travel import export_results, record
 
     if directory is not None and (only is not None or seeds is not None):
         raise ValueError("--record writes a whole study; it does not go with --only or --seeds")
@@ -204,7 +196,7 @@ def show(
     if write is None:
         print_table(table, study, store)
     elif form == "json":
-        typer.echo(json.dumps(exported(table, results), indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(export_results(table, results), indent=1, ensure_ascii=False))
     else:
         typer.echo(write(table), nl=False)
     results.close()
@@ -253,11 +245,10 @@ def import_(
 ) -> None:
     """Add runs from result files or from other stores to a store; nothing in it is overwritten."""
     from relucid import studies as engine
-    from relucid.studies.travel import bring
 
     results, conflicts = engine.Store(store or engine.default_store()), 0
     for source in sources:
-        imported = bring(source, results)
+        imported = engine.import_results(source, results)
         typer.echo(f"{source}: {imported.added} runs added, {imported.there} already there")
         if imported.damaged:
             typer.echo(f"{source}: {imported.damaged} damaged runs were skipped", err=True)
@@ -271,26 +262,26 @@ def import_(
 
 def unshown(old: "dict[str, Run]", study: str) -> str:
     """What to do about runs from before a study's code changed."""
-    from relucid.studies.changes import said
+    from relucid.studies.changes import describe
 
     advice = f"`relucid run {study} --keep` counts them, `--rerun` repeats them"
-    return f"{said(old)}; they are not shown: {advice}"
+    return f"{describe(old)}; they are not shown: {advice}"
 
 
-def tabulated(study: str, part: Part, store: Path | None) -> "tuple[Table, Store, dict[str, Run]]":
+def tabulated(study: str, part: Selection, store: Path | None) -> "tuple[Table, Store, dict[str, Run]]":
     """The table of a study, its store, and the runs from before its code changed; refuse if it has not been run."""
     from relucid import studies as engine
     from relucid.studies.changes import outdated
 
-    found, where = find(study), checked(store)
+    where, planned = checked(store), engine.plan(find(study), **part)
     with foreign(f"{study} fails", engine.StoreError):
-        table = engine.table(found, **part, store=where)
-    results, planned = engine.Store(where, create=False), engine.plan(found, **part)
+        table = engine.table(planned, store=where)
+    results = engine.Store(where, create=False)
     old = outdated(planned, results)
     if planned and not table.runs and not old:
         results.close()
-        said = {"--scale": part["scale"], "--only": part["only"], "--store": store}
-        options = [text for name, value in said.items() if value is not None for text in (name, str(value))]
+        given = {"--scale": part["scale"], "--only": part["only"], "--store": store}
+        options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
         command = shlex.join(["relucid", "run", study, *options])
         raise ValueError(f"nothing has been run yet at scale {table.scale}, in the store {where}: {command}")
     return table, results, old
@@ -311,13 +302,7 @@ def checked(store: Path | None) -> Path:
 def find(study: str) -> "Study":
     """Find a study by name; an error in a user's file is reported with its line."""
     from relucid import papers
-    from relucid.models.suggest import suggest
 
-    known = names()["studies"]
-    in_a_file = study.endswith(".py") or ".py:" in study
-    if not in_a_file and study not in known:
-        near = suggest(study, known)
-        raise ValueError(f"there is no study {study!r}{near or ':'} `relucid list` shows all of them")
     with foreign(f"{study} cannot be read"):
         return papers.find(study)
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from relucid.inspect import Comparison, Examination
+from relucid.inspect import Changes, Examination
 from relucid.studies import Table
 from relucid.studies.formats import banner, cell_text, legend, published
 from relucid.studies.ledger import Entry, entry
@@ -125,7 +125,7 @@ def print_examination(found: Examination) -> None:
         console.print(escape(f"{what}: {why}"), style="dim")
 
 
-def print_comparison(changes: Comparison, before: str, after: str) -> None:
+def print_comparison(changes: Changes, before: str, after: str) -> None:
     """Print what changed from one network to another."""
     console = Console(highlight=False)
     console.print(f"\n[bold]From {escape(before)} to {escape(after)}[/bold]")

@@ -13,52 +13,13 @@ from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
 from relucid.inspect.execution import Call, Node, Recording
-from relucid.inspect.folding import BATCH_NORMS
+from relucid.inspect.operations import AVERAGES, BATCH_NORMS, COPIES, PADS, RESHAPES, SLICES, UPSAMPLINGS
 from relucid.nn import CReLU, GeometricLinear, MeanNorm
 from relucid.nn.geometric import _Geometric
 
 # Operations by their ATen names. These treat every channel alike and are linear in it:
-LINEAR = {
-    *(
-        "mul",
-        "div",
-        "neg",
-        "clone",
-        "contiguous",
-        "_to_copy",
-        "detach",
-        "alias",
-        "lift_fresh",
-        "native_dropout",
-    ),
-    *(
-        "avg_pool1d",
-        "avg_pool2d",
-        "avg_pool3d",
-        "_adaptive_avg_pool2d",
-        "_adaptive_avg_pool3d",
-        "mean",
-        "sum",
-    ),
-    *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact2d"),
-    *("upsample_linear1d", "upsample_bilinear2d", "_upsample_bilinear2d_aa", "upsample_trilinear3d"),
-    *("upsample_bicubic2d", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d"),
-    *("replication_pad1d", "replication_pad2d", "replication_pad3d"),
-}
-VIEWS = {
-    *(
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "_reshape_alias",
-        "permute",
-        "transpose",
-        "t",
-        "unsqueeze",
-        "squeeze",
-    ),
-    *("expand", "slice", "select", "split", "split_with_sizes", "unbind", "roll", "flip", "index_select"),
-}
+LINEAR = {"mul", "div", "neg", "native_dropout"} | COPIES | AVERAGES | UPSAMPLINGS | PADS
+VIEWS = RESHAPES | SLICES | {"expand", "index_select"}
 # These keep the order of values, so that they commute with a positive factor:
 HOMOGENEOUS = {
     *("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d"),

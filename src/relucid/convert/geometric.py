@@ -30,7 +30,7 @@ from relucid.convert.heavyball import depends
 from relucid.convert.norms import absorbed, fold, norm_after, padding_of, readers_of
 from relucid.convert.surgery import GEOMETRIC, Surgery
 from relucid.inspect.execution import Node
-from relucid.inspect.folding import BATCH_NORMS
+from relucid.inspect.operations import BATCH_NORMS
 from relucid.nn import MeanNorm
 from relucid.nn.geometric import _Geometric
 from relucid.nn.meannorm import fold as folded

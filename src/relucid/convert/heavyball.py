@@ -11,7 +11,7 @@ from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Batch
 from relucid.convert.surgery import Surgery
 from relucid.inspect.execution import Call, Node, Recording
-from relucid.inspect.folding import BATCH_NORMS
+from relucid.inspect.operations import BATCH_NORMS
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import Residual
 

@@ -14,7 +14,7 @@ from relucid.convert.channels import VIEWS, Layout, channel_dims, flow
 from relucid.convert.conversion import Subject
 from relucid.convert.surgery import Surgery, columns
 from relucid.inspect.execution import Call, Node
-from relucid.inspect.folding import BATCH_NORMS
+from relucid.inspect.operations import BATCH_NORMS
 from relucid.nn import MeanNorm
 from relucid.nn.affine import affine_of
 from relucid.nn.meannorm import pads_with_zeros

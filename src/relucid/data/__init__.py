@@ -5,6 +5,7 @@ data become a `Split` by `from_arrays`, `from_table`, `from_folder` or `from_dat
 """
 
 from relucid.data.augment import augment, color, crop, flip, jitter, resized_crop, ten_crops
+from relucid.data.batches import in_batches
 from relucid.data.dataset import Data, Examples, Moments, Split, holdout, k_fold, mean_image, moments
 from relucid.data.given import as_data
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
@@ -58,6 +59,7 @@ __all__ = [
     "holdout",
     "imagenet",
     "imagenet32",
+    "in_batches",
     "jitter",
     "k_fold",
     "levy",

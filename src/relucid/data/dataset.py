@@ -107,9 +107,7 @@ def moments(examples: Examples, limit: int = 100_000) -> Moments:
         return examples.batch(indices)[0].movedim(1, 0).flatten(1).double()
 
     chunks = torch.arange(0, len(examples), -(-len(examples) // limit)).split(1000)
-    rough = channels(chunks[0]).mean(
-        1, keepdim=True
-    )  # subtracted first, so that nothing cancels in the last line
+    rough = channels(chunks[0]).mean(1, keepdim=True)  # subtracted, so that nothing cancels in the last line
     count, total, products = 0, torch.zeros_like(rough), rough @ rough.T * 0
     for chunk in chunks:
         shifted = channels(chunk) - rough

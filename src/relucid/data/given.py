@@ -159,13 +159,6 @@ def examples(given: Any) -> Split | Rows:
     )
 
 
-def in_batches(data: Data[Any] | Split | Rows, size: int = 64) -> Iterator[tuple[Any, Tensor]]:
-    """Yield inputs and targets of all examples, batch by batch."""
-    for part in (data.train, data.test) if isinstance(data, Data) else (data,):
-        for number, chunk in enumerate(torch.arange(len(part)).split(size)):
-            yield part.batch(chunk, number)
-
-
 def apart(split: Any, share: float, seed: int = 0) -> tuple[Any, Any]:
     """The examples without a random share of them, and that share; classes of arrays keep their proportions."""
     if len(split) < FEWEST:
@@ -238,7 +231,7 @@ def _collated(rows: list[Any]) -> Any:
         return default_collate([tree_map(_plain, row) for row in rows])
     except RuntimeError as error:
         raise ValueError(
-            f"examples cannot be put into one batch ({str(error).splitlines()[0]}): bring them to one shape, or give a "
+            f"examples cannot be put into one batch ({str(error).splitlines()[0]}): give them one shape, or give a "
             "loader with a collate_fn"
         ) from error
 

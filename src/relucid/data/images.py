@@ -18,7 +18,7 @@ from relucid.extras import needed
 
 
 @dataclass(frozen=True)
-class Source:
+class HubSource:
     """Where images come from: their repository on the Hugging Face hub, its layout and how many there are."""
 
     hub: str
@@ -30,10 +30,10 @@ class Source:
 
 CIFAR, IMAGENET = (50_000, 10_000), (1_281_167, 50_000)
 SOURCES = {
-    "cifar10": Source("uoft-cs/cifar10", 10, CIFAR),
-    "cifar100": Source("uoft-cs/cifar100", 100, CIFAR, label="fine_label"),
-    "imagenet32": Source("benjamin-paine/imagenet-1k-32x32", 1000, IMAGENET, test="validation"),
-    "imagenet": Source("ILSVRC/imagenet-1k", 1000, IMAGENET, test="validation"),
+    "cifar10": HubSource("uoft-cs/cifar10", 10, CIFAR),
+    "cifar100": HubSource("uoft-cs/cifar100", 100, CIFAR, label="fine_label"),
+    "imagenet32": HubSource("benjamin-paine/imagenet-1k-32x32", 1000, IMAGENET, test="validation"),
+    "imagenet": HubSource("ILSVRC/imagenet-1k", 1000, IMAGENET, test="validation"),
 }
 SIZE = 32
 # The files of ImageNet32's source, and how to get them.
@@ -141,13 +141,13 @@ def _files(name: str, split: str, rows: int) -> list[Path]:
     return files
 
 
-def _split(files: list[Path], source: Source) -> Split:
+def _split(files: list[Path], source: HubSource) -> Split:
     """Read the images (N, 3, 32, 32) and labels (N,) of all files of a split."""
     images, labels = zip(*(_decode(file, source) for file in files), strict=True)
     return Split(torch.cat(images), torch.cat(labels))
 
 
-def _decode(file: Path, source: Source) -> tuple[Tensor, Tensor]:
+def _decode(file: Path, source: HubSource) -> tuple[Tensor, Tensor]:
     """Decode the images (N, 3, 32, 32) and labels (N,) of a parquet file."""
     from PIL import Image
 
@@ -176,7 +176,7 @@ def _rows(file: Path) -> int:
         return int(parquet.read_metadata(file).num_rows)
 
 
-def _columns(file: Path, source: Source) -> tuple[list[dict[str, bytes]], list[int]]:
+def _columns(file: Path, source: HubSource) -> tuple[list[dict[str, bytes]], list[int]]:
     """Read the encoded images and the labels of a parquet file."""
     from pyarrow import parquet, types
 

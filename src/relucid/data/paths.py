@@ -1,8 +1,7 @@
-"""Where data sets live, and what is said when one is missing or damaged."""
+"""Where data sets live, and the errors for one that is missing or damaged."""
 
+import os
 from pathlib import Path
-
-from relucid.paths import directory as directory
 
 
 class MissingDataError(FileNotFoundError):
@@ -19,3 +18,14 @@ def locate(path: str, advice: str) -> Path:
     if not found.exists():
         raise MissingDataError(f"{found} does not exist: {advice}; RELUCID_DATA names the data directory")
     return found
+
+
+def directory() -> Path:
+    """The directory of all data sets: `RELUCID_DATA`, or `relucid` in the user's cache.
+
+    >>> directory().is_absolute()
+    True
+    """
+    # The same cache directory on every platform, as in torch.hub and the Hugging Face libraries.
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("RELUCID_DATA") or f"{cache}/relucid").expanduser().absolute()

@@ -1,26 +1,24 @@
 """What a network has learned: which units are dead, paired or redundant, and where their boundaries lie.
 
 `examine` measures all layers at once; the other functions measure one thing each. Quantities that only the papers'
-own studies need, such as Rademacher complexities, are in the modules of this package.
+own studies need, such as Rademacher complexities, are in `relucid.papers`.
 """
 
 from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary, boundary
 from relucid.inspect.callbacks import hugging_face_callback, lightning_callback
 from relucid.inspect.classes import ClassActivity
-from relucid.inspect.comparison import Comparison
+from relucid.inspect.comparison import Changes
 from relucid.inspect.examination import Examination, ExaminedLayer
 from relucid.inspect.examine import examine
-from relucid.inspect.findings import Finding
+from relucid.inspect.findings import Finding, Suggestion
 from relucid.inspect.invariance import Invariance, invariance
-from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
+from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen
 from relucid.inspect.measures import MEASURES, THOROUGH, USUAL
-from relucid.inspect.objective import Objective
 from relucid.inspect.pairing import Pairing, figure_of_pairs, pairing
 from relucid.inspect.phase import PhaseCorrelation, phase_correlation
 from relucid.inspect.plasticity import Plasticity, effective_rank, stable_rank
 from relucid.inspect.reconstruction import Reconstruction, reconstruct, reconstruction_ratio
-from relucid.inspect.suggestion import Suggestion
 from relucid.inspect.top import TopInputs
 from relucid.inspect.trace import Rectified, Trace, trace
 from relucid.inspect.tracker import BoundaryTracker, Evolution
@@ -33,17 +31,16 @@ __all__ = [
     "Activity",
     "Boundary",
     "BoundaryTracker",
+    "Changes",
     "ClassActivity",
-    "Comparison",
     "Evolution",
     "Examination",
     "ExaminedLayer",
+    "ExaminedNetwork",
     "Finding",
     "Gauge",
     "Invariance",
     "Measurement",
-    "Network",
-    "Objective",
     "Pairing",
     "PhaseCorrelation",
     "Plasticity",

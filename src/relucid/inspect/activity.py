@@ -12,9 +12,8 @@ from torch import Tensor
 from relucid.inspect.blocks import threads, wide
 from relucid.inspect.boundary import hyperplanes, planes_of
 from relucid.inspect.evidence import NEEDED, Sample, interval
-from relucid.inspect.findings import Finding
-from relucid.inspect.measurement import Gauge, Measurement, Network, Seen, indices, plain
-from relucid.inspect.suggestion import Suggestion
+from relucid.inspect.findings import Finding, Suggestion
+from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen, indices, plain
 
 if TYPE_CHECKING:
     from relucid.inspect.trace import Rectified
@@ -48,7 +47,7 @@ class Activity(Measurement):
     phases: int = 1  #: 2 if units pass on both sides of their boundary
 
     @classmethod
-    def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Gauge | None:
         """A counter; None if the layer has no dimension of units."""
         return _ActivityGauge(layer, network) if len(layer.shape) > 1 else None
 
@@ -82,7 +81,7 @@ class Activity(Measurement):
         return interval(self.active, self.inputs)
 
     def kinds(self) -> dict[str, Tensor]:
-        """Masks of the notable units, by kind; empty if too few inputs were seen to tell."""
+        """Masks of the notable units, by kind; empty if too few inputs were seen to judge."""
         if not self.sample.enough:
             return {}
         if self.phases == 2:
@@ -95,7 +94,7 @@ class Activity(Measurement):
         if not self.sample.enough:
             noun = self.sample.noun
             return (
-                f"too few {noun} to tell which units are dead: {self.sample}; at least {NEEDED} {noun} are needed: "
+                f"too few {noun} to judge which units are dead: {self.sample}; at least {NEEDED} {noun} are needed: "
                 "give them as data"
             )
         counts = [f"{int(mask.sum())} {name}" for name, mask in self.kinds().items()]
@@ -234,7 +233,7 @@ class ActivityCounter:
 class _ActivityGauge(Gauge):
     """`ActivityCounter` for a rectified layer."""
 
-    def __init__(self, layer: Rectified, network: Network) -> None:
+    def __init__(self, layer: Rectified, network: ExaminedNetwork) -> None:
         self.counter = ActivityCounter(layer.units)
         if layer.scale is not None:
             radius, lengths = network.once(planes_of, layer)

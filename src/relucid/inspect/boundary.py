@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from relucid._torch import version_of
 from relucid.inspect.blocks import squared_norms
-from relucid.inspect.measurement import Measurement, Network, plain
+from relucid.inspect.measurement import ExaminedNetwork, Measurement, plain
 from relucid.nn.affine import affine_of
 from relucid.nn.geometric import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear
 from relucid.nn.sphere import angles_of
@@ -35,7 +35,7 @@ class Boundary(Measurement):
     version: int | None = None  #: version counter of a weight that is not copied, when it was read
 
     @classmethod
-    def measure(cls, layer: Rectified, network: Network) -> Boundary | None:
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Boundary | None:
         """The boundaries of a layer's units with norms folded in; None if they are not fixed."""
         if layer.scale is None:
             return None

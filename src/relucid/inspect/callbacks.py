@@ -107,6 +107,6 @@ class _Examiner:
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         example = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, self.example)
         self.examination = examine(model, example, self.data, measures=self.measures)
-        if said := warning(self.examination, self.limit):
-            LOGGER.warning(said)
+        if message := warning(self.examination, self.limit):
+            LOGGER.warning(message)
         return {PREFIX + name: share for name, share in self.examination.metrics().items()}

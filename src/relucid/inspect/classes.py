@@ -11,7 +11,7 @@ from torch import Tensor
 
 from relucid.inspect.evidence import Sample
 from relucid.inspect.findings import Finding
-from relucid.inspect.measurement import Gauge, Measurement, Network, Seen, indices
+from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen, indices
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -28,7 +28,7 @@ class ClassActivity(Measurement):
     active: Tensor  #: (units, classes): share of places where the unit is above its boundary
 
     @classmethod
-    def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Gauge | None:
         """A counter; without labels in the data it measures nothing."""
         return _ClassGauge() if len(layer.shape) > 1 else None
 

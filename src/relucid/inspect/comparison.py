@@ -37,7 +37,7 @@ class LayerChange:
 
 
 @dataclass(frozen=True)
-class Comparison(Tabular):
+class Changes(Tabular):
     """Differences between two examinations, layer by layer."""
 
     layers: tuple[LayerChange, ...]  #: layers that both have
@@ -72,7 +72,7 @@ class Comparison(Tabular):
         }
 
 
-def compare(before: Examination, after: Examination) -> Comparison:
+def compare(before: Examination, after: Examination) -> Changes:
     """Compare two examinations; layers are matched by name."""
     first, second = ({layer.name: layer for layer in found.layers} for found in (before, after))
     columns = before.columns() | after.columns()
@@ -81,7 +81,7 @@ def compare(before: Examination, after: Examination) -> Comparison:
         for found in (before, after)
     )
     shared = [name for name in second if name in first]
-    return Comparison(
+    return Changes(
         tuple(
             _change(name, first_rows[name], second_rows[name], first[name], second[name]) for name in shared
         ),

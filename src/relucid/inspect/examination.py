@@ -13,17 +13,14 @@ from torch import Tensor
 from relucid.extras import needed
 from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary
-from relucid.inspect.comparison import Comparison, compare
-from relucid.inspect.complexity import Complexity
-from relucid.inspect.findings import Finding
+from relucid.inspect.comparison import Changes, compare
+from relucid.inspect.findings import Finding, Suggestion, merged
 from relucid.inspect.invariance import LayerInvariance
-from relucid.inspect.lost import Lost
 from relucid.inspect.measurement import Measurement
 from relucid.inspect.pairing import Pairing, Pairings
-from relucid.inspect.perturbation import Perturbation
 from relucid.inspect.phase import PhaseCorrelation, PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
-from relucid.inspect.suggestion import Suggestion, merged
+from relucid.inspect.reconstruction import Lost
 from relucid.inspect.trace import Rectified, Source
 from relucid.printing import Tabular, counted
 
@@ -77,19 +74,9 @@ class ExaminedLayer:
         return self._find(Plasticity)
 
     @property
-    def perturbation(self) -> Perturbation | None:
-        """How far the boundaries turn when parameters change."""
-        return self._find(Perturbation)
-
-    @property
     def reconstruction(self) -> Tensor | None:
         """Share of each of the example's inputs that is lost."""
         return found.ratio if (found := self._find(Lost)) else None
-
-    @property
-    def complexity(self) -> Complexity | None:
-        """Rademacher complexities."""
-        return self._find(Complexity)
 
     @property
     def invariance(self) -> LayerInvariance | None:
@@ -140,7 +127,7 @@ class Examination(Tabular):
         """The suggestions of all findings, merged into one per conversion."""
         return merged(finding.suggestion for finding in self.findings if finding.suggestion)
 
-    def against(self, other: Examination) -> Comparison:
+    def against(self, other: Examination) -> Changes:
         """Compare with an earlier examination, such as one from before training or a conversion."""
         return compare(other, self)
 
@@ -186,11 +173,11 @@ class Examination(Tabular):
             overwrite: Whether to replace an existing file.
         """
         with needed("save()"):
-            from relucid.report.examination import Subject, examination_page
+            from relucid.report.examination import Provenance, examination_page
             from relucid.report.page import check, save
 
         check(Path(path), overwrite)
-        save(examination_page(self, Subject(name, in_python=True)), Path(path))
+        save(examination_page(self, Provenance(name, in_python=True)), Path(path))
 
     def columns(self) -> dict[str, str]:
         """The headings of the table with their meanings, leaving out columns that would be empty."""

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import tree_leaves
-from relucid.inspect.batches import DataBatch, batches_of, count_of
+from relucid.data.batches import count_batches
+from relucid.inspect.batches import DataBatch, batches_of
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.examination import Examination, ExaminedLayer
-from relucid.inspect.execution import DATA, Batch, Node
+from relucid.inspect.execution import DATA, Batch, Node, running
 from relucid.inspect.findings import ranked
-from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
+from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen
 from relucid.inspect.measures import MEASURES, USUAL
-from relucid.inspect.progress import Progress, telling
-from relucid.inspect.replay import following
+from relucid.inspect.progress import Progress, reporting
 from relucid.inspect.trace import Rectified, Trace, attributed, recorded
 
 
@@ -55,15 +55,14 @@ def examine(
         raise ValueError(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
     if any(isinstance(x, Tensor) and x.dim() and not len(x) for x in tree_leaves(example)):
         raise ValueError("the example is empty: give at least one input")
-    nodes = recorded(model, example)
-    traced = attributed(model, nodes)
-    network = Network(model, example, data)
-    with telling(progress) as tell:
-        started = _start(network, traced, measures, tell)
-        _watch(network, traced, nodes, started, tell)
+    traced = attributed(model, recorded(model, example))
+    network = ExaminedNetwork(model, example, data)
+    with reporting(progress) as report:
+        prepared = _prepare(network, traced, measures, report)
+        _watch(network, traced, prepared, report)
     layers = tuple(
         ExaminedLayer(r, {name: m for name, found in begun.items() if (m := _result(found)) is not None})
-        for r, begun in zip(traced.rectified, started, strict=True)
+        for r, begun in zip(traced.rectified, prepared, strict=True)
     )
     findings = ranked(
         finding
@@ -74,17 +73,17 @@ def examine(
     return Examination(layers, findings, traced.unattributed)
 
 
-def _start(
-    network: Network, traced: Trace, measures: Collection[str], tell: Progress
+def _prepare(
+    network: ExaminedNetwork, traced: Trace, measures: Collection[str], report: Progress
 ) -> list[dict[str, Measurement | Gauge]]:
     """Measure the weights of every layer, and create the gauges that will watch it."""
-    started: list[dict[str, Measurement | Gauge]] = []
+    prepared: list[dict[str, Measurement | Gauge]] = []
     for number, layer in enumerate(traced.rectified, 1):
         wanted = [name for name in MEASURES if name in measures] if 0 not in layer.shape else []
         begun = {name: MEASURES[name].measure(layer, network) for name in wanted}
-        started.append({name: found for name, found in begun.items() if found is not None})
-        tell("layers", number, len(traced.rectified))
-    return started
+        prepared.append({name: found for name, found in begun.items() if found is not None})
+        report("layers", number, len(traced.rectified))
+    return prepared
 
 
 def _result(found: Measurement | Gauge) -> Measurement | None:
@@ -92,15 +91,14 @@ def _result(found: Measurement | Gauge) -> Measurement | None:
 
 
 def _watch(
-    network: Network,
+    network: ExaminedNetwork,
     traced: Trace,
-    nodes: list[Node],
-    started: list[dict[str, Measurement | Gauge]],
-    tell: Progress,
+    prepared: list[dict[str, Measurement | Gauge]],
+    report: Progress,
 ) -> None:
     """Pass the data through the network once, for all gauges."""
     watched: dict[str, tuple[Rectified, list[Gauge]]] = {}
-    for r, begun in zip(traced.rectified, started, strict=True):
+    for r, begun in zip(traced.rectified, prepared, strict=True):
         if gauges := [found for found in begun.values() if isinstance(found, Gauge)]:
             watched[r.name] = r, gauges
     if not watched:
@@ -108,7 +106,7 @@ def _watch(
     data = [network.example] if network.data is None else network.data
     shells = _Shells(watched)
     seen = 0
-    with following(network.model, nodes) as run:
+    with running(network.model) as (run, _):
         for number, batch in enumerate(batches_of(data, network.example), 1):
 
             def visit(node: Node, value: Tensor, batch: DataBatch = batch, first: int = seen) -> None:
@@ -123,7 +121,7 @@ def _watch(
 
             run(batch.arguments, visit)
             seen += batch.inputs
-            tell("batches", number, count_of(data))
+            report("batches", number, count_batches(data))
 
 
 class _Shells:

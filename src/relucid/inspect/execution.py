@@ -7,7 +7,7 @@ every operation passes through it, however the network is written.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
@@ -19,7 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from relucid._torch import DispatchMode, compiler_is_imported, schema_of, storage_of, tree_leaves, tree_map
 from relucid.nn.geometric import _Geometric
-from relucid.nn.kinds import KINDS, Kind
+from relucid.nn.kinds import KINDS, Kind, kind_of_operation
 
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
@@ -33,7 +33,6 @@ FACTORS = {
     "baddbmm": (1, 2),
 }
 
-GUARD = 1e3  # a clamp at larger values only keeps numbers finite
 DATA = object()  # placeholder in a `Node`'s arguments for the value that depends on the network's input
 
 
@@ -46,9 +45,8 @@ class Node:
     module: str = ""  #: path of the innermost running module
     leaf: bool = False  #: whether that module has no submodules
     inputs: tuple[Node, ...] = ()
-    parameters: frozenset[str] = (
-        frozenset()
-    )  #: what a value that does not depend on the input is computed from
+    #: what a value that does not depend on the input is computed from
+    parameters: frozenset[str] = frozenset()
     data: bool = False  #: whether the value depends on the network's input
     name: str = ""  #: name of a parameter, a layer (an operation with a weight) or a rectification
     kind: Kind | None = None  #: kind of a rectification
@@ -56,9 +54,6 @@ class Node:
     twin: Node | None = None  #: for the negative phases of a CReLU: the positive ones, which represent both
     call: tuple[Any, ...] = ()  #: (function, arguments, keyword arguments), with `DATA` in place of the data
     shape: tuple[int, ...] = ()  #: shape of the value
-    function: Any = None  #: ATen overload
-    argument: int = 0  #: for a rectification or a product: position of the data among its arguments
-    weight: tuple[int, int] | None = None  #: for a product: position and storage of its weight
 
     @property
     def upstream(self) -> list[Node]:
@@ -84,10 +79,6 @@ class Node:
     def has_weight(self) -> bool:
         """Whether it is the product of a value and a weight."""
         return self.op in FACTORS and bool(self.name)
-
-    def same_weight(self, args: Sequence[Any]) -> bool:
-        """Whether a product of these arguments uses the same weight."""
-        return self.weight is None or _storage(args[self.weight[0]]) == self.weight[1]
 
 
 Visit = Callable[[Node, Tensor], None]
@@ -135,7 +126,7 @@ def record(model: nn.Module, batch: Batch, *, training: bool = False) -> Recordi
     >>> [(call.module, [n.op for n in call.outputs]) for call in found.calls]
     [('0', ['addmm']), ('1', ['relu']), ('', ['relu'])]
     """
-    with running(model, training=training) as (run, _, calls):
+    with running(model, training=training) as (run, calls):
         nodes = run(batch, None)
     return Recording(nodes, calls, calls[-1].outputs)
 
@@ -151,21 +142,22 @@ def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[
     >>> [(n.op, n.name) for n in nodes]
     [('t', ''), ('addmm', '0'), ('relu', '1')]
     """
-    with running(model) as (run, *_):
+    with running(model) as (run, _):
         return run(batch, visit)
 
 
 @contextmanager
 def running(
     model: nn.Module, *, training: bool = False
-) -> Iterator[tuple[Callable[[Batch, Visit | None], list[Node]], list[str], list[Call]]]:
-    """Prepare a model once; yield a function that does what `execute` does, the path of running modules, and calls."""
+) -> Iterator[tuple[Callable[[Batch, Visit | None], list[Node]], list[Call]]]:
+    """Prepare a model once; yield a function that does what `execute` does, and its last run's calls of modules."""
     path = [""]
     calls: list[Call] = []
     recorder: _Recorder | None = None
 
     def run(batch: Batch, visit: Visit | None) -> list[Node]:
         nonlocal recorder
+        calls.clear()
         batch = copied(batch)
         recorder = _Recorder(model, batch, visit, path)
         with recorder:
@@ -181,7 +173,7 @@ def running(
         for name, module in model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):
                 stack.enter_context(_hook(module, name, path, note))
-        yield run, path, calls
+        yield run, calls
 
 
 def copied(batch: Batch) -> Batch:
@@ -219,7 +211,6 @@ class _Recorder(DispatchMode):
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
-        self.fixed = {_storage(tensor) for tensor in tensors.values()}
         self.owned: dict[str, set[str]] = defaultdict(set)  # module -> its weights
         for name in (name for name, tensor in tensors.items() if tensor.dim() > 1):
             self.owned[_owner(name)].add(name)
@@ -228,11 +219,10 @@ class _Recorder(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         node = self._node(func, args, kwargs or {})
-        node.function = func
-        if node.name:
-            self._locate(node, args)
-            if self.visit:
-                self.visit(node, args[node.argument])
+        if node.name and self.visit:
+            places = range(len(args)) if node.kind else FACTORS[node.op]
+            data = (args[i] for i in places if isinstance(args[i], Tensor) and self._of(args[i]).data)
+            self.visit(node, next(data))
         out = func(*args, **(kwargs or {}))
         known = {_storage(t) for t in tensors_in([args, kwargs])}
         for tensor in reversed(tensors_in(out)):
@@ -244,15 +234,6 @@ class _Recorder(DispatchMode):
                 self.written.pop(_storage(tensor), None)  # new memory, possibly at an old address
         self.executed.append(node)
         return out
-
-    def _locate(self, node: Node, args: Any) -> None:
-        """Record the positions of the data and the weight among the arguments of a rectification or a product."""
-        places = range(len(args)) if node.kind else FACTORS[node.op]
-        node.argument = next(i for i in places if isinstance(args[i], Tensor) and self._of(args[i]).data)
-        if not node.kind:
-            weight = next(i for i in places if i != node.argument)
-            if _storage(args[weight]) in self.fixed:
-                node.weight = weight, _storage(args[weight])
 
     def _node(self, func: Any, args: Any, kwargs: Any) -> Node:
         outputs = {a.name for a in schema_of(func).arguments if a.is_out}
@@ -292,7 +273,7 @@ class _Recorder(DispatchMode):
 
     def _rectification(self, node: Node) -> Kind | None:
         """Which kind of rectification an operation is; the second phase of a CReLU does not count."""
-        kind, value = _rectification(node), node.upstream[0]
+        kind, value = kind_of_operation(node.op, *node.call[1:]), node.upstream[0]
         if kind and kind.homogeneous and (both := _both_phases(value)):
             node.phases = value.inputs[1].shape
             self.first[both, False] = node
@@ -358,47 +339,6 @@ def _both_phases(value: Node) -> Node | None:
     return value.inputs[0] if is_pair else None
 
 
-def _rectification(node: Node) -> Kind | None:
-    """Which activation with boundaries an operation is; None if it is none."""
-    _, args, kwargs = node.call
-    low, high = (*args[1:], None, None)[:2]
-    low, high = kwargs.get("min", low), kwargs.get("max", high)
-    match node.op:
-        case "relu":
-            return KINDS["relu"]
-        case "abs":
-            return KINDS["avr"]
-        case "leaky_relu":
-            return KINDS["leaky"].with_slope(0.01 if low is None else low)
-        case "_prelu_kernel":
-            return KINDS["leaky"].with_slope(None)
-        case "rrelu_with_noise" if len(args) < 5 or not args[4]:  # in eval mode
-            lower, upper = (*args[2:], 1 / 8, 1 / 3)[:2]
-            return KINDS["leaky"].with_slope((lower + upper) / 2)
-        case "hardtanh":
-            return KINDS["clipped"].between(-1 if low is None else low, 1 if high is None else high)
-        case "clamp" if isinstance(low, Tensor) and isinstance(high, Tensor):  # a sign per unit
-            positive, negative = (low == 0) & (high == torch.inf), (low == -torch.inf) & (high == 0)
-            return KINDS["relu"] if bool((positive | negative).all()) else None
-        case "clamp" | "clamp_min":
-            return _clamped(low, high)
-        case "threshold":
-            return KINDS["relu"] if low == 0 and high == 0 else None
-        case "maximum":
-            other = next((a for a in args if isinstance(a, Tensor)), None)
-            return KINDS["relu"] if other is not None and not bool(other.any()) else None
-    return None
-
-
-def _clamped(low: object, high: object) -> Kind | None:
-    """Which activation a clamp is; None if it only guards against overflow or division by 0."""
-    if high is None:
-        return KINDS["relu"] if isinstance(low, int | float) and low == 0 else None
-    if not isinstance(low, int | float) or not isinstance(high, int | float) or max(-low, high) > GUARD:
-        return None
-    return KINDS["clipped"].between(low, high) if low == 0 or low == -high else None
-
-
 def tensors_in(tree: Any) -> list[Tensor]:
     """The tensors in a tree, dataclasses included; `tree_leaves` takes long for the plain containers of most calls."""
     if isinstance(tree, Tensor):
@@ -423,9 +363,7 @@ def _undisturbed(model: nn.Module, training: bool) -> Iterator[None]:
     try:
         if not training:
             model.eval()
-        elif (
-            not model.training
-        ):  # in training already, modules that were put into evaluation by hand stay there
+        elif not model.training:  # otherwise modules that were put into evaluation by hand stay there
             model.train()
         # The fast path of transformer layers is one opaque operation, and so is a compiled network.
         torch.backends.mha.set_fastpath_enabled(False)

@@ -2,14 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from relucid.inspect.suggestion import Suggestion
-
 Severity = Literal["error", "warning", "note"]
 LEAST = 0.05  # share of a layer's units that makes a finding
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Conversion of some layers, by the names that `relucid.convert` takes.
+
+    >>> merge = Suggestion("to_crelu", ("conv1", "conv2"), "merge")
+    >>> print(merge)
+    to_crelu(model, example, layers=['conv1', 'conv2'], mode='merge')
+    >>> Suggestion("to_geometric", ("fc",)).command("net.py:build", "--example", "1,4")
+    'relucid convert net.py:build --example 1,4 --to geometric --layers fc -o converted-geometric'
+    """
+
+    conversion: str  #: function of `relucid.convert`: "to_crelu" or "to_geometric"
+    layers: tuple[str, ...]
+    mode: str | None = None  #: mode of `to_crelu`: "expand" or "merge"
+
+    @property
+    def name(self) -> str:
+        """Name of the conversion on the command line: "crelu", "merge" or "geometric"."""
+        return self.mode if self.mode == "merge" else self.conversion.removeprefix("to_")
+
+    def __str__(self) -> str:
+        mode = "" if self.mode is None else f", mode={self.mode!r}"
+        return f"{self.conversion}(model, example, layers={list(self.layers)!r}{mode})"
+
+    def command(self, factory: str, *options: str, output: str | None = None) -> str:
+        """The command that converts, into ``converted-<name>`` unless ``output`` names a directory.
+
+        Args:
+            factory: The function that builds the network, as MODULE:FACTORY.
+            options: Further options for the network, such as "--checkpoint", "w.pt", "--example", "1,3,32,32".
+            output: Directory to write to.
+        """
+        layers = [word for layer in self.layers for word in ("--layers", layer)]
+        where = ("-o", output or f"converted-{self.name}")
+        return shlex.join(["relucid", "convert", factory, *options, "--to", self.name, *layers, *where])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The suggestion as plain values."""
+        return {
+            "conversion": self.conversion,
+            "layers": list(self.layers),
+            "mode": self.mode,
+            "call": str(self),
+        }
+
+
+def merged(suggestions: Iterable[Suggestion]) -> Sequence[Suggestion]:
+    """Merge suggestions into one per conversion, with the layers of all of them.
+
+    >>> [str(s) for s in merged([Suggestion("to_geometric", ("a",)), Suggestion("to_geometric", ("b", "a"))])]
+    ["to_geometric(model, example, layers=['a', 'b'])"]
+    """
+    layers: dict[tuple[str, str | None], dict[str, None]] = {}
+    for each in suggestions:
+        layers.setdefault((each.conversion, each.mode), {}).update(dict.fromkeys(each.layers))
+    return [Suggestion(conversion, tuple(names), mode) for (conversion, mode), names in layers.items()]
 
 
 @dataclass(frozen=True)

@@ -9,32 +9,11 @@ from torch import Tensor
 
 from relucid._torch import tree_map
 from relucid.inspect.execution import DATA, Node
+from relucid.inspect.operations import BATCH_NORMS, COPIES, MAX_POOLS, RESHAPES
 from relucid.nn.affine import affine
 
-# Operations by their ATen names.
-VIEWS = {
-    *(
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "_reshape_alias",
-        "permute",
-        "transpose",
-        "t",
-        "unsqueeze",
-        "squeeze",
-    ),
-    *("clone", "contiguous", "_to_copy", "detach", "alias", "expand", "copy", "lift_fresh"),
-}
+VIEWS = RESHAPES | COPIES | {"expand", "copy"}
 AFFINE = {"add", "sub", "rsub", "mul", "div", "neg"}
-BATCH_NORMS = {
-    "native_batch_norm",
-    "cudnn_batch_norm",
-    "miopen_batch_norm",
-    "_native_batch_norm_legit_no_training",
-}
-COPIES = {"clone", "contiguous", "_to_copy", "detach", "alias"}
-MAX_POOLS = {"max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"}
 FOLDED = VIEWS | AFFINE | BATCH_NORMS | MAX_POOLS
 
 Path = tuple[Node, ...]

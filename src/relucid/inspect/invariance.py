@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from relucid.inspect.batches import batches_of
 from relucid.inspect.execution import Node, execute
-from relucid.inspect.measurement import Measurement, Network, plain
+from relucid.inspect.measurement import ExaminedNetwork, Measurement, plain
 from relucid.inspect.trace import Rectified, trace
 from relucid.printing import Summarized
 
@@ -33,7 +33,7 @@ class LayerInvariance(Measurement):
     local_rate: Tensor  #: L, how often it still fires when the image is transformed; nan if it never fires
 
     @classmethod
-    def measure(cls, layer: Rectified, network: Network) -> LayerInvariance | None:
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> LayerInvariance | None:
         """Measure in separate passes over the data, which must be images."""
         return network.once(_invariances).get(layer.layer)
 
@@ -51,7 +51,7 @@ class LayerInvariance(Measurement):
         return super().to_dict() | {"score": plain(self.score)}
 
 
-def _invariances(network: Network) -> Mapping[str, LayerInvariance]:
+def _invariances(network: ExaminedNetwork) -> Mapping[str, LayerInvariance]:
     if network.data is None:
         raise ValueError("invariance needs data: give images")
     return invariance(network.model, network.data).layers

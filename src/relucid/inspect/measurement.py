@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Network:
+class ExaminedNetwork:
     """The network under examination, for measurements that need more than one layer and one pass."""
 
     model: nn.Module
@@ -63,7 +63,7 @@ class Seen:
 
     @property
     def by_input(self) -> Tensor | None:
-        """``value`` as (inputs, units, positions); None if inputs cannot be told apart."""
+        """``value`` as (inputs, units, positions); None if inputs cannot be distinguished."""
         value = self.value.movedim(self.dim, -1)
         elsewhere = value.dim() > 2 and len(value) != self.inputs == value.shape[1]
         if value.dim() < 2 or len(value) % self.inputs or elsewhere:
@@ -92,7 +92,7 @@ class Measurement(Summarized, ABC):
 
     @classmethod
     @abstractmethod
-    def measure(cls, layer: Rectified, network: Network) -> Self | Gauge | None:
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Self | Gauge | None:
         """The measurement of a layer, a gauge that will provide it, or None if it does not apply."""
 
     @abstractmethod

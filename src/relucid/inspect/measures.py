@@ -5,14 +5,12 @@ from __future__ import annotations
 from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary
 from relucid.inspect.classes import ClassActivity
-from relucid.inspect.complexity import Complexity
 from relucid.inspect.invariance import LayerInvariance
-from relucid.inspect.lost import Lost
 from relucid.inspect.measurement import Measurement
 from relucid.inspect.pairing import Pairings
-from relucid.inspect.perturbation import Perturbation
 from relucid.inspect.phase import PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
+from relucid.inspect.reconstruction import Lost
 from relucid.inspect.top import TopInputs
 
 MEASURES: dict[str, type[Measurement]] = {
@@ -25,8 +23,6 @@ MEASURES: dict[str, type[Measurement]] = {
     "top_inputs": TopInputs,
     "reconstruct": Lost,
     "invariance": LayerInvariance,
-    "perturbation": Perturbation,
-    "complexity": Complexity,
 }
 """Measurements by name; add your own class to make `examine` run it."""
 

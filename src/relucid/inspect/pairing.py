@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from relucid.inspect.findings import Finding
-from relucid.inspect.measurement import Measurement, Network, indices, plain
+from relucid.inspect.measurement import ExaminedNetwork, Measurement, indices, plain
 from relucid.inspect.null_distribution import discoveries, extreme_p_value
 from relucid.printing import Summarized
 
@@ -94,7 +94,7 @@ class Pairings(Measurement):
     by_source: dict[str, Pairing]
 
     @classmethod
-    def measure(cls, layer: Rectified, network: Network) -> Pairings:
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Pairings:
         """Find the pairs in finite weights; a norm with a negative scale reverses a filter."""
         sign = None if layer.scale is None else layer.scale.sign()
         sources = [s for s in layer.sources if s.weight.numel() and _is_finite(s.weight)]

@@ -12,7 +12,7 @@ from torch import Tensor
 from relucid.inspect.activity import REMEDY, remedy
 from relucid.inspect.evidence import Sample
 from relucid.inspect.findings import Finding
-from relucid.inspect.measurement import Gauge, Measurement, Network, Seen, indices
+from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen, indices
 from relucid.nn.kinds import Kind
 
 if TYPE_CHECKING:
@@ -58,17 +58,15 @@ class Plasticity(Measurement):
     }
 
     activity: Tensor  #: (units,): mean size of the output, relative to the mean over the layer
-    singular: (
-        Tensor | None
-    )  #: (channels,): singular values of the outputs, in descending order; None for wide layers
+    #: (channels,): singular values of the outputs, in descending order; None for wide layers
+    singular: Tensor | None
     weight: float  #: Euclidean norm of the weights that feed the layer
-    gradient: (
-        float | None
-    )  #: that of the gradients of their parameters, biases included; None if there are none
+    #: that of the gradients of their parameters, biases included; None if there are none
+    gradient: float | None
     sample: Sample  #: how many inputs were seen
 
     @classmethod
-    def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Gauge | None:
         """A gauge; None if the layer has no dimension of units, or a slope that is learned."""
         known = len(layer.shape) > 1 and layer.activation.below is not None
         return _PlasticityGauge(layer, network) if known else None
@@ -98,9 +96,9 @@ class Plasticity(Measurement):
 
     def summary(self) -> str:
         """A summary in one sentence."""
-        said = [f"{int(self.dormant.sum())} of {len(self.activity)} units are dormant on {self.sample}"]
-        said += [f"{name} {value:.3g}" for name, value in self.numbers().items()]
-        return ", ".join(said)
+        parts = [f"{int(self.dormant.sum())} of {len(self.activity)} units are dormant on {self.sample}"]
+        parts += [f"{name} {value:.3g}" for name, value in self.numbers().items()]
+        return ", ".join(parts)
 
     def numbers(self) -> dict[str, float]:
         """Ranks and norms by name, as far as they are known."""
@@ -153,7 +151,7 @@ class Plasticity(Measurement):
 class _PlasticityGauge(Gauge):
     """Sums of outputs and of their products, whose memory does not grow with the data."""
 
-    def __init__(self, layer: Rectified, network: Network) -> None:
+    def __init__(self, layer: Rectified, network: ExaminedNetwork) -> None:
         self.kind, self.units, self.doubled = layer.activation, layer.units, layer.doubled
         self.total = torch.zeros(self.units, dtype=torch.float64)
         channels = self.units + self.doubled
@@ -205,7 +203,7 @@ def response(value: Tensor, kind: Kind) -> Tensor:
     return above - kind.below * (-value).relu() + first
 
 
-def _norms(layer: Rectified, network: Network) -> tuple[float, float | None]:
+def _norms(layer: Rectified, network: ExaminedNetwork) -> tuple[float, float | None]:
     """The norms of the weights that feed a layer, and of the gradients of their parameters."""
     weight = sum(float(source.weight.detach().double().square().sum()) for source in layer.sources) ** 0.5
     names = {name for source in layer.sources for name in source.parameters}

@@ -11,11 +11,11 @@ Progress = Callable[
 
 
 @contextmanager
-def telling(progress: Progress | bool) -> Iterator[Progress]:
+def reporting(progress: Progress | bool) -> Iterator[Progress]:
     """Yield the function to report progress to: the user's own, one that draws bars for True, or a silent one.
 
-    >>> with telling(lambda *said: print(said)) as tell:
-    ...     tell("batches", 1, 20)
+    >>> with reporting(lambda *step: print(step)) as report:
+    ...     report("batches", 1, 20)
     ('batches', 1, 20)
     """
     if callable(progress):
@@ -23,8 +23,8 @@ def telling(progress: Progress | bool) -> Iterator[Progress]:
     elif not progress:
         yield lambda what, done, total: None
     else:
-        with _bars() as tell:
-            yield tell
+        with _bars() as report:
+            yield report
 
 
 @contextmanager
@@ -37,9 +37,9 @@ def _bars() -> Iterator[Progress]:
     tasks: dict[str, TaskID] = {}
     with Bars(console=Console(stderr=True), transient=True) as bars:
 
-        def tell(what: str, done: int, total: int | None) -> None:
+        def report(what: str, done: int, total: int | None) -> None:
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=total)
             bars.update(tasks[what], completed=done)
 
-        yield tell
+        yield report

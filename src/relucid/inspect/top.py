@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
+from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -28,7 +28,7 @@ class TopInputs(Measurement):
     position: Tensor  #: (units, k): flat position in the layer's map
 
     @classmethod
-    def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Gauge | None:
         """A gauge that keeps the indices of inputs, not the inputs themselves."""
         return _TopGauge() if len(layer.shape) > 1 else None
 
@@ -92,7 +92,7 @@ class _TopGauge(Gauge):
         self.where = where.gather(1, order.unsqueeze(2).expand(-1, -1, 2))
 
     def result(self) -> TopInputs | None:
-        """The top k; None if inputs could not be told apart."""
+        """The top k; None if inputs could not be distinguished."""
         if self.value is None:
             return None
         return TopInputs(self.value.cpu(), *self.where.cpu().unbind(2))

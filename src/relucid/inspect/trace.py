@@ -10,26 +10,18 @@ from torch import Tensor, nn
 from relucid._torch import ConvNd
 from relucid.inspect.execution import DATA, Batch, Node, execute
 from relucid.inspect.folding import FOLDED, VIEWS, Folded, Path, fold, label
-from relucid.nn.kinds import Kind
+from relucid.inspect.operations import AVERAGES, PADS, SLICES, UPSAMPLINGS
+from relucid.nn.kinds import WITHOUT_BOUNDARY, Kind
 from relucid.nn.pairwise import Pairwise
 from relucid.nn.propagation import Propagation
 from relucid.printing import Summarized
 
 # Operations, by ATen name, that a walk from a rectification back to its weights passes through.
-PASSED = FOLDED | {
-    *("native_layer_norm", "native_group_norm", "_native_batch_norm_legit"),
-    *("slice", "select", "split", "split_with_sizes", "unbind", "narrow", "index", "cat", "stack", "repeat"),
-    *("constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
-    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle", "roll", "flip"),
-    *("mean", "sum", "avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "adaptive_max_pool2d"),
-    *("upsample_nearest1d", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
-    *("as_strided", "overwritten"),
-}
-# Activations outside `KINDS`, whose units have no boundary. Some names, such as clamp, may also be a kind.
-OTHER_ACTIVATIONS = {
-    *("gelu", "silu", "mish", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus", "softshrink"),
-    *("elu", "celu", "rrelu_with_noise", "threshold"),
-    *("clamp", "clamp_min", "_softmax", "_log_softmax", "log_sigmoid_forward", "hardshrink"),
+PASSED = {
+    *(FOLDED | SLICES | PADS | AVERAGES | UPSAMPLINGS),
+    *("native_layer_norm", "native_group_norm", "_native_batch_norm_legit", "adaptive_max_pool2d"),
+    *("narrow", "index", "cat", "stack", "repeat", "as_strided", "overwritten"),
+    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle"),
 }
 
 
@@ -309,7 +301,7 @@ def _feeds(node: Node, consumers: dict[Node, list[Node]]) -> list[str]:
             if _passes(n):
                 stack.append(n)
             else:
-                unknown = "" if n.op in OTHER_ACTIVATIONS else " (not known to rectify)"
+                unknown = "" if n.op in WITHOUT_BOUNDARY else " (not known to rectify)"
                 reached[f"{n.name} without a rectification" if n.has_weight else n.op + unknown] = None
     return list(reached)
 
@@ -320,7 +312,7 @@ def _activations(nodes: list[Node]) -> list[tuple[str, str]]:
     return [
         (node.module or "the network", f"{node.op} {reason}")
         for node in nodes
-        if node.op in OTHER_ACTIVATIONS and not node.kind and not node.twin and node.data
+        if node.op in WITHOUT_BOUNDARY and not node.kind and not node.twin and node.data
     ]
 
 

@@ -93,8 +93,8 @@ class Watch:
             data = [*self._latest] if self.data is None else self.data
             self.examination = examine(self.model, self._latest[-1], data, measures=self.measures)
             self.log(self.examination.metrics(), self.time)
-            if said := warning(self.examination, self.limit):
-                LOGGER.warning("step %d: %s", self.time, said)
+            if message := warning(self.examination, self.limit):
+                LOGGER.warning("step %d: %s", self.time, message)
             self._latest.clear()
 
     def _note(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

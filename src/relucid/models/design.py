@@ -1,11 +1,33 @@
 """The choices that turn a backbone into a network: activation, weights, norm and propagation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
+
+from torch import nn
 
 from relucid.models.suggest import suggest
+from relucid.nn.activation import AVR
 from relucid.nn.rules import RULES, Rule
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An activation of a design: how to make it, whether CReLU applies it to both phases, and He's gain for it."""
+
+    make: Callable[[], nn.Module]
+    both_phases: bool = False
+    # He's gain keeps the mean square through ReLU and CReLU; AVR keeps it by itself.
+    gain: Literal["relu", "leaky_relu", "linear"] = "relu"
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": Activation(nn.ReLU),
+    "avr": Activation(AVR, gain="linear"),
+    "crelu": Activation(nn.ReLU, both_phases=True),
+    "leaky_crelu": Activation(nn.LeakyReLU, both_phases=True, gain="leaky_relu"),
+    "sigmoid": Activation(nn.Sigmoid),
+}
 
 # The networks of gmp have two setups. The default is the paper's: its claims are about what it describes. That of the
 # authors' code, where the paper is silent, is `relucid.models.published.AUTHORS`, in the networks "...-authors". One
@@ -15,8 +37,8 @@ from relucid.nn.rules import RULES, Rule
 # that, and the "-imn" networks use it: a skip stays the identity, and the output layer, which learns no features
 # (gmp 4.1), is left alone. The authors' code centres the output of every activation instead, "activation_mean": before
 # VGG-6's max-pools and output layer, and after the sum of a residual block, hence on the next skip too.
-CHOICES: dict[str, tuple[str, ...]] = {
-    "activation": ("relu", "avr", "crelu", "leaky_crelu", "sigmoid"),
+CHOICES: dict[str, Collection[str]] = {
+    "activation": ACTIVATIONS,
     "weights": ("standard", "weightnorm", "geometric"),
     "norm": ("none", "batch", "mean", "input_mean", "activation_mean"),
     "propagation": (*RULES, "dense"),
@@ -30,8 +52,8 @@ class Design:
     A field that is None leaves the choice to the backbone.
 
     Args:
-        activation: "relu", "avr", "crelu", "leaky_crelu" (CReLU with leaky ReLU inside, crelu 2.1), or "sigmoid"
-            (structure 5.3).
+        activation: a name in ``ACTIVATIONS``: "relu", "avr", "crelu", "leaky_crelu" (CReLU with leaky ReLU inside,
+            crelu 2.1), or "sigmoid" (structure 5.3).
         weights: "standard", "weightnorm" or "geometric" (gmp).
         norm: "none", "batch", "mean" (MBN, on the pre-activation), "input_mean" (IMN, on a layer's input) or
             "activation_mean" (IMN on the output of every activation).
@@ -84,10 +106,10 @@ class Design:
         return cls(**{**choices, "propagation": _rule(rule) if isinstance(rule, Mapping) else rule})
 
     def __str__(self) -> str:
-        unsaid = "backbone's own"
+        default = "backbone's own"
         return (
-            f"{self.activation or unsaid}, {self.weights or unsaid} weights, norm {self.norm or unsaid}, "
-            f"{self.propagation or unsaid}"
+            f"{self.activation or default}, {self.weights or default} weights, norm {self.norm or default}, "
+            f"{self.propagation or default}"
         )
 
 

@@ -1,15 +1,14 @@
 """The parts of a unit, as its design specifies: weights, norm, activation."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from relucid.models.design import Design
-from relucid.nn import AVR, CReLU, GeometricConv2d, GeometricLinear, MeanNorm
+from relucid.models.design import ACTIVATIONS, Design
+from relucid.nn import CReLU, GeometricConv2d, GeometricLinear, MeanNorm
 
 Kind = Literal["conv", "fc"]
 Init = Literal["glorot", "glorot_uniform"]
@@ -19,25 +18,6 @@ End = Literal["activation", "one_phase", "same_channels"]
 _STANDARD: dict[str, Any] = {"conv": nn.Conv2d, "fc": nn.Linear}
 _GEOMETRIC: dict[str, Any] = {"conv": GeometricConv2d, "fc": GeometricLinear}
 _BATCH_NORM: dict[str, Any] = {"conv": nn.BatchNorm2d, "fc": nn.BatchNorm1d}
-
-
-@dataclass(frozen=True)
-class _Activation:
-    """Facts about an activation: how to make it, whether CReLU applies it to both phases, and He's gain for it."""
-
-    make: Callable[[], nn.Module]
-    both_phases: bool = False
-    # He's gain keeps the mean square through ReLU and CReLU; AVR keeps it by itself.
-    gain: Literal["relu", "leaky_relu", "linear"] = "relu"
-
-
-_ACTIVATIONS: dict[str, _Activation] = {
-    "relu": _Activation(nn.ReLU),
-    "avr": _Activation(AVR, gain="linear"),
-    "crelu": _Activation(nn.ReLU, both_phases=True),
-    "leaky_crelu": _Activation(nn.LeakyReLU, both_phases=True, gain="leaky_relu"),
-    "sigmoid": _Activation(nn.Sigmoid),
-}
 
 
 @dataclass(frozen=True)
@@ -124,7 +104,7 @@ def activation_of(design: Design, end: End, channels: int) -> tuple[nn.Module, i
     >>> activation_of(Design("crelu"), "same_channels", 7)
     (CReLU(dim=1, paired=3), 4, 7)
     """
-    facts = _ACTIVATIONS[design.activation or "relu"]
+    facts = ACTIVATIONS[design.activation or "relu"]
     if end == "one_phase" or not facts.both_phases:
         return facts.make(), channels, channels
     inside = None if facts.make is nn.ReLU else facts.make()  # CReLU has a faster way for its own ReLU
@@ -144,7 +124,7 @@ def _initialize(design: Design, layer: nn.Linear | nn.Conv2d, init: Init | None)
     elif init == "glorot" or design.activation == "sigmoid":
         nn.init.xavier_normal_(layer.weight)
     else:
-        gain = _ACTIVATIONS[design.activation or "relu"].gain
+        gain = ACTIVATIONS[design.activation or "relu"].gain
         nn.init.kaiming_normal_(layer.weight, a=0.01, nonlinearity=gain)
 
 

@@ -1,12 +1,12 @@
 """Facts about activations: where a unit switches, its slope on either side, and its inverse.
 
 All activations here are piecewise linear. `KINDS` has the facts, once per activation; `kind_of` looks up a module or
-a torch function.
+a torch function, `kind_of_operation` what a network executes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,6 +76,14 @@ KINDS: dict[str, Kind] = {
     )
 }
 
+# ATen names of activations outside `KINDS`. Some, such as clamp, are a kind with certain arguments.
+WITHOUT_BOUNDARY = {
+    *("gelu", "silu", "mish", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus", "softshrink"),
+    *("elu", "celu", "rrelu_with_noise", "threshold"),
+    *("clamp", "clamp_min", "_softmax", "_log_softmax", "log_sigmoid_forward", "hardshrink"),
+}
+GUARD = 1e3  # a clamp at larger values only keeps numbers finite
+
 # What functions compute without further arguments.
 FUNCTIONS: dict[Any, Kind] = {
     **dict.fromkeys((torch.relu, F.relu), KINDS["relu"]),
@@ -115,3 +123,47 @@ def kind_of(activation: Any) -> Kind | None:
         case nn.Module():
             return None
     return FUNCTIONS.get(activation)
+
+
+def kind_of_operation(op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kind | None:
+    """The kind of an operation by its ATen name and its arguments, of which the first is the value; or None.
+
+    >>> kind_of_operation("threshold", (None, 0, 0), {}) == KINDS["relu"]
+    True
+    """
+    low, high = (*args[1:], None, None)[:2]
+    low, high = kwargs.get("min", low), kwargs.get("max", high)
+    match op:
+        case "relu":
+            return KINDS["relu"]
+        case "abs":
+            return KINDS["avr"]
+        case "leaky_relu":
+            return KINDS["leaky"].with_slope(0.01 if low is None else low)
+        case "_prelu_kernel":
+            return KINDS["leaky"].with_slope(None)
+        case "rrelu_with_noise" if len(args) < 5 or not args[4]:  # in eval mode
+            lower, upper = (*args[2:], 1 / 8, 1 / 3)[:2]
+            return KINDS["leaky"].with_slope((lower + upper) / 2)
+        case "hardtanh":
+            return KINDS["clipped"].between(-1 if low is None else low, 1 if high is None else high)
+        case "clamp" if isinstance(low, Tensor) and isinstance(high, Tensor):  # a sign per unit
+            positive, negative = (low == 0) & (high == torch.inf), (low == -torch.inf) & (high == 0)
+            return KINDS["relu"] if bool((positive | negative).all()) else None
+        case "clamp" | "clamp_min":
+            return _clamped(low, high)
+        case "threshold":
+            return KINDS["relu"] if low == 0 and high == 0 else None
+        case "maximum":
+            other = next((a for a in args if isinstance(a, Tensor)), None)
+            return KINDS["relu"] if other is not None and not bool(other.any()) else None
+    return None
+
+
+def _clamped(low: object, high: object) -> Kind | None:
+    """Which activation a clamp is; None if it only guards against overflow or division by 0."""
+    if high is None:
+        return KINDS["relu"] if isinstance(low, int | float) and low == 0 else None
+    if not isinstance(low, int | float) or not isinstance(high, int | float) or max(-low, high) > GUARD:
+        return None
+    return KINDS["clipped"].between(low, high) if low == 0 or low == -high else None

@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from relucid.models.suggest import suggest
 from relucid.studies.expect import Claim
 from relucid.studies.study import Study, named
 from relucid.studies.table import Table
@@ -53,8 +54,14 @@ def find(name: str) -> Study:
         return _from_file(Path(path + ".py"), inner)
     if name.endswith(".py"):
         return _from_file(Path(name))
-    study: Study = named(name, built_in(), "study")
-    return study
+    # A prefix names its paper: the others are not imported.
+    paper = name.partition("/")[0] if "/" in name else "ours"
+    mine = import_module(f"relucid.papers.{paper}").STUDIES if paper in PAPERS else ()
+    found: dict[str, Study] = {study.name: study for study in mine}
+    if name not in found:
+        near = suggest(name, built_in())
+        raise ValueError(f"there is no study {name!r}{near or ':'} `relucid list` shows all of them")
+    return found[name]
 
 
 def _from_file(path: Path, name: str | None = None) -> Study:

@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 from relucid.report.effects import effects
-from relucid.report.forest import Forest, Row, forest
+from relucid.report.forest import Forest, ForestRow, forest
 from relucid.studies import Study, Table, plan
 from relucid.studies.ledger import Entry, at_scales
 
 
 @dataclass(frozen=True)
-class Part:
+class ScaleResults:
     """A study at one scale, and how its claims stand there."""
 
     study: Study
@@ -37,7 +37,7 @@ class Section:
     """A study that was run: its parts, the largest scale first."""
 
     study: Study
-    parts: Sequence[Part]
+    parts: Sequence[ScaleResults]
 
     @property
     def file(self) -> str:
@@ -77,7 +77,11 @@ def chapters(entries: Sequence[Entry], tables: Sequence[Table], papers: Mapping[
         mine = [entry for entry in entries if entry.paper == paper]
         sections = [section for study in _studies(mine) if (section := _section(paper, study, tables)).parts]
         if sections:
-            rows = [Row(_named(entry), drawn) for entry in mine if entry.counts and (drawn := effects(entry))]
+            rows = [
+                ForestRow(_named(entry), drawn)
+                for entry in mine
+                if entry.counts and (drawn := effects(entry))
+            ]
             drawing = forest(f"Every experiment that {paper} comes to", {"": rows})
             waiting = _merged(each for study in _studies(mine) for each in _waiting(study, mine))
             found.append(Chapter(paper, title.replace("*", ""), drawing, mine, sections, waiting))
@@ -90,10 +94,10 @@ def _studies(entries: Iterable[Entry]) -> list[Study]:
 
 def _section(paper: str, study: Study, tables: Sequence[Table]) -> Section:
     """A study at all its scales; one of which runs are missing supersedes nothing."""
-    parts: list[Part] = []
+    parts: list[ScaleResults] = []
     larger = ""
     for table, entries in at_scales(paper, study, tables):
-        parts.append(Part(study, table, entries, larger))
+        parts.append(ScaleResults(study, table, entries, larger))
         larger = larger or (table.scale if table.complete else "")
     return Section(study, parts)
 
@@ -106,7 +110,7 @@ def short(table: Table) -> Table:
     return replace(table, cells=cells)
 
 
-def made(part: Part) -> str:
+def made(part: ScaleResults) -> str:
     """How many runs a study has, what they took and what they were made with."""
     study, table, runs = part.study, part.table, part.table.runs
     states = {state: sum(run["state"] == state for run in runs) for state in ("diverged", "failed")}

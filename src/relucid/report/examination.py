@@ -13,22 +13,18 @@ from torch import Tensor
 from relucid.inspect import Activity, Boundary, Examination, Finding, Suggestion, figure_of_pairs
 from relucid.inspect.examination import ExaminedLayer
 from relucid.report.figure import PALETTE, Figure
-from relucid.report.page import Cell, Grid, render
+from relucid.report.page import Grid, GridCell, render
 
 NUMBER = re.compile(r"[\d,.]+")
 SHORT = 16  # layers that a reader takes in at once; more are grouped by stage
 SHOWN = 32  # filters that are drawn
-DRAWN = (
-    "pairing",
-    "phase_correlation",
-    "boundary",
-    "activity",
-)  # measurements that the page draws itself
+# Measurements that the page draws itself.
+DRAWN = ("pairing", "phase_correlation", "boundary", "activity")
 TITLES = {"crelu": "Dead units that CReLU lets learn again", "": "Worth knowing"}
 
 
 @dataclass(frozen=True)
-class Subject:
+class Provenance:
     """What was examined, as the user would name it: a network, its checkpoint, the shape of an input, data."""
 
     factory: str
@@ -47,7 +43,7 @@ class Subject:
     def convert(self, suggestion: Suggestion) -> str:
         """The command for a conversion of the same network; only merge uses data.
 
-        >>> Subject("net:build", example="1,3,8,8").convert(Suggestion("to_crelu", ("a",), "expand"))
+        >>> Provenance("net:build", example="1,3,8,8").convert(Suggestion("to_crelu", ("a",), "expand"))
         'relucid convert net:build --example 1,3,8,8 --to crelu --layers a -o converted-crelu'
         """
         if self.in_python:
@@ -74,7 +70,7 @@ class Remedy:
 
 
 @dataclass(frozen=True)
-class Section:
+class LayerSection:
     """What the page says about one layer."""
 
     number: int
@@ -90,10 +86,10 @@ class Stage:
 
     name: str  #: "" for a network that is not grouped
     grid: Grid
-    sections: Sequence[Section]
+    sections: Sequence[LayerSection]
 
 
-def examination_page(found: Examination, subject: Subject) -> str:
+def examination_page(found: Examination, subject: Provenance) -> str:
     """Render the page of an examination."""
     stages = stages_of(found)
     return render(
@@ -116,12 +112,12 @@ def words(found: Examination) -> str:
         return "No layer of this network is rectified."
     units = sum(layer.rectified.units for layer in found.layers)
     counts = _counts(found.layers)
-    told = [f"{counts[kind]:,} are {kind}" for kind in ("dead", "always on") if kind in counts]
+    notable = [f"{counts[kind]:,} are {kind}" for kind in ("dead", "always on") if kind in counts]
     pairs = [pairing for layer in found.layers for pairing in layer.pairing.values() if pairing.others]
     paired, filters = sum(int(p.paired.sum()) for p in pairs), sum(len(p.paired) for p in pairs)
     return (
         f"{len(found.layers)} rectified layers with {units:,} units"
-        f"{': ' if told else ''}{' and '.join(told)}. "
+        f"{': ' if notable else ''}{' and '.join(notable)}. "
         f"Of {filters:,} filters {paired:,} have an opposite partner that chance does not explain."
     )
 
@@ -135,7 +131,7 @@ def _counts(layers: Sequence[ExaminedLayer]) -> Counter[str]:
     return counts
 
 
-def remedies(found: Examination, subject: Subject) -> list[Remedy]:
+def remedies(found: Examination, subject: Provenance) -> list[Remedy]:
     """Group the findings by the conversion that they suggest; those without a suggestion are one group."""
     suggested = {suggestion.name: suggestion for suggestion in found.suggestions()}
     groups: dict[str, list[Finding]] = {name: [] for name in suggested}
@@ -202,8 +198,8 @@ def grid(caption: str, rows: Sequence[dict[str, str]], numbers: Sequence[int]) -
     head = [(name, "") for name in (rows[0] if rows else ())]
     lines = []
     for number in numbers:
-        line = [Cell(text, _number(text)) for text in rows[number].values()]
-        lines.append([Cell(rows[number]["layer"], link=f"layer-{number}"), *line[1:]])
+        line = [GridCell(text, _number(text)) for text in rows[number].values()]
+        lines.append([GridCell(rows[number]["layer"], link=f"layer-{number}"), *line[1:]])
     return Grid(caption, head, lines)
 
 
@@ -216,7 +212,9 @@ def overview(found: Examination, stages: Sequence[Stage]) -> Grid:
         layers = [found.layers[each.number] for each in stage.sections]
         counts, units = _counts(layers), sum(layer.rectified.units for layer in layers)
         figures = [len(layers), units, *(counts[kind] for kind in whole)]
-        rows.append([Cell(stage.name, link=f"stage-{number}"), *(Cell(f"{n:,}", float(n)) for n in figures)])
+        rows.append(
+            [GridCell(stage.name, link=f"stage-{number}"), *(GridCell(f"{n:,}", float(n)) for n in figures)]
+        )
     return Grid("Stages, in order of execution; each unfolds below", head, rows)
 
 
@@ -225,15 +223,15 @@ def _number(text: str) -> float | None:
     return float(match[0].replace(",", "").rstrip(".")) if match else None
 
 
-def section(number: int, layer: ExaminedLayer) -> Section:
+def section(number: int, layer: ExaminedLayer) -> LayerSection:
     """The section of a layer: a sentence, the measurements, the conspicuous units and the figures."""
     r, activity = layer.rectified, layer.activity
     fed = ", ".join(" → ".join((s.name, *s.through)) for s in r.sources) or "no weight"
     sentence = f"{r.units} units, {r.kind}, fed by {fed}." + (f" {r.obstacle}." if r.obstacle else "")
-    said = [line for found in layer.measured.values() for line in found.summary().splitlines()]
+    summaries = [line for found in layer.measured.values() for line in found.summary().splitlines()]
     kinds = {} if activity is None else activity.kinds()
     listed = [f"{kind}: {_units(mask)}" for kind, mask in kinds.items() if bool(mask.any())]
-    return Section(number, layer.name, sentence, said + listed, list(figures(layer)))
+    return LayerSection(number, layer.name, sentence, summaries + listed, list(figures(layer)))
 
 
 def _units(mask: Tensor, most: int = 40) -> str:

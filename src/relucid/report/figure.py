@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 # The first three are Okabe and Ito's. Each has a contrast of 3 or more with the light page and with the dark one, and
-# any two can be told apart by readers who do not see red, green or blue.
+# any two can be distinguished by readers who do not see red, green or blue.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#9a06f7", "#9690af", "#f60153")
 """Colours of lines and bars, in order of use."""
 

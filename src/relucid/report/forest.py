@@ -24,7 +24,7 @@ Part = dict[str, Any]  # of the drawing, for the template
 
 
 @dataclass(frozen=True)
-class Row:
+class ForestRow:
     """A label and the effects that are drawn beside it; without any it is only named, below the others."""
 
     label: str
@@ -40,7 +40,7 @@ class Forest:
     svg: Markup
 
 
-def forest(title: str, groups: Mapping[str, Sequence[Row]]) -> Forest:
+def forest(title: str, groups: Mapping[str, Sequence[ForestRow]]) -> Forest:
     """The rows of every group below its name, an axis above all of them and a legend below."""
     parts: list[Part] = []
     y = TOP
@@ -48,12 +48,12 @@ def forest(title: str, groups: Mapping[str, Sequence[Row]]) -> Forest:
         if rows:
             drawn, y = _group(name, rows, y)
             parts += drawn
-    said = [
+    described = [
         (f"{name}: " if name else "") + ", ".join(row.label for row in rows)
         for name, rows in groups.items()
         if rows
     ]
-    alt = f"{title}. Effects with intervals, in per cent of the baseline. {'; '.join(said)}."
+    alt = f"{title}. Effects with intervals, in per cent of the baseline. {'; '.join(described)}."
     svg = environment().get_template("forest.svg").render(
         parts=parts, alt=alt, width=WIDTH, height=y + BOTTOM, left=LEFT, top=TOP, bottom=y,
         ticks=[(tick, _x(tick)) for tick in TICKS], colours=PALETTE,
@@ -61,7 +61,7 @@ def forest(title: str, groups: Mapping[str, Sequence[Row]]) -> Forest:
     return Forest(title, alt, Markup(svg))
 
 
-def _group(name: str, rows: Sequence[Row], y: int) -> tuple[list[Part], int]:
+def _group(name: str, rows: Sequence[ForestRow], y: int) -> tuple[list[Part], int]:
     """What is drawn for a group that begins at y, and where it ends."""
     parts: list[Part] = []
     if name:
@@ -81,7 +81,7 @@ def _group(name: str, rows: Sequence[Row], y: int) -> tuple[list[Part], int]:
     return parts, y
 
 
-def _row(row: Row, y: int) -> tuple[list[Part], int]:
+def _row(row: ForestRow, y: int) -> tuple[list[Part], int]:
     """What is drawn for a row that begins at y, and where it ends."""
     lines = wrap(row.label, BESIDE, break_on_hyphens=False)
     height = max(TEXT * len(lines), LINE * len(row.effects))

@@ -6,21 +6,29 @@ from dataclasses import dataclass, replace
 
 from relucid.printing import counted
 from relucid.report.effects import headline as median_effect
-from relucid.report.forest import Forest, Row, forest
+from relucid.report.forest import Forest, ForestRow, forest
 from relucid.studies import Table
-from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED, Outcome
+from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED, Verdict
 from relucid.studies.expect import Place
 from relucid.studies.judge import Judged
 from relucid.studies.ledger import Entry, counted_outcomes, state
 from relucid.studies.table import is_dirty, is_unversioned
 
+HOW = """\
+Positive effects are as claimed; of several comparisons the median one is shown. Each interval is at 95%, or stricter
+where a claim makes several comparisons, so that all of them are right at once. Above 0 the claim *holds*, below 0
+*the opposite holds*; around 0 there is *no such effect* if the interval excludes the published effect, else the claim
+is *undecided*, or *no difference* was *found* where none was published. Published effects are scaled by the error of
+the reference network. Each claim is shown at its largest complete scale: *full* is the paper's, *cpu* and *small* are
+smaller.
+"""
 HEAD = ("claim", "outcome", "effect", "published", "scale")
-WORDS: dict[Outcome, tuple[str, str]] = {
+WORDS: dict[Verdict, tuple[str, str]] = {
     HOLDS: ("{} holds", "{} hold"),
     REVERSED: ("for {} the opposite holds", "for {} the opposite holds"),
-    NONE: ("for {} there is no such effect", "for {} there is no such effect"),
+    NO_EFFECT: ("for {} there is no such effect", "for {} there is no such effect"),
     UNDECIDED: ("{} is undecided", "{} are undecided"),
-    OPEN: ("for {} no difference was found", "for {} no difference was found"),
+    NO_DIFFERENCE: ("for {} no difference was found", "for {} no difference was found"),
 }
 
 
@@ -74,7 +82,9 @@ def front(
     known = {(entry.paper, entry.claim.where): entry for entry in entries}
     shown = [(each, _narrowed(known[each.paper, each.where], each)) for each in headlines]
     shown = [(each, entry) for each, entry in shown if entry.judged]
-    rows = [Row(each.says, [effect] if (effect := median_effect(entry)) else []) for each, entry in shown]
+    rows = [
+        ForestRow(each.says, [effect] if (effect := median_effect(entry)) else []) for each, entry in shown
+    ]
     drawing = forest("A dozen claims", {"": [row for row in rows if row.effects]})
     lines = [_line(each, entry) for each, entry in shown]
     return Front(
@@ -167,16 +177,16 @@ def summary(entries: Iterable[Entry]) -> str:
     )
     mathematics = Counter(entry.state for entry in entries if entry.kind == "mathematics")
     built = sum(entry.kind == "construction" and entry.table is not None for entry in entries)
-    said = [f"{counted(tested.total(), 'claim')} tested by experiment: {', '.join(words)}"] if tested else []
+    parts = [f"{counted(tested.total(), 'claim')} tested by experiment: {', '.join(words)}"] if tested else []
     if waiting:
-        said.append(f"{waiting} more to be run")
+        parts.append(f"{waiting} more to be run")
     if mathematics:
         wrong = mathematics["false as stated"]
         false = f", {wrong} of them false as stated" if wrong else ""
-        said.append(f"{mathematics.total()} are mathematics{false}")
+        parts.append(f"{mathematics.total()} are mathematics{false}")
     if built:
-        said.append(f"{built} hold by construction")
-    return f"{'; '.join(said)}."
+        parts.append(f"{built} hold by construction")
+    return f"{'; '.join(parts)}."
 
 
 def _caveats(lines: Sequence[Line]) -> list[str]:
@@ -193,13 +203,13 @@ def _doubts(entries: Iterable[Entry], tables: Sequence[Table]) -> list[str]:
     runs = {run["key"]: run for table in tables for run in table.runs}
     dirty, unversioned = sum(map(is_dirty, runs.values())), sum(map(is_unversioned, runs.values()))
     dates = Counter(entry.claim.stated for entry in entries if entry.claim.stated and entry.judged)
-    said = []
+    parts = []
     if dirty or unversioned:
-        said.append(
+        parts.append(
             f"Of {len(runs):,} runs, {dirty} were made with uncommitted changes and {unversioned} without a commit."
         )
-    said += [
+    parts += [
         f"{count} claims (*post hoc*) were stated on {date}, with their data in view."
         for date, count in dates.items()
     ]
-    return said
+    return parts

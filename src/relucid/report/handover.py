@@ -1,7 +1,6 @@
 """The files of an improvement: the network in plain layers, a program that loads anywhere, weights, and the page."""
 
 import json
-import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from relucid._torch import tree_leaves, tree_map
 from relucid.convert import ConversionError, fuse
 from relucid.convert.conversion import OPERATIONS, WEIGHTS
+from relucid.files import replacing
 from relucid.report.improvement import improvement_page
 from relucid.studies.improvement import GIVEN, Improvement
 from relucid.studies.task import Called
@@ -128,11 +128,9 @@ def save(found: Improvement, directory: Path) -> None:
     if directory.exists():
         raise ValueError(f"{directory} exists: name a directory that does not")
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".relucid-") as place:
-        filled = Path(place) / "filled"
-        filled.mkdir()
-        fill(found, filled, f"relucid.improve(...).save({str(directory)!r})")
-        filled.rename(directory)
+    with replacing(directory) as new:
+        new.mkdir()
+        fill(found, new, f"relucid.improve(...).save({str(directory)!r})")
 
 
 def _tensors(value: Any, name: str = "") -> dict[str, Tensor]:
@@ -156,7 +154,7 @@ def description(found: Improvement, result: Delivery) -> dict[str, Any]:
         "headline": found.headline(),
         "better": found.better,
         "returned": found.row,
-        "start": None if found.row == GIVEN else found.project.starts[found.row].to_dict(),
+        "start": None if found.row == GIVEN else found.project.treatments[found.row].to_dict(),
         "plain layers": result.plain,
         "notes": list(result.notes),
         "left out": dict(found.project.left_out),

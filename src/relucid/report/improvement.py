@@ -8,7 +8,7 @@ from textwrap import wrap
 from relucid.report.examination import overview, stages_of
 from relucid.report.examination import words as examined
 from relucid.report.figure import PALETTE, Figure, literal
-from relucid.report.page import Cell, Grid, render
+from relucid.report.page import Grid, GridCell, render
 from relucid.report.study import grid_of_environments, grid_of_runs
 from relucid.studies.compare import HOLDS, REVERSED, Comparison
 from relucid.studies.improvement import GIVEN, TRAINED, Improvement
@@ -78,7 +78,7 @@ def next_step(found: Improvement) -> str:
 def grid(caption: str, rows: Sequence[Mapping[str, str]]) -> Grid:
     """A table of text, sorted by its numbers."""
     head = [(name, "") for name in rows[0]]
-    return Grid(caption, head, [[Cell(text, _sort_key(text)) for text in row.values()] for row in rows])
+    return Grid(caption, head, [[GridCell(text, _sort_key(text)) for text in row.values()] for row in rows])
 
 
 def _sort_key(text: str) -> float | None:
@@ -125,10 +125,10 @@ def differences(judged: Sequence[Judged], column: str, higher: bool = False) -> 
         )
     rows = ["<br>".join(map(literal, wrap(row, 24, break_long_words=False))) for row, _, _ in shown]
     plot.update_yaxes(categoryorder="array", categoryarray=rows[::-1], type="category")
-    said = "; ".join(f"{row} {_interval(found)}, {kind[0]}" for row, found, kind in shown)
+    described = "; ".join(f"{row} {_interval(found)}, {kind[0]}" for row, found, kind in shown)
     level = next((found.confidence for _, found, _ in shown), "95%")
     title = f"{column.capitalize()}: differences from {base}, with {level} intervals"
-    return Figure(title, f"{said}.", plot)
+    return Figure(title, f"{described}.", plot)
 
 
 def label(judged: Judged) -> str:

@@ -3,16 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from relucid.report.chapters import chapters, made, short
-from relucid.report.front import HEAD, Front, summary
-from relucid.report.page import Cell, CellStyle, Grid, render
-from relucid.report.results import HOW
+from relucid.report.front import HEAD, HOW, Front, summary
+from relucid.report.page import CellStyle, Grid, GridCell, render
 from relucid.report.study import grid
 from relucid.studies import Table
-from relucid.studies.compare import HOLDS, NONE, REVERSED
+from relucid.studies.compare import HOLDS, NO_EFFECT, REVERSED
 from relucid.studies.formats import chosen, marked
 from relucid.studies.ledger import Entry
 
-STYLES: dict[str, CellStyle] = {HOLDS: "good", REVERSED: "bad", NONE: "bad"}
+STYLES: dict[str, CellStyle] = {HOLDS: "good", REVERSED: "bad", NO_EFFECT: "bad"}
 KINDS = {
     "experiment": "Experiments",
     "construction": "By construction",
@@ -44,7 +43,7 @@ def _headlines(front: Front) -> Grid:
     head = [(name, "") for name in HEAD]
     rows = [
         [
-            Cell(text, style=STYLES.get(line.outcome, "") if name == "outcome" else "")
+            GridCell(text, style=STYLES.get(line.outcome, "") if name == "outcome" else "")
             for name, text in zip(HEAD, line.texts, strict=True)
         ]
         for line in front.lines

@@ -1,6 +1,5 @@
 """A page: one self-contained HTML file."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 
 from relucid import __version__
+from relucid.files import replacing
 from relucid.report.figure import DARK, LIGHT, Figure
 from relucid.report.figure import template as look
 
@@ -19,7 +19,7 @@ CellStyle = Literal["", "good", "bad", "dim"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """One cell of a table: its text, sort key, colour and link."""
 
     text: str
@@ -34,7 +34,7 @@ class Grid:
 
     caption: str
     head: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[GridCell]]
 
 
 def environment() -> Environment:
@@ -76,23 +76,19 @@ def check(path: Path, force: bool) -> None:
     """Refuse a path that cannot be written to, before anything is computed."""
     if not path.absolute().parent.is_dir():
         raise ValueError(f"there is no directory {path.absolute().parent}")
-    _refuse_what_is_no_file(path)
+    _check_regular(path)
     if path.exists() and not force:
         raise ValueError(f"{path} exists: --force overwrites it")
 
 
 def save(page: str, path: Path) -> None:
     """Write a page, all of it or nothing."""
-    _refuse_what_is_no_file(path)
-    half = path.with_name(f".relucid-{os.getpid()}")  # no longer than any name that the page could have
-    try:
-        half.write_text(page, encoding="utf-8")
-        half.replace(path)
-    finally:
-        half.unlink(missing_ok=True)
+    _check_regular(path)
+    with replacing(path) as new:
+        new.write_text(page, encoding="utf-8")
 
 
-def _refuse_what_is_no_file(path: Path) -> None:
+def _check_regular(path: Path) -> None:
     """Refuse a symbolic link, a directory or a device: a page must not replace it."""
     if path.is_symlink():
         raise ValueError(f"{path} is a symbolic link, which is never replaced: name the file itself")

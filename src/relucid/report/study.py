@@ -11,7 +11,7 @@ from textwrap import wrap
 from typing import Any
 
 from relucid.report.figure import PALETTE, Figure, literal
-from relucid.report.page import Cell, CellStyle, Grid, render
+from relucid.report.page import CellStyle, Grid, GridCell, render
 from relucid.studies import Store, Table, cells, plan
 from relucid.studies.formats import banner, cell_text, legend, published
 from relucid.studies.ledger import entry
@@ -90,13 +90,13 @@ def grid(table: Table) -> Grid:
         head += [(label, "ours" if label in theirs else "")] + [(label, "published")] * (label in theirs)
     rows = []
     for row in dict.fromkeys(row for row, _ in table.cells):
-        line = [Cell(row)]
+        line = [GridCell(row)]
         for label, column in columns.items():
             cell = table.cells[row, label]
             style: CellStyle = "" if cell.better is None else "good" if cell.better else "bad"
-            line.append(Cell(cell_text(cell, column), cell.mean, style))
+            line.append(GridCell(cell_text(cell, column), cell.mean, style))
             if label in theirs:
-                line.append(Cell(published(cell, column), cell.published[0], "dim"))
+                line.append(GridCell(published(cell, column), cell.published[0], "dim"))
         rows.append(line)
     caption = "Means and their standard errors" + (f", beside {table.study.source}" if theirs else "")
     return Grid(caption, head, rows)
@@ -135,11 +135,13 @@ def comparisons(table: Table) -> list[Figure]:
         plot.update_yaxes(autorange="reversed", type="category").update_layout(
             showlegend=bool(points["published"])
         )
-        said = [f"{whose}: " + ", ".join(f"{row} {value:.{column.digits}f}" for row, value, _ in shown)
+        described = [f"{whose}: " + ", ".join(f"{row} {value:.{column.digits}f}" for row, value, _ in shown)
                 for whose, shown in points.items() if shown]  # fmt: skip
         figures.append(
             Figure(
-                f"{label} ({column.best} is best)", f"Means with standard errors, {'; '.join(said)}.", plot
+                f"{label} ({column.best} is best)",
+                f"Means with standard errors, {'; '.join(described)}.",
+                plot,
             )
         )
     return figures
@@ -194,18 +196,18 @@ def grid_of_runs(table: Table) -> Grid:
     metrics = list(dict.fromkeys(name for run in table.runs for name in run["metrics"]))
     rows = []
     for run, config in zip(table.runs, configs, strict=True):
-        line = [Cell(run["key"][:8]), *(Cell(config.get(name, "")) for name in varied)]
+        line = [GridCell(run["key"][:8]), *(GridCell(config.get(name, "")) for name in varied)]
         style: CellStyle = "" if run["state"] == "finished" else "bad"
-        line += [Cell(run["state"], style=style), Cell(f"{run['seconds']:.1f}", run["seconds"])]
+        line += [GridCell(run["state"], style=style), GridCell(f"{run['seconds']:.1f}", run["seconds"])]
         rows.append(line + [_measured(run["metrics"].get(name)) for name in metrics])
     head = [(name, "") for name in ("run", *varied, "state", "seconds", *metrics)]
     return Grid(f"{len(rows)} runs", head, rows)
 
 
-def _measured(value: Any) -> Cell:
+def _measured(value: Any) -> GridCell:
     """A number, or the mean of several."""
     number = mean(value) if isinstance(value, list) and value and None not in value else value
-    return Cell(f"{number:.4g}", number) if isinstance(number, int | float) else Cell("")
+    return GridCell(f"{number:.4g}", number) if isinstance(number, int | float) else GridCell("")
 
 
 def grid_of_environments(table: Table) -> Grid:
@@ -217,5 +219,7 @@ def grid_of_environments(table: Table) -> Grid:
         environment["trained"] = "; ".join(map(str, environment.get("trained", ())))
         machines.append({**environment.pop("versions", {}), **environment})
     names = dict.fromkeys(name for machine in machines for name, value in machine.items() if value)
-    rows = [[Cell(name), *(Cell(str(machine.get(name) or "")) for machine in machines)] for name in names]
+    rows = [
+        [GridCell(name), *(GridCell(str(machine.get(name) or "")) for machine in machines)] for name in names
+    ]
     return Grid("What the runs ran on", [("", ""), *((f"{runs} runs", "") for runs in found.values())], rows)

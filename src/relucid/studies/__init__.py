@@ -15,13 +15,13 @@ from relucid.studies.expect import (
     Statistic,
 )
 from relucid.studies.formats import FORMATS
-from relucid.studies.plan import Run, cells, plan
+from relucid.studies.plan import Plan, Run, cells, plan
 from relucid.studies.run import Result, default_store, run
 from relucid.studies.runner import Runner
 from relucid.studies.store import Outcome, Store, StoreError
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Cell, Table, table
-from relucid.studies.travel import bring, exported
+from relucid.studies.travel import export_results, import_results
 
 __all__ = [
     "FORMATS",
@@ -38,6 +38,7 @@ __all__ = [
     "Near",
     "NotWorse",
     "Outcome",
+    "Plan",
     "Quantity",
     "Result",
     "Run",
@@ -48,11 +49,11 @@ __all__ = [
     "StoreError",
     "Study",
     "Table",
-    "bring",
     "cells",
     "compare",
     "default_store",
-    "exported",
+    "export_results",
+    "import_results",
     "plan",
     "run",
     "table",

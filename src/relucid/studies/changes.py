@@ -11,7 +11,7 @@ Changed = Literal["refuse", "keep", "rerun"]
 
 
 class ChangedError(ValueError):
-    """The code of a study has changed since some of its runs were made."""
+    """The file of a study has changed since some of its runs were made."""
 
 
 def outdated(runs: Sequence[Run], store: Store) -> dict[str, Run]:
@@ -27,7 +27,7 @@ def outdated(runs: Sequence[Run], store: Store) -> dict[str, Run]:
 
 
 def settle(runs: Sequence[Run], store: Store, changed: Changed = "refuse") -> None:
-    """Refuse to continue if code has changed, unless told what to do with the earlier runs.
+    """Refuse to continue if code has changed, unless `changed` names what to do with the earlier runs.
 
     Args:
         runs: the planned runs.
@@ -39,21 +39,24 @@ def settle(runs: Sequence[Run], store: Store, changed: Changed = "refuse") -> No
         raise ValueError(f"changed is {changed!r}; it must be one of {', '.join(get_args(Changed))}")
     found = {} if changed == "rerun" else outdated(runs, store)
     if found and changed == "refuse":
-        raise ChangedError(f"{said(found)}: --keep to count them anyway, --rerun to repeat them")
+        raise ChangedError(
+            f"{describe(found)}: --keep to count them anyway, --rerun to repeat them; "
+            "with a Runner, you number the versions of your code yourself"
+        )
     for run in runs:
         if run.key in found:
             store.keep(found[run.key], run)
 
 
-def said(found: dict[str, Run]) -> str:
-    """Say what has changed.
+def describe(found: dict[str, Run]) -> str:
+    """Describe what has changed.
 
-    >>> said({"key": Run("my_study:run", {}, "source 1234")})
-    'the code of my_study:run has changed since 1 run was made'
+    >>> describe({"key": Run("my_study:run", {}, "source 1234")})
+    'the file of my_study:run has changed since 1 run was made'
     """
     names = " and ".join(sorted({run.runner for run in found.values()}))
     count = "1 run was" if len(found) == 1 else f"{len(found)} runs were"
-    return f"the code of {names} has changed since {count} made"
+    return f"the file of {names} has changed since {count} made"
 
 
 def _what(run: Run) -> tuple[str, str]:

@@ -21,12 +21,12 @@ DRAWS = 10_000  # of a bootstrap
 QUANTILES = 250  # that represent a distribution: they give the power to within 0.0001
 FEW = 8  # repetitions up to which a t-test has an exact test beside it
 
-Outcome = Literal["holds", "the opposite holds", "no such effect", "undecided", "no difference found"]
-HOLDS: Outcome = "holds"
-REVERSED: Outcome = "the opposite holds"
-NONE: Outcome = "no such effect"  # the interval contains 0 and excludes the published effect
-UNDECIDED: Outcome = "undecided"  # the interval contains 0 and the published effect
-OPEN: Outcome = "no difference found"  # the interval contains 0, and no effect was published
+Verdict = Literal["holds", "the opposite holds", "no such effect", "undecided", "no difference found"]
+HOLDS: Verdict = "holds"
+REVERSED: Verdict = "the opposite holds"
+NO_EFFECT: Verdict = "no such effect"  # the interval contains 0 and excludes the published effect
+UNDECIDED: Verdict = "undecided"  # the interval contains 0 and the published effect
+NO_DIFFERENCE: Verdict = "no difference found"  # the interval contains 0, and no effect was published
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ def differ_by_repetition(a: Mapping[str, float], b: Mapping[str, float]) -> bool
     return found is not None and not found.low <= 0 <= found.high
 
 
-def decide(low: float, high: float, published: float | None) -> Outcome:
+def decide(low: float, high: float, published: float | None) -> Verdict:
     """Decide what the interval of an effect, taken in the claimed direction, says of a claim.
 
     Args:
@@ -351,8 +351,8 @@ def decide(low: float, high: float, published: float | None) -> Outcome:
     if high < 0:
         return REVERSED
     if published is None:
-        return OPEN
-    return UNDECIDED if low <= published <= high else NONE
+        return NO_DIFFERENCE
+    return UNDECIDED if low <= published <= high else NO_EFFECT
 
 
 def chance(p: float) -> str:

@@ -48,10 +48,10 @@ def _commit() -> str | None:
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     for directory in (Path.cwd(), Path(__file__).parent):
         try:
-            said = subprocess.run(
+            done = subprocess.run(
                 command, cwd=directory, capture_output=True, text=True, check=True, timeout=10
             )
         except (OSError, subprocess.SubprocessError):
             continue
-        return said.stdout.strip()
+        return done.stdout.strip()
     return None

@@ -1,6 +1,6 @@
 """Where runs are executed: in this process, in processes of this machine, on a Ray or a Dask cluster.
 
-All share the interface of `concurrent.futures`.
+All are executors in the sense of `concurrent.futures`.
 """
 
 import os
@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,22 +19,7 @@ import torch
 from relucid.extras import needed
 from relucid.memory import keep_memory
 
-BACKENDS = ("local", "ray", "dask")
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Workers that execute a fixed number of functions at a time.
-
-    Args:
-        submit: executes a function.
-        size: how many at a time.
-        alone: executes a function in a process of its own: if the process dies, this function killed it.
-    """
-
-    submit: Callable[..., "Future[Any]"]
-    size: int
-    alone: Callable[..., "Future[Any]"]
+EXECUTORS = ("local", "ray", "dask")
 
 
 @contextmanager
@@ -52,18 +36,19 @@ def using(threads: int) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def pool(
-    backend: str = "local",
+@contextmanager
+def executing(
+    executor: str | Executor = "local",
     jobs: int | None = None,
     address: str | None = None,
     threads: int = 1,
     gpus_per_run: float = 0,
-) -> Any:
-    """A context manager that opens a `Pool`.
+) -> Iterator[tuple[Executor, int]]:
+    """Open an executor; yield it with the number of runs that it executes at a time.
 
     Args:
-        backend: "local": this process if there is one job, else processes of this machine; "ray" or "dask": a
-            cluster.
+        executor: "local": this process if there is one job, else processes of this machine; "ray" or "dask": a
+            cluster; or any executor of yours, which stays open.
         jobs: how many runs at a time; by default as many as there are cores for their threads (one, if there is a
             GPU), on a cluster as many as it has cores and GPUs for.
         address: of the cluster; by default one is started on this machine.
@@ -71,20 +56,31 @@ def pool(
         gpus_per_run: GPUs that the cluster reserves for each run; 0.5 lets two runs share one. Ray shows a run its
             own GPUs and no others. Dask counts them by the resource "GPU" that its workers declare.
     """
+    if isinstance(executor, str) and executor not in EXECUTORS:
+        raise ValueError(f"there is no executor {executor!r}; there are {', '.join(EXECUTORS)}")
     if gpus_per_run > 1 and gpus_per_run % 1:
         raise ValueError(f"a run has whole GPUs or shares one with others; {gpus_per_run:g} is neither")
-    if backend == "ray":
-        return _ray(jobs, address, threads, gpus_per_run)
-    if backend == "dask":
-        return _dask(jobs, address, gpus_per_run)
-    if backend != "local":
-        raise ValueError(f"there is no backend {backend!r}; there are {', '.join(BACKENDS)}")
-    if gpus_per_run:
+    if gpus_per_run and executor not in ("ray", "dask"):
         raise ValueError(
-            "the local backend does not assign GPUs; ray does, on one machine too: backend 'ray' without an address"
+            "the local executor does not assign GPUs; ray does, on one machine too: executor 'ray' without an address"
         )
-    jobs = jobs or (1 if torch.cuda.is_available() else max(1, cores() // threads))
-    return _here() if jobs == 1 else _processes(jobs)
+    if executor == "ray":
+        with _ray(jobs, address, threads, gpus_per_run) as cluster:
+            yield cluster
+    elif executor == "dask":
+        with _dask(jobs, address, gpus_per_run) as cluster:
+            yield cluster
+    else:
+        jobs = jobs or (1 if torch.cuda.is_available() else max(1, cores() // threads))
+        if isinstance(executor, Executor):
+            yield executor, jobs
+        elif jobs == 1:
+            yield Here(), 1
+        else:
+            with warnings.catch_warnings(), Processes() as processes:
+                # loky replaces a process when its memory has grown, for example after loading images.
+                warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+                yield processes, jobs
 
 
 def cores() -> int:
@@ -94,57 +90,43 @@ def cores() -> int:
     return int(cpu_count())
 
 
-class _Here(Executor):
-    """Executor that runs functions immediately, in this process."""
+class Here(Executor):
+    """An executor that calls functions immediately, in this process."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Call a function."""
         future: Future[Any] = Future()
         future.set_result(function(*args, **kwargs))
         return future
 
 
-@contextmanager
-def _here() -> Iterator[Pool]:
-    yield Pool(_Here().submit, 1, _Here().submit)
+class Processes(Executor):
+    """As many processes as there are functions at a time, each on its own: one that dies breaks no other."""
 
+    def __init__(self) -> None:
+        self.idle: list[Executor] = []
+        self.all: list[Any] = []
 
-@contextmanager
-def _processes(jobs: int) -> Iterator[Pool]:
-    from joblib.externals.loky import ProcessPoolExecutor, get_reusable_executor
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Call a function in an idle process, or in a new one."""
+        while self.idle:
+            with suppress(BrokenExecutor):  # it has died since
+                return self._submitted(self.idle.pop(), function, *args, **kwargs)
+        from joblib.externals.loky import ProcessPoolExecutor
 
-    settings = {"initializer": _prepare_worker, "initargs": (os.getpid(),)}
-    lonely: list[tuple[Future[Any], Any]] = []
+        process = ProcessPoolExecutor(1, initializer=_prepare_worker, initargs=(os.getpid(),))
+        self.all.append(process)
+        return self._submitted(process, function, *args, **kwargs)
 
-    def submit(function: Callable[..., Any], *args: Any) -> "Future[Any]":
-        # Requested for every task: this replaces workers that have died. One may still die in between.
-        for _ in range(jobs):
-            with suppress(BrokenExecutor):
-                return _submitted(get_reusable_executor(jobs, **settings), function, *args)
-        return _submitted(get_reusable_executor(jobs, **settings), function, *args)
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End all processes, whatever they do."""
+        for process in self.all:
+            process.shutdown(wait=True, kill_workers=True)
 
-    def alone(function: Callable[..., Any], *args: Any) -> "Future[Any]":
-        for future, executor in [each for each in lonely if each[0].done()]:
-            executor.shutdown(wait=True)
-            lonely.remove((future, executor))
-        executor = ProcessPoolExecutor(1, **settings)
-        lonely.append((_submitted(executor, function, *args), executor))
-        return lonely[-1][0]
-
-    with warnings.catch_warnings():
-        # loky replaces workers when their memory has grown, for example after loading images.
-        warnings.filterwarnings(
-            "ignore", message="A worker stopped while some jobs were given", category=UserWarning
-        )
-        try:
-            yield Pool(submit, jobs, alone)
-        finally:
-            for executor in (get_reusable_executor(jobs, **settings), *(each for _, each in lonely)):
-                executor.shutdown(wait=True, kill_workers=True)
-
-
-def _submitted(executor: Any, function: Callable[..., Any], *args: Any) -> "Future[Any]":
-    future: Future[Any] = executor.submit(function, *args)
-    return future
+    def _submitted(self, process: Executor, *task: Any, **kwargs: Any) -> "Future[Any]":
+        future: Future[Any] = process.submit(*task, **kwargs)
+        future.add_done_callback(lambda _: self.idle.append(process))
+        return future
 
 
 def _prepare_worker(parent: int) -> None:
@@ -160,9 +142,20 @@ def _prepare_worker(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+class Cluster(Executor):
+    """An executor that passes functions on to a cluster."""
+
+    def __init__(self, submit: "Callable[..., Future[Any]]") -> None:
+        self._submit = submit
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        """Call a function on the cluster."""
+        return self._submit(function, *args, **kwargs)
+
+
 @contextmanager
-def _ray(jobs: int | None, address: str | None, threads: int, gpus: float) -> Iterator[Pool]:
-    with needed("the backend ray", "ray"):
+def _ray(jobs: int | None, address: str | None, threads: int, gpus: float) -> Iterator[tuple[Executor, int]]:
+    with needed("the executor ray", "ray"):
         import ray
 
     started = not ray.is_initialized()
@@ -179,21 +172,16 @@ def _ray(jobs: int | None, address: str | None, threads: int, gpus: float) -> It
             (node.get("CPU", 0) / threads for node in nodes), (node.get("GPU", 0) for node in nodes), gpus
         )
         # Each task has its own worker; if the worker dies, the task is retried three times before its future fails.
-        remote = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=3)(_called)
-
-        def submit(function: Callable[..., Any], *args: Any) -> "Future[Any]":
-            future: Future[Any] = remote.remote(function, *args).future()
-            return future
-
-        yield Pool(submit, jobs or room, submit)
+        remote = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=3)(_call)
+        yield Cluster(lambda *task: remote.remote(*task).future()), jobs or room
     finally:
         if started:
             ray.shutdown()
 
 
 @contextmanager
-def _dask(jobs: int | None, address: str | None, gpus: float) -> Iterator[Pool]:
-    with needed("the backend dask", "dask"):
+def _dask(jobs: int | None, address: str | None, gpus: float) -> Iterator[tuple[Executor, int]]:
+    with needed("the executor dask", "dask"):
         from distributed import Client
 
     local = {"n_workers": jobs or cores(), "threads_per_worker": 1, "dashboard_address": None}
@@ -205,8 +193,7 @@ def _dask(jobs: int | None, address: str | None, gpus: float) -> Iterator[Pool]:
             gpus,
         )
         executor = client.get_executor(pure=False, resources={"GPU": gpus} if gpus else None)
-        submit = partial(executor.submit, _called)
-        yield Pool(submit, jobs or room, submit)
+        yield Cluster(partial(executor.submit, _call)), jobs or room
 
 
 def _room(cores: Iterable[float], gpus: Iterable[float], gpus_per_run: float) -> int:
@@ -226,7 +213,7 @@ def _room(cores: Iterable[float], gpus: Iterable[float], gpus_per_run: float) ->
     return sum(fitting)
 
 
-def _called(function: Callable[..., Any], *args: Any) -> Any:
+def _call(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function in a worker of a cluster."""
     keep_memory()
     return function(*args)

@@ -1,6 +1,7 @@
 """Improvement of a network: examine it, convert it, train it further beside fair controls, compare, return the best.
 
-An improvement is a study: its rows are starting points, all trained in the same way, each repetition on the same data.
+An improvement is a study: its rows are treatments of the network, all trained in the same way, each repetition on the
+same data.
 """
 
 import io
@@ -8,8 +9,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +19,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from relucid.conversions import CONVERSIONS, IMPROVING
 from relucid.convert import ConversionError
 from relucid.inspect import Examination, examine
 from relucid.studies.executors import using
 from relucid.studies.improvement import DEAD, GIVEN, SCRATCH, TRAINED, Improvement
 from relucid.studies.metrics import Measure
-from relucid.studies.plan import cells, plan
+from relucid.studies.plan import Plan, plan
 from relucid.studies.run import Report, Result, default_store, run
 from relucid.studies.runner import Runner
-from relucid.studies.starts import CONVERSIONS, LABELS, Start
 from relucid.studies.store import Store
 from relucid.studies.study import Column, Study, named
 from relucid.studies.table import table
 from relucid.studies.task import RECIPE, Task, Train, task
+from relucid.studies.treatments import Treatment
 from relucid.train import Machine, Recipe, fit
 from relucid.train.measure import Loss
 
@@ -45,16 +48,21 @@ class Project:
     Args:
         task: the network, its data, training and metric.
         examination: the examination of the network.
-        starts: row -> the starting point of training.
+        treatments: row -> what is done to the network before further training.
         left_out: conversion or control -> why it is not tried.
         study: the runs.
     """
 
     task: Task
     examination: Examination
-    starts: Mapping[str, Start]
+    treatments: Mapping[str, Treatment]
     left_out: Mapping[str, str]
     study: Study
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The runs of the study."""
+        return plan(self.study)
 
     @property
     def column(self) -> str:
@@ -67,10 +75,10 @@ class Project:
             return None
         recipe, (part, _), found = self.task.train, self.task.split(FIRST), {GIVEN: 1.0}
         few = part.take(range(min(len(part), 4 * (recipe.batch_size or len(part)))))
-        for row, start in self.starts.items():
+        for row, treatment in self.treatments.items():
             took = []
             for epochs in (1, 3):
-                network = start.apply(self.task.network, self.task.example, self.task.watched()).model
+                network = treatment.apply(self.task.network, self.task.example, self.task.watched()).model
                 begin = time.perf_counter()
                 with using(1):
                     called = self.task._called(network)
@@ -81,23 +89,22 @@ class Project:
 
     def concluded(self, store: str | Path | None = None) -> "Improvement":
         """Compare the rows, and load the network of the best one; all runs must have been done."""
-        found = table(self.study, store=store or default_store())
+        found = table(self.plan, store=store or default_store())
         if not found.cells[TRAINED, self.column].samples:
             failed = [each["error"] for each in found.runs if each["error"]]
             reason = failed[0].strip().splitlines()[-1] if failed else "the training diverged"
             raise ValueError(f"the network cannot be trained further: {reason}")
-        result = Improvement(self, found, Start().apply(self.task.network, None, []))
+        result = Improvement(self, found, Treatment().apply(self.task.network, None, []))
         if result.row == GIVEN:
             return result
-        start, task = self.starts[result.row], self.task
-        converted = start.apply(task.network, task.example, task.watched(), FIRST)
+        treatment, task = self.treatments[result.row], self.task
+        converted = treatment.apply(task.network, task.example, task.watched(), FIRST)
         converted.model.load_state_dict(_kept(self.first(result.row), store or default_store()))
         return replace(result, conversion=converted)
 
     def first(self, row: str) -> str:
         """The key of the run of a row with the first seed."""
-        runs = cells(self.study, only=row)[row, self.column]
-        return next(run.key for run in runs if run.config["seed"] == FIRST)
+        return next(run.key for run in self.plan.cells[row, self.column] if run.config["seed"] == FIRST)
 
 
 def improve(
@@ -116,7 +123,7 @@ def improve(
     seeds: int = 8,
     store: str | Path | None = None,
     jobs: int | None = None,
-    backend: str = "local",
+    executor: str | Executor = "local",
     name: str | None = None,
     report: Report | None = None,
 ) -> Improvement:
@@ -146,7 +153,7 @@ def improve(
         seeds: repetitions; each has its own order of examples and random numbers.
         store: directory of the results.
         jobs: runs at a time.
-        backend: where to run, see `relucid.studies.run`.
+        executor: where to run, see `relucid.studies.run`.
         name: what to call the network.
         report: called with every run that ends; by default, progress is shown on a terminal and in a notebook.
     """
@@ -170,7 +177,7 @@ def improve(
     for caution in whole.task.cautions:
         warnings.warn(caution, stacklevel=2)
     report = report or _progress(whole)
-    run(whole.study, store=store, jobs=jobs, backend=backend, retry=True, report=report)
+    run(whole.plan, store=store, jobs=jobs, executor=executor, retry=True, report=report)
     return whole.concluded(store)
 
 
@@ -179,42 +186,45 @@ def project(whole: Task, tries: Sequence[str] | None = None, seeds: int = 8) -> 
     if seeds < 2:
         raise ValueError(f"seeds={seeds} is too few: a comparison takes 2 or more")
     found = examine(whole.network, whole.example, whole.watched())
-    starts, left_out, sizes = {TRAINED: Start()}, {}, {}
-    for name, start in _wanted(found, tries).items():
+    treatments, left_out, sizes = {TRAINED: Treatment()}, {}, {}
+    for name, treatment in _wanted(found, tries).items():
+        label = CONVERSIONS[name].label
         try:
-            converted = start.apply(whole.network, whole.example, whole.watched())
+            converted = treatment.apply(whole.network, whole.example, whole.watched())
         except (ConversionError, ValueError) as error:
-            left_out[LABELS[name]] = str(error)
+            left_out[label] = str(error)
             continue
-        starts[LABELS[name]], sizes[LABELS[name]] = start, _size(converted.model)
+        treatments[label], sizes[label] = treatment, _size(converted.model)
     if any(finding.kind == "dead" for finding in found.findings):
-        starts[DEAD] = Start(draw="dead")
-    if len(starts) == 1:
+        treatments[DEAD] = Treatment(draw="dead")
+    if len(treatments) == 1:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
         raise ValueError(f"there is nothing to compare with further training. {reasons}")
     if whole.resplit:
         left_out[f"Training {SCRATCH}"] = UNFAIR
     else:
-        starts[SCRATCH] = Start(draw="all")
+        treatments[SCRATCH] = Treatment(draw="all")
         largest = max(sizes, key=lambda row: sizes[row], default=None)
         if largest is not None and sizes[largest] != _size(whole.network):
-            starts[f"{largest} {SCRATCH}"] = replace(starts[largest], draw="all")
-    return Project(whole, found, starts, left_out, _study(whole, starts, seeds))
+            treatments[f"{largest} {SCRATCH}"] = replace(treatments[largest], draw="all")
+    return Project(whole, found, treatments, left_out, _study(whole, treatments, seeds))
 
 
-def _wanted(found: Examination, tries: Sequence[str] | None) -> dict[str, Start]:
+def _wanted(found: Examination, tries: Sequence[str] | None) -> dict[str, Treatment]:
     """The conversions to try: the named ones on all layers, or the suggested ones on the suggested layers."""
     if tries is not None:
-        return {name: Start(name) for name in tries if named(name, CONVERSIONS, "conversion")}
-    suggested = {each.name: Start(each.name, each.layers) for each in found.suggestions()}
-    return suggested or {"crelu": Start("crelu")}
+        for name in tries:
+            named(name, dict.fromkeys(IMPROVING), "conversion")
+        return {name: Treatment(name) for name in tries}
+    suggested = {each.name: Treatment(each.name, each.layers) for each in found.suggestions()}
+    return suggested or {"crelu": Treatment("crelu")}
 
 
 def _size(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def _study(whole: Task, starts: Mapping[str, Start], seeds: int) -> Study:
+def _study(whole: Task, treatments: Mapping[str, Treatment], seeds: int) -> Study:
     first = whole.measured(whole.network, FIRST)
     decides, *others = first
     best = "highest" if whole.metric.higher else "lowest"
@@ -225,7 +235,7 @@ def _study(whole: Task, starts: Mapping[str, Start], seeds: int) -> Study:
         run=Runner("improve", partial(_run, whole), version=2),
         rows={
             GIVEN: {"start": None, **given},
-            **{row: {"start": each.to_dict()} for row, each in starts.items()},
+            **{row: {"start": each.to_dict()} for row, each in treatments.items()},
         },
         columns={
             f"test {decides}": Column(decides, best=best),  # type: ignore[arg-type]
@@ -262,7 +272,7 @@ def _run(whole: Task, config: Mapping[str, Any], machine: Machine) -> Result:
     history: dict[str, list[float]] = {}
     arrays: dict[str, np.ndarray] = {}
     if config["start"] is not None:
-        network = Start(**config["start"]).apply(network, whole.example, whole.watched(), seed).model
+        network = Treatment(**config["start"]).apply(network, whole.example, whole.watched(), seed).model
         network, history = whole.trained(network, seed, machine)
         arrays = _packed(network) if seed == FIRST else {}
     return Result({**whole.measured(network, seed), "parameters": float(_size(network))}, history, arrays)
@@ -298,7 +308,7 @@ def _progress(whole: Project) -> Report:
     """A function that shows how many runs have ended: on a terminal and in a notebook, nowhere else."""
     if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         return lambda run, outcome: None
-    total, ended = len(plan(whole.study)), iter(range(1, sys.maxsize))
+    total, ended = len(whole.plan), iter(range(1, sys.maxsize))
     decides = whole.column
     print(
         f"{whole.task.training} Judged by: {decides}. Rows: {'; '.join(whole.study.rows)}.", file=sys.stderr

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from relucid.conversions import CONVERSIONS, IMPROVING
 from relucid.convert import Conversion
 from relucid.printing import Tabular, counted
 from relucid.studies.compare import HOLDS, Comparison
 from relucid.studies.expect import Claim, Higher, Lower
 from relucid.studies.judge import Judged, judge
-from relucid.studies.starts import LABELS
 from relucid.studies.table import Table
 from relucid.train import Recipe
 
@@ -136,7 +136,7 @@ class Improvement(Tabular):
         judged = zip(controls, self._judged(self.row, controls), strict=True)
         equal = [f"{row} ({self.show(self.mean(row))})" for row, each in judged if each.outcome != HOLDS]
         but = (
-            f" But {' and '.join(equal)} cannot be told from it."
+            f" But {' and '.join(equal)} {'do' if len(equal) > 1 else 'does'} not differ significantly from it."
             if equal and self.row not in controls
             else ""
         )
@@ -180,7 +180,8 @@ class Improvement(Tabular):
     @property
     def closest(self) -> Comparison | None:
         """How the best of the conversions compares, at a level that allows for all comparisons."""
-        tried = [row for row in self.compared if row in LABELS.values() and self.compared[row].found]
+        labels = {CONVERSIONS[name].label for name in IMPROVING}
+        tried = [row for row in self.compared if row in labels and self.compared[row].found]
         found = self.compared[self._best(tried)].found if tried else None
         return found.among(len(self.compared)) if found and found.error else None
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from relucid.studies.compare import (
     HOLDS,
     LEVEL,
-    OPEN,
+    NO_DIFFERENCE,
     REVERSED,
     UNDECIDED,
     Comparison,
-    Outcome,
+    Verdict,
     compare,
     compare_shares,
     decide,
@@ -40,7 +40,7 @@ class Judged:
 
     expected: Expected
     found: Comparison | None
-    outcome: Outcome
+    outcome: Verdict
     published: float | None = None
     error_level: tuple[float, float] | None = None
 
@@ -81,7 +81,7 @@ class Judged:
         low, high = judged.claimed
         if self.expected.relation in WITHIN:
             outcome = decide(low, high, None)
-            return replace(judged, outcome=UNDECIDED if outcome == OPEN else outcome)
+            return replace(judged, outcome=UNDECIDED if outcome == NO_DIFFERENCE else outcome)
         return replace(judged, outcome=decide(low, high, self.wanted))
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from relucid.studies.caveats import Caveat, Evidence, caveats
-from relucid.studies.compare import HOLDS, NONE, OPEN, REVERSED, UNDECIDED
+from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED
 from relucid.studies.expect import Claim
 from relucid.studies.judge import Judged
 from relucid.studies.study import Study
@@ -14,14 +14,14 @@ from relucid.studies.study import Study
 if TYPE_CHECKING:
     from relucid.studies.table import Table
 
-OUTCOMES = (HOLDS, REVERSED, NONE, UNDECIDED, OPEN)
+OUTCOMES = (HOLDS, REVERSED, NO_EFFECT, UNDECIDED, NO_DIFFERENCE)
 LONG = 3600.0  # seconds per run beyond which the ledger does not expect a study to be run on a processor
 STATES = {
     HOLDS: "the effect is above 0 in the claimed direction, beyond chance",
     REVERSED: "the effect is below 0, beyond chance",
-    NONE: "the interval of the effect contains 0 and excludes the published effect",
+    NO_EFFECT: "the interval of the effect contains 0 and excludes the published effect",
     UNDECIDED: "the interval contains both 0 and the published effect, or the comparisons disagree",
-    OPEN: "the interval contains 0, and no effect was published",
+    NO_DIFFERENCE: "the interval contains 0, and no effect was published",
     "shown": "run and drawn; nothing is compared",
     "not run": "it could be run on a processor",
     "needs a GPU": "not run: at the paper's scale it takes days on a processor",

@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
-from importlib import import_module
 from itertools import chain, product, zip_longest
 from typing import Any
 
@@ -33,13 +32,18 @@ class Run:
     @cached_property
     def key(self) -> str:
         """The SHA-256 of `canonical`, which identifies the run."""
-        return hashlib.sha256(self.canonical.encode()).hexdigest()
+        return sha256(self.canonical)
 
     @property
     def config(self) -> dict[str, Any]:
         """The configuration as the function gets it: what was hashed, and nothing else."""
         config: dict[str, Any] = json.loads(self.canonical)["config"]
         return config
+
+
+def sha256(text: str) -> str:
+    """The SHA-256 of any text."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 Cells = dict[tuple[str, str], list[Run]]
@@ -68,17 +72,48 @@ def cells(
     }
 
 
+@dataclass(frozen=True, eq=False)
+class Plan(Sequence[Run]):
+    """The runs of a study: by cell, and in sequence without duplicates.
+
+    The first run of every cell comes first in the sequence, so that tables fill evenly.
+
+    Args:
+        study: the study as it is run at the scale.
+        scale: one of its scales.
+        cells: the runs of every cell, by row and column.
+    """
+
+    study: Study
+    scale: str
+    cells: Cells
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """The sequence."""
+        rounds = zip_longest(*self.cells.values())
+        return list({run.key: run for run in chain.from_iterable(rounds) if run is not None}.values())
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.runs[place]
+
+
 def plan(
-    study: Study, scale: str | None = None, *, only: str | None = None, seeds: int | None = None
-) -> list[Run]:
-    """All runs of a study without duplicates; the first run of every cell comes first, so tables fill evenly.
+    study: "Study | Plan", scale: str | None = None, *, only: str | None = None, seeds: int | None = None
+) -> Plan:
+    """All runs of a study, see `cells`; a plan is returned as it is.
 
     >>> study = Study("s", "", print, {"a": {"x": 1}, "b": {"x": 2}}, {"loss": Column("loss")}, repeat={"seed": [0, 1]})
     >>> [(run.config["x"], run.config["seed"]) for run in plan(study)]
     [(1, 0), (2, 0), (1, 1), (2, 1)]
     """
-    rounds = zip_longest(*cells(study, scale, only=only, seeds=seeds).values())
-    return list({run.key: run for run in chain.from_iterable(rounds) if run is not None}.values())
+    if isinstance(study, Plan):
+        return study
+    scale = scale or study.default_scale
+    return Plan(study.at(scale), scale, cells(study, scale, only=only, seeds=seeds))
 
 
 def _runs(study: Study, scale: Scale, row: Config, column: Column, seeds: int | None) -> list[Run]:
@@ -108,22 +143,6 @@ def merge(*configs: Config) -> dict[str, Any]:
                 value = merge(old, value)
             merged[name] = value
     return merged
-
-
-def function_of(name: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, or import it from "module:name".
-
-    >>> function_of("math:sqrt")(4)
-    2.0
-    """
-    if not isinstance(name, str):
-        return name
-    module, _, attribute = name.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"the run function {name!r} cannot be imported: {error}") from error
-    return found
 
 
 def _plain(value: Any, where: str) -> Any:

@@ -1,4 +1,4 @@
-"""Run what is missing of a study, on any backend, and nothing twice."""
+"""Run what is missing of a study, on any executor, and nothing twice."""
 
 import inspect
 import os
@@ -6,7 +6,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,8 +19,8 @@ import torch.distributed as dist
 from relucid.data import MissingDataError
 from relucid.studies.changes import Changed, settle
 from relucid.studies.environment import environment
-from relucid.studies.executors import Pool, pool, using
-from relucid.studies.plan import Run, plan
+from relucid.studies.executors import executing, using
+from relucid.studies.plan import Plan, Run, plan
 from relucid.studies.store import Lease, Outcome, State, Store
 from relucid.studies.study import Study
 from relucid.train import DivergedError, Machine, noting
@@ -47,7 +47,7 @@ def default_store() -> Path:
 
 
 def run(
-    study: Study,
+    study: Study | Plan,
     scale: str | None = None,
     *,
     only: str | None = None,
@@ -55,7 +55,7 @@ def run(
     store: str | Path | None = None,
     jobs: int | None = None,
     threads: int = 1,
-    backend: str = "local",
+    executor: str | Executor = "local",
     address: str | None = None,
     gpus_per_run: float = 0,
     retry: bool = False,
@@ -69,16 +69,16 @@ def run(
     are recorded, and the others continue. Started by torchrun, all processes work together on one run at a time.
 
     Args:
-        study: the study.
+        study: the study, or its plan, which fixes scale, row and seeds.
         scale: one of its scales; `Study.default_scale` if none is named.
         only: one of its rows.
         seeds: how many seeds to run.
         store: directory of the results.
-        jobs: runs at a time, see `relucid.studies.executors.pool`.
+        jobs: runs at a time, see `relucid.studies.executors.executing`.
         threads: threads per run, independent of `jobs` because their number affects rounding; kept with each outcome.
-        backend: "local", "ray" or "dask".
+        executor: "local", "ray", "dask", or an executor of `concurrent.futures`.
         address: of a Ray or Dask cluster.
-        gpus_per_run: GPUs that the cluster reserves for each run, see `relucid.studies.executors.pool`.
+        gpus_per_run: GPUs that the cluster reserves for each run, see `relucid.studies.executors.executing`.
         retry: retry failed runs.
         changed: what to do with runs from before the code of the study's own function changed: "refuse" to continue
             (`ChangedError`), "keep" and count them, or "rerun" them, see `relucid.studies.changes`.
@@ -88,9 +88,9 @@ def run(
     Raises:
         MissingDataError: if data are missing; the message says where they are looked for.
     """
-    runs, machine = plan(study, scale, only=only, seeds=seeds), machine or Machine()
-    report = report or (lambda run, outcome: None)
-    do = partial(execute, study.runner.function, threads=threads)
+    planned, machine = plan(study, scale, only=only, seeds=seeds), machine or Machine()
+    runs, report = planned.runs, report or (lambda run, outcome: None)
+    do = partial(execute, planned.study.runner.function, threads=threads)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         _run_together(do, runs, store or default_store(), machine, report, changed)
         return
@@ -99,8 +99,8 @@ def run(
         settle(runs, work.store, changed)
         if retry:
             work.store.forget_failures([run.key for run in runs])
-        with pool(backend, jobs, address, threads, gpus_per_run) as workers:
-            work.do(workers)
+        with executing(executor, jobs, address, threads, gpus_per_run) as (workers, size):
+            work.do(workers, size)
     finally:
         work.end()
 
@@ -113,12 +113,11 @@ class _Work:
         self.todo = deque(runs)
         self.leased: dict[Future[Outcome], tuple[Run, Lease]] = {}
         self.deaths: Counter[str] = Counter()
-        self.suspects: set[str] = set()  # runs that may have killed their process
 
-    def do(self, workers: Pool) -> None:
-        """Hand out runs and store their outcomes until every run has one."""
+    def do(self, workers: Executor, size: int) -> None:
+        """Hand out runs, so many at a time, and store their outcomes until every run has one."""
         while self.todo or self.leased:
-            all_leased = self._hand_out(workers)
+            all_leased = self._hand_out(workers, size)
             if not self.leased:
                 time.sleep(POLL if self.todo else 0)
                 continue
@@ -132,10 +131,10 @@ class _Work:
             lease.release()
         self.store.close()
 
-    def _hand_out(self, workers: Pool) -> bool:
+    def _hand_out(self, workers: Executor, size: int) -> bool:
         """Give every idle worker a run; return False if only runs leased by other processes are left."""
         elsewhere = 0
-        while self.todo and len(self.leased) < workers.size:
+        while self.todo and len(self.leased) < size:
             if elsewhere == len(self.todo):
                 return False
             run = self.todo.popleft()
@@ -151,9 +150,8 @@ class _Work:
                 self.report(run, None)
             else:
                 place = _place(self.machine, run, lease.directory)
-                submit = workers.alone if run.key in self.suspects else workers.submit
                 try:
-                    future = submit(self.execute, run, place)
+                    future = workers.submit(self.execute, run, place)
                 except BaseException:  # Ctrl-C, where a run is done in this process
                     lease.release()
                     raise
@@ -161,23 +159,14 @@ class _Work:
         return True
 
     def _put_away(self, future: "Future[Outcome]") -> None:
-        """Keep the outcome of a run; if its process has died, let it be run again.
-
-        A process that dies takes its neighbours with it, so the culprit is unknown. All of them are retried, each
-        in its own process: from then on a death counts against the run that caused it.
-        """
+        """Keep the outcome of a run; if its process has died, let it be run again."""
         run, lease = self.leased[future]
         try:
             outcome = future.result()
-        except (
-            MissingDataError
-        ):  # no run of the study can do without them: said once, and nothing is recorded
+        except MissingDataError:  # no run of the study can do without them: stop, and record nothing
             raise
-        except Exception as error:  # whatever a run itself raises is an outcome
-            if isinstance(error, BrokenExecutor) and run.key not in self.suspects:
-                self.suspects.add(run.key)
-            else:
-                self.deaths[run.key] += 1
+        except Exception as error:  # whatever a run itself raises is an outcome, so its process has died
+            self.deaths[run.key] += 1
             if self.deaths[run.key] < ATTEMPTS:
                 del self.leased[future]
                 lease.release()

@@ -1,6 +1,8 @@
 """Where results are kept: a directory with an SQLite database, one transaction per run."""
 
 import errno
+import hashlib
+import io
 import json
 import math
 import shutil
@@ -14,17 +16,41 @@ from typing import Any, Literal
 import numpy as np
 from filelock import FileLock, Timeout
 
-from relucid.studies.arrays import packed, unpacked
-from relucid.studies.migrations import MIGRATIONS, digest, migrate, sha256
-from relucid.studies.plan import Run
+from relucid.studies.plan import Run, sha256
 
 State = Literal["finished", "diverged", "failed"]
 
-
+VERSION = 4  # of the schema
+SCHEMA = (
+    """
+    CREATE TABLE run (
+        key TEXT PRIMARY KEY,
+        run TEXT NOT NULL,          -- canonical JSON: runner, version, configuration
+        state TEXT NOT NULL,        -- finished, diverged or failed
+        metrics TEXT NOT NULL,      -- JSON: name -> number or list of numbers
+        history TEXT NOT NULL,      -- JSON: name -> list, one entry per epoch
+        error TEXT,                 -- what went wrong, with the traceback
+        environment TEXT NOT NULL,  -- JSON: versions, device, commit
+        started TEXT NOT NULL,      -- UTC
+        seconds REAL NOT NULL,
+        digest TEXT NOT NULL        -- SQLite does not notice that a bit of a number has flipped
+    )
+    """,
+    """
+    CREATE TABLE array (
+        key TEXT NOT NULL REFERENCES run ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        data BLOB NOT NULL,         -- see `packed`
+        digest TEXT NOT NULL,
+        PRIMARY KEY (key, name)
+    )
+    """,
+    # The error of several runs' vote, imported from a result file without their outputs.
+    "CREATE TABLE vote (runs TEXT PRIMARY KEY, error REAL NOT NULL, digest TEXT NOT NULL)",
+)
 VALUES = "run, state, metrics, history, error, environment, started, seconds"
 RESULTS, OPENING = "results.sqlite", "opening.lock"  # files of a store
 RACES = 100  # attempts at a lease while others remove its directory
-LIMIT = 2**24  # bytes of an array, or of a run's numbers, that are read; a store may be a stranger's
 
 
 class StoreError(RuntimeError):
@@ -43,6 +69,18 @@ class Outcome:
     environment: Mapping[str, Any] = field(default_factory=dict)
     started: str = ""
     seconds: float = 0.0
+
+
+def check_version(database: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database that another release has written."""
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version != VERSION:
+        what = (
+            "a newer relucid wrote it: upgrade relucid" if version > VERSION else "an older relucid wrote it"
+        )
+        raise StoreError(
+            f"{path} has schema {version}, not {VERSION} ({what}): name another directory with --store"
+        )
 
 
 def is_store(directory: Path) -> bool:
@@ -69,14 +107,14 @@ class Store:
         absent = not self.directory.exists() or (self.directory.is_dir() and not self.path.exists())
         if absent and not create:
             self.database = sqlite3.connect(":memory:")
-            self._migrate()
+            self._create()
             return
         with self._explained():
             self.directory.mkdir(parents=True, exist_ok=True)
             with FileLock(self.directory / OPENING):
                 self.database = sqlite3.connect(self.path, timeout=60)
                 self.database.execute("PRAGMA journal_mode = WAL")
-                self._migrate()
+                self._create()
             self.database.execute("PRAGMA synchronous = FULL")
             self.database.execute("PRAGMA foreign_keys = ON")
 
@@ -99,24 +137,14 @@ class Store:
         *values, seen = row
         if digest(*values) != seen:
             raise self._damaged(f"run {key[:8]}")
-        if (size := sum(len(text or "") for text in values[2:6])) > LIMIT:
-            raise StoreError(f"run {key[:8]} in {self.path} takes {size} bytes; at most {LIMIT} are read")
         _, state, metrics, history, error, environment, started, seconds = values
-        return Outcome(
-            state,
-            json.loads(metrics),
-            json.loads(history),
-            {},
-            error,
-            json.loads(environment),
-            started,
-            seconds,
-        )
+        metrics, history, environment = map(json.loads, (metrics, history, environment))
+        return Outcome(state, metrics, history, {}, error, environment, started, seconds)
 
-    def arrays(self, key: str, *, limit: int | None = LIMIT) -> dict[str, np.ndarray]:
-        """The arrays of a run by name; refuse one of more than `limit` bytes."""
+    def arrays(self, key: str) -> dict[str, np.ndarray]:
+        """The arrays of a run by name."""
         try:
-            return {name: unpacked(data, limit) for name, data in self.packed_arrays(key).items()}
+            return {name: unpacked(data) for name, data in self.packed_arrays(key).items()}
         except ValueError as error:
             raise StoreError(
                 f"cannot read an array of run {key[:8]} in {self.path}: {in_one_line(error)}"
@@ -224,25 +252,25 @@ class Store:
                     break
                 except Timeout:
                     return None
-                except (
-                    FileExistsError,
-                    FileNotFoundError,
-                ):  # just removed by a process that finished the run
+                # A process that finished the run has just removed its directory.
+                except (FileExistsError, FileNotFoundError):
                     if attempt == RACES - 1:
                         raise
         return Lease(work, lock)
 
-    def _migrate(self) -> None:
-        (version,) = self.database.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
-            known = f"schema {version}, this one knows {len(MIGRATIONS)}"
-            raise StoreError(
-                f"{self.path} was written by a newer relucid ({known}): upgrade relucid to use it"
-            )
-        migrate(self.database, version)
+    def _create(self) -> None:
+        """Create the tables of a new database; refuse one that another release has written."""
+        (tables,) = self.database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables:
+            check_version(self.database, self.path)
+            return
+        with self.database:
+            self.database.execute("BEGIN IMMEDIATE")
+            for statement in (*SCHEMA, f"PRAGMA user_version = {VERSION}"):
+                self.database.execute(statement)
 
     def _damaged(self, what: str) -> StoreError:
-        advice = f"`relucid import {self.directory} --store NEW` brings all that is whole into a new store"
+        advice = f"`relucid import {self.directory} --store NEW` imports everything intact into a new store"
         return StoreError(f"{what} in {self.path} is damaged: {advice}")
 
     @contextmanager
@@ -310,3 +338,30 @@ def _json(value: Any) -> str:
         return None if isinstance(item, float) and not math.isfinite(item) else item
 
     return json.dumps(finite(value), allow_nan=False)
+
+
+def digest(*values: Any) -> str:
+    """A digest of a row's values, which reveals damage to any of them."""
+    short = [hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value for value in values]
+    return sha256(json.dumps(short))
+
+
+def packed(array: np.ndarray) -> bytes:
+    """Pack an array with `numpy.savez_compressed`, under the name "array"."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, array=array)
+    return buffer.getvalue()
+
+
+def unpacked(data: bytes) -> np.ndarray:
+    """Unpack an array; refuse objects, which could run code, and damaged data.
+
+    >>> unpacked(packed(np.arange(3.0))).tolist()
+    [0.0, 1.0, 2.0]
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            array: np.ndarray = archive["array"]
+            return array
+    except Exception as error:  # a damaged archive may fail in any way
+        raise ValueError(f"it is damaged, or no array of numbers ({error})") from error

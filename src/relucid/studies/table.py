@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -14,17 +14,17 @@ from typing import Any
 import torch
 
 from relucid.printing import Tabular, counted
-from relucid.studies import formats, marks
-from relucid.studies.expect import Samples
+from relucid.studies import formats
+from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare
+from relucid.studies.expect import Claim, Higher, Lower, Place, Samples
 from relucid.studies.judge import Judged, judge
 from relucid.studies.ledger import entry, sentence
-from relucid.studies.plan import Cells, Run, cells
+from relucid.studies.plan import Cells, Plan, Run, cells, plan
 from relucid.studies.run import default_store
 from relucid.studies.store import Outcome, Store
 from relucid.studies.study import Published, Study
 from relucid.train import vote
 
-OUTPUTS = 2**30  # the most bytes of a run's outputs to read for a vote
 Vote = Callable[[list[str]], float | None]  # of the keys of the runs that take part
 
 
@@ -39,7 +39,7 @@ class Cell:
         published: the published value and its standard error, None where the paper gives none.
         chosen: what was chosen for this cell: the learning rate, say.
         better: whether it is better than the baseline (True), worse (False), or not significantly either (None).
-        confirms: whether chance explains the distance from the published value; None if that cannot be told.
+        confirms: whether chance explains the distance from the published value; None if that cannot be tested.
     """
 
     samples: Samples
@@ -83,13 +83,14 @@ def is_unversioned(record: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Table(Tabular):
-    """The cells of a study by row and column, and the runs behind them."""
+    """The cells of a study by row and column, the records of the runs behind them, and the planned runs."""
 
     study: Study
     scale: str
     cells: Mapping[tuple[str, str], Cell]
     runs: list[dict[str, Any]]
     votes: list[dict[str, Any]] = field(default_factory=list)
+    planned: Cells = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Table of {self.study.name} ({self.scale}), {counted(len(self.runs), 'run')}; print it for the cells>"
@@ -155,13 +156,8 @@ class Table(Tabular):
         place = row, column or next(iter(self.study.columns))
         if place not in self.cells:
             return []
-        planned = self._planned.get(place, set())
+        planned = {run.key for run in (self.planned or cells(self.study, self.scale)).get(place, ())}
         return [run for run in self.finished(**self.cells[place].chosen) if run["key"] in planned]
-
-    @cached_property
-    def _planned(self) -> dict[tuple[str, str], set[str]]:
-        """The keys of the runs of every cell, whatever was chosen."""
-        return {place: {run.key for run in runs} for place, runs in cells(self.study, self.scale).items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: values, judgements, and every run with its measurements and environment."""
@@ -210,54 +206,35 @@ class Table(Tabular):
         votes = {tuple(each["runs"]): each["error"] for each in recorded["votes"]}
         planned = {place: runs for place, runs in cells(study, recorded["scale"]).items() if place[0] in rows}
         outcomes = {each["key"]: _outcome(each) for each in recorded["runs"]}
-        return _tabulated(
-            study,
-            recorded["scale"],
-            planned,
-            outcomes,
-            recorded["runs"],
-            lambda keys: votes.get(tuple(keys)),
-        )
+        whole = Plan(study, recorded["scale"], planned)
+        return _tabulated(whole, outcomes, recorded["runs"], lambda keys: votes.get(tuple(keys)))
 
 
 def table(
-    study: Study,
+    study: Study | Plan,
     scale: str | None = None,
     *,
     only: str | None = None,
     seeds: int | None = None,
     store: str | Path | None = None,
 ) -> Table:
-    """The results of a study from the store; the arguments are those of `run`."""
-    scale = scale or study.default_scale
-    study = study.at(scale)
-    planned = cells(study, scale, only=only, seeds=seeds)
+    """The results of a study, or of its plan, from the store; the arguments are those of `run`."""
+    planned = plan(study, scale, only=only, seeds=seeds)
     results = Store(store or default_store(), create=False)
     try:
-        runs = {run.key: run for runs in planned.values() for run in runs}
+        runs = {run.key: run for runs in planned.cells.values() for run in runs}
         outcomes = {key: outcome for key in runs if (outcome := results.get(key))}
         records = [_record(runs[key], outcome) for key, outcome in outcomes.items()]
-        return _tabulated(
-            study,
-            scale,
-            planned,
-            outcomes,
-            records,
-            lambda keys: _vote(keys, results),
-        )
+        return _tabulated(planned, outcomes, records, lambda keys: _vote(keys, results))
     finally:
         results.close()
 
 
 def _tabulated(
-    study: Study,
-    scale: str,
-    planned: Cells,
-    outcomes: Mapping[str, Outcome],
-    records: list[dict[str, Any]],
-    votes: Vote,
+    whole: Plan, outcomes: Mapping[str, Outcome], records: list[dict[str, Any]], votes: Vote
 ) -> Table:
     """The table of the finished runs, with its marks."""
+    study, scale, planned = whole.study, whole.scale, whole.cells
     # A smoke test is not to be compared with anything.
     published = {} if scale == "smoke" else study.published
     filled = {
@@ -272,13 +249,13 @@ def _tabulated(
         for place, cell in filled.items()
         if study.columns[place[1]].summary == "vote" and cell.samples
     ]
-    bare = Table(study, scale, filled, records)
-    better, confirms = marks.better(bare), marks.confirms(bare)
+    bare = Table(study, scale, filled, records, planned=planned)
+    better, confirms = _better(bare), _confirms(bare)
     marked = {
         place: replace(cell, better=better.get(place), confirms=confirms.get(place))
         for place, cell in filled.items()
     }
-    return Table(study, scale, marked, records, cast)
+    return Table(study, scale, marked, records, cast, planned)
 
 
 def _cell(
@@ -305,6 +282,66 @@ def _cell(
     counted = mine or runs  # all of them before one is chosen
     states = Counter[str](outcomes[run.key].state for run in counted if run.key in outcomes)
     return Cell(samples, len(counted), states, chosen=chosen)
+
+
+def _better(table: Table) -> dict[tuple[str, str], bool]:
+    """The cells that are better or worse than the baseline's, as judged by the study's claims.
+
+    What no claim compares with the baseline is judged as one more claim, with all its comparisons. Without a baseline,
+    a cell is marked if it is better, or worse, than everything its claims compare it with.
+    """
+    baseline = table.study.baseline
+    found: dict[tuple[str, str], dict[str, bool | None]] = defaultdict(dict)
+    for each in (judged for claim in table.judged.values() for judged in claim):
+        a, b = each.expected.a, each.expected.b
+        if isinstance(a, Place) and isinstance(b, Place) and a.column == b.column:
+            found[a.row, a.column].setdefault(b.row, _improves(table, each))
+    if baseline is None:
+        sure = {place: set(others.values()) for place, others in found.items()}
+        return {
+            place: outcomes.pop() is True for place, outcomes in sure.items() if outcomes in ({True}, {False})
+        }
+    for each in judge(table, Claim("", "", tuple(_against_baseline(table, baseline, found)))):
+        assert isinstance(each.expected.a, Place)
+        found[each.expected.a.row, each.expected.a.column][baseline] = _improves(table, each)
+    marks = {place: others.get(baseline) for place, others in found.items()}
+    return {place: mark for place, mark in marks.items() if mark is not None}
+
+
+def _against_baseline(
+    table: Table, baseline: str, known: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> Iterator[Lower | Higher]:
+    """Comparisons with the baseline for the cells that no claim compares with it; none at smoke scale."""
+    if table.scale == "smoke" or all(row != baseline for row, _ in table.cells):
+        return
+    for row, column in table.cells:
+        best = table.study.columns[column].best
+        if row != baseline and best is not None and baseline not in known.get((row, column), {}):
+            yield (Lower if best == "lowest" else Higher)(row, than=baseline, columns=column)
+
+
+def _improves(table: Table, judged: Judged) -> bool | None:
+    """Whether a significant difference is an improvement; None if there is no such difference."""
+    assert isinstance(judged.expected.a, Place)
+    best = table.study.columns[judged.expected.a.column].best
+    if judged.outcome not in (HOLDS, REVERSED) or best is None:
+        return None
+    if judged.expected.relation not in ("lower", "higher"):
+        return None
+    lower = (judged.expected.relation == "lower") == (judged.outcome == HOLDS)
+    return lower == (best == "lowest")
+
+
+def _confirms(table: Table) -> dict[tuple[str, str], bool]:
+    """Whether chance explains the distance from the published values; at the paper's own scale only."""
+    if table.scale != "full":
+        return {}
+    found = {}
+    for place, cell in table.cells.items():
+        mean, error = cell.published
+        if mean is not None and (against := compare(cell.values, Known(mean, error or 0.0))):
+            found[place] = against.p
+    return {place: p >= LEVEL / len(found) for place, p in found.items()}
 
 
 def _with_error(figure: Published | None) -> tuple[float | None, float | None]:
@@ -359,7 +396,7 @@ def _finished(runs: Sequence[Run], outcomes: Mapping[str, Outcome]) -> list[str]
 
 def _vote(keys: list[str], store: Store) -> float | None:
     """The error of the runs' vote; the imported error if their outputs were not imported."""
-    arrays = [store.arrays(key, limit=OUTPUTS) for key in keys]
+    arrays = [store.arrays(key) for key in keys]
     if not all({"outputs", "targets"} <= each.keys() for each in arrays):
         return store.vote(keys)
     outputs = [torch.from_numpy(each["outputs"]) for each in arrays]

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from relucid._torch import tree_leaves, tree_map, tree_map_only
-from relucid.data import Data, Split
-from relucid.data.given import SHARE, Rows, apart, examples, in_batches, is_pair_of_parts, read, seeded
+from relucid.data import Data, Split, in_batches
+from relucid.data.given import SHARE, Rows, apart, examples, is_pair_of_parts, read, seeded
 from relucid.printing import counted
 from relucid.studies.metrics import METRICS, Measure, Metric, score
-from relucid.studies.source import version_of
+from relucid.studies.runner import version_of
 from relucid.studies.study import named
 from relucid.train import Machine, Recipe, fit
 from relucid.train.measure import IGNORED, Loss, measures

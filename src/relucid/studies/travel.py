@@ -11,11 +11,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, get_args
 
-from relucid.studies.arrays import unpacked
-from relucid.studies.migrations import by_runner, sha256
+from relucid.files import replacing
 from relucid.studies.plan import Run
 from relucid.studies.run import numbers
-from relucid.studies.store import LIMIT, Outcome, State, Store, StoreError, in_one_line
+from relucid.studies.store import (
+    RESULTS,
+    Outcome,
+    State,
+    Store,
+    StoreError,
+    check_version,
+    in_one_line,
+    unpacked,
+)
 from relucid.studies.table import Table
 
 SMALL = 2**18  # bytes of a packed array that goes into a file; larger ones stay in the store and are named
@@ -23,7 +31,7 @@ VOTED = 2**14  # the same for what votes are made of, where their errors are in 
 LARGEST = 2**28  # bytes of a file that is read
 
 
-class Brought(NamedTuple):
+class ImportedRun(NamedTuple):
     """A run to import, with its arrays packed."""
 
     run: Run
@@ -41,8 +49,8 @@ class Imported:
     conflicts: list[str] = field(default_factory=list)
 
 
-def exported(table: Table, store: Store) -> dict[str, Any]:
-    """A table and everything behind it, for a file that `bring` reads; includes arrays of up to 256 kB packed.
+def export_results(table: Table, store: Store) -> dict[str, Any]:
+    """A table and everything behind it, for a file that `import_results` reads; includes arrays of up to 256 kB packed.
 
     A run names larger ones in `left_out`. In a study with votes their errors are in the file, and the outputs they
     are made of only up to 16 kB.
@@ -91,7 +99,8 @@ def record(table: Table, store: Store, directory: Path) -> Path:
             raise ValueError(
                 f"{path} has {len(lost)} runs that the store lacks: `relucid import {path}` first adds them to it"
             )
-    path.write_text(json.dumps(exported(table, store), indent=1, ensure_ascii=False) + "\n")
+    with replacing(path) as new:
+        new.write_text(json.dumps(export_results(table, store), indent=1, ensure_ascii=False) + "\n")
     return path
 
 
@@ -104,7 +113,7 @@ def check_name(path: Path, recorded: Mapping[str, Any]) -> None:
         )
 
 
-def bring(source: str | Path, store: Store) -> Imported:
+def import_results(source: str | Path, store: Store) -> Imported:
     """Import the runs of a result file or of another store into a store.
 
     Nothing is overwritten. A run that is present with the same outcome only gains the arrays it lacks; one with
@@ -139,7 +148,7 @@ Votes = list[tuple[tuple[str, ...], float]]
 
 
 @contextmanager
-def _opened(source: Path) -> Iterator[tuple[int, Iterator[Brought], Votes]]:
+def _opened(source: Path) -> Iterator[tuple[int, Iterator[ImportedRun], Votes]]:
     """Open a file or a store; give the number of its runs, the runs, and the votes."""
     if not source.exists():
         raise ValueError(f"there is no {source}: name a file of results or the directory of a store")
@@ -152,22 +161,23 @@ def _opened(source: Path) -> Iterator[tuple[int, Iterator[Brought], Votes]]:
             votes = [
                 (tuple(map(str, each["runs"])), float(each["error"])) for each in recorded.get("votes", [])
             ]
-            runs = [_brought(record) for record in recorded["runs"]]
+            runs = [_imported_run(record) for record in recorded["runs"]]
         yield len(runs), iter(runs), votes
 
 
 @contextmanager
 def _copied(source: Path) -> Iterator[Store]:
-    """Open a copy of a store; the original is neither written to nor migrated."""
-    path = source / "results.sqlite"
+    """Open a copy of a store; the original is not written to."""
+    path = source / RESULTS
     if not path.is_file():
-        raise ValueError(f"{source} is not a store: it has no results.sqlite")
+        raise ValueError(f"{source} is not a store: it has no {RESULTS}")
     with TemporaryDirectory() as directory:
         try:
             with (
                 closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as original,
-                closing(sqlite3.connect(Path(directory) / "results.sqlite")) as copy,
+                closing(sqlite3.connect(Path(directory) / RESULTS)) as copy,
             ):
+                check_version(original, path)
                 original.backup(copy)
         except sqlite3.Error as error:
             raise ValueError(
@@ -177,7 +187,7 @@ def _copied(source: Path) -> Iterator[Store]:
             yield store
 
 
-def _runs_of_store(store: Store) -> Iterator[Brought]:
+def _runs_of_store(store: Store) -> Iterator[ImportedRun]:
     """The intact runs; skip damaged ones."""
     for run in store.runs():
         try:
@@ -185,7 +195,7 @@ def _runs_of_store(store: Store) -> Iterator[Brought]:
         except StoreError:
             continue
         if outcome is not None:
-            yield Brought(run, outcome, arrays)
+            yield ImportedRun(run, outcome, arrays)
 
 
 def _parsed(source: Path) -> dict[str, Any]:
@@ -210,16 +220,11 @@ def _faults_named(source: Path) -> Iterator[None]:
         raise ValueError(f"{source} cannot be imported: {what}") from error
 
 
-def _brought(record: Mapping[str, Any]) -> Brought:
+def _imported_run(record: Mapping[str, Any]) -> ImportedRun:
     """A run from a file, after checking that its key matches its configuration."""
-    names = "runner" if "runner" in record else "function"
-    text = json.dumps(
-        {name: record[name] for name in ("config", names, "version")}, sort_keys=True, separators=(",", ":")
-    )
-    if record["key"] != sha256(text):
+    run = Run(record["runner"], record["config"], record["version"])
+    if record["key"] != run.key:
         raise ValueError(f"run {str(record['key'])[:8]} has another key than its configuration gives")
-    found = json.loads(text if names == "runner" else by_runner(text))
-    run = Run(found["runner"], found["config"], found["version"])
     if record["state"] not in get_args(State):
         raise ValueError(f"run {run.key[:8]} is {record['state']!r}; it must be {', '.join(get_args(State))}")
     outcome = Outcome(
@@ -234,7 +239,7 @@ def _brought(record: Mapping[str, Any]) -> Brought:
         started=str(record["started"]),
         seconds=float(record["seconds"]),
     )
-    return Brought(run, outcome, {name: _array(data) for name, data in record.get("arrays", {}).items()})
+    return ImportedRun(run, outcome, {name: _array(data) for name, data in record.get("arrays", {}).items()})
 
 
 def _number(value: Any) -> Any:
@@ -244,5 +249,5 @@ def _number(value: Any) -> Any:
 
 def _array(text: str) -> bytes:
     data = base64.b64decode(text, validate=True)
-    unpacked(data, LIMIT)
+    unpacked(data)
     return data

@@ -2,11 +2,10 @@
 
 from relucid.memory import keep_memory, memory_is_kept
 from relucid.train.crossvalidation import single, vote
-from relucid.train.engine import Engine
+from relucid.train.engine import Computed, Engine, noting
 from relucid.train.ensemble import Ensemble, ensemble
 from relucid.train.fit import Fitted, fit
 from relucid.train.measure import DivergedError
-from relucid.train.noted import Computed, noting
 from relucid.train.plateau import Plateau
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine

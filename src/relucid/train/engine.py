@@ -1,9 +1,10 @@
-"""How a network's steps are computed: the memory layout of its images, and compilation."""
+"""How a network's steps are computed: the memory layout of its images, and compilation; noted for those who ask."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -118,3 +119,44 @@ def _is_unsafe(weight: Tensor, stride: list[int]) -> bool:
     # The gradient of a strided 1x1 convolution's weight is written past the end of its buffer where the input is
     # channels-last and has fewer channels than a vector register of AVX2 has numbers (oneDNN issue 6035).
     return tuple(weight.shape[2:]) == (1, 1) and max(stride) > 1 and weight.shape[1] < 8
+
+
+_listening: ContextVar[list["Computed"] | None] = ContextVar("listening", default=None)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """How the steps of a training were computed.
+
+    Args:
+        memory_format: see `Engine`.
+        compile: see `Engine`.
+        memory_kept: whether the process kept the memory that it freed, see `keep_memory`.
+    """
+
+    memory_format: MemoryFormat
+    compile: bool
+    memory_kept: bool
+
+    def __str__(self) -> str:
+        layout = self.memory_format.replace("_", "-")
+        compiled, kept = "" if self.compile else "not ", "kept" if self.memory_kept else "returned"
+        return f"{layout}, {compiled}compiled, freed memory {kept}"
+
+
+@contextmanager
+def noting() -> Iterator[list[Computed]]:
+    """A list that fills with how everything that is trained within the context is computed, each way once."""
+    found: list[Computed] = []
+    token = _listening.set(found)
+    try:
+        yield found
+    finally:
+        _listening.reset(token)
+
+
+def note(engine: Engine, memory_kept: bool) -> None:
+    """Record how a training is about to be computed, for all open contexts."""
+    found, computed = _listening.get(), Computed(**asdict(engine), memory_kept=memory_kept)
+    if found is not None and computed not in found:
+        found.append(computed)

@@ -17,9 +17,8 @@ from relucid.data import Split
 from relucid.memory import memory_is_kept
 from relucid.nn.tracing import mapped_first
 from relucid.printing import Summarized
-from relucid.train.engine import CONTIGUOUS
+from relucid.train.engine import CONTIGUOUS, note
 from relucid.train.measure import LOSSES, aligned
-from relucid.train.noted import note
 from relucid.train.plateau import Plateau, PlateauState
 
 Tensors = dict[str, Tensor]

@@ -120,7 +120,7 @@ class TrainingSchedule(L.Callback):
             loss, epoch = means["train_loss"], trainer.current_epoch + 1
             raise DivergedError(f"the training loss became {loss} in epoch {epoch}", self.history)
         means["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
-        module.log_dict(means)
+        module.log_dict(means, prog_bar=True)
         _share_buffers(module.network)
         for name, value in means.items():
             self.history.setdefault(name, []).append(value)

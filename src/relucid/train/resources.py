@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from relucid.train.engine import Engine
 
@@ -18,10 +17,9 @@ class Machine:
         nodes: machines.
         workers: processes that decode photographs.
         tensorboard: directory of TensorBoard logs, if any are wanted.
-        progress: show a progress bar.
+        progress: show Lightning's progress bar.
         engine: memory format and compilation. By default channels-last on a CPU for networks with convolutions, not
-            compiled. "measure" times all of them at the start and keeps the fastest; two runs may then choose
-            differently and differ by rounding, which is why studies name an engine.
+            compiled.
 
     >>> Machine(Path("runs")).within("first").directory.as_posix()
     'runs/first'
@@ -34,11 +32,7 @@ class Machine:
     workers: int = 0
     tensorboard: Path | None = None
     progress: bool = False
-    engine: Engine | Literal["measure"] | None = None
-
-    def __post_init__(self) -> None:
-        if self.engine == "measure" and self.devices * self.nodes > 1:
-            raise ValueError("engine='measure' times a single process: name an Engine for several")
+    engine: Engine | None = None
 
     def within(self, name: str) -> "Machine":
         """A copy with its own directories, for one of several trainings in a run."""

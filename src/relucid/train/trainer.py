@@ -1,28 +1,35 @@
-"""Train under Lightning's Trainer."""
+"""Train under Lightning's Trainer.
+
+Lightning has the loop, distributed training, precision, resumption and the progress bar. Ours are the schedule between
+epochs, the means over an epoch (Lightning's log() takes longer than a step of a small network), and the writing of
+checkpoints (Lightning writes them elsewhere first, and then copies them where that is another disk).
+"""
 
 import logging
+import os
 import signal
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.utilities.warnings import PossibleUserWarning
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import nn
 
 from relucid.data import Examples, Moments
+from relucid.files import replacing
 from relucid.memory import memory_is_kept
-from relucid.train.batches import Batches
-from relucid.train.checkpoints import AtomicCheckpoints, usable
-from relucid.train.choice import chosen
-from relucid.train.engine import Engine
+from relucid.train.batches import Batches, are_numbers
+from relucid.train.engine import CONTIGUOUS, Engine, note, suited
 from relucid.train.module import Module, TrainingSchedule
-from relucid.train.noted import note
-from relucid.train.progress import Bar
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
+
+NEEDED = {"state_dict", "optimizer_states", "loops", "callbacks"}  # training resumes from it
 
 
 def train_network(
@@ -46,7 +53,7 @@ def train_network(
     with _quietly():
         trainer = _trainer(recipe, machine, schedule)
         batches = Batches(train, recipe.batch_size, seed, lambda: trainer.current_epoch, machine.workers)
-        engine = chosen(network, train, recipe, moments, machine, trainer.strategy.root_device)
+        engine = _engine(network, train, moments, machine, trainer.strategy.root_device)
         note(engine, memory_is_kept())  # before it can diverge
         try:
             with engine.holding(network):
@@ -59,15 +66,24 @@ def train_network(
     return schedule.history, trainer.strategy.root_device, engine
 
 
+def _engine(
+    network: nn.Module, train: Examples, moments: Moments, machine: Machine, device: torch.device
+) -> Engine:
+    """The engine that the machine asks for, or the nearest one that suits the network."""
+    if machine.engine is None and device.type != "cpu":
+        return CONTIGUOUS  # that channels-last is faster has been measured on CPUs
+    inputs, _ = train.batch(torch.arange(min(2, len(train))))
+    if are_numbers(inputs):
+        inputs = moments.normalize(inputs).to(next(network.parameters()).dtype)
+    return suited(machine.engine or Engine(), network, inputs)
+
+
 def _trainer(recipe: Recipe, machine: Machine, schedule: TrainingSchedule) -> L.Trainer:
     logger: Any = False
     if machine.tensorboard is not None:
         from lightning.pytorch.loggers import TensorBoardLogger
 
         logger = TensorBoardLogger(machine.tensorboard, name=None, version="")
-    callbacks: list[L.Callback] = [schedule]
-    if machine.progress:
-        callbacks.append(Bar())
     many = machine.devices * machine.nodes > 1
     return L.Trainer(
         max_epochs=recipe.epochs,
@@ -77,7 +93,7 @@ def _trainer(recipe: Recipe, machine: Machine, schedule: TrainingSchedule) -> L.
         strategy="ddp" if many else "auto",
         precision=recipe.precision,
         gradient_clip_val=recipe.clip,
-        callbacks=callbacks,
+        callbacks=[schedule],
         plugins=[AtomicCheckpoints()],
         logger=logger,
         log_every_n_steps=1,
@@ -85,8 +101,50 @@ def _trainer(recipe: Recipe, machine: Machine, schedule: TrainingSchedule) -> L.
         use_distributed_sampler=False,
         enable_checkpointing=False,
         enable_model_summary=False,
-        enable_progress_bar=False,
+        enable_progress_bar=machine.progress,
     )
+
+
+class AtomicCheckpoints(TorchCheckpointIO):
+    """Checkpoint writer that is atomic: a temporary file is renamed over the old checkpoint."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write a checkpoint in place of the last one."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(Path(path)) as new, new.open("wb") as file:
+            torch.save(checkpoint, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def usable(checkpoint: Path) -> bool:
+    """Whether training can resume from this file; a damaged one is renamed to `.damaged`, with a warning."""
+    try:
+        file = checkpoint.open("rb")
+    except FileNotFoundError:
+        return False
+    with file:
+        damage = _damage(file)
+    if damage is None:
+        return True
+    aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
+    with suppress(FileNotFoundError):  # another process of this training has done it
+        checkpoint.replace(aside)
+    warnings.warn(
+        f"{checkpoint} is damaged ({damage}): moved to {aside.name}, training starts from scratch",
+        stacklevel=2,
+    )
+    return False
+
+
+def _damage(file: Any) -> str | None:
+    """What is wrong with a checkpoint, if anything."""
+    try:
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # zip, pickle and torch each raise their own
+        return type(error).__name__
+    missing = NEEDED - (found.keys() if isinstance(found, dict) else set())
+    return f"without {', '.join(sorted(missing))}" if missing else None
 
 
 @contextmanager
@@ -98,9 +156,7 @@ def _quietly() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PossibleUserWarning)
-            warnings.filterwarnings(
-                "ignore", message=".*LeafSpec", category=FutureWarning
-            )  # warnings that Lightning itself causes
+            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)  # Lightning's own doing
             yield
     finally:
         log.setLevel(level)

@@ -59,9 +59,8 @@ def test_invariance_is_a_line_a_network_over_the_layers(tmp_path):
 def test_figures_3_and_4c_are_drawn_for_imagenet(tmp_path):
     histograms = drawn("crelu/pairing-imagenet", tmp_path / "pairing", outcome, "full")
     assert [figure.title.partition(": ")[2] for figure in histograms] == ["Baseline", "CReLU (conv1-4)"]
-    assert all(
-        len(figure.plot.data) == 8 for figure in histograms
-    )  # conv1 to conv4, each beside random filters
+    # conv1 to conv4, each beside random filters
+    assert all(len(figure.plot.data) == 8 for figure in histograms)
     (over_layers,) = drawn("crelu/invariance-imagenet", tmp_path / "invariance", outcome, "full")
     assert [trace.name for trace in over_layers.plot.data] == ["Baseline", "CReLU (conv1-7)"]
 

@@ -429,9 +429,8 @@ def test_counts_of_table_5_are_compared_exactly(filled, standing):
     assert [each.outcome for each in found.judged] == ["holds", "holds", "the opposite holds"]
     assert found.state == "false as stated"
     assert str(found.judged[-1]).endswith(": does not hold")
-    assert all(
-        each.expected.a.row != "All-CNN-B, CReLU (all)" for each in found.judged
-    )  # it was read by its count
+    # it was read by its count
+    assert all(each.expected.a.row != "All-CNN-B, CReLU (all)" for each in found.judged)
 
 
 def test_imagenet_is_trained_as_appendix_e_says():

@@ -91,16 +91,20 @@ def test_an_interaction_is_the_gain_that_two_choices_share_averaged_over_the_thi
     both = next(row for row, pair in PAIRS.items() if pair == (crelu, geometric))
     gain = {
         row: sum(value for name, value in zip(SINGLE, (1.0, 2.0, 4.0), strict=True) if name in chosen)
-        for row, chosen in {NONE: (), ALL: tuple(SINGLE), **{row: (row,) for row in SINGLE}, **PAIRS}.items()
+        for row, chosen in {
+            NONE: (),
+            ALL: tuple(SINGLE),
+            **{row: (row,) for row in SINGLE},
+            **PAIRS,
+        }.items()
     }
     gain[both] -= 0.5  # shared without heavy ball
     gain[ALL] -= 1.5  # and with it
     found = filled(STUDY, lambda row, column: [50.0 - gain[row] + seed for seed in range(4)], scale="cpu")
     assert [*interaction(both).sample(found).values()] == pytest.approx([1.0] * 4)
     other = next(row for row, pair in PAIRS.items() if pair == (crelu, heavy_ball))
-    assert [*interaction(other).sample(found).values()] == pytest.approx(
-        [0.5] * 4
-    )  # half of the last shortfall
+    # half of the last shortfall
+    assert [*interaction(other).sample(found).values()] == pytest.approx([0.5] * 4)
 
 
 def test_no_interaction_is_claimed_at_a_scale_without_pairs_of_choices():

@@ -235,9 +235,8 @@ def test_depths_at_which_no_network_has_learned_more_than_a_constant_are_named(f
 def test_the_loss_of_an_output_of_0_deviates_from_1_by_as_much_as_the_erratum_says():
     claim = next(each for each in NAMED["structure/depth"].claims if each.erratum)
     config = plan(NAMED["structure/depth"], "full")[0].config
-    deviation = math.sqrt(
-        2 / (config["pairs"] * config["features"])
-    )  # of a mean of squares of normal numbers
+    # of a mean of squares of normal numbers
+    deviation = math.sqrt(2 / (config["pairs"] * config["features"]))
     assert f"a sample's deviates by {deviation:.4f}" in claim.erratum
 
 

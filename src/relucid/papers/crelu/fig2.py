@@ -27,14 +27,14 @@ ALT = "Histograms of {}, each with the density of random filters as a line."
 
 def remark(table: Table) -> str:
     """State the mean cosines of trained and of random filters."""
-    said = []
+    sentences = []
     for row in (BASELINE, "CReLU"):
         runs = [run["metrics"] for run in table.behind(row)]
         if not runs:  # a row that this scale does not have
             continue
         mu, random = (np.mean([run[f"conv1 {name}"] for run in runs]) for name in ("mu", "random mu"))
-        said.append(f"{row}: mean cosine {mu:.2f} in conv1, of random filters {random:.2f}")
-    return f"{'; '.join(said)}."
+        sentences.append(f"{row}: mean cosine {mu:.2f} in conv1, of random filters {random:.2f}")
+    return f"{'; '.join(sentences)}."
 
 
 def figures(table: Table, store: Store) -> list[Figure]:

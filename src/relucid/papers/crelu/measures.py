@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from relucid.data import Examples, Moments
 from relucid.inspect import invariance, pairing, phase_correlation, reconstruct
 from relucid.inspect.null_distribution import extreme_p_value
-from relucid.inspect.reconstruction import random_layer, ratio_of_layer
 from relucid.nn import CReLU
+from relucid.papers.crelu.reconstruction import random_layer, ratio_of_layer
 
 LAYERS = tuple(f"conv{number}" for number in range(1, 8))
 POOLED = {"conv2": "pool1", "conv5": "pool2"}  # the layers of crelu Table S1

@@ -7,8 +7,8 @@ conv7 (crelu 4.2, 4.3).
 import torch
 
 from relucid.inspect.invariance import local_maxima
-from relucid.inspect.reconstruction import figure_of_images
 from relucid.papers.crelu import fig2, fig4
+from relucid.papers.crelu.reconstruction import figure_of_images
 from relucid.papers.crelu.table4 import BASELINE, MEASURED, ROWS, SAME
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Higher, Lower

@@ -38,10 +38,10 @@ STATEMENTS = (
             "Inputs (1, -1) and units wx with |w| <= 1 give sqrt(2) on the left and 1 on the right: the step from "
             "S4 to S5 equates a^2 + b^2 with (a - b)^2. What holds is sqrt(d) B (R(F) + R(|F|)) / sqrt(2)."
         ),
-        code=("relucid.inspect.complexity.complexity",),
+        code=("relucid.papers.crelu.complexity.complexity",),
         tests=(
-            "inspect/test_complexity.py::test_theorem_41_is_false_as_printed",
-            "inspect/test_complexity.py::test_theorem_41_holds_as_corrected",
+            "papers/crelu/test_complexity.py::test_theorem_41_is_false_as_printed",
+            "papers/crelu/test_complexity.py::test_theorem_41_holds_as_corrected",
         ),
     ),
     Claim(
@@ -72,17 +72,17 @@ STATEMENTS = (
         "Eq. S1, Fig. S1",
         "An input is a combination of shifted filters, with at most one shift per filter.",
         erratum="S1 must say c != 0, not c > 0.",
-        code=("relucid.inspect.reconstruction.pooling_bound",),
-        tests=("inspect/test_reconstruction.py::test_inputs_that_break_s1_are_refused",),
+        code=("relucid.papers.crelu.reconstruction.pooling_bound",),
+        tests=("papers/crelu/test_reconstruction.py::test_inputs_that_break_s1_are_refused",),
     ),
     Claim(
         "Definitions A.1, A.2, Proposition A.2, Theorem A.3, Lemma A.4",
         "In the range of W, |W^T x| lies between the extreme singular values of W times |x|.",
         note="The smallest singular value means the smallest that is not zero.",
-        code=("relucid.inspect.reconstruction.frame_bounds",),
+        code=("relucid.papers.crelu.reconstruction.frame_bounds",),
         tests=(
-            "inspect/test_reconstruction.py::test_frame_bounds_hold_in_the_range_of_the_filters",
-            "inspect/test_reconstruction.py::test_frame_bounds_are_the_extreme_singular_values_of_the_whole_map",
+            "papers/crelu/test_reconstruction.py::test_frame_bounds_hold_in_the_range_of_the_filters",
+            "papers/crelu/test_reconstruction.py::test_frame_bounds_are_the_extreme_singular_values_of_the_whole_map",
         ),
     ),
     Claim(
@@ -93,19 +93,19 @@ STATEMENTS = (
             "random trials, how many depends on their shapes: with 6 filters of 8 weights in 11% of them at 4 shifts, "
             "in 28% at 2. The printed bound is mostly above 1, hence vacuous; sqrt(1 - lmin / l~max) holds as well."
         ),
-        code=("relucid.inspect.reconstruction.pooling_bound",),
+        code=("relucid.papers.crelu.reconstruction.pooling_bound",),
         tests=(
-            "inspect/test_reconstruction.py::test_the_bound_of_theorem_a5_holds_for_inputs_that_satisfy_s1",
-            "inspect/test_reconstruction.py::test_the_printed_bound_of_theorem_a5_is_mostly_empty",
-            "inspect/test_reconstruction.py::test_chosen_by_the_sign_of_c_the_inequality_of_theorem_a5_fails_at_times",
+            "papers/crelu/test_reconstruction.py::test_the_bound_of_theorem_a5_holds_for_inputs_that_satisfy_s1",
+            "papers/crelu/test_reconstruction.py::test_the_printed_bound_of_theorem_a5_is_mostly_empty",
+            "papers/crelu/test_reconstruction.py::test_chosen_by_the_sign_of_c_the_inequality_of_theorem_a5_fails_at_times",
         ),
     ),
     Claim(
         "Definition B.1",
         "The empirical Rademacher complexity of a class of functions.",
         erratum="A sum over the class is printed where a supremum is meant.",
-        code=("relucid.inspect.complexity.complexity",),
-        tests=("inspect/test_complexity.py::test_estimates_agree_with_all_sign_vectors",),
+        code=("relucid.papers.crelu.complexity.complexity",),
+        tests=("papers/crelu/test_complexity.py::test_estimates_agree_with_all_sign_vectors",),
     ),
     Claim(
         "Lemma B.1, Proposition B.2, Corollary B.3",
@@ -116,8 +116,8 @@ STATEMENTS = (
             "1 and R(ReLU o F) = 7/6. Lemma B.1 prints an equality instead of an inequality."
         ),
         note="Cited from Wan et al.",
-        code=("relucid.inspect.complexity.complexity",),
-        tests=("inspect/test_complexity.py::test_corollary_b3_is_false_with_an_absolute_value",),
+        code=("relucid.papers.crelu.complexity.complexity",),
+        tests=("papers/crelu/test_complexity.py::test_corollary_b3_is_false_with_an_absolute_value",),
     ),
     Claim(
         "Appendix D",

@@ -2,9 +2,9 @@
 
 import torch
 
-from relucid.inspect.reconstruction import figure_of_images
 from relucid.papers.crelu.measures import POOLED, STAGES
 from relucid.papers.crelu.protocols import SINGLE
+from relucid.papers.crelu.reconstruction import figure_of_images
 from relucid.papers.crelu.table1 import HALF, ROWS, SAME_RUNS, SCALES, SCALES100, study
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Lower
@@ -70,24 +70,24 @@ def _study(name: str, data: str, scales: dict[str, Scale]) -> Study:
                     "number of filters instead of the number of channels."
                 ),
                 code=(
-                    "relucid.inspect.reconstruction.ratio_of_layer",
-                    "relucid.inspect.reconstruction.random_layer",
+                    "relucid.papers.crelu.reconstruction.ratio_of_layer",
+                    "relucid.papers.crelu.reconstruction.random_layer",
                 ),
                 tests=(
-                    "inspect/test_reconstruction.py::test_max_selection_recovers_more_than_a_random_subspace_would",
+                    "papers/crelu/test_reconstruction.py::test_max_selection_recovers_more_than_a_random_subspace_would",
                 ),
             ),
             Claim(
                 f"Table S1, {data}, a whole map",
                 "The same for a whole map: its pooling regions overlap, so it loses less. It is not in the table.",
                 _claimed("whole map"),
-                code=("relucid.inspect.reconstruction.ratio_of_layer",),
+                code=("relucid.papers.crelu.reconstruction.ratio_of_layer",),
             ),
             Claim(
                 f"Fig. 5, Appendix G, {data}",
                 "Images reconstructed from the features of conv1 to conv4 are recognisable.",
                 note="Drawn from conv1, conv2 and pool1 of a ConvPool network; nothing is compared.",
-                code=("relucid.inspect.reconstruct", "relucid.inspect.reconstruction.figure_of_images"),
+                code=("relucid.inspect.reconstruct", "relucid.papers.crelu.reconstruction.figure_of_images"),
                 tests=(
                     "inspect/test_reconstruction.py::test_a_photograph_is_reconstructed_through_a_large_strided_convolution",
                 ),

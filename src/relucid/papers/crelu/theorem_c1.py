@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from relucid.inspect.reconstruction import random_layer, random_ratio, ratio_of_layer
 from relucid.papers.crelu.measures import KERNEL, REGION
+from relucid.papers.crelu.reconstruction import random_layer, random_ratio, ratio_of_layer
 from relucid.studies.expect import Claim, Near
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale, Study
@@ -46,18 +46,18 @@ RUNNER = Runner("crelu/random", run)
 
 def remark(table: Table) -> str:
     """Compare the simulated ratios with the printed ones."""
-    said = []
+    sentences = []
     for row, (filters, channels) in LAYERS.items():
         pooled, printed, whole = (table.cells[row, column].mean or 0.0 for column in (POOLED, PRINTED, MAP))
         one, both = (random_ratio(channels * REGION**2, phases * filters) for phases in (1, 2))
         second, selected = (100 * (more**2 - less**2) for more, less in ((one, both), (both, pooled)))
-        said.append(
+        sentences.append(
             f"{row}: the paper's D gives {printed:.4f}; with the true D it is {one:.4f} for the equations of one phase "
             f"and {both:.4f} for those of both, but max-pooling selects the largest responses, which carry "
             f"more information: one region loses {pooled:.4f}, and a whole map, with overlapping regions, "
             f"{whole:.4f}. In energy, the second phase recovers {second:.1f} points, the selection {selected:.1f}"
         )
-    return f"{'. '.join(said)}."
+    return f"{'. '.join(sentences)}."
 
 
 STUDIES = (
@@ -93,9 +93,9 @@ STUDIES = (
                 kind="mathematics",
                 remark=remark,
                 erratum="It holds for the root mean square; the mean is smaller (Jensen), here only slightly.",
-                code=("relucid.inspect.reconstruction.random_ratio",),
+                code=("relucid.papers.crelu.reconstruction.random_ratio",),
                 tests=(
-                    "inspect/test_reconstruction.py::test_a_random_subspace_keeps_its_share_of_the_square",
+                    "papers/crelu/test_reconstruction.py::test_a_random_subspace_keeps_its_share_of_the_square",
                 ),
             ),
         ),

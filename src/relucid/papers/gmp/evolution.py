@@ -26,7 +26,7 @@ LARGE = 0.1  # the rate at which gmp Fig. 2c and 3i compare all methods
 SMALL_AND_LARGE = (0.01, LARGE)
 
 
-class Watch:
+class EvolutionWatch:
     """Observer of every training step of networks with one hidden layer, with frames of the first network.
 
     Args:
@@ -94,7 +94,7 @@ def evolve(problem: Problem, config: Mapping[str, Any]) -> Result:
     steps = -(-len(first) // (problem.batch_size or len(first)))  # per epoch
     epochs = config["epochs"] or problem.epochs
     probe = _probe(first.inputs)
-    watch = Watch(found.networks, config["method"], problem.units, epochs * steps, probe)
+    watch = EvolutionWatch(found.networks, config["method"], problem.units, epochs * steps, probe)
     course = found.learn([config["rate"]] * len(splits), epochs, watch)
     lengths = (course.epochs * steps).tolist()
     moved, turned = (

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from relucid.inspect.perturbation import perturbation
 from relucid.papers.gmp.drawing import lines
+from relucid.papers.gmp.perturbation import perturbation
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.run import Result
@@ -142,7 +142,7 @@ STUDY = Study(
             (Lower("GmP", than=("SP", "WN"), columns="size 0.001"),),
             kind="mathematics",
             remark=remark,
-            code=("relucid.inspect.perturbation.perturbation",),
+            code=("relucid.papers.gmp.perturbation.perturbation",),
         ),
     ),
     figures=figures,

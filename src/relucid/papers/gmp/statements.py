@@ -61,10 +61,10 @@ STATEMENTS = (
     Claim(
         "Eq. 12, 14",
         "Under SP and WN a small perturbation of small weights can turn a boundary by any angle.",
-        code=("relucid.inspect.perturbation.perturbation",),
+        code=("relucid.papers.gmp.perturbation.perturbation",),
         tests=(
-            "inspect/test_perturbation.py::test_small_standard_weights_turn_by_any_angle_where_geometric_ones_do_not",
-            "inspect/test_perturbation.py::test_weight_normalisation_turns_as_far_as_the_standard_layer",
+            "papers/gmp/test_perturbation.py::test_small_standard_weights_turn_by_any_angle_where_geometric_ones_do_not",
+            "papers/gmp/test_perturbation.py::test_weight_normalisation_turns_as_far_as_the_standard_layer",
         ),
     ),
     Claim(
@@ -74,10 +74,10 @@ STATEMENTS = (
             "length."
         ),
         erratum="The equality holds to first order; the inequality always holds.",
-        code=("relucid.inspect.perturbation.perturbation",),
+        code=("relucid.papers.gmp.perturbation.perturbation",),
         tests=(
-            "inspect/test_perturbation.py::test_a_geometric_unit_never_turns_by_more_than_its_angles_change",
-            "inspect/test_perturbation.py::test_to_first_order_it_turns_by_the_length_in_the_metric",
+            "papers/gmp/test_perturbation.py::test_a_geometric_unit_never_turns_by_more_than_its_angles_change",
+            "papers/gmp/test_perturbation.py::test_to_first_order_it_turns_by_the_length_in_the_metric",
             "nn/test_sphere.py::test_a_change_of_the_angles_turns_the_vector_by_at_most_as_much",
         ),
     ),
@@ -133,7 +133,7 @@ STATEMENTS = (
             "length."
         ),
         erratum="Eq. 19 and 20 print sums of sin^2; the diagonal is the product, as in Eq. 13.",
-        code=("relucid.inspect.perturbation.perturbation",),
+        code=("relucid.papers.gmp.perturbation.perturbation",),
         tests=("nn/test_sphere.py::test_metric_is_the_product_of_squared_sines",),
     ),
 )

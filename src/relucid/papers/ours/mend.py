@@ -142,15 +142,15 @@ MOVED = "largest change of an output"
 
 def remark(table: Table) -> str:
     """State what the networks had fitted before, how much was kept, and the numbers of parameters."""
-    said = []
+    shares = []
     for rate in RATES:
         for record in table.behind(CONVERTED, fitted(rate)):
-            said.append(f"{fmean(record['metrics']['fitted before']):.0f}% at {rate:g}")
+            shares.append(f"{fmean(record['metrics']['fitted before']):.0f}% at {rate:g}")
     sizes = {row: table.cells[row, "parameters"].mean for row in (UNCHANGED, CONVERTED)}
-    if not said or None in sizes.values():
+    if not shares or None in sizes.values():
         return ""
     return (
-        f"In the last tasks before mending, the networks had fitted {' and '.join(said)}. Unchanged, they have "
+        f"In the last tasks before mending, the networks had fitted {' and '.join(shares)}. Unchanged, they have "
         f"{sizes[UNCHANGED]:,.0f} parameters, converted {sizes[CONVERTED]:,.0f}."
     )
 

@@ -147,14 +147,14 @@ def _at_equal_parameters(table: Table) -> str:
         found = [run["metrics"] for run in table.runs if run["config"]["method"] == method]
         return [sum(each[f"{name} at {share}"] for each in found) / len(found) for share in SHARES]
 
-    said = []
+    sentences = []
     for merged, cut in (MERGE, PRUNE), (MERGE_DATA, PRUNE_DATA):
         left = means("parameters", merged)[SHARES.index(0.5)]
         pruned_error = np.interp(left, means("parameters", cut)[::-1], means("error", cut)[::-1])
-        said.append(
+        sentences.append(
             f"{left:,.0f}: {merged} {table.cells[merged, label(0.5)].mean:.1f}%, {cut} {pruned_error:.1f}%"
         )
-    return f"At equal parameters, {'; '.join(said)}."
+    return f"At equal parameters, {'; '.join(sentences)}."
 
 
 def label(share: float) -> str:

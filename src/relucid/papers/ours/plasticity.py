@@ -134,15 +134,15 @@ def lost(setting: str) -> Quantity:
 
 def chosen(table: Table) -> str:
     """State the rate that every row has in every setting."""
-    said = []
+    sentences = []
     for setting, what in settings_of(table).items():
         by_rate: dict[float, list[str]] = {}
         for row, config in table.study.rows.items():
             for record in table.finished(**config, setting=setting):
                 by_rate.setdefault(record["metrics"]["rate"], []).append(row)
         listed = "; ".join(f"{rate:g} for {', '.join(rows)}" for rate, rows in sorted(by_rate.items()))
-        said.append(f"{what}: {listed}")
-    return f"The rates, chosen on other seeds: {'. '.join(said)}."
+        sentences.append(f"{what}: {listed}")
+    return f"The rates, chosen on other seeds: {'. '.join(sentences)}."
 
 
 def figures(table: Table, store: Store) -> list[Figure]:

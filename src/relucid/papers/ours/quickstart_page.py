@@ -32,14 +32,13 @@ from relucid.papers.ours.findings import (
 from relucid.papers.ours.mend import over_tasks
 from relucid.papers.ours.plasticity import HALF, RELU, smoothed
 from relucid.report.figure import PALETTE, Figure
-from relucid.report.page import Cell, CellStyle, Grid, render
+from relucid.report.page import CellStyle, Grid, GridCell, render
 from relucid.report.study import grid_of_environments, grid_of_runs
 from relucid.studies.formats import banner, cell_text
 from relucid.studies.ledger import Entry, entry
 from relucid.studies.store import Store
 from relucid.studies.study import Column
-from relucid.studies.table import Cell as StudyCell
-from relucid.studies.table import Table
+from relucid.studies.table import Cell, Table
 
 
 @dataclass(frozen=True)
@@ -103,14 +102,14 @@ def grid(table: Table, rows: Sequence[str], columns: Sequence[str]) -> Grid:
     lines = []
     for row in rows:
         cells = [(table.cells[row, column], table.study.columns[column]) for column in columns]
-        lines.append([Cell(row), *(_shown(cell, column) for cell, column in cells)])
+        lines.append([GridCell(row), *(_shown(cell, column) for cell, column in cells)])
     return Grid("Means and their standard errors", [("", ""), *((column, "") for column in columns)], lines)
 
 
-def _shown(cell: StudyCell, column: Column) -> Cell:
+def _shown(cell: Cell, column: Column) -> GridCell:
     """A cell, coloured if it is better or worse than the baseline."""
     style: CellStyle = "" if cell.better is None else "good" if cell.better else "bad"
-    return Cell(cell_text(replace(cell, better=None), column), cell.mean, style)
+    return GridCell(cell_text(replace(cell, better=None), column), cell.mean, style)
 
 
 def learning(table: Table) -> list[Figure]:
@@ -171,5 +170,7 @@ def _over_depth(table: Table, what: str, unit: str, columns: Mapping[str, str]) 
     for (side, column), color in zip(columns.items(), PALETTE, strict=False):
         y = [table.cells[row, column].mean for row in LAYERS]
         plot.add_scatter(name=side, mode="lines+markers", x=[*LAYERS.values()], y=y, line_color=color)
-    said = "; ".join(f"{trace.name}: {', '.join(f'{y or 0:.2f}' for y in trace.y)}" for trace in plot.data)
-    return Figure(f"{what}, over depth", f"In {unit}, {said}.", plot)
+    described = "; ".join(
+        f"{trace.name}: {', '.join(f'{y or 0:.2f}' for y in trace.y)}" for trace in plot.data
+    )
+    return Figure(f"{what}, over depth", f"In {unit}, {described}.", plot)

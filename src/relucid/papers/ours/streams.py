@@ -45,7 +45,7 @@ class Arm:
         return 2 if self.activation == "crelu" else 1
 
 
-class Network(nn.Module):
+class StreamNetwork(nn.Module):
     """Hidden layers, each with what follows it, and a linear head on the means over all positions.
 
     Args:
@@ -67,13 +67,15 @@ class Network(nn.Module):
         return seen if hidden else self.head(x.flatten(2).mean(2) if x.dim() > 2 else x)
 
 
-def dense(arm: Arm, inputs: int = 64, widths: Sequence[int] = (64, 64, 64), classes: int = 10) -> Network:
+def dense(
+    arm: Arm, inputs: int = 64, widths: Sequence[int] = (64, 64, 64), classes: int = 10
+) -> StreamNetwork:
     """Build a network of linear layers."""
     make = GeometricLinear if arm.geometric else nn.Linear
     return _network(arm, inputs, widths, classes, make, nn.LayerNorm)
 
 
-def convolutional(arm: Arm, widths: Sequence[int] = (16, 32, 64), classes: int = 2) -> Network:
+def convolutional(arm: Arm, widths: Sequence[int] = (16, 32, 64), classes: int = 2) -> StreamNetwork:
     """Build a network of 3 x 3 convolutions, each of which halves the image."""
 
     def make(channels: int, filters: int, **options: Any) -> nn.Module:
@@ -90,7 +92,7 @@ def _network(
     classes: int,
     make: Callable[..., nn.Module],
     norm: Callable[[int], nn.Module],
-) -> Network:
+) -> StreamNetwork:
     layers, after = [], []
     for width in widths:
         units = round(arm.units * width)
@@ -99,7 +101,7 @@ def _network(
         then = [norm(units)] * arm.norm + [_activation(arm)] * (not arm.geometric)
         after.append(nn.Sequential(*then))
         inputs = arm.phases * units
-    return Network(layers, after, nn.Linear(inputs, classes))
+    return StreamNetwork(layers, after, nn.Linear(inputs, classes))
 
 
 def _activation(arm: Arm) -> nn.Module:
@@ -116,9 +118,8 @@ class Learners:
     copies: int
     phases: int  #: output channels per unit, 2 for CReLU
     draws: list[torch.Generator] = field(init=False)  #: of the data
-    heads: list[torch.Generator] = field(
-        init=False
-    )  #: of new output layers, whose size must not change the data
+    #: of new output layers, whose size must not change the data
+    heads: list[torch.Generator] = field(init=False)
 
     def __post_init__(self) -> None:
         self.draws, self.heads = (
@@ -202,7 +203,7 @@ class Permuted:
     def __init__(self, digits: int, batch: int) -> None:
         self.digits, self.batch, self.data = digits, batch, all_digits()
 
-    def build(self, arm: Arm) -> Network:
+    def build(self, arm: Arm) -> StreamNetwork:
         """A network for these inputs."""
         return dense(arm)
 
@@ -225,7 +226,7 @@ class RandomLabels:
         self.inputs: Tensor | None = None  #: (seeds, digits, 64)
         self.targets: Tensor | None = None  #: (seeds, digits): the latest labels
 
-    def build(self, arm: Arm) -> Network:
+    def build(self, arm: Arm) -> StreamNetwork:
         """A network for these inputs."""
         return dense(arm)
 
@@ -248,7 +249,7 @@ class Pairs:
         self.images, self.tested, self.batch, self.epochs = images, tested, batch, epochs
         self.train, self.test = small_images(source)
 
-    def build(self, arm: Arm) -> Network:
+    def build(self, arm: Arm) -> StreamNetwork:
         """A network for these inputs."""
         return convolutional(arm)
 

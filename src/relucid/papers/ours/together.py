@@ -120,7 +120,7 @@ def share(table: Table) -> str:
 
 def rates(table: Table) -> str:
     """Held-out and test error of every row at every rate, if several were tried and one may be nearly as good."""
-    said, tried = [], set[float]()
+    sentences, tried = [], set[float]()
     for row, config in table.study.rows.items():
         by_rate: dict[float, list[dict[str, float]]] = {}
         for run in table.finished(**config):
@@ -129,9 +129,9 @@ def rates(table: Table) -> str:
             f"{rate:g}: {fmean(each['val_error'] for each in found):.2f} / {fmean(each['error'] for each in found):.2f}"
             for rate, found in sorted(by_rate.items())
         )
-        said.append(f"{row} ({listed})")
+        sentences.append(f"{row} ({listed})")
         tried |= by_rate.keys()
-    return f"Held-out and test error at each rate: {'; '.join(said)}." if len(tried) > 1 else ""
+    return f"Held-out and test error at each rate: {'; '.join(sentences)}." if len(tried) > 1 else ""
 
 
 STUDY = Study(

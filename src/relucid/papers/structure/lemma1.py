@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relucid.inspect.objective import ACTIVATIONS, Objective, minimize
 from relucid.nn import Propagation
+from relucid.papers.structure.objective import ACTIVATIONS, Objective, minimize
 from relucid.papers.structure.section5_1 import rules
 from relucid.studies.expect import AtMost, Claim
 from relucid.studies.runner import Runner
@@ -75,9 +75,12 @@ STUDY = Study(
             (AtMost(tuple(ACTIVATIONS), tuple(COLUMNS), ROUNDING),),
             kind="mathematics",
             note="Differences are in 1e-15 of the largest state. ReLU without a bias has the trivial minimizer 0.",
-            code=("relucid.inspect.Objective", "relucid.inspect.objective.minimize"),
+            code=(
+                "relucid.papers.structure.objective.Objective",
+                "relucid.papers.structure.objective.minimize",
+            ),
             tests=(
-                "inspect/test_objective.py::test_the_layers_of_a_network_are_the_iterates_of_the_algorithm",
+                "papers/structure/test_objective.py::test_the_layers_of_a_network_are_the_iterates_of_the_algorithm",
                 "nn/test_rules.py::test_plain_is_gradient_descent",
             ),
         ),

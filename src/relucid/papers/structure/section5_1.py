@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from relucid.inspect.convergence import layers_to_reach, strongly_convex
 from relucid.nn.rules import ADMM, HeavyBall, Nesterov, Nesterov2, Plain, Rule
+from relucid.papers.structure.convergence import layers_to_reach, strongly_convex
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies.expect import Claim, Derived, Quantity, Samples
 from relucid.studies.runner import Runner
@@ -146,9 +146,9 @@ STUDY = Study(
                 "with the constant of footnote 4, like the root; heavy ball with beta = 1 does not converge."
             ),
             note="A power below 3/4 counts as 1/2, one above it as 1.",
-            code=("relucid.inspect.convergence.convergence",),
+            code=("relucid.papers.structure.convergence.layers_to_reach",),
             tests=(
-                "inspect/test_convergence.py::"
+                "papers/structure/test_convergence.py::"
                 "test_accelerated_rules_need_layers_as_the_root_of_kappa_and_gradient_descent_as_kappa",
             ),
         ),

@@ -10,10 +10,10 @@ STATEMENTS = (
             "For negative t, softsign's is -t - log(1 - t): the printed log(t - 1) is not real; ELU's is a (e^t - t "
             "- 1), without a jump at 0; tanh's is right up to the constant log 2."
         ),
-        code=("relucid.inspect.objective.ACTIVATIONS",),
+        code=("relucid.papers.structure.objective.ACTIVATIONS",),
         tests=(
-            "inspect/test_objective.py::test_table_1_has_eight_activations",
-            "inspect/test_objective.py::test_psi_is_an_antiderivative_of_phi",
+            "papers/structure/test_objective.py::test_table_1_has_eight_activations",
+            "papers/structure/test_objective.py::test_psi_is_an_antiderivative_of_phi",
         ),
     ),
     Claim(

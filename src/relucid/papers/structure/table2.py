@@ -88,18 +88,18 @@ def excess(table: Table) -> dict[tuple[str, int], dict[str, float]]:
 def remark(table: Table) -> str:
     """State the order of the rules at the two greatest depths, beside the best constant and least squares."""
     found = excess(table)
-    said = []
+    sentences = []
     for depth in (30, 40):
         means = {name: fmean(found[rule, depth].values()) for name, rule in RULES.items()}
         listed = ", ".join(
             f"{name} {means[name]:+.{DIGITS}f}" for name in sorted(means, key=lambda name: means[name])
         )
         lstsq, constant = (fmean(found[rule, depth].values()) for rule in ("lstsq", "constant"))
-        said.append(
+        sentences.append(
             f"At depth {depth}, the loss minus that of an output of 0, best first: {listed}; the best constant "
             f"{constant:+.{DIGITS}f}, least squares {lstsq:+.{DIGITS}f}."
         )
-    return " ".join(filter(None, (fits_a_constant(table), *said)))
+    return " ".join(filter(None, (fits_a_constant(table), *sentences)))
 
 
 def fits_a_constant(table: Table) -> str:

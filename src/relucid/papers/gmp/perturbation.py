@@ -1,30 +1,19 @@
 """How far a perturbation of a unit's parameters turns its boundary (gmp Section 3.4)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from relucid.inspect.boundary import Boundary, hyperplanes, planes_of
-from relucid.inspect.measurement import Measurement, Network, plain
+from relucid.inspect.boundary import Boundary, hyperplanes
 from relucid.inspect.tracker import change
 from relucid.nn.sphere import angles_of, metric, unit_vector
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-    from relucid.inspect.trace import Rectified
-
-SIZES = (1e-3, 1e-2, 1e-1)  # perturbations that an examination tries
-
 
 @dataclass(frozen=True)
-class Perturbation(Measurement):
+class Perturbation:
     """Boundaries before and after every parameter changes by epsilon, for three parameterizations of a unit."""
 
     epsilon: tuple[float, ...]
@@ -34,44 +23,6 @@ class Perturbation(Measurement):
     moved: dict[str, Tensor]  #: by parameterization: |phi' - phi|, (epsilons, N)
     first_order: Tensor  #: (epsilons, N): |epsilon|_M of gmp Theorem 3, the limit of "geometric"
     bound: Tensor  #: (epsilons,): |epsilon|_2, which "geometric" never exceeds
-
-    @classmethod
-    def measure(cls, layer: Rectified, network: Network) -> Perturbation | None:
-        """Perturb a layer; None unless all of its units have a boundary."""
-        if layer.scale is None:
-            return None
-        radius, _ = network.once(planes_of, layer)
-        return perturbation(*layer.folded(), SIZES) if bool(radius.isfinite().all()) else None
-
-    def summary(self) -> str:
-        """One line per parameterization."""
-        largest = {
-            name: float(turned[-1].nan_to_num(0).max().rad2deg()) for name, turned in self.turned.items()
-        }
-        return "\n".join(
-            f"{name}: turns by at most {angle:.3g}° for epsilon = {self.epsilon[-1]:g}"
-            for name, angle in largest.items()
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The largest angles by parameterization."""
-        turned = plain({name: angles.amax(1) for name, angles in self.turned.items()})
-        return {"epsilon": list(self.epsilon), "turned": turned}
-
-    def figures(self) -> dict[str, Figure]:
-        """Draw the largest angles."""
-        return {"perturbation": self.figure()}
-
-    def figure(self) -> Figure:
-        """Plot the largest angle against epsilon, with the bound of Theorem 3 (gmp Fig. 1b-e in any dimension)."""
-        import plotly.graph_objects as go
-
-        lines = {name: turned.nan_to_num(0).amax(1) for name, turned in self.turned.items()} | {
-            "bound": self.bound
-        }
-        traces = [go.Scatter(x=self.epsilon, y=y.tolist(), name=name) for name, y in lines.items()]
-        axes = {"xaxis_title": "ε", "yaxis_title": "largest angle", "xaxis_type": "log", "yaxis_type": "log"}
-        return go.Figure(traces, axes)
 
 
 def perturbation(weight: Tensor, bias: Tensor | None, epsilon: Sequence[float]) -> Perturbation:

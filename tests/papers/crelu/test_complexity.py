@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relucid.inspect.complexity import complexity
+from relucid.papers.crelu.complexity import complexity
 
 
 def exact(values, rho, phases):
@@ -72,6 +72,6 @@ def test_error_bars_shrink_with_the_root_of_the_draws():
 
 
 @pytest.mark.parametrize("shape, draws", [((3,), 10), ((0, 4), 10), ((3, 4), 1)])
-def test_what_is_no_class_of_units_is_refused(shape, draws):
+def test_values_of_another_shape_are_refused(shape, draws):
     with pytest.raises(ValueError, match=r"\(units, inputs\) and at least 2 draws"):
         complexity(torch.randn(shape), draws=draws)

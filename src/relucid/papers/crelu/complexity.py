@@ -1,24 +1,16 @@
 """Empirical Rademacher complexity of units followed by ReLU or CReLU and a linear map (crelu Section 4.1)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from relucid.inspect.measurement import Gauge, Measurement, Network, Seen
-
-if TYPE_CHECKING:
-    from relucid.inspect.trace import Rectified
-
-PLACES = 256  # an examination estimates complexities on this many places of the first batch
+from relucid.printing import Summarized
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MonteCarlo:
     """A Monte-Carlo mean and its standard error."""
 
     value: float
@@ -29,20 +21,15 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Complexity(Measurement):
+class Complexity(Summarized):
     """Complexities of one class of units and the bounds on them, all from the same random signs."""
 
-    units: Estimate  #: R(F)
-    absolute: Estimate  #: R(|F|)
-    relu: Estimate  #: R(H o ReLU o G): d units, ReLU, then a linear map of norm at most B
-    crelu: Estimate  #: R(H o CReLU o G)
-    printed: Estimate  #: sqrt(d) B R(F), crelu Theorem 4.1 as printed, which does not bound ``crelu``
-    corrected: Estimate  #: sqrt(d) B (R(F) + R(|F|)) / sqrt(2), which does
-
-    @classmethod
-    def measure(cls, layer: Rectified, network: Network) -> Gauge | None:
-        """A gauge that only looks at the first batch; None if the layer has no dimension of units."""
-        return _FirstPlaces(layer.units) if len(layer.shape) > 1 else None
+    units: MonteCarlo  #: R(F)
+    absolute: MonteCarlo  #: R(|F|)
+    relu: MonteCarlo  #: R(H o ReLU o G): d units, ReLU, then a linear map of norm at most B
+    crelu: MonteCarlo  #: R(H o CReLU o G)
+    printed: MonteCarlo  #: sqrt(d) B R(F), crelu Theorem 4.1 as printed, which does not bound ``crelu``
+    corrected: MonteCarlo  #: sqrt(d) B (R(F) + R(|F|)) / sqrt(2), which does
 
     def summary(self) -> str:
         """A summary in one sentence."""
@@ -50,23 +37,6 @@ class Complexity(Measurement):
             f"ReLU {self.relu}, CReLU {self.crelu}; Theorem 4.1 as printed {self.printed}, "
             f"corrected {self.corrected}"
         )
-
-
-class _FirstPlaces(Gauge):
-    """Estimator of complexities on the first places that it sees."""
-
-    def __init__(self, units: int) -> None:
-        self.units = units
-        self.found: Complexity | None = None
-
-    def see(self, seen: Seen) -> None:
-        """Estimate on the first batch; ignore the others."""
-        if self.found is None:
-            self.found = complexity(seen.by_unit[:, :PLACES], width=self.units)
-
-    def result(self) -> Complexity | None:
-        """The estimate."""
-        return self.found
 
 
 def complexity(
@@ -118,5 +88,5 @@ def complexity(
     )
 
 
-def _estimate(samples: Tensor) -> Estimate:
-    return Estimate(float(samples.mean()), float(samples.std() / math.sqrt(len(samples))))
+def _estimate(samples: Tensor) -> MonteCarlo:
+    return MonteCarlo(float(samples.mean()), float(samples.std() / math.sqrt(len(samples))))

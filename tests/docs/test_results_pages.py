@@ -1,8 +1,11 @@
+import runpy
+from pathlib import Path
+
 from relucid.report.front import Headline, brief, front
-from relucid.report.results import results_pages
 from relucid.studies import Claim, Column, Lower, Outcome, Scale, Store, Study, cells, table
 from relucid.studies.ledger import entries
 
+results_pages = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "pages.py"))["results_pages"]
 PAPER = {"p": "A paper"}
 STUDY = Study(
     "p/s",

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from relucid.inspect.objective import ACTIVATIONS, Objective, minimize, softplus_integral
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import RULES, HeavyBall, Nesterov, Nesterov2, RelaxedNesterov2
+from relucid.papers.structure.objective import ACTIVATIONS, Objective, minimize, softplus_integral
 
 SIZE = 6
 quick = settings(deadline=None, max_examples=50)

@@ -1,48 +1,30 @@
-"""Starting points of further training: a network as it is, converted, or with dead units or all parameters redrawn."""
+"""Treatments of a network before further training: none, a conversion, dead units or all parameters redrawn."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
-from relucid.convert import (
-    Conversion,
-    ConversionError,
-    UnchangedWarning,
-    to_crelu,
-    to_geometric,
-    to_heavy_ball,
-)
+from relucid.conversions import CONVERSIONS
+from relucid.convert import Conversion, ConversionError, UnchangedWarning
 from relucid.inspect import Examination, examine
 from relucid.inspect.examination import ExaminedLayer
 
 # All filters that count as paired, cosines of -0.5 and less, are within 1; outputs may differ by a hundredth.
-CONVERSIONS: dict[str, Callable[..., Conversion]] = {
-    "crelu": to_crelu,
-    "merge": partial(to_crelu, mode="merge", tolerance=1.0, budget=0.01),
-    "geometric": to_geometric,
-    "heavy-ball": to_heavy_ball,
-}
-LABELS = {
-    "crelu": "CReLU",
-    "merge": "merged pairs",
-    "geometric": "geometric weights",
-    "heavy-ball": "heavy ball",
-}
+MERGE = {"tolerance": 1.0, "budget": 0.01}
 
 
 @dataclass(frozen=True)
-class Start:
+class Treatment:
     """How a network is changed before further training; as plain data, part of a run's configuration.
 
     Args:
-        convert: a name in `CONVERSIONS`; None to leave the network as it is.
+        convert: a name in `relucid.conversions.IMPROVING`; None to leave the network as it is.
         layers: the names of the layers to convert; None for all.
         draw: what to redraw afterwards: None, "dead" units, or "all" parameters.
     """
@@ -66,16 +48,17 @@ class Start:
             seed: the seed of redrawn parameters.
 
         >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
-        >>> Start(convert="crelu").apply(net, torch.randn(8, 4), []).model[2].in_features
+        >>> Treatment(convert="crelu").apply(net, torch.randn(8, 4), []).model[2].in_features
         12
         """
         found = Conversion(deepcopy(network), (), 0.0, 0.0, 0.0, (0, 0), (0, 0))
         if self.convert is not None:
-            chosen = {} if self.layers is None else {"layers": list(self.layers)}
+            chosen: dict[str, Any] = {} if self.layers is None else {"layers": list(self.layers)}
+            convert = CONVERSIONS[self.convert].call(**(MERGE if self.convert == "merge" else {}))
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UnchangedWarning)
                 try:
-                    found = CONVERSIONS[self.convert](found.model.eval(), example, **chosen)
+                    found = convert(found.model.eval(), example, **chosen)
                 except UnchangedWarning as unchanged:
                     raise ConversionError(str(unchanged)) from None
         with torch.random.fork_rng(devices=[]):
@@ -101,11 +84,6 @@ def redraw(network: nn.Module) -> None:
                 for parameter in own:
                     spread = parameter.std(correction=0) if parameter.numel() else 0.0
                     parameter.copy_(torch.randn_like(parameter) * spread + parameter.mean())
-
-
-def dead_units(found: Examination) -> int:
-    """The number of dead units."""
-    return sum(int(_dead(layer).sum()) for layer in found.layers)
 
 
 def redraw_dead(network: nn.Module, found: Examination) -> None:
@@ -141,6 +119,6 @@ def _entries(module: nn.Module, units: int) -> Iterator[tuple[str, Tensor]]:
 
 
 def _dead(layer: ExaminedLayer) -> Tensor:
-    """Which units are dead, (units,); none if too few inputs were seen to tell."""
+    """Which units are dead, (units,); none if too few inputs were seen to judge."""
     kinds = {} if layer.activity is None else layer.activity.kinds()
     return kinds.get("dead", torch.zeros(layer.rectified.units, dtype=torch.bool))

@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 from relucid.inspect import examine
-from relucid.studies.starts import Start, dead_units, redraw
+from relucid.studies.treatments import Treatment, redraw
 
 
 def network():
@@ -18,31 +18,31 @@ IMAGES = torch.randn(64, 1, 6, 6)
 
 def test_unchanged_is_a_copy():
     net = network()
-    begun = Start().apply(net, IMAGES[:4], [IMAGES]).model
+    begun = Treatment().apply(net, IMAGES[:4], [IMAGES]).model
     assert begun is not net
     assert torch.equal(begun(IMAGES), net(IMAGES))
 
 
 def test_only_the_weights_of_dead_units_are_drawn_anew():
     net = network()
-    drawn = Start(draw="dead").apply(net, IMAGES[:4], [IMAGES], seed=1).model
+    drawn = Treatment(draw="dead").apply(net, IMAGES[:4], [IMAGES], seed=1).model
     same = (drawn[0].weight == net[0].weight).flatten(1).all(1)
     assert same.tolist() == [False, False, True, True, True, True]
     assert drawn[1].bias[:2].tolist() == [0, 0]
-    assert dead_units(examine(net, IMAGES[:4], [IMAGES])) == 2
-    assert dead_units(examine(drawn, IMAGES[:4], [IMAGES])) == 0
+    dead = [examine(each, IMAGES[:4], [IMAGES])["0"].activity.kinds()["dead"] for each in (net, drawn)]
+    assert [int(units.sum()) for units in dead] == [2, 0]
 
 
 def test_what_is_drawn_follows_from_the_seed_and_leaves_the_generator_alone():
     net, state = network(), torch.get_rng_state()
-    first, again, other = (Start(draw="all").apply(net, IMAGES[:4], [], seed).model for seed in (1, 1, 2))
+    first, again, other = (Treatment(draw="all").apply(net, IMAGES[:4], [], seed).model for seed in (1, 1, 2))
     assert torch.equal(first[0].weight, again[0].weight)
     assert not torch.equal(first[0].weight, other[0].weight)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_converted_network_drawn_anew_has_no_zeros_left():
-    net = Start("crelu", ["0"], "all").apply(network(), IMAGES[:4], []).model
+    net = Treatment("crelu", ["0"], "all").apply(network(), IMAGES[:4], []).model
     assert net[4].in_features == 192
     assert bool((net[4].weight != 0).all())
 

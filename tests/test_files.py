@@ -1,0 +1,49 @@
+import pytest
+
+from relucid.files import replacing
+
+
+def fill(place, text):
+    place.mkdir()
+    (place / "a").write_text(text)
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+def test_a_file_is_replaced_when_it_is_whole(tmp_path, before):
+    path = tmp_path / "page.html"
+    if before:
+        path.write_text(before)
+    with replacing(path) as new:
+        new.write_text("half")
+        assert (path.read_text() if path.exists() else None) == before
+        new.write_text("new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_directory_is_replaced_as_a_whole(tmp_path, before):
+    path = tmp_path / "out"
+    if before:
+        fill(path, "old")
+        (path / "b").touch()
+    with replacing(path) as new:
+        fill(new, "new")
+    assert {each.name: each.read_text() for each in path.iterdir()} == {"a": "new"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_after_an_error_everything_is_as_it_was(tmp_path, error):
+    path = tmp_path / "out"
+    fill(path, "old")
+
+    def fail():
+        with replacing(path) as new:
+            fill(new, "new")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert (path / "a").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
