@@ -40,7 +40,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     # Some virtual machines announce AMX and then refuse its instructions: a bfloat16 product would end the process.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     device = torch.device(config.getoption("--device"))
     if device.type != "cpu":  # before tests are collected, which make tensors as they are imported
         torch.set_default_device(device)
