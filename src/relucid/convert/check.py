@@ -99,9 +99,8 @@ class References:
         example, known = self.examples[number], self._run(number, training=True)
         assert known is not None
         same = run(copied(self._original.fresh()), example, training=True)
-        Sides(known, same, "of a copy", training=True).judged(
-            None
-        )  # copies lose the hooks of parameters, for one
+        # Copies lose the hooks of parameters, for one.
+        Sides(known, same, "of a copy", training=True).judged(None)
         wide = tree_map_only(Tensor, _in_float64, example)
         before = run(copied(self._original.fresh()).double(), wide, training=True)
         after = run(convert(copied(self._original.fresh()).double()), wide, training=True)
