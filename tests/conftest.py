@@ -54,11 +54,6 @@ def pytest_runtest_setup(item):
         pytest.importorskip(module, reason=f"needs {module}, of the extras in pyproject.toml")
 
 
-@pytest.fixture(autouse=True)
-def _seeded():
-    torch.manual_seed(0)
-
-
 @pytest.fixture
 def device():
     """Where new tensors are: what ``pytest --device cuda`` says."""

@@ -114,7 +114,7 @@ def warning(found: Examination, limit: float) -> str:
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
     >>> _ = net[0].bias.data.fill_(-100.0)
     >>> print(warning(examine(net, torch.randn(64, 4)), 0.1))
-    100% of the units are dead, more than 10%: to_crelu(model, example, inplace=True, optimizer=optimizer) gives ...
+    100% of the units are dead, more than 10%: to_crelu(model, example, inplace=True, optimizer=optimizer) lets ...
     """
     dead = found.metrics().get("dead", 0.0)
     if dead <= limit:
