@@ -1,3 +1,5 @@
+"""What holds for all tests and doctests."""
+
 import pytest
 import torch
 
