@@ -1,5 +1,6 @@
 import math
 from inspect import signature
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -361,11 +362,46 @@ def test_the_cpu_scale_tells_apart_the_shares_that_its_protocol_names():
     assert "three of eight (p = 0.026), not from four" in section7_2.STUDY.at("cpu").protocol
 
 
-def test_a_run_that_diverges_has_not_trained(monkeypatch):
+def test_sixty_seeds_tell_apart_the_shares_that_the_protocol_names():
+    study = section7_2.STUDY.at("small-60")
+    runs = plan(study, "small-60")
+    assert len(runs) == 120
+    assert not {run.config["seed"] for run in runs} & {
+        run.config["seed"] for run in plan(section7_2.STUDY, "small")
+    }
+    p = [fisher_exact([[60, 0], [trained, 60 - trained]]).pvalue for trained in (54, 55)]
+    assert round(p[0], 3) == 0.027
+    assert p[1] > 0.05
+    assert "differ from 54 (p = 0.027), not from 55" in study.protocol
+
+
+@pytest.fixture
+def hundred_images(monkeypatch):
+    part = Split(torch.zeros(100, 3, 8, 8), torch.zeros(100))
+    monkeypatch.setattr(section7_2, "load", lambda config: Data(part, None, 10))
+
+
+def test_a_run_that_diverges_has_not_trained(monkeypatch, hundred_images):
     def diverge(config, machine):
+        for _ in range(100):
+            config["recipe"]["loss"](torch.tensor([[1.0, 0.0]]), torch.tensor([1]))
         raise DivergedError("the loss is nan", {"train_error": [89.0]})
 
     monkeypatch.setattr(section7_2, "train", diverge)
-    result = section7_2.run({"recipe": {"epochs": 3}}, None)
-    assert result.metrics == {"trained": 0.0, "train_error": 100.0, "epochs": 4}
+    result = section7_2.run({"recipe": {"epochs": 3, "batch_size": 1}}, None)
+    assert result.metrics == {"trained": 0.0, "train_error": 100.0, "steps": 300}
     assert result.history == {"train_error": [89.0]}
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_steps_are_counted_by_batches_unless_the_run_was_resumed(monkeypatch, hundred_images, resumed):
+    def train(config, machine):
+        for step in range(100 if resumed else 200):
+            target = 0 if step >= 60 else 1  # right from the 61st step on
+            config["recipe"]["loss"](torch.tensor([[1.0, 0.0]]), torch.tensor([target]))
+        return SimpleNamespace(history={"train_error": [60.0, 0.0]}), None
+
+    monkeypatch.setattr(section7_2, "train", train)
+    metrics = section7_2.run({"recipe": {"epochs": 2, "batch_size": 1}}, None).metrics
+    expected = {} if resumed else {"steps": 65}  # five of the last twenty are right
+    assert metrics == {"trained": 100.0, "train_error": 0.0} | expected
