@@ -16,7 +16,9 @@ from relucid.studies.compare import (
     Known,
     bootstrap,
     compare,
+    compare_share,
     compare_shares,
+    compare_with_one,
     decide,
     detectable_errors,
     sign_flip,
@@ -53,6 +55,25 @@ def test_paired_values_are_compared_as_scipy_does(seed, n):
     interval = reference.confidence_interval()
     assert found.p == pytest.approx(reference.pvalue)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_one_value_that_varies_as_the_others_do_is_told_from_them_as_often_as_the_level_says():
+    values = np.random.default_rng(0).normal(3, 2, (4000, 5))
+    told = [not found.low <= 0 <= found.high for *a, b in values if (found := compare_with_one(a, b))]
+    assert np.mean(told) == pytest.approx(0.05, abs=0.01)
+    exact = [not found.low <= 0 <= found.high for *a, b in values if (found := compare(a, b))]
+    assert np.mean(exact) > 0.2  # taken for an exact number, it is far too often
+    assert compare_with_one([1.0], 2.0) is None
+
+
+def test_a_share_is_compared_with_a_number_by_the_jeffreys_interval():
+    found = compare_share([100.0] * 7 + [0.0] * 193, 5.0)
+    reference = 100 * stats.beta.ppf([0.025, 0.975], 7.5, 193.5) - 5
+    assert found.effect == pytest.approx(-1.5)
+    assert (found.low, found.high) == pytest.approx(tuple(reference), abs=0.02)
+    assert compare_share([], 5.0) is None
+    with pytest.raises(ValueError, match="0 or 100"):
+        compare_share([50.0], 5.0)
 
 
 def test_values_are_compared_with_a_number_as_scipy_does():

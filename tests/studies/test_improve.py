@@ -126,8 +126,14 @@ def test_where_chance_explains_the_rest_further_training_is_returned_if_it_helps
     better = judged(found, {**TRAINED_ON, **WORSE, GIVEN: [15.0], "CReLU": [9.0, 9.1, 9.3]})
     assert better.row == TRAINED
     assert better.lines()[0] == "Your network: test error 15.00%."
-    assert better.lines()[1] == "Trained for 1 more epoch: 9.10% (5.90 lower, 95% interval 5.65 to 6.15)."
+    assert better.lines()[1] == "Trained for 1 more epoch: 9.10% (5.90 lower, 95% interval 5.40 to 6.40)."
     assert better.conclusion().startswith("Further training helps, nothing else does; a difference of ")
+
+
+def test_one_result_of_the_given_network_is_as_uncertain_as_that_of_one_training(found):
+    errors = {**WORSE, GIVEN: [9.5], TRAINED: [9.0, 9.2, 9.1], "CReLU": [9.0, 9.1, 9.3]}
+    assert judged(found, errors).row == GIVEN  # as exact as a number, it would be 0.40 higher, 0.15 to 0.65
+    assert judged(found, {**errors, GIVEN: [9.7]}).row == TRAINED
 
 
 def test_where_nothing_helps_the_network_is_returned_as_it_was_given(found):

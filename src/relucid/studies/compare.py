@@ -55,7 +55,7 @@ class Comparison:
         level: of significance: 5%, or less where it is one of several comparisons (see `at`).
         exact: the p-value of the exact sign-flip test, for eight pairs or fewer.
         counts: for shares, the counts and numbers of values of A and of B.
-        draws: for a bootstrap, its values.
+        draws: values of the effect that represent its distribution: of a bootstrap, or quantiles.
     """
 
     effect: float
@@ -178,6 +178,18 @@ def compare(
     return replace(found, sides=2)
 
 
+def compare_with_one(a: Sequence[float], b: float) -> Comparison | None:
+    """Compare the mean of A with one value that varies as those of A do: Student's t-test, with A's deviation.
+
+    >>> print(compare_with_one([1.0, 2.0, 3.0], 9.0), "|", compare([1.0, 2.0, 3.0], 9.0).interval)
+    -7.00 [-12.0, -2.03], p = 0.026 | -7.00 [-9.48, -4.52]
+    """
+    if len(a) < 2:
+        return None
+    error = stdev(a) * math.sqrt(1 + 1 / len(a))
+    return _judged(fmean(a) - b, (error,), (len(a) - 1,), len(a), "t-test against one value")
+
+
 def _of_one_sample(values: Sequence[float], known: Known, test: str) -> Comparison | None:
     if len(values) < 2:
         return None
@@ -267,6 +279,29 @@ def compare_shares(a: Sequence[float], b: Sequence[float]) -> Comparison | None:
         effect, effect, effect, p, n + m, math.inf, error, math.inf, "Fisher's exact test", 2,
         counts=(one, n, other, m),
     )  # fmt: skip
+    return found.at(LEVEL)
+
+
+def compare_share(a: Sequence[float], b: float) -> Comparison | None:
+    """Compare A, where every value is 0 or 100 (per cent), with a number: the Jeffreys interval of its share.
+
+    >>> print(compare_share([100] * 5 + [0] * 195, 0.0).interval)
+    2.50 [0.961, 5.39]
+    """
+    from scipy.stats import beta
+
+    if not a:
+        return None
+    if not {*a} <= {0.0, 100.0}:
+        raise ValueError("a share takes values of 0 or 100 only")
+    count = sum(value > 0 for value in a)
+    places = (np.arange(DRAWS) + 0.5) / DRAWS
+    draws = 100 * beta.ppf(places, count + 0.5, len(a) - count + 0.5) - b
+    p = 2 * min(float((draws > 0).mean()), float((draws < 0).mean()))
+    effect, error = fmean(a) - b, float(draws.std())
+    found = Comparison(
+        effect, effect, effect, p, len(a), math.inf, error, math.inf, "Jeffreys interval", draws=draws
+    )
     return found.at(LEVEL)
 
 

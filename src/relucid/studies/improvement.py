@@ -11,8 +11,8 @@ from torch import nn
 
 from relucid.convert import Conversion
 from relucid.printing import Tabular, counted
-from relucid.studies.compare import HOLDS, Comparison
-from relucid.studies.expect import Claim, Higher, Lower
+from relucid.studies.compare import HOLDS, Comparison, compare_with_one
+from relucid.studies.expect import Claim, Derived, Higher, Lower, Statistic
 from relucid.studies.judge import Judged, judge
 from relucid.studies.starts import LABELS
 from relucid.studies.table import Table
@@ -69,9 +69,16 @@ class Improvement(Tabular):
 
     @cached_property
     def training(self) -> Judged:
-        """How further training alone compares with the network as it was given."""
-        once = len(self.table.cells[GIVEN, self.project.column].samples) == 1
-        return self._judged(TRAINED, self.mean(GIVEN) if once else GIVEN)[0]
+        """How further training alone compares with the network as it was given.
+
+        On a test part of its own the given network has one result, which is as uncertain as that of one training.
+        """
+        given, trained = (self.table.cells[row, self.project.column].values for row in (GIVEN, TRAINED))
+        if len(given) != 1:
+            return self._judged(TRAINED, GIVEN)[0]
+        one = Statistic(f"{TRAINED} minus {GIVEN}", lambda _: compare_with_one(trained, given[0]))
+        expected = Derived(one, "higher" if self.project.task.metric.higher else "lower")
+        return judge(self.table, Claim("", "", (expected,)))[0]
 
     def mean(self, row: str) -> float:
         """The mean of the deciding column; nan if no run has finished."""
