@@ -9,7 +9,7 @@ from torch.nn.functional import mse_loss
 
 from relucid.data import Data, Split, imagenet, jitter
 from relucid.models import create
-from relucid.papers.structure import STUDIES, images, section7_2
+from relucid.papers.structure import STUDIES, images, section7_2, table2_learned
 from relucid.papers.structure.images import build, load
 from relucid.papers.structure.lemma1 import difference
 from relucid.papers.structure.section5_1 import count
@@ -26,6 +26,7 @@ IMAGES = Data(Split(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1)
     [
         ("structure/depth", "HB (11)"),
         ("structure/depth", "ADMM (14)"),
+        ("structure/depth-learned", "AGD2 (13)"),
         ("structure/lemma1", "swish"),
         ("structure/convergence", "AGD2 (13), constant of footnote 4"),
         ("structure/cifar", "HB-Net (16)"),
@@ -240,6 +241,45 @@ def test_the_loss_of_an_output_of_0_deviates_from_1_by_as_much_as_the_erratum_sa
         2 / (config["pairs"] * config["features"])
     )  # of a mean of squares of normal numbers
     assert f"a sample's deviates by {deviation:.4f}" in claim.erratum
+
+
+LEARNABLE = {"rule": "hb", "depth": 30, "features": 16, "pairs": 50, "epochs": 2}
+
+
+def test_deep_students_start_with_signals_that_keep_their_size():
+    x = torch.randn(200, 16, generator=torch.Generator().manual_seed(0))
+    for rule in RULES.values():
+        stage = table2_learned.student({**LEARNABLE, "rule": rule}, seed=0)[0]
+        usual = create(f"structure/fc-{rule}", num_classes=16, depth=30)
+        varied, vanished = (network(x).std(0).mean().item() for network in (stage, usual))
+        assert vanished < 1e-4
+        assert varied > 100 * vanished
+        assert varied > 0.05 or rule == "admm"  # which averages two paths
+
+
+def test_a_student_s_rates_are_chosen_on_another_seed_and_each_by_its_own_loss(monkeypatch):
+    calls = []
+    real = table2_learned.ensemble
+
+    def noted(networks, train, *, rates, **rest):
+        calls.append((train[0], list(rates)))
+        return real(networks, train, rates=rates, **rest)
+
+    monkeypatch.setattr(table2_learned, "ensemble", noted)
+    result = table2_learned.run({**LEARNABLE, "seed": 0})
+    (other, tried), (own, chosen) = calls
+    expected = [table2_learned.pairs(LEARNABLE, seed).train.inputs for seed in (1000, 0)]
+    assert torch.equal(other.inputs, expected[0])
+    assert torch.equal(own.inputs, expected[1])
+    assert tuple(tried) == table2_learned.RATES
+    assert result.metrics["rate"] == chosen
+
+
+def test_the_teacher_leaves_its_noise_and_least_squares_more():
+    data = table2_learned.pairs({**LEARNABLE, "pairs": 1000}, 0)
+    found = table2_learned.references(data.train)
+    assert table2_learned.NOISE**2 < found["mse_of_lstsq"] < found["mse_of_constant"]
+    assert found["mse_of_constant"] == pytest.approx(data.train.targets.var(correction=0).item(), rel=1e-4)
 
 
 def test_the_growth_of_the_layers_is_judged_by_its_power_and_told_with_who_never_arrived(filled, standing):
