@@ -129,15 +129,15 @@ STUDY = Study(
                 "of eight (p = 0.026), not from four."
             ),
         ),
-        "small-60": Scale(
+        "small-40": Scale(
             SMALL,
-            {"seed": range(100, 160)},
+            {"seed": range(100, 140)},
             seconds=35,
             rows={row: {} for row in (CONTROL, HBNET)},
             protocol=(
-                "At this scale: as at small scale, with sixty seeds that no earlier run has had. Designed before any "
-                "of it was run: by Fisher's exact test, sixty runs that all train differ from 54 (p = 0.027), not "
-                "from 55."
+                "At this scale: as at small scale, with forty seeds that no earlier run has had. Designed before any "
+                "of it was run, with sixty seeds, and cut to forty for want of time before any outcome was looked at: "
+                "by Fisher's exact test, forty runs that all train differ from 34 (p = 0.026), not from 35."
             ),
         ),
         "small": Scale(
