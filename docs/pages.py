@@ -14,6 +14,7 @@ from relucid.cli.forecast import Fleet
 from relucid.cli.reference import reference
 from relucid.papers import PAPERS, built_in, recorded, statements, studies
 from relucid.papers.highlights import HEADLINES, NOTES, highlights
+from relucid.papers.ours import calibration
 from relucid.papers.ours.findings import findings
 from relucid.report.claims import claims_page
 from relucid.report.front import front
@@ -34,11 +35,15 @@ def pages() -> dict[str, str]:
     tables = recorded(RESULTS)
     found = entries(studies(), statements(), tables)
     first = front(found, tables, HEADLINES, highlights(found), NOTES)
-    return {
+    written = {
         "claims.md": claims_page(found, PAPERS),
         **results_pages(found, tables, first, PAPERS),
         "cli.md": reference(app),
     }
+    for table in (each for each in tables if each.study.name == "calibration"):
+        written["images/results-calibration.svg"] = calibration.drawing(table)
+        written["results/calibration.md"] += f"\n![{calibration.ALT}](../images/results-calibration.svg)\n"
+    return written
 
 
 def readme(text: str) -> str:

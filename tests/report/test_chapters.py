@@ -56,8 +56,15 @@ def test_what_was_run_at_small_scale_only_waits_for_the_scale_that_would_answer(
         if any(entry.table for entry in each.entries)
     }
     assert "relucid run structure/deep --scale cpu" in again
-    assert all(command.endswith("--scale cpu") for command in again)
-    assert {scale for scales in again.values() for scale in scales} == {"small"}
+    designed = {command: scales for command, scales in again.items() if not command.endswith("--scale cpu")}
+    assert {scale for command in again.keys() - designed for scale in again[command]} == {"small"}
+    assert {command.rpartition(" ")[2] for command in designed} & {"full", "cpu", "small", "smoke"} == set()
+
+
+def test_a_scale_that_was_designed_and_not_run_waits_whatever_else_has_been_run(found):
+    waiting = {each.command for chapter in found for each in chapter.waiting}
+    assert "relucid run gmp/vgg6 --scale cpu-seeds" in waiting
+    assert "relucid run crelu/convpool --scale cpu-four" in waiting
 
 
 def test_a_command_is_listed_once(found):

@@ -30,6 +30,8 @@ def rates_of(
     smoke: Config = MappingProxyType({}),
     epochs: int | None = None,
     settings: Mapping[str, Config] = MappingProxyType({"": {}}),
+    also: Sequence[str] = (),
+    images: int = HELD_OUT,
 ) -> Study:
     """The study that tries every rate for the rows that `study` has at the scale "cpu".
 
@@ -44,25 +46,34 @@ def rates_of(
         smoke: what the runs of the smoke scale need besides: more images, some of which are held out.
         epochs: fewer than the scale has, where trying every rate at full length would take too long.
         settings: label -> what it adds to a run's configuration, where a row takes a rate for each: batch sizes, say.
+        also: more scales of `study` whose rows take rates of their own.
+        images: how many are held out.
     """
-    scale = study.scales[CPU]
     length = "length" if epochs is None else f"schedule (in {epochs} epochs)"
     shorter: Config = {} if epochs is None else {"epochs": epochs}
-    config = merge(scale.config, {"recipe": shorter} if "recipe" in scale.config else shorter)
+    tuned = {name: study.scales[name] for name in (CPU, *also)}
+    needed = {row for scale in tuned.values() for row in scale.rows or study.rows}
     return Study(
         name=f"{study.name}-rates",
         title=f"Error on held-out images by learning rate, for {study.name}",
         run=study.run,
-        rows={row: _without(study.rows[row], held_out(rates[0])) for row in scale.rows or study.rows},
+        rows={row: _without(added, held_out(rates[0])) for row, added in study.rows.items() if row in needed},
         columns={
             _label(rate, setting): Column(
-                "val_error", {**added, **held_out(rate)}, repeat={}, tries=(setting, rate), examples=HELD_OUT
+                "val_error", {**added, **held_out(rate)}, repeat={}, tries=(setting, rate), examples=images
             )
             for setting, added in settings.items()
             for rate in rates
         },
         scales={
-            CPU: Scale(config, seconds=seconds),
+            **{
+                name: Scale(
+                    merge(scale.config, {"recipe": shorter} if "recipe" in scale.config else shorter),
+                    seconds=seconds,
+                    rows=scale.rows and {row: {} for row in scale.rows},
+                )
+                for name, scale in tuned.items()
+            },
             "smoke": Scale({**study.scales["smoke"].config, **smoke}, seconds=study.scales["smoke"].seconds),
         },
         config=study.config,
@@ -78,8 +89,8 @@ def rates_of(
         ),
         protocol=(
             f"One run per row and rate{'' if len(settings) == 1 else ', in every setting'}, of the size and {length} "
-            f"of {study.name} at scale cpu, on nine tenths of the training images; the error on the last tenth decides "
-            f"which rate {study.name} takes for the row. The test images are not looked at. {REENCODED}"
+            f"of {study.name} at scale {' or '.join(tuned)}, without {images:,} of the training images; the error on "
+            f"these decides which rate {study.name} takes for the row. The test images are not looked at. {REENCODED}"
         ),
     )
 

@@ -10,6 +10,7 @@ from relucid.report.effects import effects
 from relucid.report.forest import Forest, Row, forest
 from relucid.studies import Study, Table, plan
 from relucid.studies.ledger import Entry, at_scales
+from relucid.studies.study import SCALES
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,9 @@ def _waiting(study: Study, entries: Sequence[Entry]) -> list[Waiting]:
     smaller = [entry for entry in mine if entry.table is not None and entry.table.scale == "small"]
     if "cpu" in study.scales and (open_ := [e for e in smaller if e.claim.where in _claims(study, "cpu")]):
         found.append(_wait(study, "cpu", open_))
+    answered = {entry.table.scale for entry in mine if entry.table is not None}
+    for scale in (name for name in study.scales if name not in (*SCALES, *answered)):
+        found.append(_wait(study, scale, [e for e in mine if e.claim.where in _claims(study, scale)]))
     return found
 
 

@@ -453,3 +453,16 @@ def test_photographs_are_told_from_conv1_to_conv4_by_the_pseudoinverse_of_each()
     apart = (first - images).flatten(1).norm(dim=1) / images.flatten(1).norm(dim=1)
     assert metrics["conv1 lost"] == pytest.approx(float(apart.detach().mean()))
     assert list(metrics) == [f"conv{number} lost" for number in range(1, 5)]
+
+
+@pytest.mark.parametrize("fitted, outcome", [(4.0, "holds"), (6.0, "undecided")])
+def test_nothing_is_judged_unless_the_baseline_is_fitted(filled, standing, fitted, outcome):
+    def values(row, column):
+        if column == table1.TRAIN:
+            return [fitted - 0.1, fitted, fitted + 0.1]
+        return [
+            40.0 + seed - 3 * (row == table1.HALF) + 0.1 * (row == table1.HALF) * seed for seed in range(3)
+        ]
+
+    found = filled(table1.FITTED.at("cpu"), values, "cpu")
+    assert standing(found, "Table 1, CIFAR-10, fitted").state == outcome
