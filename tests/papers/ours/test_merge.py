@@ -4,11 +4,22 @@ from torch import nn
 
 from relucid.convert import fuse
 from relucid.models import create
-from relucid.papers.ours.merge import LAYERS, MERGE, MERGE_DATA, PRUNE, PRUNE_DATA, SHARES, STUDIES, pruned
+from relucid.papers.ours.merge import (
+    EQUAL_SHARES,
+    LAYERS,
+    MERGE,
+    MERGE_DATA,
+    PRUNE,
+    PRUNE_DATA,
+    SHARES,
+    STUDIES,
+    as_many,
+    pruned,
+)
 from relucid.papers.ours.merge import _parameters_left as parameters_left
 from relucid.studies import run, table
 
-(STUDY,) = STUDIES
+EQUAL, STUDY = STUDIES
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +104,25 @@ def test_merging_is_compared_with_pruning_of_the_same_kind_and_told_at_equal_par
     ]
     assert f"At equal parameters, 95: merge {41 - gain:.1f}%, pruning 40.2%" in found.remark
     assert f"{PRUNE} {gain:+.1f}" in found.remark
+
+
+def test_pruning_leaves_as_many_parameters_as_merging(tmp_path):
+    run(EQUAL, "smoke", store=tmp_path, jobs=1)
+    found = table(EQUAL, "smoke", store=tmp_path)
+    (record,) = found.runs
+    assert record["state"] == "finished", record["error"]
+    metrics = record["metrics"]
+    for share in EQUAL_SHARES:
+        for merge, prune in ((MERGE, PRUNE), (MERGE_DATA, PRUNE_DATA)):
+            merged, cut = (metrics[f"parameters, {method} at {share}"] for method in (merge, prune))
+            assert merged <= cut < 1.1 * merged < metrics["parameters"]
+
+
+def test_one_more_filter_would_leave_too_few_parameters(plain):
+    net, _ = plain
+    counts = dict.fromkeys(LAYERS, 2)
+    whole = parameters_left(net, dict.fromkeys(LAYERS, 0))
+    assert as_many(net, counts, parameters_left(net, counts)) == counts
+    assert sum(as_many(net, counts, whole).values()) == 0
+    some = as_many(net, counts, parameters_left(net, counts) + 1)
+    assert 0 < sum(some.values()) < 12

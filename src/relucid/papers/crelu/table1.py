@@ -365,8 +365,8 @@ FITTED = Study(
     config={"lr": 0.05},
     source="crelu Table 1",
     protocol=(
-        "As crelu/convpool at cpu scale, on 2,500 images drawn by the seed, 33 parameters of the baseline per image (in "
-        f"the paper, 26), for 320 epochs, with ten seeds; rates in crelu/convpool-fitted-rates. {UNTUNED} No verdict "
+        "As crelu/convpool at cpu scale, on 2,500 images drawn by the seed, 33 parameters of the baseline per image "
+        f"(in the paper, 26), for 320 epochs, ten seeds; rates in crelu/convpool-fitted-rates. {UNTUNED} No verdict "
         f"unless the baseline's training error is below {FITS:g}%. Designed before any of it was run: with a deviation "
         "of 0.5 points between seeds, ten pairs tell a difference of 0.7 points, and the published one, 8.7% of the "
         f"baseline's error, would be 3.5 points at 40%. {REENCODED}"

@@ -25,6 +25,7 @@ from relucid.studies.table import Table
 from relucid.train import Fitted, Machine, Recipe, fit
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+EQUAL_SHARES = (0.25, 0.5)
 LAYERS = tuple(f"conv{number}" for number in range(1, 7))
 OPPOSITE = 2**0.5  # at this distance from opposite, filters are orthogonal
 MERGE, MERGE_DATA, PRUNE, PRUNE_DATA = "merge", "merge, refitted", "pruning", "pruning, refitted"
@@ -33,7 +34,19 @@ Counts = Mapping[str, int]
 
 def run(config: dict[str, Any], machine: Machine) -> Result:
     """Train a network, remove more and more of its filters, and test it each time."""
-    data = images(config["data"], config["train"], config["test"], config["seed"])
+    plain, seen, fitted, test = _trained(config, machine)
+    return Result(_curve(config["method"], plain, seen, fitted, test), fitted.history)
+
+
+def run_equal(config: dict[str, Any], machine: Machine) -> Result:
+    """Train a network, merge pairs, prune it to as many parameters, and test both."""
+    plain, seen, fitted, test = _trained(config, machine)
+    return Result(_at_equal_size(plain, seen, fitted, test), fitted.history)
+
+
+def _trained(config: dict[str, Any], machine: Machine) -> tuple[nn.Module, Tensor, Fitted, Split]:
+    """A trained network without norms, images to refit it on, how it was trained, and test images."""
+    data = images(config["data"], config["train"], config["test"], config["seed"], config.get("pool", 1))
     torch.manual_seed(config["seed"])
     channels = data.train.inputs.shape[1]
     net = create(
@@ -42,35 +55,74 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     recipe = Recipe(epochs=config["epochs"], lr=0.1, steps=(0.5, 0.75), weight_decay=5e-4, augment=("flip",))
     fitted = fit(net, data.train, recipe, seed=config["seed"], machine=machine)
     seen = fitted.moments.normalize(data.train.inputs[: config["images"]])
-    plain = fuse(fitted.network.cpu().eval(), seen[:2]).model
-    return Result(_curve(config["method"], plain, seen, fitted, data.test), fitted.history)
+    return fuse(fitted.network.cpu().eval(), seen[:2]).model, seen, fitted, data.test
 
 
 def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Split) -> dict[str, float]:
     """Measure the test error and the number of parameters at every share of the pairs."""
     example, batches = images[:2], list(images.split(64)) if method in (MERGE_DATA, PRUNE_DATA) else None
-    whole = to_crelu(net, example, LAYERS, "merge", tolerance=OPPOSITE, budget=torch.inf).model
-    pairs = sum(_fewer(net, whole).values())
+    pairs = sum(_fewer(net, _merged(net, example)).values())
     metrics = {"pairs": float(pairs)}
     for share in SHARES:
-        merged = to_crelu(
-            net,
-            example,
-            LAYERS,
-            "merge",
-            tolerance=OPPOSITE,
-            budget=torch.inf,
-            pairs=round(share * pairs),
-            data=batches if method == MERGE_DATA else None,
-        ).model
+        merged = _merged(net, example, round(share * pairs), batches if method == MERGE_DATA else None)
         if method in (PRUNE, PRUNE_DATA):
             counts = _fewer(net, merged)
             less, parameters = pruned(net, counts, batches), _parameters_left(net, counts)
         else:
-            less, parameters = merged, sum(parameter.numel() for parameter in merged.parameters())
-        tested = Fitted(less, fitted.moments, {}, fitted.loss, torch.device("cpu")).evaluate(test)
-        metrics |= {f"error at {share}": tested["error"], f"parameters at {share}": parameters}
+            less, parameters = merged, _size(merged)
+        metrics |= {
+            f"error at {share}": _error(less, fitted, test),
+            f"parameters at {share}": parameters,
+        }
     return metrics
+
+
+def _at_equal_size(net: nn.Module, images: Tensor, fitted: Fitted, test: Split) -> dict[str, float]:
+    """Measure the test error with a share of the pairs merged, and pruned to at least as many parameters."""
+    pairs = sum(_fewer(net, _merged(net, images[:2])).values())
+    metrics = {"error": _error(net, fitted, test), "parameters": float(_size(net))}
+    for share in EQUAL_SHARES:
+        for merge, prune, data in (
+            (MERGE, PRUNE, None),
+            (MERGE_DATA, PRUNE_DATA, list(images.split(64))),
+        ):
+            merged = _merged(net, images[:2], round(share * pairs), data)
+            counts = as_many(net, _fewer(net, merged), _size(merged))
+            metrics |= {
+                f"{merge} at {share}": _error(merged, fitted, test),
+                f"{prune} at {share}": _error(pruned(net, counts, data), fitted, test),
+                f"parameters, {merge} at {share}": _size(merged),
+                f"parameters, {prune} at {share}": _parameters_left(net, counts),
+            }
+    return metrics
+
+
+def as_many(net: nn.Module, counts: Counts, parameters: int) -> Counts:
+    """The most filters to prune, in proportion to these counts, so that at least so many parameters are left."""
+    total = sum(counts.values())
+    for pruned in range(total, 0, -1):
+        found = {name: count * pruned // total for name, count in counts.items()}
+        if _parameters_left(net, found) >= parameters:
+            return found
+    return dict.fromkeys(counts, 0)
+
+
+def _merged(
+    net: nn.Module, example: Tensor, pairs: int | None = None, data: list[Tensor] | None = None
+) -> nn.Module:
+    """The network with its most opposite pairs merged, all of them by default; refitted if there are data."""
+    options: dict[str, Any] = {"tolerance": OPPOSITE, "budget": torch.inf}
+    if pairs is not None:
+        options |= {"pairs": pairs, "data": data}
+    return to_crelu(net, example, LAYERS, "merge", **options).model
+
+
+def _size(net: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
+def _error(net: nn.Module, fitted: Fitted, test: Split) -> float:
+    return Fitted(net, fitted.moments, {}, fitted.loss, torch.device("cpu")).evaluate(test)["error"]
 
 
 def _fewer(net: nn.Module, less: nn.Module) -> Counts:
@@ -116,7 +168,7 @@ def pruned(net: nn.Module, counts: Counts, data: list[Tensor] | None) -> nn.Modu
 
 def _parameters_left(net: nn.Module, counts: Counts) -> int:
     """The number of parameters without pruned filters and the weights that read them."""
-    total = sum(parameter.numel() for parameter in net.parameters())
+    total = _size(net)
     for name, following in pairwise((*LAYERS, "fc7")):
         layer, reader = _convolution(net, name), net.get_submodule(following).weight
         assert isinstance(reader, Tensor)
@@ -180,7 +232,61 @@ def figures(table: Table, store: Store) -> list[Figure]:
     return [Figure("Error against parameters", alt, plot)]
 
 
+AT_EQUAL_SIZE = Study(
+    name="merge-equal",
+    title="Test error in percent of a VGG-6 on CIFAR-10, merged or pruned to as many parameters",
+    run=Runner("merge-equal", run_equal),
+    rows={"VGG-6": {}},
+    columns={
+        "whole": Column("error"),
+        **{
+            f"{method}, {label(share)}": Column(f"{method} at {share}")
+            for share in EQUAL_SHARES
+            for method in (MERGE, PRUNE, MERGE_DATA, PRUNE_DATA)
+        },
+    },
+    scales={
+        "cpu": Scale(
+            {
+                "data": "cifar10",
+                "pool": 2,
+                "width": 0.25,
+                "train": None,
+                "test": None,
+                "epochs": 12,
+                "images": 512,
+            },
+            {"seed": range(5)},
+            seconds=450,
+        ),
+        "smoke": Scale(
+            {"data": "digits", "width": 0.0625, "train": 100, "test": 20, "epochs": 1, "images": 16},
+            {"seed": [0]},
+            seconds=4,
+        ),
+    },
+    paired=True,
+    claims=(
+        Claim(
+            "merging at equal parameters",
+            "Merging a quarter or half of the opposite pairs costs less than pruning to as many parameters.",
+            tuple(
+                Lower("VGG-6", columns=f"{merged}, {label(share)}", than_column=f"{cut}, {label(share)}")
+                for merged, cut in ((MERGE, PRUNE), (MERGE_DATA, PRUNE_DATA))
+                for share in EQUAL_SHARES
+            ),
+            code=("relucid.convert.to_crelu",),
+            tests=("papers/ours/test_merge.py::test_pruning_leaves_as_many_parameters_as_merging",),
+        ),
+    ),
+    protocol=(
+        "As merge, but one network per seed for all columns, and pruned to at least as many parameters as merging "
+        "leaves, each layer in proportion to the filters that merging takes from it. Cpu scale: all images, averaged "
+        f"over 2x2 pixels, a quarter of the width, 12 epochs, 512 images to refit on. {REENCODED}"
+    ),
+)
 STUDIES = (
+    AT_EQUAL_SIZE,
     Study(
         name="merge",
         title="Test error in percent of a VGG-6 on CIFAR-10 with opposite filters merged, or with filters pruned",
