@@ -11,6 +11,7 @@ from relucid.papers import find, statements
 from relucid.papers.cifar import REENCODED
 from relucid.papers.crelu import theorem_c1
 from relucid.papers.gmp.evolution import ADAM
+from relucid.papers.ours.calibration import shares
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -39,6 +40,14 @@ def test_what_random_filters_lose_is_what_the_study_found(by_study, column, patt
     text = quoted("how/crelu.md", pattern)
     mean = by_study["crelu/random"].cells[layer, column].mean
     assert float(text) == pytest.approx(mean, abs=0.6 * 10.0 ** -len(text.partition(".")[2]))
+
+
+def test_the_improvements_that_were_announced_without_a_difference_are_those_of_the_study(by_study):
+    count, of = quoted(
+        "tutorials/improve.md", r"In (\d+) of \[(\d+) trials\]\(\.\./results/calibration\.md\)"
+    )
+    found = shares(by_study["calibration"])
+    assert (int(count), int(of)) == (sum(value > 0 for value in found), len(found))
 
 
 def test_the_fall_of_table_s1_is_divided_as_the_study_does(by_study):
