@@ -151,7 +151,7 @@ def drawing(table: Table) -> str:
 
 
 def _x(percent: float) -> float:
-    return round(LEFT + 10 + 8 * percent, 1)
+    return round(LEFT + 10 + 6.5 * percent, 1)
 
 
 STUDIES = (
