@@ -1,4 +1,4 @@
-"""What conversions cost: inference of fuse(to_geometric(m)) against m, and the time they take, against a training step.
+"""What conversions cost: inference of fuse(to_geometric(m)) against m, and the time they take, against a forward pass.
 
 python benchmarks/convert.py
 """
@@ -61,34 +61,26 @@ def processor_seconds(function: Callable[[], object]) -> float:
     return time.process_time() - begin
 
 
-def against_a_step(
-    network: str, model: nn.Module, x: Tensor, names: Iterable[str] = CONVERSIONS, repeats: int = 1
+def against_forwards(
+    network: str, model: nn.Module, x: Tensor, names: Iterable[str] = CONVERSIONS
 ) -> list[Row]:
-    """Conversions of a network against a forward and backward pass, medians of both."""
+    """Conversions of a network against a forward pass of the example."""
 
-    def step() -> None:
-        model(x).sum().backward()
+    def forward() -> None:
+        with torch.no_grad():
+            model(x)
 
-    step()
-    one, rows = median(processor_seconds(step) for _ in range(2 + repeats)), []
-    for name in names:
-        taken = median(processor_seconds(lambda c=CONVERSIONS[name]: c(model, x)) for _ in range(repeats))
-        rows.append(Row(f"{name}, {network}, against a training step", "time", taken, one, bar=5.0))
-    return rows
-
-
-def growth(x: Tensor, few: int = 100, many: int = 1000) -> list[Row]:
-    """Each conversion of many layers against the same of few, which takes so little time that the median counts."""
-    shallow, steep = deep(few, 4), deep(many, 4)
+    forward()
+    one = median(processor_seconds(forward) for _ in range(3))
     return [
         Row(
-            f"{name}, {many} layers against {few}",
+            f"{name}, {network}, against a forward pass",
             "time",
-            processor_seconds(lambda c=convert: c(steep, x)),
-            median(processor_seconds(lambda c=convert: c(shallow, x)) for _ in range(3)),
+            processor_seconds(lambda c=CONVERSIONS[name]: c(model, x)),
+            one,
             bar=12.0,
         )
-        for name, convert in CONVERSIONS.items()
+        for name in names
     ]
 
 
@@ -102,11 +94,11 @@ def main() -> None:
         fused("vgg6, no norm, IMN", plain, x, center=True),
         fused("resnet20, batch norm", residual, x, center=False),
     ]
-    rows += against_a_step("100 layers", deep(100), x[:32], repeats=3)
-    rows += growth(x[:4, :, :8, :8])
+    for layers in 100, 1000:
+        rows += against_forwards(f"{layers} layers", deep(layers).eval(), x[:32])
     photos = torch.randn(32, 3, 64, 64)
     for name, model in (("ResNet-152", resnet(3, 8, 36, 3)), ("DenseNet-201", densenet(6, 12, 48, 32))):
-        rows += against_a_step(name, model.eval(), photos, ("to_crelu", "to_geometric", "fuse"))
+        rows += against_forwards(name, model.eval(), photos, ("to_crelu", "to_geometric", "fuse"))
     report("convert", rows)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from relucid.papers import find
 from relucid.papers.ours.quickstart_page import quickstart_page
-from relucid.studies import Store, bring, table
+from relucid.studies import Store, import_results, table
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PICTURE = ROOT / "results" / "quickstart-full.json", ROOT / "docs" / "images" / "quickstart.png"
@@ -43,7 +43,7 @@ def draw() -> None:
     with tempfile.TemporaryDirectory() as name:
         place, study = Path(name), find("quickstart")
         store = Store(place / "store")
-        bring(RESULTS, store)
+        import_results(RESULTS, store)
         (place / "page.html").write_text(
             quickstart_page(table(study, store=place / "store"), store, study.name)
         )

@@ -49,7 +49,7 @@ def test_an_examination_shows_in_one_line_where_it_is_not_printed(net):
     assert repr(examined) == told
 
 
-@pytest.mark.parametrize("name", ["Examination", "Comparison", "Conversion"])
+@pytest.mark.parametrize("name", ["Examination", "Changes", "Conversion"])
 def test_a_table_is_a_table_in_a_notebook_too(results, name):
     result = results[name]
     shown = result._repr_html_()

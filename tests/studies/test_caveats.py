@@ -60,6 +60,11 @@ def test_below_the_papers_scale_an_unrecorded_training_error_is_one_too(tmp_path
     assert words(evidence(tmp_path, "full", train_error=None)) == []
 
 
+def test_what_measures_how_well_a_network_fits_needs_no_training_error(tmp_path):
+    found = words(evidence(tmp_path, "cpu", train_error=None, metrics={"fitted": 40.0}))
+    assert "training error unknown" not in found
+
+
 def test_networks_of_another_depth_are_a_caveat_that_names_both(tmp_path):
     (found,) = caveats(evidence(tmp_path, "cpu"))
     assert (found.word, found.text) == ("other size", "20 layers instead of 110")

@@ -161,6 +161,13 @@ def test_equal_differences_in_few_seeds_are_no_evidence_that_nothing_helps(found
     assert equal.conclusion().endswith("these few seeds could not have shown a difference: use more.")
 
 
+def test_a_row_whose_training_failed_says_why_and_counts_as_unknown(found):
+    runs = {**TRAINED_ON, **WORSE, GIVEN: [8.5]}
+    failed = judged(found, {**runs, "CReLU": []})
+    assert "With CReLU: no result, its training did not finish." in failed.lines()
+    assert failed.conclusion() == "Nothing helps here, but 1 of 4 alternatives have no result."
+
+
 def test_the_level_of_several_intervals_is_explained(found):
     several = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3]})
     assert any(line.startswith("Intervals at 98.8% hold together at 95%") for line in several.lines())

@@ -7,23 +7,12 @@ data become a `Split` by `from_arrays`, `from_table`, `from_folder` or `from_dat
 from relucid.data.augment import augment, color, crop, flip, jitter, resized_crop, ten_crops
 from relucid.data.batches import in_batches
 from relucid.data.dataset import Data, Examples, Moments, Split, holdout, k_fold, mean_image, moments
-from relucid.data.given import as_data
+from relucid.data.given import BUILT_IN, as_data
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
 from relucid.data.own import from_arrays, from_dataset, from_folder, from_table
 from relucid.data.paths import DamagedDataError, MissingDataError, directory
 from relucid.data.photos import imagenet
-from relucid.data.tables import UCI, banana, levy, levy_function, uci
-
-FILES = {
-    "levy": None,
-    "digits": None,
-    "banana": "banana.csv",
-    **{f"uci/{name}": f"uci/{name}.txt" for name in UCI},
-    "cifar10": "cifar10",
-    "cifar100": "cifar100",
-    "imagenet32": "imagenet32",
-    "imagenet": "imagenet",
-}
+from relucid.data.tables import banana, levy, levy_function, uci
 
 
 def present() -> dict[str, bool]:
@@ -32,7 +21,8 @@ def present() -> dict[str, bool]:
     >>> present()["digits"]
     True
     """
-    return {name: file is None or (directory() / file).exists() for name, file in FILES.items()}
+    files = {**{name: each.file for name, each in BUILT_IN.items()}, "imagenet": "imagenet"}
+    return {name: file is None or (directory() / file).exists() for name, file in files.items()}
 
 
 __all__ = [

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,31 @@ from relucid.data.tables import UCI, banana, levy, uci
 
 SHARE = 0.2  # split off for testing, where data have no test part
 FEWEST = 20  # examples to train and test on
-BUILT_IN: dict[str, Callable[[], Data[Split]]] = {
-    "banana": banana,
-    "levy": levy,
-    **{f"uci/{name}": partial(uci, name) for name in UCI},
-    "digits": digits,
-    "cifar10": cifar10,
-    "cifar100": cifar100,
-    "imagenet32": imagenet32,
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A data set with a name.
+
+    Args:
+        load: the function that loads it.
+        file: what it needs in the data directory, if anything.
+        white: the largest value of its pixels, if it has images.
+    """
+
+    load: Callable[[], Data[Split]]
+    file: str | None = None
+    white: int = 255
+
+
+BUILT_IN = {
+    "levy": BuiltIn(levy),
+    "digits": BuiltIn(digits, white=16),
+    "banana": BuiltIn(banana, "banana.csv"),
+    **{f"uci/{name}": BuiltIn(partial(uci, name), f"uci/{name}.txt") for name in UCI},
+    "cifar10": BuiltIn(cifar10, "cifar10"),
+    "cifar100": BuiltIn(cifar100, "cifar100"),
+    "imagenet32": BuiltIn(imagenet32, "imagenet32"),
 }
 TEST_FOLDERS = ("test", "val", "validation")
 TARGETS = ("labels", "label", "targets", "target", "y")  # names of the target in an example that is a mapping
@@ -244,8 +262,7 @@ def _named(name: str, target: str | None, size: int | None) -> Data[Any] | Split
     """A built-in data set, a folder or a file; 8-bit images become numbers from 0 to 1."""
     path = Path(name)
     if name in BUILT_IN:
-        found = BUILT_IN[name]()
-        white = 16 if name == "digits" else 255
+        found, white = BUILT_IN[name].load(), BUILT_IN[name].white
         return Data(_scaled(found.train, white), _scaled(found.test, white), found.classes)
     if path.is_dir():
         return _folders(path, size)

@@ -96,7 +96,9 @@ class Improvement(Tabular):
             size = cells.pop("parameters")
             line = {"": row, **{label: self.show(value) for label, value in cells.items()}}
             difference = self.difference(self.compared[row]) if row in self.compared else ""
-            found.append(line | {"parameters": f"{size or 0:,.0f}", "against training alone": difference})
+            found.append(
+                line | {"parameters": f"{size:,.0f}" if size else "", "against training alone": difference}
+            )
         return found
 
     def notes(self) -> list[str]:
@@ -120,7 +122,10 @@ class Improvement(Tabular):
             start = (
                 f"Trained{more}" if row == TRAINED else row.capitalize() if row == SCRATCH else f"With {row}"
             )
-            found.append(f"{start}: {self.show(self.mean(row))} ({self.difference(judged)}).")
+            if math.isnan(self.mean(row)):
+                found.append(f"{start}: no result, {self._failure(row)}.")
+            else:
+                found.append(f"{start}: {self.show(self.mean(row))} ({self.difference(judged)}).")
         return [*found, self.conclusion(), *self._levels(), *self.project.task.cautions]
 
     def _levels(self) -> list[str]:
@@ -132,6 +137,12 @@ class Improvement(Tabular):
             if len(wider) == 1
             else []
         )
+
+    def _failure(self, row: str) -> str:
+        """Why a row has no result, from the first of its runs."""
+        first = next((run for run in self.table.runs if run["key"] == self.project.first(row)), None)
+        errors = str(first.get("error") or "").splitlines() if first else []
+        return errors[0] if errors else "its training did not finish"
 
     def conclusion(self) -> str:
         """What helps, and how sure that is."""
@@ -153,7 +164,7 @@ class Improvement(Tabular):
         """A difference with its interval, in words."""
         found = judged.found
         if found is None:
-            return "too few runs have finished to compare it"
+            return "too few runs have finished"
         sign, way = (1, "higher") if found.effect >= 0 else (-1, "lower")
         effect, *ends = (self.show(sign * each).rstrip("%") for each in (found.effect, found.low, found.high))
         if found.error == 0:
@@ -164,7 +175,7 @@ class Improvement(Tabular):
     def show(self, value: float | None) -> str:
         """A value of the deciding metric, to a hundredth of what training alone achieves."""
         if value is None or math.isnan(value):
-            return "none, its training failed"
+            return "none"
         if self.project.task.metric.label.endswith("%"):
             return f"{value:.2f}%"
         usual = abs(self.mean(TRAINED)) or 1.0
@@ -194,8 +205,12 @@ class Improvement(Tabular):
 
     def _power(self) -> str:
         """The difference that would have been found."""
+        lost = sum(math.isnan(self.mean(row)) for row in self.compared)
+        if lost:
+            return f", but {lost} of {len(self.compared)} alternatives have no result"
         if self.closest is None:
-            few = any(each.found and each.found.effect for each in self.compared.values())
+            found = [each.found for each in self.compared.values() if each.found]
+            few = any(each.effect and not each.error for each in found)
             return ", but these few seeds could not have shown a difference: use more" if few else ""
         size = self.closest.detectable
         text = self.show(size).rstrip("%")

@@ -339,7 +339,7 @@ def test_a_watch_sees_what_a_tracker_sees_in_a_loop(method, features, batch_size
     found = trials(problem, method, [0, 1, 2], "train")
     alone = deepcopy(found.networks)
     steps = 4 * (1 if batch_size is None else 2)
-    watch = evolution.Watch(found.networks, method, 5, steps, parts[0].inputs)
+    watch = evolution.EvolutionWatch(found.networks, method, 5, steps, parts[0].inputs)
     found.learn([0.03] * 3, observe=watch)
     for place, network in enumerate(alone):
         optimizer = torch.optim.Adam(network.parameters(), lr=0.03)
