@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from relucid._torch import tree_leaves, tree_map_only
 from relucid.convert.copies import Throwaway, copied
-from relucid.convert.difference import DifferenceError, Pair, difference, unchanged
+from relucid.convert.difference import DifferenceError, Sides, difference, unchanged
 from relucid.convert.errors import ConversionError, UnclearError
 from relucid.convert.examples import Batch, alternatives, arguments, batch_size
-from relucid.convert.run import Run, run
+from relucid.convert.run import Computed, run
 
 TELLING = 0.1  # a network that rounding changes more than this cannot be compared
 Convert = Callable[[nn.Module], nn.Module]
@@ -37,7 +37,7 @@ class References:
     def __init__(self, original: Throwaway, examples: Sequence[Batch]) -> None:
         self._original, self.name = original, type(original.model).__name__
         self.examples, self.given = list(examples), len(examples)
-        self._runs: dict[tuple[int, bool, bool], Run | None] = {}
+        self._runs: dict[tuple[int, bool, bool], Computed | None] = {}
         for others in alternatives(examples[0]):
             for other in others:
                 self.examples.append(other)
@@ -99,14 +99,13 @@ class References:
         example, known = self.examples[number], self._run(number, training=True)
         assert known is not None
         same = run(copied(self._original.fresh()), example, training=True)
-        Pair(known, same, "of a copy", training=True).judged(
-            None
-        )  # copies lose the hooks of parameters, for one
+        # Copies lose the hooks of parameters, for one.
+        Sides(known, same, "of a copy", training=True).judged(None)
         wide = tree_map_only(Tensor, _in_float64, example)
         before = run(copied(self._original.fresh()).double(), wide, training=True)
         after = run(convert(copied(self._original.fresh()).double()), wide, training=True)
         try:
-            return Pair(before, after, "in float64", training=True).judged(None).gradient
+            return Sides(before, after, "in float64", training=True).judged(None).gradient
         except DifferenceError as error:
             if difference(known.outputs, before.outputs)[1] <= TELLING:
                 raise
@@ -128,7 +127,7 @@ class References:
                 first = number if first is None else first
         return first
 
-    def _pair(self, converted: Throwaway, number: int, *, training: bool, backward: bool = False) -> Pair:
+    def _pair(self, converted: Throwaway, number: int, *, training: bool, backward: bool = False) -> Sides:
         """What both networks compute on an example that the original takes."""
         before = self._run(number, training, backward)
         assert before is not None
@@ -145,9 +144,9 @@ class References:
             raise ConversionError(
                 f"the converted network fails {case}, where {self.name} does not: {raised}"
             ) from raised
-        return Pair(before, after, case, training)
+        return Sides(before, after, case, training)
 
-    def _run(self, number: int, training: bool, backward: bool = False) -> Run | None:
+    def _run(self, number: int, training: bool, backward: bool = False) -> Computed | None:
         """What the network computes, or None if it does not take the example in this mode."""
         key = number, training, backward
         if key not in self._runs:
@@ -161,7 +160,7 @@ class References:
 
     def _once(
         self, net: Throwaway, number: int, training: bool, backward: bool, wanted: Sequence[str] | None = None
-    ) -> Run:
+    ) -> Computed:
         count = number == 0 and not training
         return run(
             *(net.fresh(), self.examples[number], training),

@@ -372,7 +372,7 @@ def _weighted(weights: Any, tensors: Sequence[Tensor]) -> Tensor:
     """The sum of weight times tensor; a constant 0 costs nothing. Surplus weights are ignored."""
     total = torch.zeros_like(tensors[0])
     each = weights.unbind() if isinstance(weights, Tensor) else weights
-    for weight, tensor in zip(each, tensors, strict=False):
+    for weight, tensor in zip(each[: len(tensors)], tensors, strict=True):
         if isinstance(weight, Tensor) or weight != 0:
             total = total + weight * tensor
     return total
