@@ -75,3 +75,9 @@ def test_a_command_is_listed_once(found):
 def test_what_was_not_run_has_its_command_and_how_long_it_takes(found):
     waiting = {each.command: each.cost for chapter in found for each in chapter.waiting}
     assert waiting["relucid run gmp/uci-authors --scale full"] == "24 runs, about 0.6 hours of one core"
+
+
+def test_a_scale_for_a_part_of_a_study_supersedes_no_other(found):
+    parts = [part for chapter in found for section in chapter.sections for part in section.parts]
+    titles = {part.title for part in parts if part.study.name == "structure/deep"}
+    assert titles == {"small-40 scale", "small scale"}

@@ -94,12 +94,12 @@ def _studies(entries: Iterable[Entry]) -> list[Study]:
 
 
 def _section(paper: str, study: Study, tables: Sequence[Table]) -> Section:
-    """A study at all its scales; one of which runs are missing supersedes nothing."""
+    """A study at all its scales; one that lacks runs, or is for a part of it ("small-40"), supersedes nothing."""
     parts: list[ScaleResults] = []
     larger = ""
     for table, entries in at_scales(paper, study, tables):
         parts.append(ScaleResults(study, table, entries, larger))
-        larger = larger or (table.scale if table.complete else "")
+        larger = larger or (table.scale if table.complete and "-" not in table.scale else "")
     return Section(study, parts)
 
 
