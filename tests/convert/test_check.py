@@ -62,7 +62,7 @@ def test_a_deep_network_is_judged_by_its_conversion_in_float64(depth):
     net, x = deep(depth), torch.randn(8, 8, 4, 4)
     converted = to_geometric(net, x).model  # which is checked
     assert apart(net, converted, x) > 0.01
-    for factor in 1.1, 1 + 1e-6:
+    for factor in 1.1, 1.001:
         with pytest.raises(ConversionError, match="in training on an input of 3x8x5x5"):
             checked(net, lambda copy, factor=factor: Off(Shuffled(copy), factor), x)
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from relucid._torch import tree_leaves, tree_map_only
 from relucid.convert.copies import Throwaway, copied
-from relucid.convert.difference import DifferenceError, Sides, difference, unchanged
+from relucid.convert.difference import Apart, DifferenceError, Sides, difference, unchanged
 from relucid.convert.errors import ConversionError, UnclearError
 from relucid.convert.examples import Batch, alternatives, arguments, batch_size
 from relucid.convert.run import Computed, run
@@ -77,24 +77,25 @@ class References:
         """How far gradients are apart in training, or None if the original takes no example there.
 
         Norms of a few values amplify rounding layer by layer, until deep networks that are equal seem to differ in
-        float32. If they do, both are made and compared in float64.
+        float32. If they do, both are made and compared in float64, where what is due to rounding all but vanishes.
         """
         number = self._trained_on()
         if number is None:
             return None
+        pair = self._pair(converted, number, training=True)
         try:
-            return self._pair(converted, number, training=True).judged(tolerance).gradient
+            return pair.judged(tolerance).gradient
         except DifferenceError as error:
             if tolerance is not None:
                 raise
             try:
-                return self._in_float64(number, convert)
+                return self._in_float64(number, convert, pair.apart.rounding)
             except UnclearError:
                 raise
             except Exception:  # a network that has no float64, say: the difference found before stands
                 raise error from None
 
-    def _in_float64(self, number: int, convert: Convert) -> float:
+    def _in_float64(self, number: int, convert: Convert, floor: Apart) -> float:
         """How far gradients of copies in float64 are apart in training, if a mere copy computes the same in float32."""
         example, known = self.examples[number], self._run(number, training=True)
         assert known is not None
@@ -105,7 +106,7 @@ class References:
         before = run(copied(self._original.fresh()).double(), wide, training=True)
         after = run(convert(copied(self._original.fresh()).double()), wide, training=True)
         try:
-            return Sides(before, after, "in float64", training=True).judged(None).gradient
+            return Sides(before, after, "in float64", training=True).judged(None, floor).gradient
         except DifferenceError as error:
             if difference(known.outputs, before.outputs)[1] <= TELLING:
                 raise

@@ -15,6 +15,7 @@ from relucid.convert.run import Computed
 # times as much: there, norms divide by the spread of a few values.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 5e-2}
 LOOSER = 100
+SHRINKS = 1e-4  # of a difference is at most left in float64 if rounding is its cause
 
 
 def tolerance_of(outputs: list[Tensor]) -> float:
@@ -70,9 +71,21 @@ class Apart:
     buffers: float = 0.0  #: largest difference of buffers that both have, on the scale of their layer
     buffer: str = ""  #: which buffer that is
 
+    @property
+    def rounding(self) -> "Apart":
+        """What may be left of these differences in float64, if rounding is their cause."""
+        outputs, gradient, buffers = (
+            SHRINKS * each if math.isfinite(each) else 0.0
+            for each in (self.outputs, self.gradient, self.buffers)
+        )
+        return Apart(outputs=outputs, gradient=gradient, buffers=buffers)
+
 
 class DifferenceError(ConversionError):
     """Two networks are farther apart than they may be."""
+
+
+ZERO = Apart()
 
 
 @dataclass(frozen=True)
@@ -92,16 +105,17 @@ class Sides:
         buffers = _buffer_difference(self.before, self.after) if self.training else ()
         return Apart(error, relative, gradient, *buffers)
 
-    def judged(self, tolerance: float | None) -> Apart:
+    def judged(self, tolerance: float | None, floor: Apart = ZERO) -> Apart:
         """The differences; raise an error if they are too large.
 
         Args:
             tolerance: The largest relative difference of outputs, the only thing judged then; by default, what
                 their precision allows.
+            floor: Differences that are allowed in any case.
         """
         limit = tolerance_of(self.before.outputs) if tolerance is None else tolerance
         loose, found = LOOSER * limit, self.apart
-        allowed = loose if self.training and tolerance is None else limit
+        allowed = max(loose if self.training and tolerance is None else limit, floor.outputs)
         if not found.outputs <= allowed or self.before.others != self.after.others:
             raise DifferenceError(
                 f"the converted network differs by {found.outputs:.2g} of the largest output {self.case}, more than "
@@ -109,12 +123,13 @@ class Sides:
             )
         if tolerance is not None:
             return found
-        if not found.gradient <= loose:
+        allowed = max(loose, floor.gradient)
+        if not found.gradient <= allowed:
             raise DifferenceError(
                 f"gradients of the converted network differ by {found.gradient:.2g} {self.case}, more than "
-                f"{loose:.2g}"
+                f"{allowed:.2g}"
             )
-        if self.training and not found.buffers <= max(loose, 1e-10):
+        if self.training and not found.buffers <= max(loose, 1e-10, floor.buffers):
             raise DifferenceError(f"the converted network updates {found.buffer} differently {self.case}")
         return found
 
