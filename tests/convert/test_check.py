@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from relucid.convert import ConversionError, to_geometric
+from relucid.convert import ConversionError, to_crelu, to_geometric
 from relucid.convert.check import References
 from relucid.convert.copies import Throwaway, copied
 from relucid.convert.difference import difference
@@ -140,3 +140,20 @@ def test_a_copy_that_loses_the_hook_of_a_parameter_is_no_matter_of_rounding():
 def test_where_rounding_changes_a_network_beyond_recognition_another_input_must_tell():
     with pytest.raises(ConversionError, match=r"changes Sequential beyond recognition .* a larger batch"):
         to_geometric(deep(120), torch.randn(8, 8, 4, 4))
+
+
+def test_a_network_for_inference_without_gradients_is_compared_by_its_outputs():
+    class Inference(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+            self.eval()
+
+        def forward(self, x):
+            if self.training or torch.is_grad_enabled():
+                raise RuntimeError("for inference only")
+            return self.net(x)
+
+    conversion = to_crelu(Inference(), torch.randn(8, 4))
+    assert conversion.model.net[2].in_features == 12
+    assert conversion.gradient_error == 0

@@ -61,10 +61,7 @@ class References:
         found = [pair.judged(tolerance) for pair in pairs]
         gradient = self._in_training(converted, convert, tolerance) if training else None
         if gradient is None:
-            smallest = min(self.given, len(self.examples) - 1)
-            gradient = (
-                self._pair(converted, smallest, training=False, backward=True).judged(tolerance).gradient
-            )
+            gradient = self._in_evaluation(converted, tolerance)
         size = batch_size(self.examples[0])
         return Differences(
             max(each.error for each in found),
@@ -72,6 +69,17 @@ class References:
             gradient,
             (pairs[0].before.multiply_adds // size, pairs[0].after.multiply_adds // size),
         )
+
+    def _in_evaluation(self, converted: Throwaway, tolerance: float | None) -> float:
+        """How far gradients are apart in evaluation; 0 if the original runs without gradients only."""
+        smallest = min(self.given, len(self.examples) - 1)
+        try:
+            known = self._run(smallest, training=False, backward=True)
+        except ConversionError:
+            known = None
+        if known is None:
+            return 0.0
+        return self._pair(converted, smallest, training=False, backward=True).judged(tolerance).gradient
 
     def _in_training(self, converted: Throwaway, convert: Convert, tolerance: float | None) -> float | None:
         """How far gradients are apart in training, or None if the original takes no example there.
