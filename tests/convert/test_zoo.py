@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from relucid.convert import fuse, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
 
 
 def monai(name, shape, **options):
@@ -28,12 +28,10 @@ SMALL = {"DenseNet": {"init_features": 8, "growth_rate": 4, "block_config": (2, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("conversion", [to_crelu, to_geometric, to_heavy_ball, fuse])
+@pytest.mark.parametrize("conversion", [to_crelu, to_geometric, fuse])
 def test_outputs_are_kept_and_training_goes_on(network, conversion):
     name, shape, options = NETWORKS[network]
     model, x = monai(name, shape, **options, **SMALL[network])
-    if network == "DenseNet" and conversion is to_heavy_ball:
-        pytest.skip("has no residual block")
     found = conversion(model.train(), x)
     assert found.relative_error < 1e-4
     net, target = found.model, torch.zeros_like(model(x))
@@ -46,3 +44,12 @@ def test_outputs_are_kept_and_training_goes_on(network, conversion):
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_networks_without_two_blocks_of_one_shape_in_a_row_have_no_heavy_ball(network):
+    name, shape, options = NETWORKS[network]
+    model, x = monai(name, shape, **options, **SMALL[network])
+    with pytest.raises(ConversionError, match="two residual blocks"):
+        to_heavy_ball(model, x)
