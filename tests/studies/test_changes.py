@@ -53,8 +53,12 @@ def test_the_source_file_of_a_function_is_its_version(load, old, new):
 
 
 def test_two_functions_in_one_file_have_two_versions():
-    first = lambda config: {"value": 1}  # noqa: E731
-    second = lambda config: {"value": 2}  # noqa: E731
+    def first(config):
+        return {"value": 1}
+
+    def second(config):
+        return {"value": 2}
+
     assert version_of(first) != version_of(second)
 
 

@@ -232,6 +232,11 @@ def figures(table: Table, store: Store) -> list[Figure]:
     return [Figure("Error against parameters", alt, plot)]
 
 
+SMOKE = Scale(
+    {"data": "digits", "width": 0.0625, "train": 100, "test": 20, "epochs": 1, "images": 16},
+    {"seed": [0]},
+    seconds=4,
+)
 AT_EQUAL_SIZE = Study(
     name="merge-equal",
     title="Test error in percent of a VGG-6 on CIFAR-10, merged or pruned to as many parameters",
@@ -259,11 +264,7 @@ AT_EQUAL_SIZE = Study(
             {"seed": range(5)},
             seconds=450,
         ),
-        "smoke": Scale(
-            {"data": "digits", "width": 0.0625, "train": 100, "test": 20, "epochs": 1, "images": 16},
-            {"seed": [0]},
-            seconds=4,
-        ),
+        "smoke": SMOKE,
     },
     paired=True,
     claims=(
@@ -308,11 +309,7 @@ STUDIES = (
                 },
                 seconds=60,
             ),
-            "smoke": Scale(
-                {"data": "digits", "width": 0.0625, "train": 100, "test": 20, "epochs": 1, "images": 16},
-                {"seed": [0]},
-                seconds=4,
-            ),
+            "smoke": SMOKE,
         },
         paired=True,
         claims=(
