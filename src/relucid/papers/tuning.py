@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from relucid.papers.cifar import REENCODED
 from relucid.studies.expect import Claim
 from relucid.studies.plan import merge
 from relucid.studies.run import Result
@@ -14,9 +13,7 @@ from relucid.studies.table import Table
 CPU = "cpu"
 HELD_OUT = 5000  # images: a tenth of those of CIFAR
 # For the protocol of a study until its rates have been tried.
-UNTUNED = (
-    "They have not been tried yet: until then every network would be trained at 0.1, which answers nothing."
-)
+UNTUNED = "The rates have not been tried yet: until then a run answers nothing."
 CHECK = (
     "test_each_row_has_the_rate_of_the_lowest_held_out_error_and_better_rates_were_looked_for_on_both_sides"
 )
@@ -89,8 +86,8 @@ def rates_of(
         ),
         protocol=(
             f"One run per row and rate{'' if len(settings) == 1 else ', in every setting'}, of the size and {length} "
-            f"of {study.name} at scale {' or '.join(tuned)}, without {images:,} of the training images; the error on "
-            f"these decides which rate {study.name} takes for the row. The test images are not looked at. {REENCODED}"
+            f"of {study.name} at scale {' or '.join(tuned)}. The error on {images:,} held-out training images chooses "
+            "the rate of a row; the test images are not looked at."
         ),
     )
 

@@ -28,6 +28,11 @@ class ScaleResults:
         return f"{self.table.scale} scale" + (f", superseded by {self.superseded}" if self.superseded else "")
 
     @property
+    def protocol(self) -> str:
+        """What its scale changes; the study's own protocol is for all scales."""
+        return self.study.scales[self.table.scale].protocol
+
+    @property
     def command(self) -> str:
         """The command that repeats its runs."""
         return f"relucid run {self.study.name} --scale {self.table.scale}"

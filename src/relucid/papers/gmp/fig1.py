@@ -147,8 +147,8 @@ STUDY = Study(
     ),
     figures=figures,
     protocol=(
-        "1000 random units in the plane with normally distributed weights and biases; the size is their standard "
-        "deviation (0.001 in the paper). Mean over the units ± its standard error. Under WN, v = w, as at the start "
-        "of training; v grows during training whatever w does, which favours WN."
+        "1000 random units in the plane with normal weights and biases; the size is their standard deviation (0.001 in "
+        "the paper). ± is the standard error over units. Under WN, v = w, as at the start of training; v grows during "
+        "training whatever w does, which favours WN."
     ),
 )

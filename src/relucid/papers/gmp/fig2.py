@@ -97,12 +97,11 @@ STUDY = Study(
     ),
     figures=figures,
     protocol=(
-        "10 networks, each with its own 50 points (noise 0.1) and initial weights; MAE loss, Adam, full "
-        "batch, at most 10,000 epochs; the rate is cut to a tenth after 500 epochs without a lower training "
-        "loss, and training ends after 1000. The test split, a grid without noise, is used once. The paper "
-        "shows one network per parameterization and compares steps at rate 0.1, errors at 0.1 for GmP and at 0.01 "
-        "for the others. Batch norm is folded into the unit before its boundary is computed. ± is the standard "
-        "error."
+        "10 networks, each with its own 50 points (noise 0.1) and initial weights; MAE loss, Adam, full batch, at most "
+        "10,000 epochs; the rate is cut to a tenth after 500 epochs without a lower training loss, and training ends "
+        "after 1000. The test split, a grid without noise, is used once. The paper shows one network per "
+        "parameterization, steps at rate 0.1, and errors at 0.1 for GmP and 0.01 for the others. Batch norm is folded "
+        "into the unit before its boundary is computed. ± is the standard error."
     ),
 )
 

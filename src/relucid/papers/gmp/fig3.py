@@ -130,11 +130,10 @@ STUDY = Study(
     figures=figures,
     protocol=(
         "10 networks, each with its own 1000 of the 5300 points (800 for training), order and initial weights; "
-        "standardised features, cross entropy, Adam, batches of 128, at most 5000 epochs; the rate is cut to "
-        "a tenth after 50 epochs without a better test accuracy, training ends after 100, and the best weights "
-        "count. This follows the authors' runs, so the test split chooses the weights whose error is reported "
-        "(gmp/rates avoids this). The paper shows one network per parameterization. ± is the standard "
-        "error."
+        "standardised features, cross entropy, Adam, batches of 128, at most 5000 epochs; the rate is cut to a tenth "
+        "after 50 epochs without a better test accuracy, training ends after 100, and the best weights count. As in "
+        "the authors' runs, the test split chooses the weights whose error is reported (gmp/rates avoids this). The "
+        "paper shows one network per parameterization. ± is the standard error."
     ),
 )
 

@@ -130,8 +130,8 @@ def with_r_one(study: Study, name: str, rows: Mapping[str, Config], claims: Sequ
         },
         claims=tuple(replace(claim, where=f"{claim.where}, r = 1") for claim in claims),
         protocol=(
-            f"Like {study.name}, whose runs of the others are these too, but r = 1 at the start under GmP, as gmp 4.3 "
-            f"says. The authors' runs, which {study.name} follows, begin with the lengths of Glorot's weights."
+            f"As {study.name}, and the same runs of the others, but r = 1 at the start under GmP, as gmp 4.3 says. The "
+            "authors' runs begin with the lengths of Glorot's weights."
         ),
     )
 

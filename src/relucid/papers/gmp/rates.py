@@ -234,9 +234,8 @@ STUDY = Study(
     figures=figures,
     protocol=(
         "Our experiment: the paper shows results at its best rates only. The UCI runs are those of gmp/uci with "
-        "validation data; Levy and Banana are trained as in gmp/levy and gmp/banana, but Banana stops on a "
-        "fifth of its training split instead of on the test split. 50 splits (Levy: 50 draws of points; Power: 10 "
-        "splits); ± is the standard error. A range of good rates ends at the end of the grid at the latest, so its "
-        "true width may be larger."
+        "validation data; Levy and Banana are trained as in gmp/levy and gmp/banana, but Banana stops on a fifth of "
+        "its training split. 50 splits (Levy: draws of points; Power: 10); ± is the standard error. A range of good "
+        "rates ends at the end of the grid at the latest: its true width may be larger."
     ),
 )

@@ -199,10 +199,10 @@ STUDY = Study(
     source="gmp Section 4.3, Abstract",
     protocol=(
         "Our experiment: the paper makes the claim without one. Eight splits of 1797 digits (64 features), the same "
-        "for all rows; cross entropy, Adam, full batch, at most 200 epochs; a fifth of the training split chooses the "
-        "rate, from 0.001 to 0.1, and stops training. Hidden units start with weights of length 1, of Glorot's "
-        "length, or of the length of independent standard normal entries (√n); for GmP this is the scale r. The "
-        f"output layer starts with Glorot's weights in all rows. Depth counts hidden layers of {DEEP_WIDTH} units."
+        "for all rows; cross entropy, Adam, full batch, at most 200 epochs; a fifth of the training split chooses "
+        "the rate, from 0.001 to 0.1, and stops training. Hidden units start with weights of length 1, of Glorot's "
+        "length, or of the length of standard normal entries (√n), for GmP by the scale r; the output layer with "
+        f"Glorot's weights. Depth counts hidden layers of {DEEP_WIDTH} units."
     ),
     paired=True,
     splits=tuple(ROWS),

@@ -13,7 +13,6 @@ from relucid.convert import fuse, to_crelu
 from relucid.convert.refit import refit
 from relucid.data import Split
 from relucid.models import create
-from relucid.papers.cifar import REENCODED
 from relucid.papers.crelu.images import images
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Lower
@@ -283,7 +282,7 @@ AT_EQUAL_SIZE = Study(
     protocol=(
         "As merge, but one network per seed for all columns, and pruned to at least as many parameters as merging "
         "leaves, each layer in proportion to the filters that merging takes from it. Cpu scale: all images, averaged "
-        f"over 2x2 pixels, a quarter of the width, 12 epochs, 512 images to refit on. {REENCODED}"
+        "over 2x2 pixels, a quarter of the width, 12 epochs, 512 images to refit on."
     ),
 )
 STUDIES = (
@@ -330,8 +329,7 @@ STUDIES = (
             "Pairs: filters with negative cosine, matched most opposite first; at 100% nearly half of all filters are "
             "gone. Pruning removes as many filters from each layer, the shortest ones, and saves more parameters, "
             "because a merged filter is still read twice. Refitted: the following layers are fitted to their earlier "
-            "outputs by least squares on training images, without further training. Batch norm is folded first. Small "
-            f"scale: an eighth of the width, 5000 training images, 5 epochs, 128 images to refit on. {REENCODED}"
+            "outputs by least squares on training images, without further training. Batch norm is folded first."
         ),
     ),
 )

@@ -160,11 +160,10 @@ STUDIES = (
         ),
         page=quickstart_page,
         protocol=(
-            "Keeps learning: as in the study plasticity, with 60 tasks of permuted pixels, three rates, "
-            "two seeds that choose the rate and six others. Mended: as in the study mend, at a rate of 0.001, with 20 "
-            "tasks before and 8 after, six seeds. These studies have more networks, rates and seeds, and CIFAR-10. "
-            "See what units do: ten units learn two crescents of points, shaped like the Banana set, for 60 epochs of "
-            f"Adam at a rate of {LARGE:g}, eight splits. A thousand layers: each is a ReLU and a convolution, 16 "
+            "Keeps learning: as plasticity, with 60 tasks of permuted pixels, three rates, two seeds that choose the "
+            "rate and six others. Mended: as mend, at a rate of 0.001, with 20 tasks before and 8 after, six seeds. "
+            "See what units do: ten units learn two crescents of points, shaped like the Banana set, for 60 epochs "
+            f"of Adam at a rate of {LARGE:g}, eight splits. A thousand layers: each is a ReLU and a convolution, 16 "
             "channels of 8 x 8, batches of 16, three seeds; memory: tensors saved for the backward pass and what it "
             "recomputes at a time, without parameters; checkpoints: in segments of sqrt(layers) layers; times are "
             "medians of steps that alternate between the sides. Written with seeds 0 to 5 in view; these are others."

@@ -119,10 +119,9 @@ STUDY = Study(
     baseline="GD (7)",
     source="structure Section 5.1",
     protocol=(
-        "ReLU layers of 100 units, all with the same W and bias; their objective has L = 1 and mu = 1 / kappa, and "
-        "the eigenvalues of its Hessian are evenly spaced in their logarithm. Counted are the layers until x is "
-        f"within 1e-6 of the minimizer, relative to the first distance, at most {LIMIT:,}. Three random instances. "
-        "HB-Net's beta = 1 is a row of its own."
+        "ReLU layers of 100 units, all with the same W and bias; their objective has L = 1 and mu = 1 / kappa, the "
+        "eigenvalues of its Hessian are evenly spaced in their logarithm. Layers are counted until x is within 1e-6 of "
+        f"the minimizer, relative to the first distance, at most {LIMIT:,}. Three random instances."
     ),
     claims=(
         Claim(

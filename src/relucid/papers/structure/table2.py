@@ -166,10 +166,10 @@ STUDY = Study(
     },
     source="structure Table 2",
     protocol=(
-        "The loss on the training data after 1000 epochs, as in the paper: x and f are independent noise, so there "
-        "is nothing to generalize. Sigmoid layers with biases, beta = 0.3 for HB. The paper does not name the "
-        "optimizer; these runs use Adam at 0.001 on the full batch. Full scale: 10,000 pairs of 100 features; small: "
-        "3,200 pairs of 32 features, also a hundred pairs per feature. All networks of a seed see the same data."
+        "The loss on the training data after 1000 epochs, as in the paper: x and f are independent noise, 10,000 "
+        "pairs of 100 features, with nothing to generalize. Sigmoid layers with biases, beta = 0.3 for HB. The paper "
+        "does not name the optimizer: here it is Adam at 0.001 on the full batch. All networks of a seed see the "
+        "same data."
     ),
     paired=True,
     claims=(

@@ -82,14 +82,13 @@ STUDY = Study(
     },
     source="structure Table 5",
     protocol=(
-        "SGD with Nesterov momentum 0.9, batches of 256, learning rate 0.1, cut to a tenth after 30, 60 and 90 of 100 "
-        "epochs, weight decay 0.0001. Augmentation as in fb.resnet.torch, whose own figure the published 26.73 / 8.74 "
-        "of ResNet-34 is, and in the source of DenseNet, whose strategies the paper follows (its text: 'standard' "
-        "crops and flips): random windows of 8 to 100% of a photograph, resized to 224 pixels, jitter of brightness, "
-        "contrast and saturation by 0.4, lighting along the principal components of colour, and flips. The windows "
-        "and the jitter are torchvision's: aspects between 3/4 and 4/3, bilinear, colours clipped (there: 9/16 to "
-        "16/9, bicubic, not clipped). Error of the centre crop of 224 from a shorter side of 256 on the validation "
-        "set, which is used once. One seed, as in the paper."
+        "SGD with Nesterov momentum 0.9, batches of 256, learning rate 0.1, cut to a tenth after 30, 60 and 90 of "
+        "100 epochs, weight decay 0.0001. Augmentation as in fb.resnet.torch, whose figure is the published one of "
+        "ResNet-34, and in the source of DenseNet, whose strategies the paper follows (its text: 'standard' crops "
+        "and flips): random windows of 8 to 100% of a photograph, resized to 224 pixels, jitter of brightness, "
+        "contrast and saturation by 0.4, lighting, flips. Windows and jitter are torchvision's: aspects between 3/4 "
+        "and 4/3, bilinear, colours clipped (there: 9/16 to 16/9, bicubic, not clipped). Validated once, on the "
+        "centre crop of 224 from a shorter side of 256. One seed, as in the paper."
     ),
     claims=(
         Claim(
