@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relucid.papers.gmp.drawing import PALE, Arrays, course, panels, play
-from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, RUNNER, SCALES, columns
+from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, study
 from relucid.papers.gmp.problems import BEST_RATES, METHODS, with_r_one
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Higher, Lower
 from relucid.studies.store import Store
-from relucid.studies.study import Column, Study
+from relucid.studies.study import Column
 from relucid.studies.table import Table
 
 if TYPE_CHECKING:
@@ -62,19 +62,12 @@ def _frame(arrays: Arrays, frame: int, colour: str) -> list["go.Scatter"]:
     ]
 
 
-STUDY = Study(
-    name="gmp/levy",
+STUDY = study(
+    "gmp/levy",
+    {"RMSE": Column("error", digits=3), "log2 of the largest step": Column("log2 step", digits=1)},
+    {"data": "levy", "stop_on": "train"},
     title="The Levy function learned by 100 units, and how far their characteristic points move in a step",
-    run=RUNNER,
-    rows=ROWS,
-    columns=columns(
-        {"RMSE": Column("error", digits=3), "log2 of the largest step": Column("log2 step", digits=1)}
-    ),
-    config={"data": "levy", "stop_on": "train"},
-    scales=SCALES,
-    repeat={},
     source="gmp Fig. 2",
-    paired=True,
     claims=(
         Claim(
             "Fig. 2",

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relucid.papers.gmp.drawing import PALE, Arrays, course, lines, panels, play
-from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, RUNNER, SCALES, columns
+from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, study
 from relucid.papers.gmp.problems import BEST_RATES, METHODS, with_r_one
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.store import Store
-from relucid.studies.study import Column, Study
+from relucid.studies.study import Column
 from relucid.studies.table import Table
 
 if TYPE_CHECKING:
@@ -102,19 +102,12 @@ def _paths(table: Table, store: Store, rate: float) -> Figure:
     return Figure(f"Paths of the units' locations, rate {rate:g}", alt, plot)
 
 
-STUDY = Study(
-    name="gmp/banana",
+STUDY = study(
+    "gmp/banana",
+    {"test error %": Column("error", digits=1), "largest turn in degrees": Column("turn", digits=0)},
+    {"data": "banana", "stop_on": "test"},
     title="The Banana set learned by 10 units, and how far their directions turn in a step",
-    run=RUNNER,
-    rows=ROWS,
-    columns=columns(
-        {"test error %": Column("error", digits=1), "largest turn in degrees": Column("turn", digits=0)}
-    ),
-    config={"data": "banana", "stop_on": "test"},
-    scales=SCALES,
-    repeat={},
     source="gmp Fig. 3",
-    paired=True,
     splits=tuple(ROWS),
     claims=(
         Claim(

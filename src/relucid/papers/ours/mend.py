@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,9 @@ from relucid.studies.store import Store
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Table
 from relucid.train.stream import Stream
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 UNCHANGED, RESTARTED = "unchanged", "unchanged, new optimizer"
 RENEWED, INJECTED = "dead units re-initialised", "plasticity injection"
@@ -163,25 +166,32 @@ def figures(table: Table, store: Store) -> list[Figure]:
 
 def over_tasks(found: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw the share of labels fitted and of dead units over the tasks, from the record of each way's run."""
-    from plotly.subplots import make_subplots
-
-    plot = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.65, 0.35], vertical_spacing=0.06)
-    plot.update_layout(height=440)
     config = next(iter(found.values()))["config"]
     config = config.get("mend", config)
-    for (row, record), color in zip(found.items(), PALETTE * 2, strict=False):
-        for line, name in enumerate(("fitted", "dead"), start=1):
-            y = record["history"][name]
-            drawn = {"name": row, "legendgroup": row, "showlegend": line == 1, "line_color": color}
-            plot.add_scatter(x=[*range(1, len(y) + 1)], y=y, row=line, col=1, **drawn)
+    courses = {row: (record["history"]["fitted"], record["history"]["dead"]) for row, record in found.items()}
+    plot = above_dead_units(courses, "fitted %", PALETTE * 2)
     plot.add_vline(config["before"] + 0.5, line_dash="dash", line_color=GREY)
-    plot.update_xaxes(title_text="task", row=2)
-    plot.update_yaxes(title_text="fitted %", row=1).update_yaxes(title_text="dead units %", row=2)
     alt = (
         "Lines of the share of labels fitted at the end of each task, one line per way to mend the network at the "
         "dashed line, and below it the share of dead units."
     )
     return Figure(f"Labels fitted, mended after task {config['before']}, rate {config['rate']:g}", alt, plot)
+
+
+def above_dead_units(
+    courses: Mapping[str, tuple[Sequence[float], Sequence[float]]], upper: str, colors: Sequence[str]
+) -> "go.Figure":
+    """Draw two values over the tasks, by name: the first in the upper panel, the share of dead units in the lower."""
+    from plotly.subplots import make_subplots
+
+    plot = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.65, 0.35], vertical_spacing=0.06)
+    plot.update_layout(height=440)
+    for (name, both), color in zip(courses.items(), colors, strict=False):
+        for line, y in enumerate(both, start=1):
+            drawn = {"name": name, "legendgroup": name, "showlegend": line == 1, "line_color": color}
+            plot.add_scatter(x=[*range(1, len(y) + 1)], y=y, row=line, col=1, **drawn)
+    plot.update_xaxes(title_text="task", row=2).update_yaxes(title_text=upper, row=1)
+    return plot.update_yaxes(title_text="dead units %", row=2)
 
 
 SIZES = {
@@ -191,6 +201,7 @@ SIZES = {
     "data": {"digits": 600, "batch": 60, "epochs": 12},
 }
 SMOKE = {"before": 2, "after": 2, "seeds": range(300, 302), "data": {"digits": 120, "batch": 60, "epochs": 2}}
+CODE = ("relucid.convert.to_crelu",)
 STUDY = Study(
     name="mend",
     title="A ReLU network that has stopped learning, mended in eight ways: the share of labels fitted afterwards",
@@ -227,34 +238,33 @@ STUDY = Study(
             "than unchanged, with a new optimizer, with its dead units re-initialised, or with plasticity injected.",
             (Higher((CONVERTED, WITHOUT), than=KEEP, columns=FITTED),),
             remark=remark,
-            code=("relucid.convert.to_crelu",),
+            code=CODE,
         ),
         Claim(
             "mend: outputs",
             f"The conversion changes no output by more than {ROUNDING:g}.",
             (AtMost((CONVERTED, WITHOUT), MOVED, ROUNDING),),
             kind="construction",
-            code=("relucid.convert.to_crelu",),
+            code=CODE,
         ),
-        Claim(
-            "mend: against a new ReLU network",
-            "The converted network learns the following tasks better than a new ReLU network, which has forgotten "
-            "everything.",
-            (Higher(CONVERTED, than=NEW, columns=FITTED),),
-            code=("relucid.convert.to_crelu",),
-        ),
-        Claim(
-            "mend: against a new CReLU network",
-            "The converted network learns the following tasks better than a new CReLU network of its size, which has "
-            "forgotten everything.",
-            (Higher(CONVERTED, than=NEW_CRELU, columns=FITTED),),
-            code=("relucid.convert.to_crelu",),
+        *(
+            Claim(
+                f"mend: against {new}",
+                f"The converted network learns the following tasks better than {new}{same}, which has forgotten "
+                "everything.",
+                (Higher(CONVERTED, than=row, columns=FITTED),),
+                code=CODE,
+            )
+            for new, same, row in (
+                ("a new ReLU network", "", NEW),
+                ("a new CReLU network", " of its size", NEW_CRELU),
+            )
         ),
         Claim(
             "mend: the optimizer's state",
             "A converted network learns the following tasks better if Adam keeps its state.",
             (Higher(CONVERTED, than=WITHOUT, columns=FITTED),),
-            code=("relucid.convert.to_crelu",),
+            code=CODE,
         ),
     ),
     figures=figures,

@@ -5,30 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from relucid.papers.gmp.evolution import LARGE
-from relucid.papers.ours import depth, mend, moons, plasticity
-from relucid.papers.ours.findings import (
-    BOUNDARIES,
-    DEAD,
-    DEPTH,
-    ERROR,
-    FIRST,
-    FITTED,
-    KEPT,
-    LAST,
-    LAYERS,
-    LEARNING,
-    LEFT,
-    MEND,
-    MENDING,
-    METHODS,
-    PARAMETERS,
-    STEP,
-    TURN,
-    boundaries,
-    free_depth,
-    learning,
-    mended,
-)
+from relucid.papers.ours import depth, findings, mend, moons, plasticity
 from relucid.papers.ours.mend import CONVERTED, NEW, NEW_CRELU, RENEWED, UNCHANGED, WAYS, WITHOUT
 from relucid.papers.ours.plasticity import ARMS, HALF, RELU
 from relucid.papers.ours.quickstart_page import quickstart_page
@@ -48,7 +25,7 @@ def run(config: dict[str, Any]) -> Result:
 
 
 RUNNER = Runner("quickstart", run, version=3)
-OTHERS = tuple(row for row in METHODS if row != "geometric")
+OTHERS = tuple(row for row in findings.METHODS if row != "geometric")
 CONSTANT = 0.5  # megabytes
 
 
@@ -56,9 +33,12 @@ def rows() -> dict[str, Mapping[str, Any]]:
     """The rows of all four findings."""
     return {
         **{row: {"part": "stream", "arm": asdict(ARMS[row])} for row in (RELU, HALF)},
-        **{row: {"part": "mend", "way": WAYS[row]} for row in MENDING},
-        **{row: {"part": "moons", "method": method, "rate": LARGE} for row, method in METHODS.items()},
-        **{row: {"part": "depth", "layers": layers} for row, layers in LAYERS.items()},
+        **{row: {"part": "mend", "way": WAYS[row]} for row in findings.MENDING},
+        **{
+            row: {"part": "moons", "method": method, "rate": LARGE}
+            for row, method in findings.METHODS.items()
+        },
+        **{row: {"part": "depth", "layers": layers} for row, layers in findings.LAYERS.items()},
     }
 
 
@@ -94,18 +74,18 @@ STUDIES = (
         run=RUNNER,
         rows=rows(),
         columns={
-            FIRST: Column("first", best="highest", digits=1, optional=True),
-            LAST: Column("last", best="highest", digits=1, optional=True),
-            FITTED: Column("fitted", best="highest", digits=1, optional=True),
-            LEFT: Column("kept", best="highest", digits=0, optional=True),
-            DEAD: Column("dead", best=None, digits=0, optional=True),
-            PARAMETERS: Column("parameters", best=None, digits=0, optional=True),
-            TURN: Column("turn", digits=0, optional=True),
-            ERROR: Column("error", digits=1, optional=True),
-            **{column: Column(f"kept {side}", optional=True) for side, column in KEPT.items()},
+            findings.FIRST: Column("first", best="highest", digits=1, optional=True),
+            findings.LAST: Column("last", best="highest", digits=1, optional=True),
+            findings.FITTED: Column("fitted", best="highest", digits=1, optional=True),
+            findings.LEFT: Column("kept", best="highest", digits=0, optional=True),
+            findings.DEAD: Column("dead", best=None, digits=0, optional=True),
+            findings.PARAMETERS: Column("parameters", best=None, digits=0, optional=True),
+            findings.TURN: Column("turn", digits=0, optional=True),
+            findings.ERROR: Column("error", digits=1, optional=True),
+            **{column: Column(f"kept {side}", optional=True) for side, column in findings.KEPT.items()},
             **{
                 column: Column(f"step {side}", best=None, digits=0, optional=True)
-                for side, column in STEP.items()
+                for side, column in findings.STEP.items()
             },
         },
         scales={"full": Scale(FULL, seconds=14), "smoke": Scale(SMOKE, seconds=1)},
@@ -113,48 +93,48 @@ STUDIES = (
         paired=True,
         claims=(
             Claim(
-                LEARNING,
+                findings.LEARNING,
                 "Each at its own rate, CReLU with half the units learns the last fifth of the tasks better than ReLU.",
-                (Higher(HALF, than=RELU, columns=LAST),),
-                remark=learning,
+                (Higher(HALF, than=RELU, columns=findings.LAST),),
+                remark=findings.learning,
                 code=("relucid.nn.CReLU",),
             ),
             Claim(
-                MEND,
+                findings.MEND,
                 "Converted by to_crelu, with its optimizer's state or without, a network learns the following tasks "
                 "better than unchanged, or with its dead units re-initialised.",
-                (Higher((CONVERTED, WITHOUT), than=(UNCHANGED, RENEWED), columns=FITTED),),
-                remark=mended,
+                (Higher((CONVERTED, WITHOUT), than=(UNCHANGED, RENEWED), columns=findings.FITTED),),
+                remark=findings.mended,
                 code=("relucid.convert.to_crelu",),
             ),
             Claim(
-                f"{MEND}: against new networks",
+                f"{findings.MEND}: against new networks",
                 "Converted, with its optimizer's state or without, the network learns the following tasks better than "
                 "new networks, which have forgotten everything: a ReLU network, and a CReLU network of its size.",
-                (Higher((CONVERTED, WITHOUT), than=(NEW, NEW_CRELU), columns=FITTED),),
+                (Higher((CONVERTED, WITHOUT), than=(NEW, NEW_CRELU), columns=findings.FITTED),),
                 code=("relucid.convert.to_crelu",),
             ),
             Claim(
-                BOUNDARIES,
+                findings.BOUNDARIES,
                 "At a large rate, the largest turn of a boundary in a step is smaller for geometric units than for "
                 "the others.",
-                (Lower("geometric", than=OTHERS, columns=TURN),),
+                (Lower("geometric", than=OTHERS, columns=findings.TURN),),
                 kind="construction",
-                remark=boundaries,
+                remark=findings.boundaries,
                 code=("relucid.nn.GeometricLinear", "relucid.inspect.BoundaryTracker"),
             ),
             Claim(
-                f"{BOUNDARIES}: and the error?",
+                f"{findings.BOUNDARIES}: and the error?",
                 "At this rate, geometric units have a lower test error than the others.",
-                (Lower("geometric", than=OTHERS, columns=ERROR),),
+                (Lower("geometric", than=OTHERS, columns=findings.ERROR),),
                 code=("relucid.nn.GeometricLinear",),
             ),
             Claim(
-                DEPTH,
+                findings.DEPTH,
                 f"Reversible heavy ball needs at most {CONSTANT:g} MB for the backward pass, at any depth here.",
-                (AtMost(tuple(LAYERS), KEPT["reversible"], CONSTANT),),
+                (AtMost(tuple(findings.LAYERS), findings.KEPT["reversible"], CONSTANT),),
                 kind="construction",
-                remark=free_depth,
+                remark=findings.free_depth,
                 code=("relucid.nn.Propagation",),
             ),
         ),
