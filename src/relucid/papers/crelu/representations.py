@@ -4,11 +4,8 @@ Fig. 3, Fig. 5 and Appendix G are about the best network, with CReLU in conv1 to
 conv7 (crelu 4.2, 4.3).
 """
 
-import torch
-
 from relucid.inspect.invariance import local_maxima
-from relucid.papers.crelu import fig2, fig4
-from relucid.papers.crelu.reconstruction import figure_of_images
+from relucid.papers.crelu import fig2, fig4, table_s1
 from relucid.papers.crelu.table4 import BASELINE, MEASURED, ROWS, SAME
 from relucid.report.figure import Figure
 from relucid.studies.expect import Claim, Higher, Lower
@@ -35,15 +32,7 @@ def maxima(table: Table) -> str:
 
 def figures(table: Table, store: Store) -> list[Figure]:
     """Draw photographs, and their reconstructions from the features of conv1 to conv4."""
-    arrays = [store.arrays(run["key"]) for run in table.behind(BEST)[:1]]
-    if not arrays or "reconstructions" not in arrays[0]:
-        return []
-    stages = torch.from_numpy(arrays[0]["reconstructions"]).float().expand(-1, -1, 3, -1, -1)
-    columns = stages.transpose(0, 1).transpose(1, 2).flatten(2, 3)  # stack the images of a stage
-    alt = (
-        f"Photographs, one below the other, with their reconstructions beside them: {', '.join(STAGES[1:])}."
-    )
-    return [Figure("Photographs reconstructed from features", alt, figure_of_images(list(columns), STAGES))]
+    return table_s1.reconstructions(table, store, BEST, "photographs", STAGES)
 
 
 STUDIES = (

@@ -12,6 +12,7 @@ from torch.optim import Adam
 
 from relucid.convert import to_crelu
 from relucid.papers.ours.streams import PROBE, Arm, Learners, RandomLabels, begin, course, dense, renew
+from relucid.papers.structure.images import parameters
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies.expect import AtMost, Claim, Higher
 from relucid.studies.run import Result
@@ -82,7 +83,7 @@ def run(config: Mapping[str, Any]) -> Result:
             "kept": kept.tolist(),
             "moved": moved.tolist(),
             "dead": after.dead[-1, 0].tolist(),
-            "parameters": sum(parameter.numel() for parameter in mended.stream.networks[0].parameters()),
+            "parameters": parameters(mended.stream.networks[0]),
         },
         {
             "fitted": [*before.scores.mean((1, 2)).tolist(), *after.scores.mean((1, 2)).tolist()],

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from relucid.papers.cifar import REENCODED
 from relucid.papers.ours.streams import SETTINGS, Arm, Course, begin, course
+from relucid.papers.structure.images import parameters
 from relucid.report.figure import PALETTE, Figure, literal
 from relucid.studies.expect import Claim, Derived, Higher, Quantity, Samples
 from relucid.studies.plan import merge
@@ -62,7 +63,7 @@ def run(config: Mapping[str, Any]) -> Result:
                 for rate, by_seed in zip(rates, values, strict=True)
             },
             "rate": chosen,
-            "parameters": sum(parameter.numel() for parameter in found.stream.networks[0].parameters()),
+            "parameters": parameters(found.stream.networks[0]),
         },
         {
             **{name: values[:, 0].mean(1).tolist() for name, values in _curves(found).items()},
@@ -273,21 +274,30 @@ SCALES = {
 DIGITS, IMAGES = ("permuted", "labels"), ("pairs",)
 
 
-def at_own_rates(name: str, data: str, settings: Sequence[str]) -> Study:
-    """The study in which every network has its own rate, in these settings."""
-    last = tuple(column(setting, "last fifth %") for setting in settings)
-    better = "learns the last fifth of the tasks better than"
+def _study(name: str, title: str, columns: Mapping[str, Column], **fields: Any) -> Study:
     return Study(
         name=name,
-        title=f"Which networks go on learning: accuracy in the first and last fifth of a stream of tasks, {data}",
+        title=title,
         run=RUNNER,
         rows=ROWS,
-        columns={label: shown for setting in settings for label, shown in columns(setting).items()},
+        columns=columns,
         scales=SCALES,
         repeat={},
         protocol=PROTOCOL,
         baseline=RELU,
         paired=True,
+        **fields,
+    )
+
+
+def at_own_rates(name: str, data: str, settings: Sequence[str]) -> Study:
+    """The study in which every network has its own rate, in these settings."""
+    last = tuple(column(setting, "last fifth %") for setting in settings)
+    better = "learns the last fifth of the tasks better than"
+    return _study(
+        name,
+        f"Which networks go on learning: accuracy in the first and last fifth of a stream of tasks, {data}",
+        {label: shown for setting in settings for label, shown in columns(setting).items()},
         claims=(
             Claim(
                 f"CReLU and ReLU, {data}",
@@ -325,21 +335,14 @@ def at_own_rates(name: str, data: str, settings: Sequence[str]) -> Study:
 
 def at_all_rates(name: str, data: str, settings: Sequence[str]) -> Study:
     """The same runs at every rate, on the seeds by which rates are chosen."""
-    return Study(
-        name=name,
-        title=f"Accuracy in the last fifth of a stream of tasks, at every rate, {data}",
-        run=RUNNER,
-        rows=ROWS,
-        columns={
+    return _study(
+        name,
+        f"Accuracy in the last fifth of a stream of tasks, at every rate, {data}",
+        {
             at(rate, setting): Column(f"last at {rate:g}", {"setting": setting}, best="highest", digits=1)
             for setting in settings
             for rate in SIZES[setting]["rates"]
         },
-        scales=SCALES,
-        repeat={},
-        protocol=PROTOCOL,
-        baseline=RELU,
-        paired=True,
         claims=(
             Claim(
                 f"ReLU stops learning, {data}",
