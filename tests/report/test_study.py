@@ -2,9 +2,9 @@ import plotly.graph_objects as go
 import pytest
 
 from relucid.report import Figure
+from relucid.report.curves import recorded
 from relucid.report.study import (
     comparisons,
-    curves,
     grid,
     grid_of_environments,
     grid_of_runs,
@@ -78,7 +78,7 @@ def test_columns_are_drawn_with_errors_and_published_figures(squares, done):
 
 
 def test_what_runs_recorded_is_drawn_as_the_mean_of_a_row(squares, done):
-    (figure,) = curves(*done(squares()))
+    (figure,) = recorded(*done(squares()))
     one, two = figure.plot.data
     assert one.y == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
     assert two.y == pytest.approx([1 / 2, 1 / 3, 1 / 4, 1 / 5, 1 / 6])
@@ -93,7 +93,7 @@ def test_what_runs_recorded_is_drawn_as_the_mean_of_a_row(squares, done):
     ],
 )
 def test_rows_without_a_single_course_are_not_drawn(squares, done, changes):
-    assert curves(*done(squares(published={}, **changes))) == []
+    assert recorded(*done(squares(published={}, **changes))) == []
 
 
 def test_runs_are_told_by_what_they_differ_in(squares, done):

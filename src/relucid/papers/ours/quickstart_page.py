@@ -14,8 +14,8 @@ from relucid.papers.ours import findings
 from relucid.papers.ours.mend import above_dead_units, over_tasks
 from relucid.papers.ours.plasticity import HALF, RELU, smoothed
 from relucid.report.figure import PALETTE, Figure
-from relucid.report.page import CellStyle, Grid, GridCell, render
-from relucid.report.study import grid_of_environments, grid_of_runs
+from relucid.report.page import Grid, GridCell, render
+from relucid.report.study import grid_of_environments, grid_of_runs, shown
 from relucid.studies.formats import banner, cell_text
 from relucid.studies.ledger import Entry, entry
 from relucid.studies.store import Store
@@ -89,9 +89,8 @@ def grid(table: Table, rows: Sequence[str], columns: Sequence[str]) -> Grid:
 
 
 def _shown(cell: Cell, column: Column) -> GridCell:
-    """A cell, coloured if it is better or worse than the baseline."""
-    style: CellStyle = "" if cell.better is None else "good" if cell.better else "bad"
-    return GridCell(cell_text(replace(cell, better=None), column), cell.mean, style)
+    """A cell without a mark: it is coloured if it is better or worse than the baseline."""
+    return replace(shown(cell, column), text=cell_text(replace(cell, better=None), column))
 
 
 def learning(table: Table) -> list[Figure]:

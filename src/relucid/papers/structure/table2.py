@@ -12,7 +12,7 @@ from torch.nn.functional import mse_loss
 
 from relucid.data import Split
 from relucid.models import create
-from relucid.report.curves import curves
+from relucid.report.curves import of_column
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies.expect import Claim, Lower
 from relucid.studies.run import Result
@@ -141,7 +141,7 @@ def figures(table: Table, store: Store) -> list[Figure]:
     last = list(table.study.columns)[-1]
     return [
         Figure("Loss over depth", alt, plot),
-        curves(table, store, last, "train_loss", "mean squared error", f"Training curves, {last}"),
+        of_column(table, store, last, "train_loss", "mean squared error", f"Training curves, {last}"),
     ]
 
 
