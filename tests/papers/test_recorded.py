@@ -63,7 +63,7 @@ def test_a_recorded_run_has_the_key_that_today_s_plan_gives_it(file):
             assert runs.keys() >= {run.key for run in here}
 
 
-def test_each_built_in_runner_has_one_name_and_is_no_path():
+def test_each_built_in_runner_has_one_name_that_is_not_a_path():
     runners = {study.run for study in built_in().values()}
     assert len({runner.name for runner in runners}) == len(runners)
     assert not [runner.name for runner in runners if ":" in runner.name or "." in runner.name]

@@ -110,7 +110,7 @@ def test_a_protocol_says_so_until_the_rates_have_been_tried(name):
 
 
 @pytest.mark.parametrize("name", TUNED)
-def test_a_protocol_tells_the_difference_that_its_seeds_detect(name):
+def test_a_protocol_has_the_difference_that_its_seeds_detect(name):
     study = built_in()[name]
     seeds = len(study.scales["cpu"].repeat["seed"])
     detectable = 0.5 * math.sqrt(2 / seeds) * detectable_errors(seeds - 1)

@@ -18,7 +18,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_existing_page_is_overwritten_only_if_that_is_said(tmp_path):
+def test_an_existing_page_is_overwritten_only_by_force(tmp_path):
     path = tmp_path / "page.html"
     check(path, force=False)
     path.touch()

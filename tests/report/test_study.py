@@ -33,8 +33,8 @@ def test_a_page_says_claim_and_how_it_stands_first(squares, done, without_librar
     assert "relucid run squares --scale full" in page
     found, store = done(study)
     page = without_library(study_page(found, store, "squares"))
-    said = "Squares grow. <strong>Here: holds.</strong> Up to 1.15."
-    assert page.index(said) < page.index("1 comparison, with intervals") < page.index("<table>")
+    sentence = "Squares grow. <strong>Here: holds.</strong> Up to 1.15."
+    assert page.index(sentence) < page.index("1 comparison, with intervals") < page.index("<table>")
     (judged,) = found.judged["Table 1"]
     assert str(judged).partition("&gt;")[0][-9:] in page
     assert "8 runs, 1 of them failed; they took 0:00:00 in all." in page
@@ -96,13 +96,13 @@ def test_rows_without_a_single_course_are_not_drawn(squares, done, changes):
     assert recorded(*done(squares(published={}, **changes))) == []
 
 
-def test_runs_are_told_by_what_they_differ_in(squares, done):
+def test_runs_are_listed_by_what_they_differ_in(squares, done):
     found = grid_of_runs(done(squares())[0])
     assert [label for label, _ in found.head] == ["run", "seed", "x", "state", "seconds", "value", "size"]
     assert [row[3].text for row in found.rows].count("failed") == 1
 
 
-def test_the_page_tells_what_the_runs_ran_on(squares, done):
+def test_the_page_has_what_the_runs_ran_on(squares, done):
     found = grid_of_environments(done(squares())[0])
     assert found.head == [("", ""), ("8 runs", "")]
     assert {"python", "torch", "device"} <= {name.text for name, _ in found.rows}

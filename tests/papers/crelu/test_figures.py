@@ -118,8 +118,8 @@ def test_figures_1_and_2_are_drawn_from_a_file_of_alexnets_weights(relucid, tmp_
     command = (
         "examine relucid.papers.crelu.fig1:alexnet --checkpoint alexnet.pth --example 1,3,95,95 -o fig1.html"
     )
-    status, shown, told = relucid(*command.split())
-    assert (status, told) == (0, "Written to fig1.html\n")
+    status, shown, written = relucid(*command.split())
+    assert (status, written) == (0, "Written to fig1.html\n")
     assert pairing(made.features[0].weight).share == 1
     first = next(line for line in shown.splitlines() if line.startswith("features.0"))
     assert "100%" in first

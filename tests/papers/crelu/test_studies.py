@@ -314,7 +314,7 @@ def test_table_1_stands_as_its_figures_say(filled, standing, half, state):
     ]
 
 
-def test_the_remark_on_table_1_tells_votes_and_by_how_much_tests_exceed_training(filled, standing):
+def test_the_remark_on_table_1_has_votes_and_by_how_much_tests_exceed_training(filled, standing):
     def values(row, column):
         return (4.0 if column == table1.TRAIN else 9.0 if row == "Baseline" else 8.0,)
 
@@ -443,7 +443,7 @@ def test_imagenet_is_trained_as_appendix_e_says():
     assert second == {"epochs": 100, "optimizer": "adam", "lr": 0.0002}
 
 
-def test_photographs_are_told_from_conv1_to_conv4_by_the_pseudoinverse_of_each():
+def test_photographs_are_reconstructed_from_conv1_to_conv4_by_the_pseudoinverse_of_each():
     net = create("crelu/all_cnn_b-crelu-1-4", num_classes=10, width=0.0625).double().eval()
     images = torch.randn(2, 3, 64, 64, dtype=torch.float64)
     metrics, stages = table4.reconstructed(net, images)

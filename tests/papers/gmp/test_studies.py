@@ -382,7 +382,7 @@ def test_the_table_of_the_paper_confirms_itself(filled, standing):
     )
 
 
-def test_what_is_far_from_the_paper_is_told(filled, standing):
+def test_the_remark_names_what_is_far_from_the_paper(filled, standing):
     def values(row, column):
         mean, error = published_as(table3.UCI, row, column)
         off = 5 * error if (row, column) == ("GmP", "Boston") else 0
@@ -438,7 +438,7 @@ def test_generalisation_is_compared_at_the_papers_rates_and_at_gmps(filled, stan
     assert [each.expected.b.row for each in equal.judged] == [f"{problem} {m}" for m in ("SP", "WN", "BN")]
 
 
-def test_the_range_of_good_rates_is_compared_and_told(filled, standing):
+def test_the_range_of_good_rates_is_compared_and_stated(filled, standing):
     def values(row, column):
         wide = row.endswith("GmP")
         good = column == "rate 0.01" or (wide and column in ("rate 0.003", "rate 0.03"))

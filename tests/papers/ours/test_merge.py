@@ -51,7 +51,7 @@ def test_pruned_filters_are_the_shortest_and_stay_away_when_others_are_refitted(
             assert set((after == 0).nonzero().flatten().tolist()) == set(before.argsort()[:2].tolist())
 
 
-def test_refitting_brings_a_pruned_network_nearer_to_the_whole_one(plain):
+def test_a_refitted_pruned_network_is_nearer_to_the_whole_one(plain):
     net, images = plain
     counts = dict.fromkeys(LAYERS, 2)
     with torch.no_grad():
@@ -81,7 +81,7 @@ def test_parameters_left_are_those_of_the_network_that_has_no_such_filters(plain
 
 
 @pytest.mark.parametrize("gain, state", [(10.0, "undecided"), (0.0, "no difference found")])
-def test_merging_is_compared_with_pruning_of_the_same_kind_and_told_at_equal_parameters(
+def test_merging_is_compared_with_pruning_of_the_same_kind_and_stated_at_equal_parameters(
     filled, standing, gain, state
 ):
     def values(row, column):

@@ -66,7 +66,7 @@ def test_every_choice_and_all_three_are_compared_with_none_seed_by_seed(filled, 
     }
 
 
-def test_held_out_and_test_errors_of_every_rate_are_told(filled, standing):
+def test_held_out_and_test_errors_of_every_rate_are_listed(filled, standing):
     runs = [
         {
             "config": {**config, "lr": lr},

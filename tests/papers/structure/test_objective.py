@@ -120,7 +120,7 @@ def test_algorithms_end_where_the_gradient_is_zero(rule):
 @pytest.mark.parametrize(
     "rule", ["residual", HeavyBall(beta1=1.0), Nesterov(beta2=0.1), RelaxedNesterov2()], ids=str
 )
-def test_a_structure_that_is_no_algorithm_is_refused(rule):
+def test_a_rule_without_an_algorithm_is_refused(rule):
     objective, x = problem("relu")
     with pytest.raises(ValueError, match="joins layers but is not an algorithm that minimizes f"):
         minimize(rule, objective, x, steps=3)

@@ -158,7 +158,7 @@ def pruned(net: nn.Module, counts: Counts, data: list[Tensor] | None) -> nn.Modu
     prune()
     for reader in (*LAYERS[1:], "fc7") if data is not None and any(counts.values()) else ():
         refit(net, after, [reader], data or [], {})
-        prune()  # refitting must not bring pruned filters back
+        prune()  # refitting must not restore pruned filters
     return after
 
 

@@ -176,7 +176,7 @@ def _study(name: str, data: str, n: int, depth: int, scales: dict[str, Scale], *
 
 
 def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Claim, ...]:
-    """What the table says of these networks."""
+    """The claims of the table about these networks."""
     where, published = f"Table 4, {data}", PUBLISHED[data, n, depth]
     code = ("relucid.models.published.STRUCTURE",)
     dense = Claim(
