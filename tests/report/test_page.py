@@ -23,12 +23,12 @@ def test_an_existing_page_is_overwritten_only_by_force(tmp_path):
     check(path, force=False)
     path.touch()
     check(path, force=True)
-    with pytest.raises(ValueError, match=r"page.html exists: --force overwrites it"):
+    with pytest.raises(ValueError, match="--force"):
         check(path, force=False)
 
 
 def test_a_page_needs_a_directory(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no directory .*missing"):
+    with pytest.raises(ValueError, match=r"no directory .*missing"):
         check(tmp_path / "missing" / "page.html", force=False)
 
 

@@ -24,9 +24,8 @@ BEST_RATES = {"SP": 0.01, "WN": 0.01, "BN": 0.01, "GmP": 0.1}  # gmp C.3: the ch
 SHARE = 0.2  # of the training split, held out for validation
 
 StopOn = Literal["train", "validation", "test"]
-ScaleInit = Literal[
-    "glorot", "one"
-]  # the lengths of Glorot's weights, as in the authors' runs, or r = 1 (gmp 4.3)
+# The lengths of Glorot's weights, as in the authors' runs, or r = 1 (gmp 4.3).
+ScaleInit = Literal["glorot", "one"]
 
 
 def rmse(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -54,9 +54,8 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
         history, error = diverged.history, 100.0
     metrics = {"trained": 100.0 * (error < STARTED), "train_error": error}
     batches = math.ceil(len(load(config).train) / recipe["batch_size"])
-    if len(loss.errors) >= batches * len(
-        history.get("train_error", [])
-    ):  # else it was resumed, and the rest is lost
+    # Of a run that was resumed, the errors before that are lost.
+    if len(loss.errors) >= batches * len(history.get("train_error", [])):
         metrics["steps"] = steps_to_start(loss.errors, batches * recipe["epochs"])
     return Result(metrics, history)
 

@@ -32,9 +32,8 @@ MSE = {
     40: (1.07749, 1.00653, 1.00457, 1.00213, 0.99964),
 }
 DIGITS = 5  # shown of a loss
-ABOVE_ZERO = sum(
-    loss > 1 for losses in MSE.values() for loss in losses
-)  # 1 is the expected loss of an output of 0
+# 1 is the expected loss of an output of 0.
+ABOVE_ZERO = sum(loss > 1 for losses in MSE.values() for loss in losses)
 
 
 def run(config: dict[str, Any]) -> Result:

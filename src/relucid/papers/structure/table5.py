@@ -67,11 +67,8 @@ STUDY = Study(
             "epochs": 100,
             "batch_size": 256,
             "steps": [30, 60, 90],
-            "augment": [
-                "jitter",
-                "color",
-                "flip",
-            ],  # of windows of the photographs: see `relucid.data.imagenet`
+            # Of windows of the photographs: see `relucid.data.imagenet`.
+            "augment": ["jitter", "color", "flip"],
         },
     },
     published={
