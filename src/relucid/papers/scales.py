@@ -60,7 +60,9 @@ WORDS: Mapping[str, str | Callable[[Any], str]] = {
     "decay": "no weight decay on norms",
     "batch": "B = {}",
     "batch_size": "batches of {}",
-    "augment": lambda kinds: f"augmented by {listed(kinds)}" if kinds else "no augmentation",
+    "augment": lambda kinds: (
+        f"augmented by {listed(f'{kind}s' for kind in kinds)}" if kinds else "no augmentation"
+    ),
     "merge images": "refitted on {} images",
     "crelu/convpool images": "{:,} images for invariance",
     "samples": "{} reconstructed",

@@ -46,8 +46,6 @@ def rates_of(
         also: more scales of `study` whose rows take rates of their own.
         images: how many are held out.
     """
-    length = "length" if epochs is None else f"schedule (in {epochs} epochs)"
-    shorter: Config = {} if epochs is None else {"epochs": epochs}
     tuned = {name: study.scales[name] for name in (CPU, *also)}
     needed = {row for scale in tuned.values() for row in scale.rows or study.rows}
     return Study(
@@ -63,14 +61,7 @@ def rates_of(
             for rate in rates
         },
         scales={
-            **{
-                name: Scale(
-                    merge(scale.config, {"recipe": shorter} if "recipe" in scale.config else shorter),
-                    seconds=seconds,
-                    rows=scale.rows and {row: {} for row in scale.rows},
-                )
-                for name, scale in tuned.items()
-            },
+            **{name: _tried(scale, epochs, seconds) for name, scale in tuned.items()},
             "smoke": Scale({**study.scales["smoke"].config, **smoke}, seconds=study.scales["smoke"].seconds),
         },
         config=study.config,
@@ -85,8 +76,9 @@ def rates_of(
             ),
         ),
         protocol=(
-            f"One run per row and rate{'' if len(settings) == 1 else ', in every setting'}, of the size and {length} "
-            f"of {study.name} at scale {' or '.join(tuned)}. The error on {images:,} held-out training images chooses "
+            f"One run per row and rate{'' if len(settings) == 1 else ', in every setting'}, of the size and "
+            f"{'length' if epochs is None else f'schedule (in {epochs} epochs)'} of {study.name} at scale "
+            f"{' or '.join(tuned)}. The error on {images:,} held-out training images chooses "
             "the rate of a row; the test images are not looked at."
         ),
     )
@@ -105,6 +97,13 @@ def chosen(table: Table) -> dict[tuple[str, str], float]:
             setting, rate = table.study.columns[column].tries or ("", math.nan)
             found[row, setting] = min(found.get((row, setting), (float("inf"), 0.0)), (cell.mean, rate))
     return {place: rate for place, (_, rate) in found.items()}
+
+
+def _tried(scale: Scale, epochs: int | None, seconds: float) -> Scale:
+    """The scale at which rates are tried: its rows without their rates, for other epochs if they are given."""
+    shorter = {} if epochs is None else {"epochs": epochs}
+    config = merge(scale.config, {"recipe": shorter} if "recipe" in scale.config else shorter)
+    return Scale(config, seconds=seconds, rows=scale.rows and {row: {} for row in scale.rows})
 
 
 def _without(row: Config, tried: Config) -> Config:

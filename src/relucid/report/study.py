@@ -3,9 +3,10 @@
 import json
 import shlex
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relucid.report.curves import recorded
 from relucid.report.figure import PALETTE, Figure, literal, wrapped
@@ -13,6 +14,9 @@ from relucid.report.page import CellStyle, Grid, GridCell, render
 from relucid.studies import Cell, Column, Store, Table, plan
 from relucid.studies.formats import banner, cell_text, legend, published
 from relucid.studies.ledger import entry
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 def study_page(
@@ -107,50 +111,46 @@ def shown(cell: Cell, column: Column) -> GridCell:
 
 def comparisons(table: Table) -> list[Figure]:
     """Draw one figure per column with a notion of better: means with standard errors, ours and published."""
-    import plotly.graph_objects as go
-
     figures = []
     for label, column in table.study.columns.items():
-        known = {
-            row: cell for (row, of), cell in table.cells.items() if of == label and cell.mean is not None
-        }
-        if column.best is None or not known:
-            continue
         points: dict[str, list[tuple[str, float, float | None]]] = {"ours": [], "published": []}
-        for row, cell in known.items():
-            for whose, (value, error) in zip(points, ((cell.mean, cell.error), cell.published), strict=True):
-                if value is not None:
-                    points[whose].append((row, value, error))
-        plot = go.Figure(layout={"xaxis_title": literal(label), "height": 130 + 34 * len(known)})
-        for (whose, found), color, symbol in zip(
-            points.items(), PALETTE, ("circle", "diamond-open"), strict=False
-        ):
-            if found:
-                rows, values, errors = zip(*found, strict=True)
-                plot.add_scatter(
-                    name=whose,
-                    mode="markers",
-                    x=values,
-                    y=[*map(wrapped, rows)],
-                    error_x={"array": errors},
-                    marker={"color": color, "symbol": symbol, "size": 10},
-                )
-        plot.update_yaxes(autorange="reversed", type="category").update_layout(
-            showlegend=bool(points["published"])
-        )
-        described = [
-            f"{whose}: " + ", ".join(f"{row} {value:.{column.digits}f}" for row, value, _ in found)
-            for whose, found in points.items()
-            if found
-        ]
-        figures.append(
-            Figure(
-                f"{label} ({column.best} is best)",
-                f"Means with standard errors, {'; '.join(described)}.",
-                plot,
-            )
-        )
+        for (row, of), cell in table.cells.items():
+            if of == label and cell.mean is not None and column.best is not None:
+                for whose, (value, error) in zip(
+                    points, ((cell.mean, cell.error), cell.published), strict=True
+                ):
+                    if value is not None:
+                        points[whose].append((row, value, error))
+        if points["ours"]:
+            described = [
+                f"{whose}: " + ", ".join(f"{row} {value:.{column.digits}f}" for row, value, _ in found)
+                for whose, found in points.items()
+                if found
+            ]
+            alt = f"Means with standard errors, {'; '.join(described)}."
+            figures.append(Figure(f"{label} ({column.best} is best)", alt, _side_by_side(label, points)))
     return figures
+
+
+def _side_by_side(label: str, points: Mapping[str, Sequence[tuple[str, float, float | None]]]) -> "go.Figure":
+    """Draw the means and errors of every row, ours and published."""
+    import plotly.graph_objects as go
+
+    plot = go.Figure(layout={"xaxis_title": literal(label), "height": 130 + 34 * len(points["ours"])})
+    looks = zip(points.items(), PALETTE, ("circle", "diamond-open"), strict=False)
+    for (whose, found), color, symbol in looks:
+        if found:
+            rows, values, errors = zip(*found, strict=True)
+            plot.add_scatter(
+                name=whose,
+                mode="markers",
+                x=values,
+                y=[*map(wrapped, rows)],
+                error_x={"array": errors},
+                marker={"color": color, "symbol": symbol, "size": 10},
+            )
+    plot.update_yaxes(autorange="reversed", type="category")
+    return plot.update_layout(showlegend=bool(points["published"]))
 
 
 def grid_of_runs(table: Table) -> Grid:

@@ -9,7 +9,7 @@ from relucid.models import create
 from relucid.papers.crelu import STUDIES, fig2, fig4, table1, table2, table4, table6, table_s1, theorem_c1
 from relucid.papers.crelu.images import images
 from relucid.papers.crelu.measures import LAYERS, measured, random_mu
-from relucid.studies import plan, run, table
+from relucid.studies import plan, table
 
 BY_NAME = {study.name: study for study in STUDIES}
 LEARNED = [  # what is measured of networks that crelu/convpool trains
@@ -18,13 +18,6 @@ LEARNED = [  # what is measured of networks that crelu/convpool trains
     for study in room.STUDIES
     if "100" not in study.name and "imagenet" not in study.name
 ]
-
-
-def finished(study, store, only=None):
-    run(study, "smoke", only=only, store=store, jobs=1)
-    found = table(study, "smoke", only=only, store=store)
-    assert {each["state"] for each in found.runs} == {"finished"}, found.runs[0]["error"]
-    return found
 
 
 def wrong(percent, images):
@@ -36,8 +29,8 @@ def wrong(percent, images):
 
 
 @pytest.mark.parametrize("row", ["Baseline", "CReLU (half)"])
-def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row):
-    found = finished(BY_NAME["crelu/convpool"], tmp_path, row)
+def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row, smoke_tested):
+    found = smoke_tested(BY_NAME["crelu/convpool"], tmp_path, only=row)
     images = {"Single, train %": "train", "Single, test %": "test", "Average %": "test", "Vote %": "test"}
     for column, part in images.items():
         assert all(wrong(value, found.runs[0]["config"][part]) for value in found.cells[row, column].values)
@@ -53,8 +46,8 @@ def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row):
     "study, row",
     [("crelu/vgg", "(conv1,3,5)"), ("crelu/imagenet", "CReLU (all)"), ("crelu/imagenet", "AVR (conv1-4)")],
 )
-def test_recipes_that_need_a_gpu_run_on_a_few_digits(tmp_path, study, row):
-    found = finished(BY_NAME[study], tmp_path, row)
+def test_recipes_that_need_a_gpu_run_on_a_few_digits(tmp_path, study, row, smoke_tested):
+    found = smoke_tested(BY_NAME[study], tmp_path, only=row)
     assert all(wrong(value, 20) for each in found.cells.values() for value in each.values)
     errors = {column: each.mean for (_, column), each in found.cells.items()}
     assert all(errors[five] < errors[five.replace("5", "1")] for five in errors if "top-5" in five)
@@ -87,8 +80,8 @@ SHOWN = {  # crelu 4.2, 4.3: which network a figure or table shows
 
 
 @pytest.mark.parametrize("row", SHOWN)
-def test_a_run_on_imagenet_leaves_pairs_invariance_reconstructions_and_phases(tmp_path, row):
-    finished(BY_NAME["crelu/imagenet"], tmp_path, row)
+def test_a_run_on_imagenet_leaves_pairs_invariance_reconstructions_and_phases(tmp_path, row, smoke_tested):
+    smoke_tested(BY_NAME["crelu/imagenet"], tmp_path, only=row)
     for what in SHOWN[row]:
         assert set(BY_NAME[f"crelu/{what}-imagenet"].rows) <= {row, "Baseline"}
         found = table(BY_NAME[f"crelu/{what}-imagenet"], "smoke", only=row, store=tmp_path)
@@ -274,9 +267,9 @@ def test_networks_at_initialisation_pair_no_more_than_random_ones():
     assert metrics["conv2 learned"] == pytest.approx(metrics["conv2 random"], abs=0.05)  # two random draws
 
 
-def test_random_filters_lose_what_theorem_c1_says_but_for_max_pooling(tmp_path):
+def test_random_filters_lose_what_theorem_c1_says_but_for_max_pooling(tmp_path, smoke_tested):
     (study,) = theorem_c1.STUDIES
-    cells = finished(study, tmp_path).cells
+    cells = smoke_tested(study, tmp_path).cells
     for row in study.rows:
         assert cells[row, theorem_c1.PROJECTED].mean == pytest.approx(
             cells[row, theorem_c1.TRUE].mean, abs=0.01
@@ -287,9 +280,9 @@ def test_random_filters_lose_what_theorem_c1_says_but_for_max_pooling(tmp_path):
         assert of_a_map < pooled < printed
 
 
-def test_parameters_are_those_of_the_notes(tmp_path):
+def test_parameters_are_those_of_the_notes(tmp_path, smoke_tested):
     study = BY_NAME["crelu/parameters"]
-    found = finished(study, tmp_path)
+    found = smoke_tested(study, tmp_path)
     assert [found.cells[row, "weights"].mean for row in study.rows] == [
         *(1_285_536, 5_133_120, 1_285_536, 2_568_480, 643_728),
         *(9_367_584, 4_683_792, 8_600_592, 10_139_680),

@@ -17,7 +17,6 @@ from relucid.papers.ours.merge import (
     pruned,
 )
 from relucid.papers.ours.merge import _parameters_left as parameters_left
-from relucid.studies import run, table
 
 EQUAL, STUDY = STUDIES
 
@@ -32,10 +31,8 @@ def plain():
 
 
 @pytest.mark.parametrize("method", [MERGE_DATA, PRUNE_DATA])
-def test_a_network_is_trained_and_loses_filters_step_by_step(tmp_path, method):
-    run(STUDY, "smoke", only=method, store=tmp_path, jobs=1)
-    (record,) = table(STUDY, "smoke", only=method, store=tmp_path).runs
-    assert record["state"] == "finished", record["error"]
+def test_a_network_is_trained_and_loses_filters_step_by_step(tmp_path, method, smoke_tested):
+    (record,) = smoke_tested(STUDY, tmp_path, only=method).runs
     left = [record["metrics"][f"parameters at {share}"] for share in SHARES]
     assert left == sorted(left, reverse=True)
     assert left[-1] < 0.7 * left[0]
@@ -106,11 +103,8 @@ def test_merging_is_compared_with_pruning_of_the_same_kind_and_stated_at_equal_p
     assert f"{PRUNE} {gain:+.1f}" in found.remark
 
 
-def test_pruning_leaves_as_many_parameters_as_merging(tmp_path):
-    run(EQUAL, "smoke", store=tmp_path, jobs=1)
-    found = table(EQUAL, "smoke", store=tmp_path)
-    (record,) = found.runs
-    assert record["state"] == "finished", record["error"]
+def test_pruning_leaves_as_many_parameters_as_merging(tmp_path, smoke_tested):
+    (record,) = smoke_tested(EQUAL, tmp_path).runs
     metrics = record["metrics"]
     for share in EQUAL_SHARES:
         for merge, prune in ((MERGE, PRUNE), (MERGE_DATA, PRUNE_DATA)):

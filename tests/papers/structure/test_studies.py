@@ -14,7 +14,7 @@ from relucid.papers.structure.images import build, load
 from relucid.papers.structure.lemma1 import difference
 from relucid.papers.structure.section5_1 import count
 from relucid.papers.structure.table2 import RULES, noise
-from relucid.studies import cells, plan, run, table
+from relucid.studies import cells, plan
 from relucid.train import DivergedError
 
 NAMED = {study.name: study for study in STUDIES}
@@ -36,11 +36,8 @@ IMAGES = Data(Split(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1)
         ("structure/imagenet", "AGD-Net-121"),
     ],
 )
-def test_the_smoke_scale_runs(name, row, tmp_path):
-    study = NAMED[name]
-    run(study, "smoke", only=row, seeds=1, store=tmp_path, jobs=1)
-    found = table(study, "smoke", only=row, seeds=1, store=tmp_path)
-    assert [record["error"] for record in found.runs if record["state"] != "finished"] == []
+def test_the_smoke_scale_runs(name, row, tmp_path, smoke_tested):
+    found = smoke_tested(NAMED[name], tmp_path, only=row, seeds=1)
     assert all(cell.mean is not None for cell in found.cells.values())
 
 
