@@ -82,7 +82,7 @@ def _described(study: Study) -> Study:
     for name, scale in study.scales.items():
         if "full" in scales and name not in ("full", "smoke") and (found := changes(study, name)):
             own = f" {scale.protocol}" if scale.protocol else ""
-            scales[name] = replace(scale, protocol=f"At {name} scale: {', '.join(found)}.{own}")
+            scales[name] = replace(scale, protocol=f"At {name} scale, unlike full scale: {', '.join(found)}.{own}")
     used = any(merge(study.config, scale.config).get("data") == "cifar10" for scale in scales.values())
     protocol = " ".join(filter(None, (study.protocol, REENCODED if used else "")))
     return replace(study, scales=scales, protocol=protocol)
