@@ -49,7 +49,10 @@ def test_what_differs_from_full_scale_is_stated_and_nothing_else(study):
 
 def test_the_protocol_of_a_scale_begins_with_what_it_changes(study):
     (found,) = described(at_cpu(study, {"epochs": 12}, protocol="Designed before its runs."))
-    assert found.scales["cpu"].protocol == "At cpu scale, unlike full scale: 12 epochs. Designed before its runs."
+    assert (
+        found.scales["cpu"].protocol
+        == "At cpu scale, unlike full scale: 12 epochs. Designed before its runs."
+    )
     assert found.at("cpu").protocol == f"As published. {found.scales['cpu'].protocol}"
     assert found.at("full").protocol == "As published."
     assert "full" in found.at("cpu").scales  # by which caveats compare the sizes of networks

@@ -2,7 +2,6 @@ import plotly.graph_objects as go
 import pytest
 
 from relucid.report import Figure
-from relucid.report.curves import recorded
 from relucid.report.study import (
     comparisons,
     grid,
@@ -75,25 +74,6 @@ def test_columns_are_drawn_with_errors_and_published_figures(squares, done):
     assert ours.x == pytest.approx((1.15, 4.1333), abs=1e-4)
     assert ours.y[1].startswith("&lt;script&gt;")  # Plotly reads some HTML
     assert theirs.error_x.array == (0.1,)
-
-
-def test_what_runs_recorded_is_drawn_as_the_mean_of_a_row(squares, done):
-    (figure,) = recorded(*done(squares()))
-    one, two = figure.plot.data
-    assert one.y == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
-    assert two.y == pytest.approx([1 / 2, 1 / 3, 1 / 4, 1 / 5, 1 / 6])
-    assert figure.title == "loss during training"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"columns": {"a": Column("value"), "b": Column("value", {"more": 1})}},
-        {"choose": {"seed": [0, 1]}, "repeat": {}, "by": "value"},
-    ],
-)
-def test_rows_without_a_single_course_are_not_drawn(squares, done, changes):
-    assert recorded(*done(squares(published={}, **changes))) == []
 
 
 def test_runs_are_listed_by_what_they_differ_in(squares, done):

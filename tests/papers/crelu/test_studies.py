@@ -143,15 +143,26 @@ def test_single_trains_three_networks_at_small_scale_and_folds_are_three_of_ten(
     assert {each["folds"] for each in configs} == {10}
 
 
-def test_vgg_has_the_dropout_of_the_tables_at_full_scale_and_none_at_small(monkeypatch):
-    built = {}
-    monkeypatch.setattr(table2, "trained", lambda build, *rest: built.setdefault("network", build()))
-    monkeypatch.setattr(table2, "tested", lambda *rest: None)
+@pytest.fixture
+def vgg(monkeypatch):
+    """A function that returns the network and the recipe of a study of VGG at a scale."""
+    trained = []
+    monkeypatch.setattr(table2, "trained", lambda build, data, recipe, *_: trained.append((build(), recipe)))
+    monkeypatch.setattr(table2, "tested", lambda *_: None)
+
+    def train(study, scale, **changes):
+        few = {"data": "digits", "train": 10, "test": 10}
+        table2.run(plan(BY_NAME[study], scale)[0].config | few | changes, None)
+        return trained.pop()
+
+    return train
+
+
+def test_vgg_has_the_dropout_of_the_tables_at_full_scale_and_none_at_small(vgg):
     ratios = {}
     for scale in ("full", "small"):
-        config = plan(BY_NAME["crelu/vgg"], scale)[0].config | {"data": "digits", "train": 10, "test": 10}
-        table2.run(config, None)
-        ratios[scale] = {m.p for m in built.pop("network").modules() if isinstance(m, torch.nn.Dropout)}
+        network, _ = vgg("crelu/vgg", scale)
+        ratios[scale] = {m.p for m in network.modules() if isinstance(m, torch.nn.Dropout)}
     assert ratios == {"full": {0.3, 0.4, 0.5}, "small": {0.0}}
 
 
@@ -168,15 +179,12 @@ def test_the_rate_of_vgg_is_the_source_s_at_full_scale_and_chosen_for_each_netwo
 
 
 @pytest.mark.parametrize("study", ["crelu/vgg", "crelu/vgg-100", "crelu/vgg-footnotes"])
-def test_at_full_scale_vgg_takes_the_steps_of_its_source(study, monkeypatch):
-    recipes = []
-    monkeypatch.setattr(table2, "trained", lambda build, data, recipe, *rest: recipes.append(recipe))
-    monkeypatch.setattr(table2, "tested", lambda *rest: None)
-    table2.run(plan(BY_NAME[study], "full")[0].config | {"data": "digits", "train": 10, "test": 10}, None)
+def test_at_full_scale_vgg_takes_the_steps_of_its_source(study, vgg):
+    _, recipe = vgg(study, "full")
     ours, theirs = (torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3)) for _ in range(2))
     theirs.load_state_dict(ours.state_dict())
     source = torch.optim.SGD(theirs.parameters(), lr=1, momentum=0.9, dampening=0.9, weight_decay=5e-4)
-    optimizers = {ours: recipes[0].make_optimizer(ours), theirs: source}
+    optimizers = {ours: recipe.make_optimizer(ours), theirs: source}
     for x in torch.randn(20, 8, 5):
         for network, optimizer in optimizers.items():
             optimizer.zero_grad()
@@ -186,21 +194,9 @@ def test_at_full_scale_vgg_takes_the_steps_of_its_source(study, monkeypatch):
     assert "dampening 0.9" in BY_NAME[study].protocol
 
 
-def test_at_full_scale_vgg_begins_as_its_source_does(monkeypatch):
-    built = {}
-    monkeypatch.setattr(table2, "trained", lambda build, *rest: built.setdefault("network", build()))
-    monkeypatch.setattr(table2, "tested", lambda *rest: None)
-    found = {}
-    for scale in ("full", "small"):
-        config = plan(BY_NAME["crelu/vgg"], scale)[0].config | {
-            "data": "digits",
-            "train": 10,
-            "test": 10,
-            "width": 1,
-        }
-        torch.manual_seed(0)
-        table2.run(config, None)
-        found[scale] = built.pop("network")
+def test_at_full_scale_vgg_begins_as_its_source_does(vgg):
+    torch.manual_seed(0)
+    found = {scale: vgg("crelu/vgg", scale, width=1)[0] for scale in ("full", "small")}
     # szagoruyko/cifar.torch, vgg_bn_drop.lua: epsilon 1e-3, deviation sqrt(2 / (kW kH nOutputPlane))
     kinds = (torch.nn.BatchNorm2d, torch.nn.BatchNorm1d)
     eps = {scale: {m.eps for m in net.modules() if isinstance(m, kinds[0])} for scale, net in found.items()}
