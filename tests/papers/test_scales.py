@@ -58,6 +58,12 @@ def test_the_protocol_of_a_scale_begins_with_what_it_changes(study):
     assert "full" in found.at("cpu").scales  # by which caveats compare the sizes of networks
 
 
+def test_what_only_the_full_scale_has_is_stated_as_absent(study):
+    config = {"epochs": 300, "decay": "all", "dampening": 0.9, "warmth": 7}
+    found = replace(study, scales={"full": Scale(config), "cpu": Scale({"epochs": 300})})
+    assert changes(found, "cpu") == ["no dampening", "no weight decay on norms", "no warmth"]
+
+
 def test_a_setting_without_words_is_named(study):
     assert changes(at_cpu(study, {"epochs": 300, "warmth": 7}), "cpu") == ["warmth 7"]
 
@@ -72,13 +78,13 @@ def test_what_all_rows_add_at_a_scale_is_stated_and_rates_of_their_own_are_not(s
 
 
 def test_settings_of_a_family_are_stated_only_where_it_is_trained(study):
-    config = {"epochs": 300, "residual": {"depth": 20}, "dense": {"depth": 13}, "decay": {"dense": "none"}}
+    config = {"epochs": 300, "residual": {"depth": 20}, "dense": {"depth": 13}, "decay": {"dense": "all"}}
     rows = {"old": {"family": "residual"}, "new": {"family": "dense"}}
     both = at_cpu(replace(study, rows=rows), config)
     assert changes(both, "cpu") == [
         "13 layers (dense)",
         "20 layers (residual)",
-        "no weight decay on norms (dense)",
+        "weight decay on all (dense)",
     ]
     assert changes(at_cpu(replace(study, rows=rows), config, rows={"old": {}}), "cpu") == ["20 layers"]
 

@@ -6,8 +6,9 @@ from fractions import Fraction
 from typing import Any
 
 from relucid.papers.cifar import REENCODED
+from relucid.studies import Study
 from relucid.studies.plan import merge
-from relucid.studies.study import Config, Published, Study
+from relucid.studies.study import Config, Published
 
 FAMILIES = {"residual", "dense"}  # of networks: a configuration has settings for either
 RATES = {"lr", "rate"}
@@ -23,41 +24,41 @@ def listed(values: Iterable[object]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def _part(value: float) -> Fraction:
+    return Fraction(value).limit_denominator(100)
+
+
 def _steps(values: Sequence[float]) -> str:
     """When the learning rate is cut: after so many epochs, or so large a part of them."""
-    unit = "epochs" if max(values, default=1) >= 1 else "of the epochs"
-    parts = listed(Fraction(value).limit_denominator(100) for value in values) if values else ""
-    return f"the rate cut after {parts} {unit}" if values else "a constant rate"
+    if not values:
+        return "a constant rate"
+    return (
+        f"the rate cut after {listed(map(_part, values))} {'epochs' if values[0] >= 1 else 'of the epochs'}"
+    )
 
 
-def _dropout(rates: float | Sequence[float]) -> str:
-    return f"dropout {rates}" if rates not in (0, [0, 0]) else "no dropout"
-
-
-# By the last part of a setting's name, with the runner's name before it where runners differ in what they mean by it;
-# in the order of the sentence. Settings that only the full scale has are None elsewhere.
+# By the last part of a setting's name, with the runner's name before it where a runner means something else by it; in
+# the order of the sentence.
 WORDS: Mapping[str, str | Callable[[Any], str]] = {
     "data": lambda name: {"cifar10": "CIFAR-10"}.get(name, name),
     "train": "{:,} training images drawn by the seed",
     "gmp/images images": lambda counts: "the first {:,} training and {:,} validation images".format(*counts),
-    "structure/cifar images": "the first {:,} training images",
-    "structure/deep images": "the first {:,} training images",
-    "together images": "the first {:,} training images",
+    "images": "the first {:,} training images",
     "test": "{:,} test images",
     "pairs": "{:,} pairs",
     "features": "{} features",
     "pool": "images averaged over {0}x{0} pixels",
     "depth": "{} layers",
-    "width": lambda share: f"{Fraction(share)} of the width",
+    "width": lambda share: f"{_part(share)} of the width",
     "growth": "growth rate {}",
-    "begin": "default initial weights and batch norm",
-    "dropout": _dropout,
+    "begin": "initial weights and batch norm of the {}",
+    "dropout": lambda rates: "no dropout" if rates in (0, [0, 0]) else f"dropout {rates}",
     "epochs": "{} epochs",
     "share": lambda held: f"{held} held out" if held else "trained on all images to the last epoch",
     "steps": _steps,
     "halved": "the rate halved every {} epochs",
-    "dampening": "no dampening",
-    "decay": "no weight decay on norms",
+    "dampening": "dampening {}",
+    "decay": "weight decay on {}",
     "batch": "B = {}",
     "batch_size": "batches of {}",
     "augment": lambda kinds: (
@@ -70,6 +71,8 @@ WORDS: Mapping[str, str | Callable[[Any], str]] = {
     "seed": lambda seeds: f"{len(seeds)} seeds",
     "lr": lambda rates: f"rates {listed(rates)}",
 }
+# For settings that only the full scale has.
+ABSENT = {"begin": "default initial weights and batch norm", "decay": "no weight decay on norms"}
 
 
 def described(*studies: Study) -> tuple[Study, ...]:
@@ -81,10 +84,10 @@ def _described(study: Study) -> Study:
     scales = dict(study.scales)
     for name, scale in study.scales.items():
         if "full" in scales and name not in ("full", "smoke") and (found := changes(study, name)):
-            own = f" {scale.protocol}" if scale.protocol else ""
-            scales[name] = replace(scale, protocol=f"At {name} scale, unlike full scale: {', '.join(found)}.{own}")
+            sentence = f"At {name} scale, unlike full scale: {', '.join(found)}."
+            scales[name] = replace(scale, protocol=f"{sentence} {scale.protocol}".rstrip())
     used = any(merge(study.config, scale.config).get("data") == "cifar10" for scale in scales.values())
-    protocol = " ".join(filter(None, (study.protocol, REENCODED if used else "")))
+    protocol = f"{study.protocol} {REENCODED if used else ''}".strip()
     return replace(study, scales=scales, protocol=protocol)
 
 
@@ -137,11 +140,12 @@ def changes(study: Study, scale: str) -> list[str]:
 
 def _words(runner: str, name: str, value: Any) -> tuple[int, str]:
     """A setting in words, and its place in the sentence; one without words is named."""
-    found = next((key for key in (f"{runner} {name}", name) if key in WORDS), None)
-    if found is None:
-        return len(WORDS), f"{name} {value}"
-    words = WORDS[found]
-    return list(WORDS).index(found), words.format(value) if isinstance(words, str) else words(value)
+    key = f"{runner} {name}" if f"{runner} {name}" in WORDS else name
+    place = list(WORDS).index(key) if key in WORDS else len(WORDS)
+    if value is None:
+        return place, ABSENT.get(name, f"no {name}")
+    words = WORDS.get(key, f"{name} {{}}")
+    return place, words.format(value) if isinstance(words, str) else words(value)
 
 
 def _families(study: Study, scale: str) -> set[str]:

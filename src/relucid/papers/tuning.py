@@ -4,11 +4,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from relucid.studies.expect import Claim
+from relucid.studies import Claim, Column, Result, Scale, Study, Table
 from relucid.studies.plan import merge
-from relucid.studies.run import Result
-from relucid.studies.study import Column, Config, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies.study import Config
 
 CPU = "cpu"
 HELD_OUT = 5000  # images: a tenth of those of CIFAR

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from relucid.data import Data, Split, k_fold
-from relucid.studies.run import Result
-from relucid.studies.study import Column
+from relucid.studies import Column, Result
 from relucid.train import Fitted, Machine, Recipe, fit, single
 from relucid.train.measure import error
 

@@ -8,10 +8,7 @@ from relucid.inspect.invariance import local_maxima
 from relucid.papers.crelu import fig2, fig4, table_s1
 from relucid.papers.crelu.table4 import BASELINE, MEASURED, ROWS, SAME
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Higher, Lower
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Higher, Lower, Store, Study, Table
 
 BEST, PHASED = "CReLU (conv1-4)", "CReLU (conv1-7)"
 SOURCES = tuple(f"conv{number}" for number in range(1, 5))

@@ -14,11 +14,9 @@ from relucid.papers.crelu.measures import measured
 from relucid.papers.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, TRIES_RATE, VOTE, tested, trained
 from relucid.papers.scales import designed, gain
 from relucid.papers.tuning import UNTUNED, held_out_error, rates_of
+from relucid.studies import Column, Result, Runner, Scale, Study, Table
 from relucid.studies.expect import Claim, Derived, Higher, Lower, NotWorse, Quantity, Samples
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Published, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies.study import Published
 from relucid.train import Machine, Recipe
 
 BASELINE, DOUBLE, CRELU, HALF = "Baseline", "Baseline (double)", "CReLU", "CReLU (half)"

@@ -9,11 +9,8 @@ from relucid.papers.crelu.images import images
 from relucid.papers.crelu.protocols import AVERAGE, SINGLE, TEN_FOLDS, TRIES_RATE, VOTE, tested, trained
 from relucid.papers.scales import designed, gain
 from relucid.papers.tuning import UNTUNED, held_out_error, rates_of
-from relucid.studies.expect import Claim, Lower, NotWorse
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Published, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Lower, NotWorse, Result, Runner, Scale, Study, Table
+from relucid.studies.study import Published
 from relucid.train import Machine, Recipe
 
 BASELINE = "VGG"

@@ -14,10 +14,7 @@ from relucid.nn import CReLU
 from relucid.papers.crelu.images import enlarged
 from relucid.papers.crelu.measures import DRAWN, Normalized, invariant, paired, phases
 from relucid.papers.imagenet import imagenet_flops
-from relucid.studies.expect import Claim, Lower, NotWorse
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
+from relucid.studies import Claim, Column, Lower, NotWorse, Result, Runner, Scale, Study
 from relucid.train import Machine, Recipe, fit
 
 BASELINE = "Baseline"

@@ -9,10 +9,7 @@ from relucid.papers.crelu.protocols import SINGLE
 from relucid.papers.crelu.reconstruction import figure_of_images
 from relucid.papers.crelu.table1 import HALF, ROWS, SAME_RUNS, SCALES, SCALES100, study
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Lower, Scale, Store, Study, Table
 
 KINDS = ("learned", "random")
 PUBLISHED = {

@@ -12,9 +12,8 @@ from torch.func import functional_call, stack_module_state
 from relucid.inspect.boundary import Boundary, boundary
 from relucid.inspect.tracker import change
 from relucid.papers.gmp.problems import METHODS, PROBLEMS, Problem, network, trials
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Config, Scale, Study
+from relucid.studies import Column, Result, Runner, Scale, Study
+from relucid.studies.study import Config
 from relucid.train.ensemble import BETA1, BETA2, Tensors
 
 FRAMES = 60  # moments of training to play back, evenly spaced on a logarithmic scale

@@ -8,10 +8,7 @@ from relucid.papers.gmp.drawing import PALE, Arrays, course, panels, play
 from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, study
 from relucid.papers.gmp.problems import BEST_RATES, METHODS, with_r_one
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Higher, Lower
-from relucid.studies.store import Store
-from relucid.studies.study import Column
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Higher, Lower, Store, Table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -12,8 +12,8 @@ from torch.nn.functional import l1_loss, mse_loss
 from relucid.data import Data, Split, banana, holdout, levy, moments, uci
 from relucid.data.tables import UCI
 from relucid.models import create
-from relucid.studies.expect import Claim
-from relucid.studies.study import Config, Study
+from relucid.studies import Claim, Study
+from relucid.studies.study import Config
 from relucid.train import Ensemble, Plateau, ensemble
 from relucid.train.ensemble import Loss, Observer
 from relucid.train.measure import LOSSES, measures

@@ -10,11 +10,9 @@ from relucid.papers.gmp.drawing import COLOURS
 from relucid.papers.gmp.problems import BEST_RATES, METHODS, PROBLEMS, RATES
 from relucid.papers.gmp.table3 import BLOCKS, HELD_OUT, ONCE, RUNNER, SAYS, SETS
 from relucid.report.figure import Figure
-from relucid.studies.compare import Comparison, bootstrap
-from relucid.studies.expect import Claim, Derived, Expected, Listed, Lower, Place, Statistic
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Comparison, Derived, Lower, Scale, Statistic, Store, Study, Table
+from relucid.studies.compare import bootstrap
+from relucid.studies.expect import Expected, Listed, Place
 
 TOLERANCE = 1.1  # a rate is good if its error is at most this many times that of the best rate
 

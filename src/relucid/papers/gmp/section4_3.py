@@ -15,12 +15,8 @@ from relucid.nn import GeometricLinear
 from relucid.papers.gmp.drawing import COLOURS
 from relucid.papers.gmp.problems import METHODS
 from relucid.report.figure import Figure
+from relucid.studies import Column, Result, Runner, Scale, Store, Study, Table
 from relucid.studies.expect import Claim, Derived, NotWorse, Quantity, Samples
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
 from relucid.train import Plateau, ensemble
 
 # Weights of length 1 (gmp's r = 1), of Glorot's length, and independent standard normal weights: badly scaled.

@@ -4,10 +4,7 @@ from dataclasses import replace
 
 from relucid.papers.gmp.images import BEST, R_IS_ONE, RUNNER, accuracies, flops, published
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Higher
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Higher, Scale, Store, Study, Table
 
 
 def figures(table: Table, store: Store) -> list[Figure]:

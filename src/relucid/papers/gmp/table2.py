@@ -9,10 +9,8 @@ import numpy as np
 from relucid.papers.gmp.images import BEST, R_IS_ONE, RUNNER, accuracies, finished, flops, published
 from relucid.papers.tuning import rates_of
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Derived, Higher, Quantity, Samples
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Derived, Higher, Quantity, Scale, Store, Study, Table
+from relucid.studies.expect import Samples
 
 ROWS: dict[str, dict[str, Any]] = {
     "SP": {"design": "sp"},

@@ -16,12 +16,7 @@ from relucid.papers.gmp.problems import (
     with_r_one,
 )
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Store, Study, Table
 
 BLOCKS = {"first": range(0, 50, 10)}  # splits come in blocks of ten; the first block is the paper's ten
 SETS = ("boston", "concrete", "energy", "power", "wine", "yacht")

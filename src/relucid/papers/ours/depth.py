@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from relucid.nn import Propagation
-from relucid.studies.run import Result
+from relucid.studies import Result
 
 SIDES = ("ordinary", "checkpointed", "reversible")
 MEGABYTE = 1e6

@@ -14,12 +14,7 @@ from relucid.convert import to_crelu
 from relucid.papers.ours.streams import PROBE, Arm, Learners, RandomLabels, begin, course, dense, renew
 from relucid.papers.structure.images import parameters
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.expect import AtMost, Claim, Higher
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import AtMost, Claim, Column, Higher, Result, Runner, Scale, Store, Study, Table
 from relucid.train.stream import Stream
 
 if TYPE_CHECKING:

@@ -16,12 +16,7 @@ from relucid.models import create
 from relucid.papers.crelu.images import images
 from relucid.papers.structure.images import parameters as size
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Store, Study, Table
 from relucid.train import Fitted, Machine, Recipe, fit
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -12,13 +12,9 @@ from relucid.papers.cifar import REENCODED
 from relucid.papers.ours.streams import SETTINGS, Arm, Course, begin, course
 from relucid.papers.structure.images import parameters
 from relucid.report.figure import PALETTE, Figure, literal
+from relucid.studies import Column, Result, Runner, Scale, Store, Study, Table
 from relucid.studies.expect import Claim, Derived, Higher, Quantity, Samples
 from relucid.studies.plan import merge
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
 
 RELU, LEAKY, NORM, GEOMETRIC = "ReLU", "Leaky ReLU", "ReLU, layer norm", "ReLU, geometric weights"
 RENEWED, HALF, CRELU = "ReLU, dead units re-initialised", "CReLU, half the units", "CReLU"

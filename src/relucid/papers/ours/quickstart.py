@@ -9,10 +9,7 @@ from relucid.papers.ours import depth, findings, mend, moons, plasticity
 from relucid.papers.ours.mend import CONVERTED, NEW, NEW_CRELU, RENEWED, UNCHANGED, WAYS, WITHOUT
 from relucid.papers.ours.plasticity import ARMS, HALF, RELU
 from relucid.papers.ours.quickstart_page import quickstart_page
-from relucid.studies.expect import AtMost, Claim, Higher, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
+from relucid.studies import AtMost, Claim, Column, Higher, Lower, Result, Runner, Scale, Study
 
 
 def run(config: dict[str, Any]) -> Result:

@@ -16,11 +16,9 @@ from relucid.papers.ours.plasticity import HALF, RELU, smoothed
 from relucid.report.figure import PALETTE, Figure
 from relucid.report.page import Grid, GridCell, render
 from relucid.report.study import grid_of_environments, grid_of_runs, shown
+from relucid.studies import Cell, Column, Store, Table
 from relucid.studies.formats import banner, cell_text
 from relucid.studies.ledger import Entry, entry
-from relucid.studies.store import Store
-from relucid.studies.study import Column
-from relucid.studies.table import Cell, Table
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,9 @@ from relucid.data import holdout
 from relucid.papers.structure.images import AUGMENT, RECIPE, build, load, parameters
 from relucid.papers.tuning import held_out_error, rates_of
 from relucid.report.curves import training
-from relucid.studies.expect import Claim, Derived, Lower, Quantity, Samples
+from relucid.studies import Claim, Column, Derived, Lower, Quantity, Result, Runner, Scale, Study, Table
+from relucid.studies.expect import Samples
 from relucid.studies.plan import merge
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
 from relucid.train import Machine, Recipe, fit
 
 CRELU, GEOMETRIC, HEAVY_BALL = (

@@ -9,11 +9,8 @@ import torch
 from relucid.nn.rules import ADMM, HeavyBall, Nesterov, Nesterov2, Plain, Rule
 from relucid.papers.structure.convergence import layers_to_reach, strongly_convex
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.expect import Claim, Derived, Quantity, Samples
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Derived, Quantity, Runner, Scale, Store, Study, Table
+from relucid.studies.expect import Samples
 
 
 def rules(kappa: float) -> dict[str, Rule]:

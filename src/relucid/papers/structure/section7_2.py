@@ -9,12 +9,8 @@ from torch.nn.functional import cross_entropy
 
 from relucid.papers.structure.images import AUGMENT, DECAY, DECAYS_ALL, RECIPE, load, train
 from relucid.report.curves import training
-from relucid.studies.expect import Claim, Higher, Lower
+from relucid.studies import Claim, Column, Higher, Lower, Result, Runner, Scale, Study, Table
 from relucid.studies.plan import merge
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
 from relucid.train import DivergedError, Machine
 from relucid.train.measure import error as error_of
 

@@ -14,12 +14,7 @@ from relucid.data import Split
 from relucid.models import create
 from relucid.report.curves import of_column
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Cell, Table
+from relucid.studies import Cell, Claim, Column, Lower, Result, Runner, Scale, Store, Study, Table
 from relucid.train import DivergedError, ensemble
 
 RULES = {"ADMM (14)": "admm", "GD (7)": "gd", "HB (11)": "hb", "AGD (12)": "agd", "AGD2 (13)": "agd2"}

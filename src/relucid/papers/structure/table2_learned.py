@@ -13,11 +13,7 @@ from torch.nn.functional import mse_loss
 from relucid.data import Data, Split
 from relucid.models import create
 from relucid.papers.structure.table2 import RULES
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Study, Table
 from relucid.train import DivergedError, ensemble
 
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1)

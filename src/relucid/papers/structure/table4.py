@@ -7,11 +7,8 @@ from relucid.papers.scales import designed, gain
 from relucid.papers.structure.images import AUGMENT, DECAY, DECAYS_ALL, RECIPE, parameters, train
 from relucid.papers.tuning import held_out_error, rates_of
 from relucid.report.curves import training
-from relucid.studies.expect import Claim, Lower
+from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Study
 from relucid.studies.plan import merge
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
 from relucid.train import Machine
 
 RESNET, CONTROL, HBNET = "ResNet", "ResNet without ReLU after the sum", "HB-Net (16)"

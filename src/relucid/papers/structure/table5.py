@@ -6,10 +6,7 @@ from typing import Any
 from relucid.papers.imagenet import imagenet_flops
 from relucid.papers.structure.images import DECAY, DECAYS_ALL, RECIPE, backbone, parameters, train
 from relucid.report.curves import training
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
+from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Study
 from relucid.train import Machine
 
 ROWS: dict[str, dict[str, Any]] = {
