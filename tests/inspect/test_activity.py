@@ -7,31 +7,37 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relucid.inspect import activity, examine
-from relucid.inspect.activity import ActivityCounter
+from relucid.inspect.activity import ActivityGauge
+from relucid.inspect.measurement import Seen
+
+
+def counted(values, dim, block=activity.BLOCK, **options):
+    gauge = ActivityGauge(values.shape[dim], **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(activity, "BLOCK", block)
+        gauge.see(Seen(values, dim, inputs=3))
+    return gauge.result()
+
+
+def by_unit(values, dim):
+    return values.movedim(dim, 0).flatten(1)
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.permutations([0, 1, 2, 3]), st.integers(0, 3), st.sampled_from([1, 7, 1 << 18]))
 def test_counts_do_not_depend_on_the_layout_in_memory_or_on_blocks(order, dim, block):
     values = torch.randn(3, 5, 4, 6).permute(order)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(activity, "BLOCK", block)
-        counter = ActivityCounter(values.shape[dim])
-        counter.planes = torch.ones(2, values.shape[dim])
-        counter.count(values, dim, inputs=3)
-    found, rows = counter.result(), values.movedim(dim, 0).flatten(1).double()
+    found, rows = counted(values, dim, block, planes=torch.ones(2, values.shape[dim])), by_unit(values, dim)
     torch.testing.assert_close(found.active, (rows > 0).double().mean(1))
     torch.testing.assert_close(found.inactive, (rows < 0).double().mean(1))
-    torch.testing.assert_close(found.distance, rows.abs().mean(1), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(found.nearest, rows.abs().amin(1))
+    torch.testing.assert_close(found.distance, rows.double().abs().mean(1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.nearest, rows.double().abs().amin(1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_counts_are_exact_in_every_precision(dtype):
     values = torch.randn(2, 100_000).to(dtype)
-    counter = ActivityCounter(2)
-    counter.update(values)
-    assert torch.equal(counter.result().active, (values > 0).double().mean(1))
+    assert torch.equal(counted(values, dim=0).active, (values > 0).double().mean(1))
 
 
 @settings(deadline=None, max_examples=40)
@@ -45,12 +51,7 @@ def test_what_is_neither_positive_nor_negative_is_counted_as_neither(order, dim,
     values = torch.randn(3, 5, 4, 6)
     values.view(-1)[torch.randperm(360)[: len(planted)]] = torch.tensor(planted)
     values = values.permute(order)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(activity, "BLOCK", block)
-        counter = ActivityCounter(values.shape[dim])
-        counter.ceiling = 1.0
-        counter.count(values, dim, inputs=3)
-    found, rows = counter.result(), values.movedim(dim, 0).flatten(1)
+    found, rows = counted(values, dim, block, ceiling=1.0), by_unit(values, dim)
     assert torch.equal(found.active, (rows > 0).double().mean(1))
     assert torch.equal(found.inactive, (rows < 0).double().mean(1))
     assert torch.equal(found.saturated, (rows > 1).double().mean(1))

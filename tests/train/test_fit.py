@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.data import Split, color, holdout, moments, ten_crops
-from relucid.train import DivergedError, Machine, Recipe, fit, single
+from relucid.data import Split, color, moments, ten_crops
+from relucid.train import DivergedError, Machine, Recipe, fit
 from relucid.train.batches import Batches
 from relucid.train.module import TrainingSchedule
 from relucid.train.plateau import PlateauState
@@ -136,24 +136,6 @@ def test_training_ends_at_the_target_loss():
     reached = next(epoch for epoch, loss in enumerate(history, 1) if loss <= target)
     found = fit(small_network(), small_images(), replace(PLAIN, target_loss=target)).history["train_loss"]
     assert found == history[:reached]
-
-
-def test_single_trains_on_everything_to_the_loss_that_was_best_for_a_share():
-    made = []
-
-    def build():
-        made.append(small_network())
-        return made[-1]
-
-    recipe = replace(PLAIN, epochs=8, steps=())
-    fitted = single(build, small_images(), recipe, share=0.25, seed=3)
-    assert fitted.network is made[1]
-    rest, held = holdout(small_images(), 0.25, 3)
-    course = fit(small_network(), rest, recipe, held, seed=3).history
-    best = min(range(8), key=lambda epoch: course["val_error"][epoch])
-    *before, last = fitted.history["train_loss"]
-    assert last <= course["train_loss"][best] < min(before)
-    assert fitted.history["val_error"] == course["val_error"]
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])

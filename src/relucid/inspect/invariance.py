@@ -68,28 +68,12 @@ class Invariance(Summarized):
         """One line per layer."""
         return "\n".join(f"{name}: {layer.summary()}" for name, layer in self.layers.items())
 
-    @property
-    def maxima(self) -> list[str]:
-        """The layers whose score is a local maximum: crelu 4.2 places CReLU after these."""
-        return local_maxima({name: layer.score for name, layer in self.layers.items()})
-
     def figure(self) -> Figure:
         """Plot the score by layer (crelu Fig. 4)."""
         import plotly.graph_objects as go
 
         line = go.Scatter(x=list(self.layers), y=[layer.score for layer in self.layers.values()])
         return go.Figure(line, {"xaxis_title": "layer", "yaxis_title": "invariance score"})
-
-
-def local_maxima(scores: Mapping[str, float]) -> list[str]:
-    """The names whose score is higher than those right before and after, of which the first and the last have one.
-
-    >>> local_maxima({"conv1": 3.0, "conv2": 2.0, "conv3": 2.5, "conv4": 4.0, "conv5": 1.0})
-    ['conv1', 'conv4']
-    """
-    values = [-math.inf, *scores.values(), -math.inf]
-    around = zip(values, values[1:], values[2:], strict=False)
-    return [name for name, (left, own, right) in zip(scores, around, strict=True) if left < own > right]
 
 
 def invariance(

@@ -52,9 +52,9 @@ class Seen:
     value: Tensor  #: pre-activations in the layer's shape; units switch at 0 and are active above it
     dim: int  #: the dimension of ``value`` that holds the units
     inputs: int  #: number of inputs in the batch
-    first: int  #: index of the first of them in the whole data
-    labels: Tensor | None  #: (inputs,)
-    shell: tuple[float, float] | None  #: smallest and largest norm of the inputs of the layer's weight
+    first: int = 0  #: index of the first of them in the whole data
+    labels: Tensor | None = None  #: (inputs,)
+    shell: tuple[float, float] | None = None  #: smallest and largest norm of the inputs of the layer's weight
 
     @property
     def by_unit(self) -> Tensor:

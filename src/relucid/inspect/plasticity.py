@@ -157,7 +157,7 @@ class _PlasticityGauge(Gauge):
         channels = self.units + self.doubled
         self.products = torch.zeros(channels, channels, dtype=torch.float64) if channels <= LARGEST else None
         self.weight, self.gradient = _norms(layer, network)
-        self.noun = "images" if len(layer.shape) == 4 and layer.channel_dim == 1 else "inputs"
+        self.noun = layer.noun
         self.inputs = self.places = 0
 
     def see(self, seen: Seen) -> None:

@@ -49,25 +49,6 @@ class Evolution(Summarized):
         axes = {"xaxis_title": "step", "yaxis_title": "largest |Δφ|", "yaxis_type": "log"}
         return go.Figure(lines, axes)
 
-    def figure_of_paths(self, layer: str) -> Figure:
-        """Draw the paths of a layer's boundary locations through training (gmp Fig. 2d-g, 3a-h)."""
-        import plotly.graph_objects as go
-
-        if layer not in self.locations:
-            raise ValueError(
-                f"paths are only kept for layers with one or two inputs: {', '.join(self.locations) or 'none'}"
-            )
-        paths = self.locations[layer].transpose(0, 1).tolist()
-        plane = self.locations[layer].shape[2] == 2
-        steps = list(self.steps)
-        lines = [
-            go.Scatter(x=[p[0] for p in path], y=[p[1] for p in path] if plane else steps, name=f"unit {i}")
-            for i, path in enumerate(paths)
-        ]
-        return go.Figure(
-            lines, {"xaxis_title": "φ1" if plane else "φ", "yaxis_title": "φ2" if plane else "step"}
-        )
-
 
 class BoundaryTracker:
     """Tracker of a network's boundaries in any training loop.
@@ -130,13 +111,10 @@ class BoundaryTracker:
 
     def result(self) -> Evolution:
         """The record so far."""
-        moved = {
-            name: torch.stack(values) if values else torch.empty(0) for name, values in self.moved.items()
-        }
-        turned = {
-            name: torch.stack(values) if values else torch.empty(0) for name, values in self.turned.items()
-        }
-        locations = {name: torch.stack(values) for name, values in self.locations.items()}
+        moved, turned, locations = (
+            {name: torch.stack(values) if values else torch.empty(0) for name, values in each.items()}
+            for each in (self.moved, self.turned, self.locations)
+        )
         return Evolution(tuple(self.steps), moved, turned, locations, dict(self.skipped))
 
     def _look(self) -> dict[str, Boundary]:
