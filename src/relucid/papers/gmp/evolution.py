@@ -15,7 +15,8 @@ from relucid.papers.gmp.problems import METHODS, PROBLEMS, Problem, network, tri
 from relucid.studies.run import Result
 from relucid.studies.runner import Runner
 from relucid.studies.study import Column, Scale
-from relucid.train.ensemble import BETA1, BETA2, Tensors
+from relucid.train.adam import BETA1, BETA2
+from relucid.train.ensemble import Tensors
 
 FRAMES = 60  # moments of training to play back, evenly spaced on a logarithmic scale
 COURSE = 400  # points on the curve of the largest changes
