@@ -111,7 +111,7 @@ def relus(net: nn.Module) -> list[nn.Module]:
 def by_hooks(net: nn.Module, batches: Iterable[Tensor]) -> None:
     """Statistics of every ReLU as one would write it in plain PyTorch.
 
-    A ReLU module that is called more than once mixes its calls up; they are told apart here by the number of units.
+    A ReLU module that is called more than once mixes its calls up; here they are distinguished by the number of units.
     """
     statistics = Statistics()
 
