@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 RESULTS = Path(__file__).with_name("results.json")
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last}
 
 
 def device_asked_for(description: str | None) -> torch.device:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import Row, device_asked_for, interleaved, report, threads
+from measure import LAYOUTS, Row, device_asked_for, interleaved, report, threads
 
 from relucid.models import create
 
@@ -54,7 +54,7 @@ def rows(batch, repeats):
 def over_layouts(batch, repeats):
     """Against DenseNet, contiguous and channels last, one thread and two."""
     found = []
-    for layout in (torch.contiguous_format, torch.channels_last):
+    for name, layout in LAYOUTS.items():
         images = torch.randn(batch, 3, 32, 32).to(memory_format=layout)
         labels = torch.arange(batch) % 10
         nets = {
@@ -64,7 +64,6 @@ def over_layouts(batch, repeats):
         for count in (1, 2):
             with threads(count):
                 seconds = interleaved({n: step(net, images, labels) for n, net in nets.items()}, repeats)
-            name = "channels last" if layout is torch.channels_last else "contiguous"
             case = f"AGD-Net / DenseNet, {name}, threads: {count}"
             found.append(Row(case, "time", seconds["agdnet"], seconds["densenet"], 1.25))
     return found
