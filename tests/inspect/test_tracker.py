@@ -71,8 +71,6 @@ def test_each_step_is_compared_with_the_one_before(call):
         changes = [change(a, b) for a, b in itertools.pairwise(states)]
         torch.testing.assert_close(found.moved[name], torch.stack([moved.max() for moved, _ in changes]))
         torch.testing.assert_close(found.turned[name], torch.stack([turned.max() for _, turned in changes]))
-    torch.testing.assert_close(found.locations["0"], torch.stack([h["0"].location for h in history]))
-    assert "3" not in found.locations  # eight inputs
     assert "moves by at most" in found.summary()
 
 
