@@ -27,14 +27,12 @@ from relucid.convert.copies import copied
 from relucid.convert.errors import ArgumentError
 from relucid.convert.examples import Batch, arguments
 from relucid.convert.heavyball import depends
-from relucid.convert.norms import absorbed, fold, norm_after, padding_of, readers_of
+from relucid.convert.norms import absorbed, fold, norm_after, padding_of, pads_with_zeros, readers_of
 from relucid.convert.surgery import GEOMETRIC, Surgery
 from relucid.inspect.execution import Node
 from relucid.inspect.operations import BATCH_NORMS
-from relucid.nn import MeanNorm
+from relucid.nn.affine import affine_before
 from relucid.nn.geometric import _Geometric
-from relucid.nn.meannorm import fold as folded
-from relucid.nn.meannorm import pads_with_zeros
 
 FARTHEST = 1000.0  # an offset is also the gradient of its scale: larger ones let the first step diverge
 
@@ -241,7 +239,6 @@ def _is_shortcut(subject: Subject, x: Node, node: Node) -> bool:
     return False
 
 
-@torch.no_grad()
 def _compensate(surgery: Surgery, name: str, mean: Tensor) -> list[int]:
     """Let a layer's bias compensate for a mean that will be subtracted before it; return the padding to do first."""
     layer: Any = surgery.model.get_submodule(name)
@@ -249,9 +246,7 @@ def _compensate(surgery: Surgery, name: str, mean: Tensor) -> list[int]:
     if padding:
         surgery.unpad(name)
         layer = surgery.model.get_submodule(name)
-    norm = MeanNorm(len(mean)).to(layer.weight)
-    norm.running_mean.copy_(-mean)
-    surgery.bias(name, value=folded(norm, layer).bias)
+    surgery.bias(name, value=affine_before(layer, torch.ones_like(mean), mean)[1])
     return padding
 
 

@@ -23,10 +23,9 @@ from relucid.nn import (
     GeometricConv3d,
     GeometricLinear,
     MeanNorm,
-    meannorm,
     rules,
 )
-from relucid.nn.affine import affine_of
+from relucid.nn.affine import affine_before, affine_of
 from relucid.nn.kinds import kind_of
 from relucid.nn.propagation import Propagation
 
@@ -151,7 +150,9 @@ class Surgery:
         centered: Any = self.model.get_submodule(name)
         if not isinstance(centered.layer, nn.Linear | ConvNd):
             return  # it has an activation inside, or stays geometric
-        layer = meannorm.fold(centered.center, centered.layer)
+        layer = copy.deepcopy(centered.layer)
+        _, bias = affine_before(layer, *affine_of(centered.center))
+        layer.bias = nn.Parameter(bias.to(layer.weight.dtype))
         if hasattr(centered, "pad"):
             layer = with_padding(layer, centered.pad.padding[-2::-2])
         self.put(name, layer)
