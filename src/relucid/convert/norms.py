@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
-from relucid.convert.channels import VIEWS, Layout, channel_dims, flow
-from relucid.convert.conversion import Subject
+from relucid.convert.flow import flow
+from relucid.convert.layout import VIEWS, Layout, channel_dims
+from relucid.convert.subject import Subject
 from relucid.convert.surgery import Surgery
 from relucid.inspect.execution import Call, Node
 from relucid.inspect.operations import BATCH_NORMS
