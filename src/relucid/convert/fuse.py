@@ -93,9 +93,8 @@ class _Plain:
             if (scale := remaining_scale(subject.modules[name])) is not None
         }
         self.stuck: dict[str, str] = {}
-        self.own: dict[
-            str, tuple[int, Tensor]
-        ] = {}  # scales that become a batch norm: dimensions, (channels,)
+        # Scales that become a batch norm: dimensions of the value, and (channels,).
+        self.own: dict[str, tuple[int, Tensor]] = {}
         for name in [name for name in self.scales if has_hooks(subject.modules[name])]:
             self._keep(name, "hooks see its value")
         self.flows = self._moved()

@@ -44,9 +44,8 @@ class Rectifier:
     relu: str  #: the rectification, by the name of its operation
     layer: str
     norm: str | None
-    module: (
-        str | None
-    )  #: the ReLU's own module, called once; None if the module before it must return both signs
+    #: the ReLU's own module, called once; None if the module before it must return both signs
+    module: str | None
 
 
 def merge(

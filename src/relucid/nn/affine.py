@@ -47,9 +47,8 @@ def affine_after(layer: nn.Linear | ConvNd, scale: Tensor, shift: Tensor) -> tup
     weight, scale, shift = (x.double() for x in (layer.weight, scale, shift))
     groups = layer.groups if isinstance(layer, ConvTransposeNd) else 1
     units = (1, -1) if isinstance(layer, ConvTransposeNd) else (-1, 1)
-    parts = weight.unflatten(
-        0, (groups, -1)
-    )  # of a transposed convolution: (groups, in, out of the group, ...)
+    # The parts of a transposed convolution's weight are (groups, in, out of the group, ...).
+    parts = weight.unflatten(0, (groups, -1))
     factors = scale.view(groups, *units, *[1] * (weight.dim() - 2))
     return (parts * factors).flatten(
         0, 1
