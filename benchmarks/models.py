@@ -7,26 +7,18 @@ Run it with nothing else on the machine: ``python benchmarks/models.py``.
 """
 
 import runpy
+from functools import partial
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from measure import LAYOUTS, Row, device_asked_for, interleaved, report, threads
+from measure import LAYOUTS, Row, device_asked_for, interleaved, report, threads, training_step
 
 from relucid.models import create
 
 LITERAL = Path(__file__).parents[1] / "tests" / "models" / "literal.py"
 
 
-def step(net, images, labels):
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
-
-    def run():
-        optimizer.zero_grad()
-        F.cross_entropy(net(images), labels).backward()
-        optimizer.step()
-
-    return run
+step = partial(training_step, lr=0.1, nesterov=True, weight_decay=1e-4)
 
 
 def rows(batch, repeats):

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from measure import LAYOUTS, Row, device_asked_for, interleaved, report, saved_bytes
+from measure import LAYOUTS, Row, device_asked_for, interleaved, report, saved_bytes, training_step
 from torch import Tensor, nn
 
 from relucid.nn import GeometricConv2d, crelu, direction, unit_vector
@@ -84,16 +84,10 @@ def vgg6(geometric: bool) -> nn.Sequential:
 
 def training_step_of_vgg6() -> list[Row]:
     images, labels = torch.randn(64, 3, 32, 32), torch.randint(10, (64,))
-
-    def step(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(net(images), labels).backward()
-        optimizer.step()
-
-    sides = {}
-    for name in ("standard", "geometric"):
-        net = vgg6(name == "geometric")
-        sides[name] = partial(step, net, torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9))
+    sides = {
+        name: training_step(vgg6(name == "geometric"), images, labels, lr=1e-3)
+        for name in ("standard", "geometric")
+    }
     seconds = interleaved(sides, 12)
     return [Row("training step of VGG-6, geometric", "time", seconds["geometric"], seconds["standard"], 1.03)]
 
