@@ -14,7 +14,6 @@ from torch.overrides import TorchFunctionMode
 
 from relucid._torch import WeightNorm
 from relucid.data import Split
-from relucid.memory import memory_is_kept
 from relucid.nn.tracing import mapped_first
 from relucid.printing import Summarized
 from relucid.train.adam import adam_step
@@ -103,7 +102,7 @@ def ensemble(
         losses=torch.full((epochs, count), torch.nan, dtype=torch.float64),
         values=torch.full((epochs, count), torch.nan, dtype=torch.float64),
     )
-    note(CONTIGUOUS, memory_is_kept())
+    note(CONTIGUOUS)
     width = max(parameter.shape[0] for parameter in networks[0].parameters())
     rows = min(batch_size or len(train[0]), len(train[0]))
     for members in torch.arange(count).split(max(1, LARGEST * torch.get_num_threads() // (rows * width))):
