@@ -36,17 +36,17 @@ def in_batches(data: Any, size: int = SIZE) -> Iterable[Any]:
     if isinstance(data, Data):
         return chain(in_batches(data.train, size), in_batches(data.test, size))
     if isinstance(data, Split | Rows):
-        examples = data
+        batch = data.batch
         return Chunks(
-            len(data),
-            size,
-            lambda rows: examples.batch(torch.arange(rows.start, rows.stop), rows.start // size),
+            len(data), size, lambda rows: batch(torch.arange(rows.start, rows.stop), rows.start // size)
         )
     if _is_labelled(data):
         inputs, labels = data
         return Chunks(len(inputs), size, lambda rows: (inputs[rows], labels[rows]))
-    if isinstance(data, Tensor | np.ndarray):
-        return Chunks(len(data), size, lambda rows: torch.as_tensor(data[rows]))
+    if isinstance(data, Tensor):
+        return Chunks(len(data), size, data.__getitem__)
+    if isinstance(data, np.ndarray):
+        return Chunks(len(data), size, lambda rows: torch.from_numpy(data[rows]))
     if isinstance(data, Mapping):
         arguments = dict(data)
         return Chunks(count_rows(arguments), size, lambda rows: _rows_of(arguments, rows))

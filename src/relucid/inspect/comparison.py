@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from relucid.inspect.measurement import indices
+from relucid.inspect.measurement import indices, plain_fields
 from relucid.printing import Tabular
 
 if TYPE_CHECKING:
@@ -59,14 +59,7 @@ class Changes(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
-        return {
-            "layers": [
-                vars(change) | {"died": list(change.died), "revived": list(change.revived)}
-                for change in self.layers
-            ],
-            "gone": list(self.gone),
-            "new": list(self.new),
-        }
+        return plain_fields(self)
 
 
 def compare(before: Examination, after: Examination) -> Changes:

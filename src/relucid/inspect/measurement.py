@@ -101,8 +101,7 @@ class Measurement(Summarized, ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and strings, ready for JSON."""
-        found: dict[str, Any] = plain(self)
-        return found
+        return plain_fields(self)
 
     def row(self) -> dict[str, str]:
         """Its cells of the table, by heading."""
@@ -132,8 +131,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: plain(v) for k, v in value.items()}
     if hasattr(value, "__dataclass_fields__"):
-        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        return plain_fields(value)
     return value
+
+
+def plain_fields(result: Any) -> dict[str, Any]:
+    """The fields of a dataclass as plain values."""
+    return {name: plain(getattr(result, name)) for name in result.__dataclass_fields__}
 
 
 def indices(mask: Tensor) -> list[int]:
