@@ -62,7 +62,7 @@ def test_show_shows_what_there_is_and_every_format_of_it(relucid, study):
     assert r"\begin{tabular}" in relucid("show", study, "--format", "latex")[1]
 
 
-def test_a_dry_run_tells_the_plan_and_the_time_and_does_nothing(relucid, study):
+def test_a_dry_run_prints_the_plan_and_the_time_and_does_nothing(relucid, study):
     status, shown, _ = relucid("run", study, "--dry-run", "--jobs", "2")
     assert status == 0
     assert "6 runs, 6 still to do: about 0:03:00 with 2 at a time; from what the scale says" in shown
@@ -73,12 +73,14 @@ def test_a_dry_run_tells_the_plan_and_the_time_and_does_nothing(relucid, study):
 
 @pytest.mark.parametrize("command", ["show", "report"])
 @pytest.mark.parametrize("options", [[], ["--scale", "broken", "--store", "my runs"]])
-def test_before_the_first_run_it_says_how_to_run(relucid, study, command, options):
-    status, shown, told = relucid(command, study, *options)
+def test_before_the_first_run_the_error_names_the_command_to_run(relucid, study, command, options):
+    status, shown, errors = relucid(command, study, *options)
     scale, store = options[1::2] or ("small", "runs")
     assert (status, shown) == (1, "")
     run = shlex.join(["relucid", "run", study, *options])
-    assert told.strip() == f"relucid: nothing has been run yet at scale {scale}, in the store {store}: {run}"
+    assert (
+        errors.strip() == f"relucid: nothing has been run yet at scale {scale}, in the store {store}: {run}"
+    )
     assert not os.path.exists("page.html")
 
 
@@ -86,14 +88,14 @@ def test_before_the_first_run_it_says_how_to_run(relucid, study, command, option
 def test_a_directory_that_holds_other_things_is_no_store(relucid, study, tmp_path, command):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "1.png").touch()
-    status, shown, told = relucid(*command.split(), "--store", "photos")
+    status, shown, errors = relucid(*command.split(), "--store", "photos")
     assert (status, shown) == (1, "")
-    assert told.strip() == (
+    assert errors.strip() == (
         "relucid: photos is not a store: name a directory that `relucid run --store` has filled"
     )
 
 
-def test_after_a_pilot_a_dry_run_tells_how_many_seeds_you_need(relucid, study):
+def test_after_a_pilot_a_dry_run_prints_how_many_seeds_are_needed(relucid, study):
     relucid("run", study, "--jobs", "1", "--seeds", "2")
     _, shown, _ = relucid("run", study, "--dry-run", "--seeds", "18")
     assert "36 runs, 32 still to do" in shown
@@ -105,19 +107,19 @@ def test_after_a_pilot_a_dry_run_tells_how_many_seeds_you_need(relucid, study):
     assert "other numbers of seeds: 4: " in shown
 
 
-def test_a_dry_run_at_smoke_scale_says_that_nothing_is_detected_there(relucid, study):
+def test_a_dry_run_at_smoke_scale_detects_nothing(relucid, study):
     _, shown, _ = relucid("run", "quickstart", "--scale", "smoke", "--dry-run")
     assert "A smoke test is not compared with anything" in shown
 
 
-def test_a_dry_run_tells_how_long_the_devices_take(relucid, study):
+def test_a_dry_run_prints_the_time_on_the_devices(relucid, study):
     dry = ("run", study, "--dry-run")
     assert "about 0:02:00 with 4 at a time;" in relucid(*dry, "--jobs", "4")[1]
     assert "about 0:01:00 with 1 at a time on 6 devices" in relucid(*dry, "--devices", "3", "--nodes", "2")[1]
     assert relucid("run", study, "--tflops", "3")[0] == 1
 
 
-def test_a_dry_run_tells_times_from_counted_operations_where_a_study_counts_them(relucid, study, tmp_path):
+def test_a_dry_run_estimates_times_from_counted_operations(relucid, study, tmp_path):
     assert "does not count its operations" in relucid("run", study, "--dry-run", "--tflops", "2")[2]
     counting = "    flops=lambda config: config['x'] * 6e13,\n    source="
     (tmp_path / study).write_text(STUDY.replace("    source=", counting))
@@ -129,14 +131,14 @@ def test_an_edited_study_is_refused_and_the_old_numbers_are_not_shown(relucid, s
     relucid("run", study, "--jobs", "1")
     (tmp_path / study).write_text(STUDY.replace("** 2", "** 3"))
     sentence = "the file of squares:run has changed since 6 runs were made"
-    status, _, told = relucid("run", study, "--jobs", "1")
+    status, _, errors = relucid("run", study, "--jobs", "1")
     assert status == 2
-    assert told.strip().startswith(
+    assert errors.strip().startswith(
         f"relucid: {sentence}: --keep to count them anyway, --rerun to repeat them"
     )
-    _, shown, told = relucid("show", study)
+    _, shown, errors = relucid("show", study)
     assert shown.count("(0 of 3 runs)") == 2
-    assert f"{sentence}; they are not shown: `relucid run squares.py --keep` counts them" in told
+    assert f"{sentence}; they are not shown: `relucid run squares.py --keep` counts them" in errors
     assert sentence in relucid("run", study, "--dry-run")[2]
     assert relucid("run", study, "--keep", "--rerun")[0] == 1
     status, shown, _ = relucid("run", study, "--jobs", "1", "--rerun", "--only", "two")
@@ -148,17 +150,17 @@ def test_an_edited_study_is_refused_and_the_old_numbers_are_not_shown(relucid, s
 def test_what_is_shown_as_json_can_be_imported_elsewhere(relucid, study, tmp_path):
     relucid("run", study, "--jobs", "1")
     (tmp_path / "squares.json").write_text(relucid("show", study, "--format", "json")[1])
-    status, told, _ = relucid("import", "squares.json", "runs", "--store", "other")
+    status, errors, _ = relucid("import", "squares.json", "runs", "--store", "other")
     assert status == 0
-    assert told == "squares.json: 6 runs added, 0 already there\nruns: 0 runs added, 6 already there\n"
+    assert errors == "squares.json: 6 runs added, 0 already there\nruns: 0 runs added, 6 already there\n"
     assert relucid("show", study, "--store", "other")[1] == relucid("show", study)[1]
     changed = json.loads((tmp_path / "squares.json").read_text())
     changed["runs"][0]["metrics"]["value"] = 7
     (tmp_path / "squares.json").write_text(json.dumps(changed))
-    status, _, told = relucid("import", "squares.json", "--store", "other")
+    status, _, errors = relucid("import", "squares.json", "--store", "other")
     assert status == 1
     assert (
-        "squares.json: refused, the store has a different outcome: " + changed["runs"][0]["key"][:8] in told
+        "squares.json: refused, the store has a different outcome: " + changed["runs"][0]["key"][:8] in errors
     )
 
 
@@ -170,12 +172,12 @@ def test_a_command_that_only_reads_makes_no_store(relucid, study, command, expec
     assert not os.path.exists("runs")
 
 
-def test_failures_are_told_and_logged_and_make_the_command_fail(relucid, study):
-    status, shown, told = relucid("run", study, "--scale", "broken", "--jobs", "1")
+def test_failures_are_printed_and_logged_and_make_the_command_fail(relucid, study):
+    status, shown, errors = relucid("run", study, "--scale", "broken", "--jobs", "1")
     assert status == 1
     assert "(3 failed)" in shown
     assert "`relucid logs squares.py --scale broken` shows why" in shown
-    assert "failed: RuntimeError: no [way]" in told
+    assert "failed: RuntimeError: no [way]" in errors
     _, shown, _ = relucid("logs", study, "--scale", "broken")
     assert shown.count("RuntimeError: no [way]") == 3
     assert shown.count("finished") == 3
@@ -205,30 +207,30 @@ def test_list_shows_models_and_which_data_sets_are_present(relucid, study, monke
         ("run squares.py --nodes 2", "with 2 nodes, start torchrun on each of them: torchrun --nnodes 2"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(relucid, study, command, complaint):
-    status, _, told = relucid(*command.split())
+def test_an_error_is_one_sentence(relucid, study, command, complaint):
+    status, _, errors = relucid(*command.split())
     assert status == 1
-    assert complaint in told
-    assert "Traceback" not in told
-    assert len(told.strip().splitlines()) == 1
+    assert complaint in errors
+    assert "Traceback" not in errors
+    assert len(errors.strip().splitlines()) == 1
 
 
-def test_a_command_that_does_not_exist_is_told_with_the_nearest(relucid):
-    status, _, told = relucid("shwo")
+def test_the_error_for_an_unknown_command_names_the_nearest(relucid):
+    status, _, errors = relucid("shwo")
     assert status == 2
-    assert "No such command 'shwo'. Did you mean 'show'?" in told
+    assert "No such command 'shwo'. Did you mean 'show'?" in errors
 
 
-def test_ctrl_c_says_how_to_go_on(relucid, study):
+def test_ctrl_c_prints_how_to_go_on(relucid, study):
     with open(study, "w") as file:
         file.write(STUDY.replace('raise RuntimeError("no [way]")', "raise KeyboardInterrupt"))
-    status, _, told = relucid("run", study, "--jobs", "1", "--scale", "broken")
+    status, _, errors = relucid("run", study, "--jobs", "1", "--scale", "broken")
     assert status == 130
-    assert "Finished runs are kept; the same command continues from here." in told
+    assert "Finished runs are kept; the same command continues from here." in errors
     assert "1.00 (1 of 3 runs)" in relucid("show", study, "--scale", "broken")[1]
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch):
+def test_without_the_extra_the_error_names_what_to_install(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("relucid.cli.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "typer", None)
@@ -238,11 +240,11 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
 
 def test_logs_for_tensorboard_need_tensorboard(relucid, study, monkeypatch):
     monkeypatch.setattr("relucid.cli.studies.find_spec", lambda name: None)
-    status, _, told = relucid("run", study, "--tensorboard")
-    assert (status, told) == (1, "relucid: --tensorboard needs tensorboard: pip install tensorboard")
+    status, _, errors = relucid("run", study, "--tensorboard")
+    assert (status, errors) == (1, "relucid: --tensorboard needs tensorboard: pip install tensorboard")
 
 
-def test_output_that_cannot_be_written_is_said():
+def test_output_that_cannot_be_written_is_an_error():
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "relucid.cli", "list"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -293,7 +295,7 @@ def test_devices_work_on_one_run_together_and_give_what_one_gives(relucid, study
     assert losses["together"] == pytest.approx(losses["alone"], rel=1e-12)
 
 
-def test_list_tells_programs_what_there_is(relucid):
+def test_list_is_readable_by_programs(relucid):
     shown = json.loads(relucid("list", "--json")[1])
     assert "resnet56" in shown["models"]
     assert shown["data"]["digits"] is True
@@ -301,14 +303,8 @@ def test_list_tells_programs_what_there_is(relucid):
     assert lines == shown["models"] == json.loads(relucid("list", "--models", "--json")[1])
 
 
-def test_a_quiet_run_says_nothing_but_what_goes_wrong(relucid, study):
+def test_a_quiet_run_prints_errors_only(relucid, study):
     assert relucid("run", study, "--jobs", "1", "--quiet") == (0, "", "")
-    status, shown, told = relucid("run", study, "--jobs", "1", "--quiet", "--scale", "broken")
+    status, shown, errors = relucid("run", study, "--jobs", "1", "--quiet", "--scale", "broken")
     assert (status, shown) == (1, "")
-    assert "no [way]" in told
-
-
-def test_a_command_that_does_not_exist_is_told_the_nearest_one(relucid):
-    status, _, told = relucid("shw")
-    assert status == 2
-    assert "Did you mean 'show'?" in told
+    assert "no [way]" in errors

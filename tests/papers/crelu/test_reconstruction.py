@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.autograd.functional import jacobian
 
+from relucid.inspect import reconstruct
+from relucid.nn import crelu
 from relucid.papers.crelu.reconstruction import (
     figure_of_images,
     frame_bounds,
@@ -12,6 +14,7 @@ from relucid.papers.crelu.reconstruction import (
     random_layer,
     random_ratio,
     ratio_of_layer,
+    reconstruct_through,
 )
 
 quick = settings(deadline=None, max_examples=30)
@@ -30,7 +33,7 @@ def test_frame_bounds_hold_in_the_range_of_the_filters(seed, inputs, filters):
     assert low * (1 - 1e-6) <= response <= high * (1 + 1e-6)
 
 
-def test_frame_bounds_are_the_extreme_singular_values_of_the_whole_map():
+def test_frame_bounds_are_the_extreme_singular_values_of_the_whole_map(dense):
     layer, shape = nn.Conv2d(2, 3, 3, stride=2).double(), (2, 6, 6)
     zero = torch.zeros(1, *shape, dtype=torch.float64)
     whole = jacobian(layer, zero).reshape(layer(zero).numel(), -1)  # (responses, inputs)
@@ -151,3 +154,12 @@ def test_the_figure_has_one_picture_for_each_image():
 )
 def test_a_wide_random_layer_loses_nothing(layer, shape):
     assert float(ratio_of_layer(layer, torch.randn(2, *shape)).max()) < 1e-3
+
+
+def test_several_layers_are_inverted_one_after_the_other():
+    layers = [nn.Conv2d(3, 24, 3, padding=1), nn.Conv2d(48, 120, 3, stride=2, padding=1)]
+    x = torch.randn(1, 3, 8, 8)
+    features = crelu(layers[1](crelu(layers[0](x)))).detach()
+    second = reconstruct(layers[1], features, (48, 8, 8)).input
+    first = reconstruct(layers[0], second, (3, 8, 8)).input
+    torch.testing.assert_close(reconstruct_through(layers, features, (3, 8, 8)), first)

@@ -17,7 +17,7 @@ from relucid.papers.gmp.problems import METHODS, PROBLEMS, Problem, as_the_autho
 from relucid.studies import plan, table
 from relucid.studies.store import Outcome, Store
 from relucid.train import Plateau
-from relucid.train.ensemble import BETA1, BETA2
+from relucid.train.adam import BETA1, BETA2
 
 BY_NAME = {study.name: study for study in STUDIES}
 

@@ -13,7 +13,7 @@ from relucid.data import Examples, Moments
 from relucid.inspect import invariance, pairing, phase_correlation, reconstruct
 from relucid.inspect.null_distribution import extreme_p_value
 from relucid.nn import CReLU
-from relucid.papers.crelu.reconstruction import random_layer, ratio_of_layer
+from relucid.papers.crelu.reconstruction import random_layer, ratio_of_layer, reconstruct_through
 
 LAYERS = tuple(f"conv{number}" for number in range(1, 8))
 POOLED = {"conv2": "pool1", "conv5": "pool2"}  # the layers of crelu Table S1
@@ -122,7 +122,7 @@ def _reconstructions(network: nn.Sequential, images: Tensor) -> np.ndarray:
     stages = [
         images,
         reconstruct(conv1, first, shape).input,
-        reconstruct([conv1, conv2], second, shape).input,
+        reconstruct_through([conv1, conv2], second, shape),
         reconstruct(conv1, of_pooled, shape).input,
     ]
     return torch.stack(stages, 1).numpy().astype(np.float16)

@@ -4,7 +4,9 @@ Fig. 3, Fig. 5 and Appendix G are about the best network, with CReLU in conv1 to
 conv7 (crelu 4.2, 4.3).
 """
 
-from relucid.inspect.invariance import local_maxima
+import math
+from collections.abc import Mapping
+
 from relucid.papers.crelu import fig2, fig4, table_s1
 from relucid.papers.crelu.table4 import BASELINE, MEASURED, ROWS, SAME
 from relucid.report.figure import Figure
@@ -25,6 +27,17 @@ def maxima(table: Table) -> str:
     means = {layer: table.cells[BASELINE, layer].mean for layer in MEASURED}
     found = local_maxima({layer: mean for layer, mean in means.items() if mean is not None})
     return f"Local maxima of the ReLU network's scores: {', '.join(found) or 'none'}."
+
+
+def local_maxima(scores: Mapping[str, float]) -> list[str]:
+    """The names whose score is higher than those right before and after, of which the first and the last have one.
+
+    >>> local_maxima({"conv1": 3.0, "conv2": 2.0, "conv3": 2.5, "conv4": 4.0, "conv5": 1.0})
+    ['conv1', 'conv4']
+    """
+    values = [-math.inf, *scores.values(), -math.inf]
+    around = zip(values, values[1:], values[2:], strict=False)
+    return [name for name, (left, own, right) in zip(scores, around, strict=True) if left < own > right]
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
@@ -63,7 +76,7 @@ STUDIES = (
                 "CReLU networks have higher invariance scores than ReLU networks in all layers.",
                 (Higher(PHASED, than=BASELINE, columns=MEASURED),),
                 remark=maxima,
-                code=("relucid.inspect.invariance", "relucid.inspect.invariance.local_maxima"),
+                code=("relucid.inspect.invariance", "relucid.papers.crelu.representations.local_maxima"),
             ),
             Claim(
                 "Fig. 4, ImageNet, peaks",

@@ -216,9 +216,13 @@ def claims(data: str) -> tuple[Claim, ...]:
                 "1.4M parameters are those of the nine-layer ConvPool-CNN-C of its source, and the other counts its "
                 "multiples; the architectures of Tables S2 and S3 have 1.29M, 5.13M, 2.57M and 0.64M."
             ),
-            code=("relucid.papers.crelu.table1.network", "relucid.train.single", "relucid.train.vote"),
+            code=(
+                "relucid.papers.crelu.table1.network",
+                "relucid.papers.crelu.protocols.single",
+                "relucid.train.vote",
+            ),
             tests=(
-                "train/test_fit.py::test_single_trains_on_everything_to_the_loss_that_was_best_for_a_share",
+                "papers/crelu/test_protocols.py::test_single_trains_on_everything_to_the_loss_that_was_best_for_a_share",
             ),
         ),
         Claim(

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from relucid.data import Examples, Split, imagenet
-from relucid.inspect import reconstruct
 from relucid.models import create
 from relucid.nn import CReLU
 from relucid.papers.crelu.images import enlarged
 from relucid.papers.crelu.measures import DRAWN, Normalized, invariant, paired, phases
+from relucid.papers.crelu.reconstruction import reconstruct_through
 from relucid.papers.imagenet import imagenet_flops
 from relucid.studies import Claim, Column, Lower, NotWorse, Result, Runner, Scale, Study
 from relucid.train import Machine, Recipe, fit
@@ -113,7 +113,7 @@ def reconstructed(net: nn.Module, images: Tensor) -> tuple[dict[str, float], np.
     for number in range(1, 5):
         layers.append(net.get_submodule(f"conv{number}"))
         features = net.get_submodule(f"act{number}")(layers[-1](features))
-        stages.append(reconstruct(layers, features, images.shape[1:]).input)
+        stages.append(reconstruct_through(layers, features, images.shape[1:]))
         apart = (stages[-1] - images).flatten(1).norm(dim=1) / images.flatten(1).norm(dim=1)
         metrics[f"conv{number} lost"] = float(apart.mean())
     return metrics, torch.stack(stages, 1).numpy().astype(np.float16)

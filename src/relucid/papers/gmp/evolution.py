@@ -14,7 +14,8 @@ from relucid.inspect.tracker import change
 from relucid.papers.gmp.problems import METHODS, PROBLEMS, Problem, network, trials
 from relucid.studies import Column, Result, Runner, Scale, Study
 from relucid.studies.study import Config
-from relucid.train.ensemble import BETA1, BETA2, Tensors
+from relucid.train.adam import BETA1, BETA2
+from relucid.train.ensemble import Tensors
 
 FRAMES = 60  # moments of training to play back, evenly spaced on a logarithmic scale
 COURSE = 400  # points on the curve of the largest changes

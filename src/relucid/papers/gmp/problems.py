@@ -15,8 +15,8 @@ from relucid.models import create
 from relucid.studies import Claim, Study
 from relucid.studies.study import Config
 from relucid.train import Ensemble, Plateau, ensemble
-from relucid.train.ensemble import Loss, Observer
-from relucid.train.measure import LOSSES, measures
+from relucid.train.ensemble import Observer
+from relucid.train.measure import LOSSES, Loss, measures
 
 METHODS = ("SP", "WN", "BN", "GmP")
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # gmp C.3: the grid that rates are chosen from
