@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from relucid.data import Data, Split, holdout, k_fold
-from relucid.studies.run import Result
-from relucid.studies.study import Column
+from relucid.studies import Column, Result
 from relucid.train import Fitted, Machine, Recipe, fit
 from relucid.train.measure import error
 

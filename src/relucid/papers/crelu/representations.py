@@ -7,16 +7,10 @@ conv7 (crelu 4.2, 4.3).
 import math
 from collections.abc import Mapping
 
-import torch
-
-from relucid.papers.crelu import fig2, fig4
-from relucid.papers.crelu.reconstruction import figure_of_images
+from relucid.papers.crelu import fig2, fig4, table_s1
 from relucid.papers.crelu.table4 import BASELINE, MEASURED, ROWS, SAME
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Higher, Lower
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Higher, Lower, Store, Study, Table
 
 BEST, PHASED = "CReLU (conv1-4)", "CReLU (conv1-7)"
 SOURCES = tuple(f"conv{number}" for number in range(1, 5))
@@ -48,15 +42,7 @@ def local_maxima(scores: Mapping[str, float]) -> list[str]:
 
 def figures(table: Table, store: Store) -> list[Figure]:
     """Draw photographs, and their reconstructions from the features of conv1 to conv4."""
-    arrays = [store.arrays(run["key"]) for run in table.behind(BEST)[:1]]
-    if not arrays or "reconstructions" not in arrays[0]:
-        return []
-    stages = torch.from_numpy(arrays[0]["reconstructions"]).float().expand(-1, -1, 3, -1, -1)
-    columns = stages.transpose(0, 1).transpose(1, 2).flatten(2, 3)  # stack the images of a stage
-    alt = (
-        f"Photographs, one below the other, with their reconstructions beside them: {', '.join(STAGES[1:])}."
-    )
-    return [Figure("Photographs reconstructed from features", alt, figure_of_images(list(columns), STAGES))]
+    return table_s1.reconstructions(table, store, BEST, "photographs", STAGES)
 
 
 STUDIES = (
