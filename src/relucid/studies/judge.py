@@ -173,7 +173,7 @@ def _exact(table: "Table", expected: Expected) -> Judged:
     else:
         effect = round(cell.mean, table.study.columns[expected.a.column].digits) - expected.b
         holds = effect == 0
-    found = Comparison(effect, effect, effect, float(holds), len(cell.values), 0.0, 0.0, 0.0, "exact")
+    found = Comparison(effect, p=0.0, n=len(cell.values), error=0.0)
     return Judged(expected, found, HOLDS if holds else REVERSED)
 
 
