@@ -20,8 +20,9 @@ from relucid.data import MissingDataError
 from relucid.studies.changes import Changed, settle
 from relucid.studies.environment import environment
 from relucid.studies.executors import executing, using
+from relucid.studies.outcome import Outcome, State, numbers
 from relucid.studies.plan import Plan, Run, plan
-from relucid.studies.store import Lease, Outcome, State, Store
+from relucid.studies.store import Lease, Store
 from relucid.studies.study import Study
 from relucid.train import DivergedError, Machine, noting
 
@@ -247,20 +248,3 @@ def _outcome(function: Function, run: Run, machine: Machine) -> Outcome:
         raise
     except BaseException:  # sys.exit() too: it ends the run, not the study
         return Outcome("failed", error=traceback.format_exc())
-
-
-def numbers(metrics: Any) -> dict[str, float | list[float]]:
-    """Convert metrics to finite numbers and lists of them, as they are stored.
-
-    >>> numbers({"error": 1, "each": (1, 2)})
-    {'error': 1.0, 'each': [1.0, 2.0]}
-    """
-    if not isinstance(metrics, Mapping):
-        raise TypeError(f"a run function returns a dict of metrics or a Result, not {type(metrics).__name__}")
-    found = {}
-    for name, value in metrics.items():
-        array = np.asarray(value, dtype=float)
-        if array.ndim > 1 or not np.isfinite(array).all():
-            raise ValueError(f"metric {name!r} is {value!r}; it must be a finite number or a list of them")
-        found[str(name)] = array.tolist()
-    return found

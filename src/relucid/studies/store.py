@@ -9,16 +9,15 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
+from relucid.studies.outcome import Outcome, State
 from relucid.studies.plan import Run, sha256
-
-State = Literal["finished", "diverged", "failed"]
 
 VERSION = 4  # of the schema
 SCHEMA = (
@@ -55,20 +54,6 @@ RACES = 100  # attempts at a lease while others remove its directory
 
 class StoreError(RuntimeError):
     """The store cannot be used; the message says why and what to do."""
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """The outcome of a run."""
-
-    state: State
-    metrics: Mapping[str, float | list[float]] = field(default_factory=dict)
-    history: Mapping[str, list[float]] = field(default_factory=dict)
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    error: str | None = None
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    started: str = ""
-    seconds: float = 0.0
 
 
 def check_version(database: sqlite3.Connection, path: Path) -> None:

@@ -19,9 +19,10 @@ from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare
 from relucid.studies.expect import Claim, Higher, Lower, Place, Samples
 from relucid.studies.judge import Judged, judge
 from relucid.studies.ledger import entry, sentence
+from relucid.studies.outcome import Outcome, from_record, recorded
 from relucid.studies.plan import Cells, Plan, Run, cells, plan
 from relucid.studies.run import default_store
-from relucid.studies.store import Outcome, Store
+from relucid.studies.store import Store
 from relucid.studies.study import Published, Study
 from relucid.train import vote
 
@@ -89,7 +90,6 @@ class Table(Tabular):
     scale: str
     cells: Mapping[tuple[str, str], Cell]
     runs: list[dict[str, Any]]
-    votes: list[dict[str, Any]] = field(default_factory=list)
     planned: Cells = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -159,6 +159,15 @@ class Table(Tabular):
         planned = {run.key for run in (self.planned or cells(self.study, self.scale)).get(place, ())}
         return [run for run in self.finished(**self.cells[place].chosen) if run["key"] in planned]
 
+    @property
+    def votes(self) -> list[dict[str, Any]]:
+        """The errors of votes, each with the keys of the runs that voted."""
+        return [
+            {"runs": [run["key"] for run in self.behind(row, column)], "error": cell.values[0]}
+            for (row, column), cell in self.cells.items()
+            if self.study.columns[column].summary == "vote" and cell.samples
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: values, judgements, and every run with its measurements and environment."""
         study = self.study
@@ -199,15 +208,15 @@ class Table(Tabular):
         }
 
     @classmethod
-    def from_dict(cls, study: Study, recorded: Mapping[str, Any]) -> "Table":
+    def from_dict(cls, study: Study, written: Mapping[str, Any]) -> "Table":
         """The table that `to_dict` wrote, recomputed from its runs."""
-        study = study.at(recorded["scale"])
-        rows = dict.fromkeys(each["row"] for each in recorded["cells"])
-        votes = {tuple(each["runs"]): each["error"] for each in recorded["votes"]}
-        planned = {place: runs for place, runs in cells(study, recorded["scale"]).items() if place[0] in rows}
-        outcomes = {each["key"]: _outcome(each) for each in recorded["runs"]}
-        whole = Plan(study, recorded["scale"], planned)
-        return _tabulated(whole, outcomes, recorded["runs"], lambda keys: votes.get(tuple(keys)))
+        study, scale = study.at(written["scale"]), written["scale"]
+        rows = {each["row"] for each in written["cells"]}
+        planned = {place: runs for place, runs in cells(study, scale).items() if place[0] in rows}
+        outcomes = {run.key: outcome for run, outcome in map(from_record, written["runs"])}
+        votes = {tuple(sorted(each["runs"])): each["error"] for each in written["votes"]}
+        whole = Plan(study, scale, planned)
+        return _tabulated(whole, outcomes, written["runs"], lambda keys: votes.get(tuple(sorted(keys))))
 
 
 def table(
@@ -224,7 +233,7 @@ def table(
     try:
         runs = {run.key: run for runs in planned.cells.values() for run in runs}
         outcomes = {key: outcome for key in runs if (outcome := results.get(key))}
-        records = [_record(runs[key], outcome) for key, outcome in outcomes.items()]
+        records = [recorded(runs[key], outcome) for key, outcome in outcomes.items()]
         return _tabulated(planned, outcomes, records, lambda keys: _vote(keys, results))
     finally:
         results.close()
@@ -244,18 +253,13 @@ def _tabulated(
         )
         for (row, column), runs in planned.items()
     }
-    cast = [
-        {"runs": _finished(_chosen(study, planned[place], outcomes)[1], outcomes), "error": cell.values[0]}
-        for place, cell in filled.items()
-        if study.columns[place[1]].summary == "vote" and cell.samples
-    ]
-    bare = Table(study, scale, filled, records, planned=planned)
+    bare = Table(study, scale, filled, records, planned)
     better, confirms = _better(bare), _confirms(bare)
     marked = {
         place: replace(cell, better=better.get(place), confirms=confirms.get(place))
         for place, cell in filled.items()
     }
-    return Table(study, scale, marked, records, cast, planned)
+    return replace(bare, cells=marked)
 
 
 def _cell(
@@ -401,33 +405,3 @@ def _vote(keys: list[str], store: Store) -> float | None:
         return store.vote(keys)
     outputs = [torch.from_numpy(each["outputs"]) for each in arrays]
     return vote(outputs, torch.from_numpy(arrays[0]["targets"]))
-
-
-def _record(run: Run, outcome: Outcome) -> dict[str, Any]:
-    """A run as a result file records it."""
-    return {
-        "key": run.key,
-        "runner": run.runner,
-        "version": run.version,
-        "config": run.config,
-        "state": outcome.state,
-        "metrics": dict(outcome.metrics),
-        "history": dict(outcome.history),
-        "error": outcome.error,
-        "environment": dict(outcome.environment),
-        "started": outcome.started,
-        "seconds": round(outcome.seconds, 3),
-    }
-
-
-def _outcome(record: Mapping[str, Any]) -> Outcome:
-    """The outcome that `_record` wrote."""
-    return Outcome(
-        record["state"],
-        record["metrics"],
-        record.get("history", {}),
-        error=record["error"],
-        environment=record["environment"],
-        started=record["started"],
-        seconds=record["seconds"],
-    )

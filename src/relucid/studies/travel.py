@@ -9,21 +9,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from relucid.files import replacing
+from relucid.studies.outcome import Outcome, from_record
 from relucid.studies.plan import Run
-from relucid.studies.run import numbers
-from relucid.studies.store import (
-    RESULTS,
-    Outcome,
-    State,
-    Store,
-    StoreError,
-    check_version,
-    in_one_line,
-    unpacked,
-)
+from relucid.studies.store import RESULTS, Store, StoreError, check_version, in_one_line, unpacked
 from relucid.studies.table import Table
 
 SMALL = 2**18  # bytes of a packed array that goes into a file; larger ones stay in the store and are named
@@ -221,30 +212,8 @@ def _faults_named(source: Path) -> Iterator[None]:
 
 
 def _imported_run(record: Mapping[str, Any]) -> ImportedRun:
-    """A run from a file, after checking that its key matches its configuration."""
-    run = Run(record["runner"], record["config"], record["version"])
-    if record["key"] != run.key:
-        raise ValueError(f"run {str(record['key'])[:8]} has another key than its configuration gives")
-    if record["state"] not in get_args(State):
-        raise ValueError(f"run {run.key[:8]} is {record['state']!r}; it must be {', '.join(get_args(State))}")
-    outcome = Outcome(
-        record["state"],
-        numbers(record["metrics"]),
-        {
-            str(name): [_number(value) for value in values]
-            for name, values in record.get("history", {}).items()
-        },
-        error=None if record["error"] is None else str(record["error"]),
-        environment=dict(record["environment"]),
-        started=str(record["started"]),
-        seconds=float(record["seconds"]),
-    )
+    run, outcome = from_record(record)
     return ImportedRun(run, outcome, {name: _array(data) for name, data in record.get("arrays", {}).items()})
-
-
-def _number(value: Any) -> Any:
-    """A number of a history; None if it was not finite."""
-    return None if value is None else float(value)
 
 
 def _array(text: str) -> bytes:
