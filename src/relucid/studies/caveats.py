@@ -57,7 +57,7 @@ class Evidence:
         for each in self.claim.comparisons():
             for side in (each.a, each.b):
                 if isinstance(side, Place):
-                    found[side.row, side.column] = None
+                    found[side] = None
                 elif not isinstance(side, float):
                     rows = side.rows if isinstance(side, Quantity) and side.rows else self.table.study.rows
                     found |= dict.fromkeys((row, first) for row in rows)

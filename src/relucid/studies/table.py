@@ -3,10 +3,10 @@
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from relucid.printing import Tabular, counted
 from relucid.studies import formats
 from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare
-from relucid.studies.expect import Claim, Higher, Lower, Place, Samples
+from relucid.studies.expect import Claim, Listed, Place, Samples
 from relucid.studies.judge import Judged, judge
 from relucid.studies.ledger import entry, sentence
 from relucid.studies.outcome import Outcome, from_record, recorded
@@ -126,7 +126,7 @@ class Table(Tabular):
         return {
             claim.where: judge(self, claim)
             for claim in self.study.claims
-            if whole or (claim.of_cells and all((each.row, each.column) in begun for each in claim.places()))
+            if whole or (claim.of_cells and begun.issuperset(claim.places()))
         }
 
     @property
@@ -254,6 +254,8 @@ def _tabulated(
         for (row, column), runs in planned.items()
     }
     bare = Table(study, scale, filled, records, planned)
+    if scale == "smoke":
+        return bare
     better, confirms = _better(bare), _confirms(bare)
     marked = {
         place: replace(cell, better=better.get(place), confirms=confirms.get(place))
@@ -294,46 +296,32 @@ def _better(table: Table) -> dict[tuple[str, str], bool]:
     What no claim compares with the baseline is judged as one more claim, with all its comparisons. Without a baseline,
     a cell is marked if it is better, or worse, than everything its claims compare it with.
     """
-    baseline = table.study.baseline
-    found: dict[tuple[str, str], dict[str, bool | None]] = defaultdict(dict)
-    for each in (judged for claim in table.judged.values() for judged in claim):
-        a, b = each.expected.a, each.expected.b
-        if isinstance(a, Place) and isinstance(b, Place) and a.column == b.column:
-            found[a.row, a.column].setdefault(b.row, _improves(table, each))
+    baseline, found = table.study.baseline, _improvements(chain.from_iterable(table.judged.values()), table)
     if baseline is None:
-        sure = {place: set(others.values()) for place, others in found.items()}
-        return {
-            place: outcomes.pop() is True for place, outcomes in sure.items() if outcomes in ({True}, {False})
-        }
-    for each in judge(table, Claim("", "", tuple(_against_baseline(table, baseline, found)))):
-        assert isinstance(each.expected.a, Place)
-        found[each.expected.a.row, each.expected.a.column][baseline] = _improves(table, each)
-    marks = {place: others.get(baseline) for place, others in found.items()}
-    return {place: mark for place, mark in marks.items() if mark is not None}
+        marks = defaultdict(set)
+        for (a, _), improves in found.items():
+            marks[a].add(improves)
+        return {place: True in each for place, each in marks.items() if each in ({True}, {False})}
+    left = [
+        each
+        for each in table.study.against(baseline)
+        if {*each.places()} <= table.cells.keys() and (each.a, each.b) not in found
+    ]
+    found |= _improvements(judge(table, Claim("", "", (Listed(tuple(left)),))), table)
+    return {a: improves for (a, b), improves in found.items() if b.row == baseline and improves is not None}
 
 
-def _against_baseline(
-    table: Table, baseline: str, known: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> Iterator[Lower | Higher]:
-    """Comparisons with the baseline for the cells that no claim compares with it; none at smoke scale."""
-    if table.scale == "smoke" or all(row != baseline for row, _ in table.cells):
-        return
-    for row, column in table.cells:
-        best = table.study.columns[column].best
-        if row != baseline and best is not None and baseline not in known.get((row, column), {}):
-            yield (Lower if best == "lowest" else Higher)(row, than=baseline, columns=column)
-
-
-def _improves(table: Table, judged: Judged) -> bool | None:
-    """Whether a significant difference is an improvement; None if there is no such difference."""
-    assert isinstance(judged.expected.a, Place)
-    best = table.study.columns[judged.expected.a.column].best
-    if judged.outcome not in (HOLDS, REVERSED) or best is None:
-        return None
-    if judged.expected.relation not in ("lower", "higher"):
-        return None
-    lower = (judged.expected.relation == "lower") == (judged.outcome == HOLDS)
-    return lower == (best == "lowest")
+def _improvements(judged: Iterable[Judged], table: Table) -> dict[tuple[Place, Place], bool | None]:
+    """For two cells of a column, whether the first is better, beyond chance; None if there is no such difference."""
+    found: dict[tuple[Place, Place], bool | None] = {}
+    for each in judged:
+        a, b, relation = each.expected.a, each.expected.b, each.expected.relation
+        if isinstance(a, Place) and isinstance(b, Place) and a.column == b.column:
+            best = table.study.columns[a.column].best
+            significant = each.outcome in (HOLDS, REVERSED) and relation in ("lower", "higher")
+            lower = (relation == "lower") == (each.outcome == HOLDS)
+            found.setdefault((a, b), lower == (best == "lowest") if significant and best else None)
+    return found
 
 
 def _confirms(table: Table) -> dict[tuple[str, str], bool]:
