@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relucid.cli.claims import Results
 from relucid.cli.foreign import foreign
 from relucid.cli.options import (
     DATA,
@@ -18,6 +17,8 @@ from relucid.cli.options import (
     Directory,
     Factory,
     Only,
+    Overwrite,
+    Results,
     ScaleName,
     Seeds,
     Unsafe,
@@ -25,7 +26,7 @@ from relucid.cli.options import (
     complete_study,
 )
 from relucid.cli.output import writing
-from relucid.cli.studies import Selection, tabulated, unshown
+from relucid.cli.studies import Selection, tabulated
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
     from torch import nn
@@ -34,31 +35,46 @@ if TYPE_CHECKING:  # each command imports what it needs: --help need not wait fo
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors")
 
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the page if it exists.")]
+MaybeStudyName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STUDY",
+        help="Name of a study (see `relucid list`), or a file of your own.",
+        autocompletion=complete_study,
+    ),
+]
+All = Annotated[
+    bool, typer.Option("--all", help="All recorded results instead of one study: every claim on one page.")
+]
+Example = Annotated[
+    str | None, typer.Option(metavar="SHAPE", help=f"{EXAMPLE} By default the first batch of --data.")
+]
+Data = Annotated[str | None, typer.Option(metavar="FILE", help=DATA)]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NETWORK",
+        help="Also report what changed from another network, or from an earlier checkpoint of this one.",
+        autocompletion=complete_network,
+    ),
+]
+JSON = Annotated[bool, typer.Option("--json", help="Print all measurements as JSON, for programs.")]
+Page = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page.")]
+ExtraPage = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write a page: one HTML file.")
+]
 
 
 def report(
-    study: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="STUDY",
-            help="Name of a study (see `relucid list`), or a file of your own.",
-            autocompletion=complete_study,
-        ),
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page.")
-    ] = Path("page.html"),
-    everything: Annotated[
-        bool,
-        typer.Option("--all", help="All recorded results instead of one study: every claim on one page."),
-    ] = False,
+    study: MaybeStudyName = None,
+    output: Page = Path("page.html"),
+    everything: All = False,
     results: Results = None,
     scale: ScaleName = None,
     only: Only = None,
     seeds: Seeds = None,
     store: Directory = None,
-    force: Force = False,
+    force: Overwrite = False,
 ) -> None:
     """Write the page of a study, or of all results: one HTML file with findings, tables and figures."""
     from relucid.report.page import check, save
@@ -83,15 +99,11 @@ def _study(study: str, part: Selection, store: Path | None) -> tuple[str, str]:
     from relucid.printing import counted
     from relucid.report.study import study_page
 
-    table, kept, old = tabulated(study, part, store)
-    if old:
-        typer.echo(unshown(old, study), err=True)
-    if not table.runs:
-        kept.close()
-        raise ValueError(f"no run of {study} is left to show")
-    with foreign(f"{study} fails", engine.StoreError):
-        page = study_page(table, kept, study, only=part["only"], seeds=part["seeds"])
-    kept.close()
+    with tabulated(study, part, store) as (table, kept):
+        if not table.runs:
+            raise ValueError(f"no run of {study} is left to show")
+        with foreign(f"{study} fails", engine.StoreError):
+            page = study_page(table, kept, study, only=part["only"], seeds=part["seeds"])
     return page, counted(len(table.runs), "run")
 
 
@@ -116,26 +128,13 @@ def _overview(results: Path | None, store: Path | None) -> tuple[str, str]:
 
 def examine(
     network: Factory,
-    example: Annotated[
-        str | None, typer.Option(metavar="SHAPE", help=f"{EXAMPLE} By default the first batch of --data.")
-    ] = None,
-    data: Annotated[str | None, typer.Option(metavar="FILE", help=DATA)] = None,
+    example: Example = None,
+    data: Data = None,
     checkpoint: Checkpoint = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NETWORK",
-            help="Also report what changed from another network, or from an earlier checkpoint of this one.",
-            autocompletion=complete_network,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write a page: one HTML file.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all measurements as JSON, for programs.")
-    ] = False,
-    force: Force = False,
+    against: Against = None,
+    output: ExtraPage = None,
+    as_json: JSON = False,
+    force: Overwrite = False,
     unsafe: Unsafe = False,
 ) -> None:
     """Report what a network has learned: which units are dead, paired or redundant, and what would improve it."""

@@ -5,12 +5,12 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -30,7 +30,7 @@ from relucid.cli.options import (
 )
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
-    from relucid.studies import Plan, Run, Store, Study, Table
+    from relucid.studies import Plan, Store, Study, Table
 
 
 class Selection(TypedDict):
@@ -41,56 +41,84 @@ class Selection(TypedDict):
     seeds: int | None
 
 
+Threads = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Threads per run; changing it changes results by rounding.")
+]
+GPUsPerRun = Annotated[
+    float,
+    typer.Option(
+        min=0, metavar="N", help="GPUs that Ray or Dask reserves for each run; 0.5: two runs share one."
+    ),
+]
+Devices = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Devices that share one run, through torchrun.")
+]
+Nodes = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Machines that share one run; start torchrun on each.")
+]
+Retry = Annotated[bool, typer.Option("--retry", help="Repeat the runs that failed.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Count runs from before the code of your study changed.")]
+Rerun = Annotated[
+    bool, typer.Option("--rerun", help="Repeat runs from before the code of your study changed.")
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Print the runs left, the estimated time and, given a pilot, the number of seeds needed; run nothing.",
+    ),
+]
+TFLOPs = Annotated[
+    float | None,
+    typer.Option(
+        min=1e-6,
+        metavar="T",
+        help="With --dry-run: estimate times from counted operations, at T TFLOP/s per device.",
+        show_default=False,
+    ),
+]
+TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs into the store.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help=f"Format to print instead of a table for the terminal: {', '.join(FORMATS)}.",
+        autocompletion=completing(FORMATS),
+    ),
+]
+Record = Annotated[
+    Path | None,
+    typer.Option(
+        "--record",
+        metavar="DIRECTORY",
+        help="Write the table and its runs to a file in this directory, named for the study and the scale.",
+    ),
+]
+Sources = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="Files that `relucid show --format json` wrote, or other stores."),
+]
+
+
 def run(
     study: StudyName,
     scale: ScaleName = None,
     only: Only = None,
     seeds: Seeds = None,
     jobs: Jobs = None,
-    threads: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Threads per run; changing it changes results by rounding."),
-    ] = 1,
+    threads: Threads = 1,
     executor: ExecutorName = "local",
     address: Address = None,
-    gpus_per_run: Annotated[
-        float,
-        typer.Option(
-            min=0, metavar="N", help="GPUs that Ray or Dask reserves for each run; 0.5: two runs share one."
-        ),
-    ] = 0,
-    devices: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Devices that share one run, through torchrun.")
-    ] = 1,
-    nodes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Machines that share one run; start torchrun on each.")
-    ] = 1,
-    retry: Annotated[bool, typer.Option("--retry", help="Repeat the runs that failed.")] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Count runs from before the code of your study changed.")
-    ] = False,
-    rerun: Annotated[
-        bool, typer.Option("--rerun", help="Repeat runs from before the code of your study changed.")
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Print the runs left, the estimated time and, given a pilot, the number of seeds needed; run nothing.",
-        ),
-    ] = False,
-    tflops: Annotated[
-        float | None,
-        typer.Option(
-            min=1e-6,
-            metavar="T",
-            help="With --dry-run: estimate times from counted operations, at T TFLOP/s per device.",
-            show_default=False,
-        ),
-    ] = None,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard logs into the store.")
-    ] = False,
+    gpus_per_run: GPUsPerRun = 0,
+    devices: Devices = 1,
+    nodes: Nodes = 1,
+    retry: Retry = False,
+    keep: Keep = False,
+    rerun: Rerun = False,
+    dry_run: DryRun = False,
+    tflops: TFLOPs = None,
+    tensorboard: TensorBoard = False,
     quiet: Quiet = False,
     store: Directory = None,
 ) -> None:
@@ -107,27 +135,19 @@ def run(
     from relucid.train import Machine
 
     found, where = find(study), store or engine.default_store()
-    part: Selection = {"scale": scale, "only": only, "seeds": seeds}
-    planned = engine.plan(found, **part)
+    planned = engine.plan(found, scale, only=only, seeds=seeds)
     if dry_run:
         print_forecast(planned, found, where, Fleet(jobs, devices * nodes, tflops), seeds=seeds, name=study)
         return
     if devices * nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         _start_torchrun(devices, nodes)
-    options: dict[str, Any] = {
-        "jobs": jobs,
-        "threads": threads,
-        "executor": executor,
-        "address": address,
-        "gpus_per_run": gpus_per_run,
-        "retry": retry,
-        "changed": "keep" if keep else "rerun" if rerun else "refuse",
-        "machine": Machine(
-            devices=devices, nodes=nodes, tensorboard=where / "tensorboard" if tensorboard else None
-        ),
-    }
+    logs = where / "tensorboard" if tensorboard else None
     with _explaining_changes(), stopping(), progress(planned, where, retry=retry, quiet=quiet) as report:
-        engine.run(planned, **options, store=where, report=report)
+        engine.run(
+            planned, store=where, jobs=jobs, threads=threads, executor=executor, address=address,
+            gpus_per_run=gpus_per_run, retry=retry, changed="keep" if keep else "rerun" if rerun else "refuse",
+            machine=Machine(devices=devices, nodes=nodes, tensorboard=logs), report=report,
+        )  # fmt: skip
     if os.environ.get("RANK", "0") == "0":
         _conclude(planned, study, store, quiet=quiet)
 
@@ -162,23 +182,8 @@ def show(
     scale: ScaleName = None,
     only: Only = None,
     seeds: Seeds = None,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help=f"Format to print instead of a table for the terminal: {', '.join(FORMATS)}.",
-            autocompletion=completing(FORMATS),
-        ),
-    ] = None,
-    directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--record",
-            metavar="DIRECTORY",
-            help="Write the table and its runs to a file in this directory, named for the study and the scale.",
-        ),
-    ] = None,
+    form: Format = None,
+    directory: Record = None,
     store: Directory = None,
 ) -> None:
     """Show the table of a study, with the published values beside it."""
@@ -190,18 +195,16 @@ def show(
     if directory is not None and (only is not None or seeds is not None):
         raise ValueError("--record writes a whole study; it does not go with --only or --seeds")
     write = None if form is None else named(form, engine.FORMATS, "format")
-    table, results, old = tabulated(study, {"scale": scale, "only": only, "seeds": seeds}, store)
-    if directory is not None:
-        typer.echo(f"Written to {record(table, results, directory)}", err=True)
-    if write is None:
-        print_table(table, study, store)
-    elif form == "json":
-        typer.echo(json.dumps(export_results(table, results), indent=1, ensure_ascii=False))
-    else:
-        typer.echo(write(table), nl=False)
-    results.close()
-    if old:
-        typer.echo(unshown(old, study), err=True)
+    part: Selection = {"scale": scale, "only": only, "seeds": seeds}
+    with tabulated(study, part, store) as (table, results):
+        if directory is not None:
+            typer.echo(f"Written to {record(table, results, directory)}", err=True)
+        if write is None:
+            print_table(table, study, store)
+        elif form == "json":
+            typer.echo(json.dumps(export_results(table, results), indent=1, ensure_ascii=False))
+        else:
+            typer.echo(write(table), nl=False)
 
 
 def logs(
@@ -234,15 +237,7 @@ def logs(
             typer.echo(indent(outcome.error.rstrip(), "    "))
 
 
-def import_(
-    sources: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE...", help="Files that `relucid show --format json` wrote, or other stores."
-        ),
-    ],
-    store: Directory = None,
-) -> None:
+def import_(sources: Sources, store: Directory = None) -> None:
     """Add runs from result files or from other stores to a store; nothing in it is overwritten."""
     from relucid import studies as engine
 
@@ -260,31 +255,32 @@ def import_(
         raise typer.Exit(1)
 
 
-def unshown(old: "dict[str, Run]", study: str) -> str:
-    """What to do about runs from before a study's code changed."""
-    from relucid.studies.changes import describe
-
-    advice = f"`relucid run {study} --keep` counts them, `--rerun` repeats them"
-    return f"{describe(old)}; they are not shown: {advice}"
-
-
-def tabulated(study: str, part: Selection, store: Path | None) -> "tuple[Table, Store, dict[str, Run]]":
-    """The table of a study, its store, and the runs from before its code changed; refuse if it has not been run."""
+@contextmanager
+def tabulated(study: str, part: Selection, store: Path | None) -> "Iterator[tuple[Table, Store]]":
+    """Open the table of a study and its store; refuse if it has not been run, mention runs of earlier code."""
     from relucid import studies as engine
-    from relucid.studies.changes import outdated
+    from relucid.studies.changes import describe, outdated
 
     where, planned = checked(store), engine.plan(find(study), **part)
     with foreign(f"{study} fails", engine.StoreError):
         table = engine.table(planned, store=where)
-    results = engine.Store(where, create=False)
-    old = outdated(planned, results)
-    if planned and not table.runs and not old:
-        results.close()
-        given = {"--scale": part["scale"], "--only": part["only"], "--store": store}
-        options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
-        command = shlex.join(["relucid", "run", study, *options])
-        raise ValueError(f"nothing has been run yet at scale {table.scale}, in the store {where}: {command}")
-    return table, results, old
+    with closing(engine.Store(where, create=False)) as results:
+        old = outdated(planned, results)
+        if planned and not table.runs and not old:
+            given = {"--scale": part["scale"], "--only": part["only"], "--store": store}
+            options = [
+                text for name, value in given.items() if value is not None for text in (name, str(value))
+            ]
+            command = shlex.join(["relucid", "run", study, *options])
+            raise ValueError(
+                f"nothing has been run yet at scale {table.scale}, in the store {where}: {command}"
+            )
+        try:
+            yield table, results
+        finally:
+            if old:
+                advice = f"`relucid run {study} --keep` counts them, `--rerun` repeats them"
+                typer.echo(f"{describe(old)}; they are not shown: {advice}", err=True)
 
 
 def checked(store: Path | None) -> Path:
@@ -317,11 +313,5 @@ def _start_torchrun(devices: int, nodes: int) -> None:
     # If a process dies, torchrun restarts all of them. Unless each attempt has a TCP store of its own, the new
     # processes would find the dead ones' addresses in the shared one.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    torchrun = [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={devices}",
-        "--max-restarts=3",
-    ]
-    os.execv(sys.executable, [sys.executable, *torchrun, "-m", "relucid.cli", *sys.argv[1:]])
+    torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={devices}", "--max-restarts=3"]
+    os.execv(sys.executable, [sys.executable, "-m", *torchrun, "-m", "relucid.cli", *sys.argv[1:]])
