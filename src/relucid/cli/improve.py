@@ -205,10 +205,9 @@ def _print_time(tried: "Project", store: Path | None, jobs: int | None) -> None:
     from relucid.cli.forecast import Fleet, forecast
     from relucid.studies.estimate import Estimate
 
-    results = engine.Store(store or engine.default_store(), create=False)
     planned, seconds = tried.plan, tried.seconds()
-    missing = [run for run in planned if (done := results.get(run.key)) is None or done.state == "failed"]
-    results.close()
+    with engine.Store(store or engine.default_store(), create=False) as results:
+        missing = results.missing(planned, retry=True)
     how_long = "how long depends on your training"
     if seconds is not None:
         each = {run.key: seconds[row] for (row, _), runs in planned.cells.items() for run in runs}

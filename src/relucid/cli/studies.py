@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +30,7 @@ from relucid.cli.options import (
 )
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
-    from relucid.studies import Plan, Store, Study, Table
+    from relucid.studies import Outcome, Plan, Run, Store, Study, Table
 
 
 class Selection(TypedDict):
@@ -220,37 +220,41 @@ def logs(
     found = find(study)
     if store is not None and not store.exists():
         raise ValueError(f"there is no store {store}: name a directory that `relucid run --store` has filled")
-    results = engine.Store(checked(store), create=False)
     runs = engine.plan(found, scale, only=only, seeds=seeds)
     if not runs:
         typer.echo("This study has no runs.")
-    for planned in runs:
-        outcome = results.get(planned.key)
-        if outcome is None:
-            typer.echo(f"{planned.key[:8]}  not run   {planned.canonical}")
-            continue
-        took = timedelta(seconds=round(outcome.seconds))
-        typer.echo(f"{planned.key[:8]}  {outcome.state:9} {outcome.started} {took}  {planned.canonical}")
-        for trained in outcome.environment.get("trained", ()):
-            typer.echo(f"    trained {trained}")
-        if outcome.error:
-            typer.echo(indent(outcome.error.rstrip(), "    "))
+    with engine.Store(checked(store), create=False) as results:
+        for planned in runs:
+            _print_log(planned, results.get(planned.key))
+
+
+def _print_log(run: "Run", outcome: "Outcome | None") -> None:
+    """Print the state of a run, how it was trained, and why it failed."""
+    if outcome is None:
+        typer.echo(f"{run.key[:8]}  not run   {run.canonical}")
+        return
+    took = timedelta(seconds=round(outcome.seconds))
+    typer.echo(f"{run.key[:8]}  {outcome.state:9} {outcome.started} {took}  {run.canonical}")
+    for trained in outcome.environment.get("trained", ()):
+        typer.echo(f"    trained {trained}")
+    if outcome.error:
+        typer.echo(indent(outcome.error.rstrip(), "    "))
 
 
 def import_(sources: Sources, store: Directory = None) -> None:
     """Add runs from result files or from other stores to a store; nothing in it is overwritten."""
     from relucid import studies as engine
 
-    results, conflicts = engine.Store(store or engine.default_store()), 0
-    for source in sources:
-        imported = engine.import_results(source, results)
-        typer.echo(f"{source}: {imported.added} runs added, {imported.there} already there")
-        if imported.damaged:
-            typer.echo(f"{source}: {imported.damaged} damaged runs were skipped", err=True)
-        for conflict in imported.conflicts:
-            typer.echo(f"{source}: refused, the store has a different outcome: {conflict}", err=True)
-        conflicts += len(imported.conflicts)
-    results.close()
+    conflicts = 0
+    with engine.Store(store or engine.default_store()) as results:
+        for source in sources:
+            imported = engine.import_results(source, results)
+            typer.echo(f"{source}: {imported.added} runs added, {imported.there} already there")
+            if imported.damaged:
+                typer.echo(f"{source}: {imported.damaged} damaged runs were skipped", err=True)
+            for conflict in imported.conflicts:
+                typer.echo(f"{source}: refused, the store has a different outcome: {conflict}", err=True)
+            conflicts += len(imported.conflicts)
     if conflicts:
         raise typer.Exit(1)
 
@@ -264,7 +268,7 @@ def tabulated(study: str, part: Selection, store: Path | None) -> "Iterator[tupl
     where, planned = checked(store), engine.plan(find(study), **part)
     with foreign(f"{study} fails", engine.StoreError):
         table = engine.table(planned, store=where)
-    with closing(engine.Store(where, create=False)) as results:
+    with engine.Store(where, create=False) as results:
         old = outdated(planned, results)
         if planned and not table.runs and not old:
             given = {"--scale": part["scale"], "--only": part["only"], "--store": store}

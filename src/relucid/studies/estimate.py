@@ -184,24 +184,18 @@ def pilot(study: Study, scale: str | None, store: Path, *, seeds: int | None = N
         seeds: how many are planned, by default the study's own.
     """
     planned, own = _seeds(plan(study, scale, seeds=seeds)), plan(study, scale)
-    results = Store(store, create=False)
-    try:
-        if _done(own, results):
+    with Store(store, create=False) as results:
+        if own and not results.missing(own):
             return Pilot(table(own, store=store), _seeds(own), planned)
         for first in range(max(planned, _seeds(own)), 1, -1):
-            if _done(fewer := plan(study, scale, seeds=first), results):
+            fewer = plan(study, scale, seeds=first)
+            if fewer and not results.missing(fewer):
                 return Pilot(table(fewer, store=store), first, planned)
-    finally:
-        results.close()
     return None
 
 
 def _seeds(runs: Plan) -> int:
     return len({run.config["seed"] for run in runs if "seed" in run.config})
-
-
-def _done(runs: Plan, store: Store) -> bool:
-    return bool(runs) and all(store.state(run.key) for run in runs)
 
 
 def power(found: Pilot) -> Iterator[Planned]:

@@ -7,11 +7,11 @@ import json
 import math
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -107,11 +107,22 @@ class Store:
         """Close the database; everything put into it is on disk already."""
         self.database.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def state(self, key: str) -> State | None:
         """The state of a run's outcome; None if it has none."""
         with self._explained():
             row = self.database.execute("SELECT state FROM run WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
+
+    def missing(self, runs: Iterable[Run], *, retry: bool = False) -> list[Run]:
+        """The runs that have no outcome; with `retry` those that failed, too."""
+        left = (None, "failed") if retry else (None,)
+        return [run for run in runs if self.state(run.key) in left]
 
     def get(self, key: str) -> Outcome | None:
         """The outcome of a run without its arrays; None if it has not been run."""

@@ -23,7 +23,7 @@ from relucid.studies.outcome import Outcome, from_record, recorded
 from relucid.studies.plan import Cells, Plan, Run, cells, plan
 from relucid.studies.run import default_store
 from relucid.studies.store import Store
-from relucid.studies.study import Published, Study
+from relucid.studies.study import Column, Published, Study
 from relucid.train import vote
 
 Vote = Callable[[list[str]], float | None]  # of the keys of the runs that take part
@@ -229,31 +229,24 @@ def table(
 ) -> Table:
     """The results of a study, or of its plan, from the store; the arguments are those of `run`."""
     planned = plan(study, scale, only=only, seeds=seeds)
-    results = Store(store or default_store(), create=False)
-    try:
-        runs = {run.key: run for runs in planned.cells.values() for run in runs}
+    runs = {run.key: run for of_cell in planned.cells.values() for run in of_cell}
+    with Store(store or default_store(), create=False) as results:
         outcomes = {key: outcome for key in runs if (outcome := results.get(key))}
         records = [recorded(runs[key], outcome) for key, outcome in outcomes.items()]
         return _tabulated(planned, outcomes, records, lambda keys: _vote(keys, results))
-    finally:
-        results.close()
 
 
 def _tabulated(
     whole: Plan, outcomes: Mapping[str, Outcome], records: list[dict[str, Any]], votes: Vote
 ) -> Table:
     """The table of the finished runs, with its marks."""
-    study, scale, planned = whole.study, whole.scale, whole.cells
-    # A smoke test is not to be compared with anything.
-    published = {} if scale == "smoke" else study.published
-    filled = {
-        (row, column): replace(
-            _cell(study, row, column, runs, outcomes, votes),
-            published=_with_error(published.get(row, {}).get(column)),
-        )
-        for (row, column), runs in planned.items()
-    }
-    bare = Table(study, scale, filled, records, planned)
+    study, scale = whole.study, whole.scale
+    filled = {}
+    for (row, column), runs in whole.cells.items():
+        # A smoke test is not to be compared with anything.
+        published = None if scale == "smoke" else study.published.get(row, {}).get(column)
+        filled[row, column] = _cell(study, study.columns[column], runs, outcomes, votes, published)
+    bare = Table(study, scale, filled, records, whole.cells)
     if scale == "smoke":
         return bare
     better, confirms = _better(bare), _confirms(bare)
@@ -266,28 +259,32 @@ def _tabulated(
 
 def _cell(
     study: Study,
-    row: str,
-    column: str,
+    column: Column,
     runs: list[Run],
     outcomes: Mapping[str, Outcome],
     votes: Vote,
+    published: Published | None,
 ) -> Cell:
-    """A cell: its values, and what was published."""
-    shown, (chosen, mine) = study.columns[column], _chosen(study, runs, outcomes)
-    finished = _finished(mine, outcomes)
-    samples: dict[str, float] = {}
-    if shown.summary == "vote":
-        value = votes(finished) if finished and len(finished) == len(mine) else None
-        samples = {} if value is None else {"vote": value}
-    else:
-        repeated, configs = _repeated(mine), {run.key: run.config for run in mine}
-        for key in finished:
-            label = ", ".join(f"{name} {configs[key][name]}" for name in repeated)
-            values = _values(outcomes[key], shown.metric, shown.optional)
-            samples |= {f"{label}, {place}".lstrip(", "): value for place, value in enumerate(values)}
+    chosen, mine = _chosen(study, runs, outcomes)
     counted = mine or runs  # all of them before one is chosen
     states = Counter[str](outcomes[run.key].state for run in counted if run.key in outcomes)
-    return Cell(samples, len(counted), states, chosen=chosen)
+    figure = published if isinstance(published, tuple) else (published, None)
+    return Cell(_samples(column, mine, outcomes, votes), len(counted), states, figure, chosen)
+
+
+def _samples(column: Column, runs: list[Run], outcomes: Mapping[str, Outcome], votes: Vote) -> Samples:
+    """The values of runs by repetition, or the error of their vote."""
+    finished = [run for run in runs if run.key in outcomes and outcomes[run.key].state == "finished"]
+    if column.summary == "vote":
+        error = votes([run.key for run in finished]) if finished and len(finished) == len(runs) else None
+        return {} if error is None else {"vote": error}
+    repeated = _repeated(runs)
+    found: dict[str, float] = {}
+    for run in finished:
+        config, values = run.config, _values(outcomes[run.key], column.metric, column.optional)
+        labels = [f"{name} {config[name]}" for name in repeated]
+        found |= {", ".join([*labels, str(place)]): value for place, value in enumerate(values)}
+    return found
 
 
 def _better(table: Table) -> dict[tuple[str, str], bool]:
@@ -336,11 +333,6 @@ def _confirms(table: Table) -> dict[tuple[str, str], bool]:
     return {place: p >= LEVEL / len(found) for place, p in found.items()}
 
 
-def _with_error(figure: Published | None) -> tuple[float | None, float | None]:
-    """A published value and its standard error, None where there is none."""
-    return figure if isinstance(figure, tuple) else (figure, None)
-
-
 def _repeated(runs: Sequence[Run]) -> list[str]:
     """The settings in which the runs of a cell differ."""
     if not runs:
@@ -379,11 +371,6 @@ def _values(outcome: Outcome, metric: str, optional: bool = False) -> list[float
         raise ValueError(f"a run has no metric {metric!r}; it has {', '.join(outcome.metrics)}")
     value = outcome.metrics[metric]
     return value if isinstance(value, list) else [value]
-
-
-def _finished(runs: Sequence[Run], outcomes: Mapping[str, Outcome]) -> list[str]:
-    """The keys of the runs that have finished."""
-    return [run.key for run in runs if run.key in outcomes and outcomes[run.key].state == "finished"]
 
 
 def _vote(keys: list[str], store: Store) -> float | None:

@@ -131,7 +131,7 @@ class Task:
     ) -> tuple[nn.Module, dict[str, list[float]]]:
         """Train a network further, in place; return it with the measures of every epoch."""
         if isinstance(self.train, Recipe):
-            fitted = fit(self._called(network), self.split(seed)[0], self.train, seed=seed, machine=machine)
+            fitted = fit(self.called(network), self.split(seed)[0], self.train, seed=seed, machine=machine)
             return network.cpu(), {name: fitted.history[name] for name in CURVES if name in fitted.history}
         before = {name: value.shape for name, value in network.state_dict().items()}
         with seeded(seed):
@@ -147,7 +147,7 @@ class Task:
         function = self.metric.function
         if function is None:
             part, device = self.split(seed)[1], "cuda" if torch.cuda.is_available() else "cpu"
-            called = self._called(network.eval().to(device))
+            called = self.called(network.eval().to(device))
             outputs = ((tree_map_only(Tensor, Tensor.cpu, called(x)), y) for x, y in in_batches(part, BATCH))
             value = score(self.metric, self.loss, outputs)
             network.cpu()
@@ -175,7 +175,8 @@ class Task:
             "metric": self.metric.label if measure is None else version_of(measure),
         }
 
-    def _called(self, network: nn.Module) -> "Called":
+    def called(self, network: nn.Module) -> "Called":
+        """The network as it is trained and tested: called with inputs in any form."""
         return Called(network, self.floats, raw=not isinstance(self.loss, str))
 
 
@@ -242,7 +243,7 @@ def task(
 
 def _check_loss(whole: Task, inputs: Any, targets: Tensor) -> None:
     """Refuse data whose targets the loss cannot compare with the network's outputs."""
-    outputs = whole._called(whole.network)(inputs)
+    outputs = whole.called(whole.network)(inputs)
     for part in (whole.parts.train, whole.parts.test) if isinstance(whole.parts, Data) else (whole.parts,):
         in_memory = isinstance(part, Split)
         _check_targets(outputs, part.targets if in_memory else part.batch(torch.arange(1))[1], whole.loss)

@@ -174,7 +174,7 @@ def _copied(source: Path) -> Iterator[Store]:
             raise ValueError(
                 f"{path} cannot be read ({in_one_line(error)}): it is damaged or not a store"
             ) from error
-        with closing(Store(directory)) as store:
+        with Store(directory) as store:
             yield store
 
 
