@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.options import (
-    DATA,
-    EXAMPLE,
-    EXPORTS,
-    Checkpoint,
-    Factory,
-    Out,
-    Replace,
-    Unsafe,
-    completing,
-)
+from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Out, Replace, Unsafe, completing
 from relucid.cli.output import check_directory, write_directory
 from relucid.conversions import CONVERSIONS
 from relucid.extras import command
