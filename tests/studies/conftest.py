@@ -2,7 +2,7 @@ import pytest
 
 from relucid.papers import find
 
-# What a user would write. The log tells who ran what, and when.
+# What a user would write. The log has who ran what, and when.
 FILE = """
 import os, signal, time
 import numpy as np

@@ -60,7 +60,7 @@ def test_below_the_papers_scale_an_unrecorded_training_error_is_one_too(tmp_path
     assert words(evidence(tmp_path, "full", train_error=None)) == []
 
 
-def test_what_measures_how_well_a_network_fits_needs_no_training_error(tmp_path):
+def test_a_measure_of_fit_needs_no_training_error(tmp_path):
     found = words(evidence(tmp_path, "cpu", train_error=None, metrics={"fitted": 40.0}))
     assert "training error unknown" not in found
 
@@ -128,7 +128,7 @@ def test_the_rates_are_found_by_the_name_that_the_scale_gives(tmp_path):
     assert "rate by chance" in [each.word for each in entry.caveats]
 
 
-def test_no_claim_brings_caveats_of_its_own():
+def test_no_claim_has_caveats_of_its_own():
     assert "caveat" not in " ".join(field.name for field in fields(AnyClaim))
     assert all(list(inspect.signature(rule).parameters) == ["evidence"] for rule in RULES.values())
 

@@ -99,7 +99,7 @@ def test_values_that_a_function_has_taken_from_around_it_are_part_of_its_version
     assert version_of(factory(1)) == version_of(factory(1)) != version_of(factory(2))
 
 
-def test_an_edited_study_is_refused_until_it_is_said_what_becomes_of_its_runs(load, tmp_path):
+def test_an_edited_study_is_refused_until_the_user_decides_about_its_runs(load, tmp_path):
     store = tmp_path / "runs"
     run(load(), store=store, jobs=1)
     edited = load("FACTOR = 1", "FACTOR = 10")
@@ -166,6 +166,6 @@ def test_failed_runs_of_old_code_are_no_reason_to_ask(load, tmp_path):
     assert values(load(), tmp_path / "runs") == {"a": (1, 1), "b": (2, 2)}
 
 
-def test_what_becomes_of_them_is_one_of_three_things(load, tmp_path):
+def test_changed_must_be_one_of_three_values(load, tmp_path):
     with pytest.raises(ValueError, match="changed is 'yes'; it must be one of refuse, keep, rerun"):
         run(load(), store=tmp_path / "runs", jobs=1, changed="yes")

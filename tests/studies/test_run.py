@@ -61,7 +61,7 @@ def trains(config, machine):
     return {"channels last": fitted.engine.memory_format == "channels_last"}
 
 
-def test_how_a_run_trained_is_kept_with_it_and_told_where_it_is_shown(tmp_path):
+def test_how_a_run_trained_is_kept_and_shown(tmp_path):
     study = Study("trains", "", trains, {"a": {}}, {"layout": Column("channels last")}, repeat={"seed": [0]})
     run(study, store=tmp_path, jobs=1)
     found = table(study, store=tmp_path)
@@ -73,7 +73,7 @@ def test_how_a_run_trained_is_kept_with_it_and_told_where_it_is_shown(tmp_path):
     assert shown["trained"] == trained
 
 
-def test_what_fails_is_recorded_the_others_go_on_and_it_is_tried_again_on_request(load_study, tmp_path, log):
+def test_a_failed_run_is_recorded_the_others_go_on_and_it_is_retried_on_request(load_study, tmp_path, log):
     broken = "if config['x'] == 2 and not os.path.exists(LOG + '.repaired'): raise RuntimeError('broken')"
     study, store = load_study(extra=broken), tmp_path / "runs"
     for _ in range(2):
@@ -111,7 +111,7 @@ def test_a_run_that_diverges_is_an_outcome_of_its_own():
         ({"error": "low"}, "could not convert string to float"),
     ],
 )
-def test_what_a_run_returns_must_be_numbers(returned, message):
+def test_a_run_must_return_numbers(returned, message):
     outcome = execute(lambda config: returned, Run("f", {}), Machine())
     assert outcome.state == "failed"
     assert re.search(message, outcome.error)
@@ -339,7 +339,7 @@ def lacks_data(config):
     raise MissingDataError(f"moons/{config['seed']} does not exist: get it")
 
 
-def test_missing_data_are_said_once_and_no_run_is_recorded_as_failed(tmp_path):
+def test_missing_data_stop_the_study_and_no_run_is_recorded_as_failed(tmp_path):
     study = Study("s", "", lacks_data, {"a": {}}, {"loss": Column("loss")}, repeat={"seed": range(4)})
     with pytest.raises(MissingDataError, match="does not exist: get it"):
         run(study, store=tmp_path, jobs=1)

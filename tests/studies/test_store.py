@@ -21,7 +21,7 @@ def store(tmp_path):
     opened.close()
 
 
-def test_what_is_put_comes_back(store):
+def test_an_outcome_comes_back_as_it_was_put(store):
     arrays = {"weights": np.arange(6.0).reshape(2, 3), "labels": np.array([1, 2], np.uint8)}
     put = Outcome(
         "finished", {"error": 1.5, "each": [1.0, 2.0]}, {"loss": [3.0, float("nan")]}, arrays, None,
@@ -114,7 +114,7 @@ def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path, version,
     assert database.execute("PRAGMA user_version").fetchone() == (version,)
 
 
-def test_a_full_disk_is_told_and_loses_nothing(store):
+def test_a_full_disk_is_an_error_that_loses_nothing(store):
     store.put(RUN, Outcome("finished", {"error": 1.0}))
     (pages,) = store.database.execute("PRAGMA page_count").fetchone()
     store.database.execute(f"PRAGMA max_page_count = {pages + 2}")  # what a disk of that size would do
@@ -128,7 +128,7 @@ def test_a_full_disk_is_told_and_loses_nothing(store):
     assert np.array_equal(store.arrays(OTHER.key)["noise"], noise)
 
 
-def test_a_directory_that_cannot_be_written_to_is_told():
+def test_a_read_only_directory_is_refused():
     directory = Path(tempfile.mkdtemp())
     directory.chmod(0o555)
     root = os.geteuid() == 0
@@ -143,7 +143,7 @@ def test_a_directory_that_cannot_be_written_to_is_told():
         directory.rmdir()
 
 
-def test_a_file_in_the_place_of_the_directory_or_the_database_is_told(tmp_path):
+def test_a_file_in_the_place_of_the_directory_or_the_database_is_refused(tmp_path):
     (tmp_path / "file").write_text("I am no directory")
     with pytest.raises(StoreError, match=r"cannot use .*results.sqlite"):
         Store(tmp_path / "file")

@@ -85,7 +85,7 @@ def test_a_study_without_a_name_rows_or_columns_is_refused(what, nothing):
         study(**{what: nothing})
 
 
-def test_a_wrong_row_or_scale_is_told_with_the_nearest_names():
+def test_a_wrong_row_or_scale_is_refused_with_the_nearest_names():
     with pytest.raises(ValueError, match="no scale 'ful' in study 's'; did you mean 'full'"):
         plan(study(), "ful")
     with pytest.raises(ValueError, match="no row 'c' in study 's'; there are a, b"):
@@ -109,7 +109,7 @@ def test_another_runner_version_or_value_is_another_run():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2}, {1, 2}, object(), b"bytes", int])
-def test_what_json_does_not_have_is_refused_by_its_place(value):
+def test_values_that_json_lacks_are_refused_by_their_place(value):
     with pytest.raises(TypeError, match=r"config.config.model.width is .*; it must be finite numbers, text"):
         _ = Run("f", {"model": {"width": [value]}}).key
 
@@ -145,7 +145,7 @@ def test_the_runs_of_a_runner_carry_its_name_and_version_wherever_its_function_l
     }
 
 
-def test_what_has_no_name_is_no_run_function():
+def test_a_run_function_needs_a_name():
     with pytest.raises(TypeError, match="it must be a function, or a Runner that gives it a name"):
         study(run="package.module:function")
 

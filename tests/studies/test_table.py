@@ -14,7 +14,7 @@ from relucid.studies.study import Scale
 
 
 def fill(study, store, outcome, **options):
-    """Put what `outcome` says of every run's configuration into a store."""
+    """Put `outcome(config)` into a store for every run."""
     opened = Store(store)
     for runs in cells(study, **options).values():
         for run in runs:
@@ -46,7 +46,7 @@ def test_the_splits_of_a_run_count_as_values(tmp_path):
     assert table(study, store=tmp_path).cells["base", "error"].values == (1, 2, 3)
 
 
-def test_what_is_missing_diverged_or_failed_is_told(tmp_path):
+def test_a_cell_counts_runs_that_are_missing_diverged_or_failed(tmp_path):
     def outcome(config):
         kinds = {
             0: {"error": 1.0},
@@ -75,7 +75,7 @@ def test_a_significant_difference_from_the_baseline_is_marked(tmp_path, best, sh
     assert legend(found) == "marks: + better, - worse than base, beyond chance"
 
 
-def test_what_may_be_chance_is_not_marked(tmp_path):
+def test_a_difference_by_chance_is_not_marked(tmp_path):
     fill(simple(), tmp_path, lambda config: {"error": config["seed"] + config["x"] / 10})
     found = table(simple(), store=tmp_path)
     assert found.cells["other", "error"].better is None
@@ -94,7 +94,7 @@ def test_a_published_figure_is_confirmed_or_not(tmp_path, published, confirms):
     assert ("! differs from a Table 1" in legend(found)) is not confirms
 
 
-def test_the_rate_is_chosen_on_validation_data_for_each_cell_and_told(tmp_path):
+def test_the_rate_is_chosen_on_validation_data_for_each_cell_and_named(tmp_path):
     study = simple(choose={"lr": [0.1, 0.01]}, by="val")
 
     def outcome(config):  # the test error would choose otherwise
@@ -167,7 +167,7 @@ def test_a_vote_is_the_error_of_the_mean_probabilities_of_all_runs(tmp_path):
     assert cell.error is None
 
 
-def test_a_metric_that_no_run_has_is_told(tmp_path):
+def test_a_metric_that_no_run_has_is_refused(tmp_path):
     fill(simple(), tmp_path, lambda config: {"eror": 1.0})
     with pytest.raises(ValueError, match="a run has no metric 'error'; it has eror"):
         table(simple(), store=tmp_path)
@@ -221,7 +221,7 @@ def test_markdown_and_latex_have_the_figures_and_escape_what_is_special(filled):
     assert latex.startswith(r"\begin{tabular}{lc}")
 
 
-def test_the_time_that_is_left_is_told_from_runs_of_the_same_kind_then_of_the_study_then_by_the_scale(
+def test_the_time_left_is_estimated_from_runs_of_the_same_kind_then_of_the_study_then_from_the_scale(
     tmp_path,
 ):
     study = simple(scales={"full": Scale(seconds=100.0)})

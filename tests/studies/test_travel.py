@@ -138,7 +138,7 @@ def test_a_failure_gives_way_to_an_outcome_and_never_takes_its_place(pair):
     assert [here.get(run.key).metrics for run in (RUN, OTHER)] == [{"error": 2.0}, {"error": 1.0}]
 
 
-def test_what_a_run_was_brought_without_is_added_later(pair):
+def test_arrays_and_history_that_an_import_lacked_are_added_later(pair):
     here, there = pair
     here.put(RUN, Outcome("finished", {"error": 1.0}))
     there.put(RUN, Outcome("finished", {"error": 1.0}, {"loss": [1.0]}, {"a": np.ones(2)}))
@@ -181,13 +181,13 @@ def test_a_file_that_cannot_be_right_is_refused_as_a_whole(tmp_path, pair, chang
         (b'{"runs": 3}', "has no runs"),
     ],
 )
-def test_what_is_no_file_of_results_is_told(tmp_path, pair, content, complaint):
+def test_a_file_without_results_is_refused(tmp_path, pair, content, complaint):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ValueError, match=f"{complaint}.*show STUDY --format json"):
         import_results(tmp_path / "file", pair[0])
 
 
-def test_what_is_no_store_is_told(tmp_path, pair):
+def test_a_directory_without_a_store_is_refused(tmp_path, pair):
     with pytest.raises(ValueError, match=r"there is no .*nowhere"):
         import_results(tmp_path / "nowhere", pair[0])
     (tmp_path / "empty").mkdir()

@@ -31,7 +31,7 @@ ROWS, SEEDS = 6, 5
 
 
 def study(log=None, pause=0.0, size=1, rows=ROWS):
-    """A study of short runs that tell, if there is a log, which of them were begun."""
+    """A study of short runs that write to a log, if there is one, which of them were begun."""
 
     def measure(config):
         if log:
@@ -145,13 +145,13 @@ def test_a_damaged_store_gives_right_numbers_or_none_and_says_what_is_wrong(tmp_
             try:
                 found = attempt(whole, tmp_path / "damaged")
             except (StoreError, ValueError) as error:
-                seen["told" if len(str(error).splitlines()) == 1 else "said badly"] += 1
+                seen["refused" if len(str(error).splitlines()) == 1 else "several lines"] += 1
                 continue
             for row, numbers in found.items():
                 assert set(numbers) <= set(right[row]), "a wrong number"
             seen["right" if found == right else "missing"] += 1
-    assert seen.keys() <= {"told", "right", "missing"}
-    assert min(seen["told"], seen["right"]) > 0, seen
+    assert seen.keys() <= {"refused", "right", "missing"}
+    assert min(seen["refused"], seen["right"]) > 0, seen
 
 
 def _settle(directory):
@@ -200,7 +200,7 @@ def test_a_number_whose_bit_has_flipped_is_not_believed(tmp_path):
         store.get(whole.key)
 
 
-def test_what_is_whole_of_a_damaged_store_is_brought_into_a_new_one(tmp_path):
+def test_intact_runs_of_a_damaged_store_are_imported_into_a_new_one(tmp_path):
     first, second = plan(study(rows=2))[:2]
     with closing(Store(tmp_path / "runs")) as store:
         store.put(first, Outcome("finished", {"value": 1.25}))
