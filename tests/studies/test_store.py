@@ -100,15 +100,13 @@ def test_the_directory_of_a_lease_stays_until_the_run_is_finished(store):
     assert not again.directory.exists()
 
 
-@pytest.mark.parametrize(
-    "version, why", [(9, "newer relucid wrote it: upgrade"), (3, "older relucid wrote it")]
-)
+@pytest.mark.parametrize("version, why", [(9, "newer relucid"), (3, "older relucid")])
 def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path, version, why):
     Store(tmp_path).close()
     database = sqlite3.connect(tmp_path / "results.sqlite")
     database.execute(f"PRAGMA user_version = {version}")
     database.close()
-    with pytest.raises(StoreError, match=f"has schema {version}, not {VERSION} .*{why}"):
+    with pytest.raises(StoreError, match=f"schema {version}, not {VERSION} .*{why}"):
         Store(tmp_path)
     database = sqlite3.connect(tmp_path / "results.sqlite")
     assert database.execute("PRAGMA user_version").fetchone() == (version,)
@@ -119,7 +117,7 @@ def test_a_full_disk_is_an_error_that_loses_nothing(store):
     (pages,) = store.database.execute("PRAGMA page_count").fetchone()
     store.database.execute(f"PRAGMA max_page_count = {pages + 2}")  # what a disk of that size would do
     noise = np.random.default_rng(0).random(100_000)
-    with pytest.raises(StoreError, match="its disk is full: make room and run the same command again"):
+    with pytest.raises(StoreError, match="disk is full"):
         store.put(OTHER, Outcome("finished", {"error": 1.0}, arrays={"noise": noise}))
     assert store.get(RUN.key).metrics == {"error": 1.0}
     assert store.get(OTHER.key) is None
@@ -135,7 +133,7 @@ def test_a_read_only_directory_is_refused():
     if root:  # for whom nothing is read-only
         os.seteuid(65534)
     try:
-        with pytest.raises(StoreError, match=r"Permission denied.*name a directory that can be written to"):
+        with pytest.raises(StoreError, match="Permission denied"):
             Store(directory / "runs")
     finally:
         if root:
@@ -148,7 +146,7 @@ def test_a_file_in_the_place_of_the_directory_or_the_database_is_refused(tmp_pat
     with pytest.raises(StoreError, match=r"cannot use .*results.sqlite"):
         Store(tmp_path / "file")
     (tmp_path / "results.sqlite").write_text("I am no database, and long enough to be looked at" * 100)
-    with pytest.raises(StoreError, match="it is damaged or not a database: move it away"):
+    with pytest.raises(StoreError, match="damaged or not a database"):
         Store(tmp_path)
 
 
@@ -172,7 +170,7 @@ def test_an_array_that_was_put_elsewhere_is_not_believed(store):
 
 def test_pickled_objects_are_refused(store):
     store.put(RUN, Outcome("finished", arrays={"a": np.array([print], dtype=object)}))
-    with pytest.raises(StoreError, match="it is damaged, or no array of numbers"):
+    with pytest.raises(StoreError, match="no array of numbers"):
         store.arrays(RUN.key)
 
 

@@ -101,7 +101,7 @@ def test_kills_at_random_moments_lose_nothing_repeat_nothing_and_change_nothing(
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         assert not finished & set(log.read_text().splitlines()), "a finished run was run again"
-        with closing(Store(store)) as opened:
+        with Store(store) as opened:
             assert opened.database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             found = {f"{each.config['x']} {each.config['seed']}" for each in opened.runs()}
         assert finished <= found, "a finished run was lost"
@@ -168,7 +168,7 @@ def _shown(study, directory):
 def _read(study, directory):
     """Every outcome with its arrays, each of which must be what was put there."""
     found = {row: [] for row in study.rows}
-    with closing(Store(directory, create=False)) as store:
+    with Store(directory, create=False) as store:
         for each in plan(study):
             outcome = store.get(each.key)
             for name, array in store.arrays(each.key).items():
@@ -181,20 +181,20 @@ def _read(study, directory):
 
 def _imported(study, directory):
     target = directory / "target"
-    with closing(Store(target)) as store:
+    with Store(target) as store:
         import_results(directory, store)
     return values(study, target)
 
 
 def test_a_number_whose_bit_has_flipped_is_not_believed(tmp_path):
     (whole,) = plan(study(rows=1))[:1]
-    with closing(Store(tmp_path / "runs")) as store:
+    with Store(tmp_path / "runs") as store:
         store.put(whole, Outcome("finished", {"value": 1.25}))
     _settle(tmp_path / "runs")
     path = Path(tmp_path / "runs" / "results.sqlite")
     path.write_bytes(path.read_bytes().replace(b"1.25", b"1.35"))
     with (
-        closing(Store(tmp_path / "runs")) as store,
+        Store(tmp_path / "runs") as store,
         pytest.raises(StoreError, match=r"run .* is damaged: `relucid import"),
     ):
         store.get(whole.key)
@@ -202,13 +202,13 @@ def test_a_number_whose_bit_has_flipped_is_not_believed(tmp_path):
 
 def test_intact_runs_of_a_damaged_store_are_imported_into_a_new_one(tmp_path):
     first, second = plan(study(rows=2))[:2]
-    with closing(Store(tmp_path / "runs")) as store:
+    with Store(tmp_path / "runs") as store:
         store.put(first, Outcome("finished", {"value": 1.25}))
         store.put(second, Outcome("finished", {"value": 7.5}))
     _settle(tmp_path / "runs")
     path = tmp_path / "runs" / "results.sqlite"
     path.write_bytes(path.read_bytes().replace(b"1.25", b"1.35"))
-    with closing(Store(tmp_path / "new")) as new:
+    with Store(tmp_path / "new") as new:
         imported = import_results(tmp_path / "runs", new)
         assert (imported.added, imported.damaged) == (1, 1)
         assert new.get(second.key).metrics == {"value": 7.5}
