@@ -116,15 +116,15 @@ class _Work:
         self.deaths: Counter[str] = Counter()
 
     def do(self, workers: Executor, size: int) -> None:
-        """Hand out runs, so many at a time, and store their outcomes until every run has one."""
+        """Submit runs, so many at a time, and store their outcomes until every run has one."""
         while self.todo or self.leased:
-            all_leased = self._hand_out(workers, size)
+            all_leased = self._submit(workers, size)
             if not self.leased:
                 time.sleep(POLL if self.todo else 0)
                 continue
             timeout = None if all_leased else POLL
             for future in wait(self.leased, timeout, FIRST_COMPLETED).done:
-                self._put_away(future)
+                self._record(future)
 
     def end(self) -> None:
         """Release the leases of unfinished runs."""
@@ -132,7 +132,7 @@ class _Work:
             lease.release()
         self.store.close()
 
-    def _hand_out(self, workers: Executor, size: int) -> bool:
+    def _submit(self, workers: Executor, size: int) -> bool:
         """Give every idle worker a run; return False if only runs leased by other processes are left."""
         elsewhere = 0
         while self.todo and len(self.leased) < size:
@@ -159,7 +159,7 @@ class _Work:
                 self.leased[future] = run, lease
         return True
 
-    def _put_away(self, future: "Future[Outcome]") -> None:
+    def _record(self, future: "Future[Outcome]") -> None:
         """Keep the outcome of a run; if its process has died, let it be run again."""
         run, lease = self.leased[future]
         try:

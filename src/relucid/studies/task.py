@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import tree_leaves, tree_map, tree_map_only
+from relucid.convert.conversion import first_line
 from relucid.data import Data, Split, in_batches
 from relucid.data.given import SHARE, Rows, apart, examples, is_pair_of_parts, read, seeded
 from relucid.printing import counted
@@ -250,7 +251,7 @@ def _check_loss(whole: Task, inputs: Any, targets: Tensor) -> None:
     try:
         measures(whole.loss, outputs, targets)
     except Exception as error:
-        raise ValueError(f"the loss cannot compare outputs with targets: {_first_line(error)}") from error
+        raise ValueError(f"the loss cannot compare outputs with targets: {first_line(error)}") from error
 
 
 def cast(inputs: Any, network: nn.Module, floats: bool = False) -> Any:
@@ -302,15 +303,16 @@ def _built(model: nn.Module | Callable[[], nn.Module]) -> tuple[nn.Module, bool]
 def _tried(network: nn.Module, inputs: Any) -> tuple[bool, Any]:
     """Whether the network needs integers as floating-point numbers, and its outputs for these inputs."""
     whole = any(isinstance(leaf, Tensor) and not leaf.is_floating_point() for leaf in tree_leaves(inputs))
-    first = None
+    errors = []
     for floats in (False, True) if whole else (False,):
         try:
             with torch.no_grad():
                 return floats, Called(network, floats, raw=True)(inputs)
         except Exception as error:  # whatever the user's code raises
-            first = first or error
+            errors.append(error)
     shapes = ", ".join(str(tuple(leaf.shape[1:])) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor))
-    raise ValueError(f"the network does not take inputs of shape {shapes}: {_first_line(first)}") from first
+    message = f"the network does not take inputs of shape {shapes}: {first_line(errors[0])}"
+    raise ValueError(message) from errors[0]
 
 
 def _suited_loss(outputs: Any, targets: Tensor) -> str:
@@ -382,7 +384,3 @@ def _has_rows(leaf: Any) -> bool:
 def name_of(function: Any) -> str:
     """The name of a function, for people."""
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _first_line(error: BaseException | None) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,7 +1,6 @@
 """Export results from a store to a file, and import them from files and other stores."""
 
 import base64
-import binascii
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -147,12 +146,7 @@ def _opened(source: Path) -> Iterator[tuple[int, Iterator[ImportedRun], Votes]]:
         with _copied(source) as store:
             yield store.count(), _runs_of_store(store), store.votes()
     else:
-        recorded = _parsed(source)
-        with _faults_named(source):
-            votes = [
-                (tuple(map(str, each["runs"])), float(each["error"])) for each in recorded.get("votes", [])
-            ]
-            runs = [_imported_run(record) for record in recorded["runs"]]
+        runs, votes = _runs_of_file(source)
         yield len(runs), iter(runs), votes
 
 
@@ -202,18 +196,19 @@ def _parsed(source: Path) -> dict[str, Any]:
     return recorded
 
 
-@contextmanager
-def _faults_named(source: Path) -> Iterator[None]:
+def _runs_of_file(source: Path) -> tuple[list[ImportedRun], Votes]:
+    """The runs and votes of a result file; refuse all of it if any of it cannot be right."""
+    found = _parsed(source)
     try:
-        yield
-    except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
+        votes = [(tuple(map(str, each["runs"])), float(each["error"])) for each in found.get("votes", [])]
+        runs = []
+        for record in found["runs"]:
+            arrays = {name: _array(data) for name, data in record.get("arrays", {}).items()}
+            runs.append(ImportedRun(*from_record(record), arrays))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{source} cannot be imported: {what}") from error
-
-
-def _imported_run(record: Mapping[str, Any]) -> ImportedRun:
-    run, outcome = from_record(record)
-    return ImportedRun(run, outcome, {name: _array(data) for name, data in record.get("arrays", {}).items()})
+    return runs, votes
 
 
 def _array(text: str) -> bytes:
