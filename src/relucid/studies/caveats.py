@@ -27,7 +27,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Caveat:
-    """A reason for doubt: a word or two for a table, and a sentence without a point."""
+    """A reason for doubt: a word or two for a table, and a sentence without its full stop."""
 
     word: str
     text: str

@@ -18,7 +18,7 @@ from relucid.studies import formats
 from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare
 from relucid.studies.expect import Claim, Listed, Place, Samples
 from relucid.studies.judge import Judged, judge
-from relucid.studies.ledger import entry, sentence
+from relucid.studies.ledger import Entry, entry, sentence
 from relucid.studies.outcome import Outcome, from_record, recorded
 from relucid.studies.plan import Cells, Plan, Run, cells, plan
 from relucid.studies.run import default_store
@@ -135,12 +135,16 @@ class Table(Tabular):
         return all(cell.complete for cell in self.cells.values())
 
     @property
-    def verdict(self) -> str | None:
-        """How the study's claims stand, in sentences; None if there are none or nothing was judged."""
-        found = [
+    def entries(self) -> list[Entry]:
+        """How the claims that can be judged stand."""
+        return [
             entry("", self.study, claim, self) for claim in self.study.claims if claim.where in self.judged
         ]
-        return " ".join(map(sentence, found)) or None
+
+    @property
+    def verdict(self) -> str | None:
+        """How the study's claims stand, in sentences; None if there are none or nothing was judged."""
+        return " ".join(map(sentence, self.entries)) or None
 
     def finished(self, **setting: Any) -> list[dict[str, Any]]:
         """The records of the finished runs with this setting."""
