@@ -34,7 +34,7 @@ def test_freed_memory_is_used_again_unless_the_environment_says_otherwise():
     assert new_pages("default") > 30_000
 
 
-def test_it_is_told_whether_the_allocator_was_changed(monkeypatch):
+def test_whether_the_allocator_was_changed_is_reported(monkeypatch):
     monkeypatch.setenv("RELUCID_ALLOCATOR", "default")
     assert not keep_memory()
     monkeypatch.delenv("RELUCID_ALLOCATOR")

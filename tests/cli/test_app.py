@@ -17,7 +17,7 @@ def test_an_unknown_command_is_refused_with_the_nearest_one(relucid):
     assert "Did you mean 'show'?" in err
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch):
+def test_without_the_extra_the_error_names_what_to_install(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("relucid.cli.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "typer", None)

@@ -84,7 +84,7 @@ def test_failed_runs_are_reported_and_logged_and_make_the_command_fail(relucid, 
     assert out.count("finished") == 3
 
 
-def test_a_quiet_run_says_nothing_but_what_goes_wrong(relucid, study):
+def test_a_quiet_run_prints_errors_only(relucid, study):
     assert relucid("run", study, "--jobs", "1", "--quiet") == (0, "", "")
     status, out, err = relucid("run", study, "--jobs", "1", "--quiet", "--scale", "broken")
     assert (status, out) == (1, "")

@@ -19,7 +19,7 @@ def test_show_shows_what_there_is_and_every_format_of_it(relucid, study):
 
 @pytest.mark.parametrize("command", ["show", "report"])
 @pytest.mark.parametrize("options", [[], ["--scale", "broken", "--store", "my runs"]])
-def test_before_the_first_run_it_says_how_to_run(relucid, study, command, options):
+def test_before_the_first_run_the_error_names_the_command_to_run(relucid, study, command, options):
     status, out, err = relucid(command, study, *options)
     scale, store = options[1::2] or ("small", "runs")
     assert (status, out) == (1, "")

@@ -89,7 +89,7 @@ def test_the_new_weights_are_the_old_ones_times_minus_the_slope():
     assert torch.equal(net[2].weight, torch.cat((old, -slope * old), 1))
 
 
-def test_learned_slopes_that_become_weights_are_said():
+def test_learned_slopes_that_become_weights_are_reported():
     model = nn.Sequential(nn.Linear(3, 4), nn.PReLU(4), nn.Linear(4, 2))
     reason = {c.name: c.reason for c in to_crelu(model, torch.randn(5, 3)).changes}["1"]
     assert "slopes become factors in the weights that read it" in reason

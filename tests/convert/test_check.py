@@ -137,7 +137,7 @@ def test_a_copy_that_loses_the_hook_of_a_parameter_is_no_matter_of_rounding():
         checked(net, copied, torch.randn(8, 8, 4, 4))
 
 
-def test_where_rounding_changes_a_network_beyond_recognition_another_input_must_tell():
+def test_where_rounding_changes_a_network_beyond_recognition_another_input_must_decide():
     with pytest.raises(ConversionError, match=r"changes Sequential beyond recognition .* a larger batch"):
         to_geometric(deep(120), torch.randn(8, 8, 4, 4))
 

@@ -144,13 +144,13 @@ def test_what_mixes_channels_keeps_the_relu_as_it_is_and_is_named(stop):
     function, reason = STOPS[stop]
     layers = {"conv": nn.Conv2d(3, 8, 1), "same": nn.Conv2d(8, 8, 1), "last": nn.Conv2d(8, 2, 1)}
     model = Net(lambda m, x: function(m, m.conv(x).relu()), **layers, narrow=nn.Conv2d(4, 2, 1))
-    status, said = reasons(to_crelu(model, torch.randn(2, 3, 4, 4)))["relu"]
+    status, found = reasons(to_crelu(model, torch.randn(2, 3, 4, 4)))["relu"]
     assert status == "refused"
-    assert reason in said
+    assert reason in found
 
 
 @unchanged
-def test_a_relu_after_a_sum_stays_and_says_so():
+def test_a_relu_after_a_sum_stays_and_is_reported():
     model = Net(
         lambda m, x: m.c(F.relu(m.a(x) + m.b(x))), a=nn.Linear(3, 4), b=nn.Linear(3, 4), c=nn.Linear(4, 2)
     )

@@ -81,7 +81,7 @@ def test_a_sum_is_a_residual_block_only_if_it_adds_to_its_own_input(network, exa
         to_heavy_ball(network, example)
 
 
-def test_a_conversion_that_changes_nothing_says_so():
+def test_a_conversion_that_changes_nothing_warns():
     with pytest.warns(UnchangedWarning, match="to_crelu changes no layer"):
         assert not to_crelu(nn.Sequential(nn.Linear(4, 6), nn.ReLU6(), nn.Linear(6, 2)), X).changed
 

@@ -37,7 +37,7 @@ def test_the_output_layer_is_left_alone_unless_named():
 
 
 @pytest.mark.filterwarnings("ignore:to_geometric changes no layer")
-def test_a_layer_with_a_filter_of_zeros_keeps_its_standard_form_and_says_so():
+def test_a_layer_with_a_filter_of_zeros_keeps_its_standard_form_and_is_reported():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     model[0].weight.data[2] = 0
     change = by_name(to_geometric(model, torch.randn(5, 3)))["0"]

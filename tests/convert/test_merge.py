@@ -75,7 +75,7 @@ def test_where_the_merged_channels_would_be_added_they_stay():
 
 
 @pytest.mark.filterwarnings("ignore:to_crelu changes no layer")
-def test_a_network_without_pairs_is_kept_and_says_so():
+def test_a_network_without_pairs_is_kept_with_a_warning():
     model = nn.Sequential(nn.Linear(30, 4), nn.ReLU(), nn.Linear(4, 2))
     conversion = to_crelu(model, torch.randn(5, 30), mode="merge")
     change = {c.name: c for c in conversion.changes}["1"]

@@ -167,7 +167,7 @@ def test_every_end_is_a_network_or_a_refusal(network, conversion):
     try:
         net = CONVERSIONS[conversion](model, x).model
     except ConversionError as error:
-        said = str(error)
+        message = str(error)
     else:
-        said = "" if torch.allclose(net(x), model(x)) else "differs"
-    assert said != "differs"
+        message = "" if torch.allclose(net(x), model(x)) else "differs"
+    assert message != "differs"

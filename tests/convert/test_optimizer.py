@@ -107,7 +107,7 @@ def test_geometric_layers_and_betas_are_trained_by_the_same_optimizer():
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-def test_an_optimizer_without_a_state_per_entry_says_that_it_starts_anew():
+def test_an_optimizer_without_a_state_per_entry_warns_that_it_starts_anew():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     optimizer = torch.optim.Adafactor(model.parameters())
     model(torch.randn(5, 3)).sum().backward()

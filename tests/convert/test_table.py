@@ -56,11 +56,11 @@ def test_every_cell_is_exact_or_refused_with_a_reason(generator):
 
 
 @pytest.mark.parametrize("name", ["stand-in: GoogLeNet", "stand-in: segmentation"])
-def test_a_row_made_anew_says_the_same(name, generator):
+def test_a_row_made_anew_is_the_same(name, generator):
     rows, notes = table()
-    said = next(cells for full, cells in rows if full.startswith(f"{name}: "))
+    expected = next(cells for full, cells in rows if full.startswith(f"{name}: "))
     made = generator.row(name)[1]
-    for before, now in zip(said, made, strict=True):
+    for before, now in zip(expected, made, strict=True):
         refused = CELL.match(before)["note"]
         if refused:
             assert notes[refused] == now

@@ -116,7 +116,7 @@ def test_the_memory_against_checkpointing_in_segments_is_that_of_the_benchmark()
     assert round(1 / float(ratio)) == 4
 
 
-def test_wherever_cifar_10_was_used_its_encoding_is_told(recorded_tables):
+def test_wherever_cifar_10_was_used_its_encoding_is_mentioned(recorded_tables):
     used = {
         table.study.name: table.study.protocol
         for table in recorded_tables

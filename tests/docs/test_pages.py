@@ -105,7 +105,7 @@ def test_page_ledger_table_and_verdict_agree_on_every_comparison(recorded_tables
     assert compared > 200
 
 
-def test_a_mark_says_what_the_comparison_with_the_baseline_says(recorded_tables):
+def test_a_mark_agrees_with_the_comparison_with_the_baseline(recorded_tables):
     marked = 0
     for table in recorded_tables:
         for each in (each for found in table.judged.values() for each in found):

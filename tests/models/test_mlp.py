@@ -68,7 +68,7 @@ def test_agd2_with_kept_layers_is_agd_with_an_extrapolated_output():
     torch.testing.assert_close(kept(x), last + beta * (last - before), rtol=1e-12, atol=1e-12)
 
 
-def test_an_mlp_is_what_it_says():
+def test_an_mlp_has_the_layers_of_its_arguments():
     net = create("mlp", in_channels=3, hidden=(5, 4), num_classes=2)
     by_hand = nn.Sequential(net.fc1, nn.ReLU(), net.fc2, nn.ReLU(), net.output)
     x = torch.randn(6, 3)

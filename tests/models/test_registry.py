@@ -120,7 +120,7 @@ def test_a_network_can_be_cut():
     assert net[:3](torch.zeros(1, 3, 8, 8)).shape == (1, 13, 8, 8)
 
 
-def test_a_network_says_what_it_is():
+def test_a_network_describes_itself():
     assert repr(create("mlp", in_channels=2, num_classes=1)).startswith(
         "Network(\n  mlp: relu, standard weights, norm none, plain\n"
     )

@@ -81,14 +81,14 @@ def test_crelu_can_have_leaky_relu_inside():
 
 @pytest.mark.parametrize("weights", ["standard", "geometric"])
 @pytest.mark.parametrize(
-    "end, filters, handed_on", [("activation", 7, 14), ("one_phase", 7, 7), ("same_channels", 4, 7)]
+    "end, filters, passed_on", [("activation", 7, 14), ("one_phase", 7, 7), ("same_channels", 4, 7)]
 )
-def test_crelu_doubles_or_becomes_relu_or_stands_on_half_the_filters(weights, end, filters, handed_on):
+def test_crelu_doubles_or_becomes_relu_or_stands_on_half_the_filters(weights, end, filters, passed_on):
     builder = builder_of("crelu", weights, "none")
     builder.conv(1, 7, 3, padding=1, end=end)
     assert builder.layers["conv1"].out_channels == filters
-    assert builder.channels == handed_on
-    assert builder.sequential()(torch.randn(2, 4, 5, 5)).shape == (2, handed_on, 5, 5)
+    assert builder.channels == passed_on
+    assert builder.sequential()(torch.randn(2, 4, 5, 5)).shape == (2, passed_on, 5, 5)
 
 
 def test_the_next_unit_takes_what_crelu_hands_on_and_norms_have_the_right_size():

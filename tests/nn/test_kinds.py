@@ -1,4 +1,4 @@
-"""What the table says of each activation is what the activation does."""
+"""The table of activations: each activation does what its row claims."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def slope(activation, at):
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_slopes_change_where_the_table_says_and_nowhere_else(name):
+def test_slopes_change_where_the_table_has_a_kink_and_nowhere_else(name):
     activation = ACTIVATIONS[name]
     kind = kind_of(activation)
     first, last = kind.boundaries[0], kind.boundaries[-1]

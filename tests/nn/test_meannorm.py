@@ -6,7 +6,6 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from relucid.nn import MeanNorm, update_norms
-from relucid.nn.meannorm import fold
 
 SHAPES = [(8, 4), (8, 4, 5), (8, 4, 5, 5), (8, 4, 3, 3, 3), (1, 4), (1, 4, 5)]
 
@@ -131,42 +130,6 @@ def test_is_exported(dim, shape):
     torch.testing.assert_close(torch.export.export(norm, (x,)).module()(x), norm(x))
 
 
-LAYERS = [
-    (nn.Linear(4, 3), (5, 4)),
-    (nn.Linear(4, 3, bias=False), (5, 4)),
-    (nn.Conv1d(4, 6, 3, groups=2), (2, 4, 7)),
-    (nn.Conv2d(4, 6, 3, stride=2, bias=False), (2, 4, 7, 7)),
-    (nn.Conv2d(4, 6, 1, padding="same", groups=2), (2, 4, 7, 7)),
-    (nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect"), (2, 4, 7, 7)),
-    (nn.Conv3d(4, 4, 2, groups=4), (2, 4, 5, 5, 5)),
-]
-
-
-@pytest.mark.parametrize("layer, shape", LAYERS)
-@pytest.mark.parametrize("bias", [False, True])
-def test_folds_exactly_into_a_layer_before_or_after_it(layer, shape, bias):
-    x = torch.randn(shape)
-    before = trained(MeanNorm(4, bias=bias))
-    after = trained(MeanNorm(layer.weight.shape[0], bias=bias))
-    kept = copy.deepcopy(layer.state_dict())
-    assert torch.allclose(fold(before, layer)(x), layer(before(x)), atol=1e-5)
-    assert torch.allclose(fold(layer, after)(x), after(layer(x)), atol=1e-5)
-    assert all(torch.equal(kept[name], value) for name, value in layer.state_dict().items())
-
-
-@pytest.mark.parametrize("padding", [1, "same"])
-def test_does_not_fold_into_a_zero_padded_convolution(padding):
-    norm, layer = trained(MeanNorm(4)), nn.Conv2d(4, 6, 3, padding=padding)
-    with pytest.raises(ValueError, match=r"does not fold into a zero-padded convolution.*pad first"):
-        fold(norm, layer)
-    x = torch.randn(2, 4, 7, 7)
-    unpadded = nn.Conv2d(4, 6, 3)
-    unpadded.load_state_dict(layer.state_dict())
-    wrong = fold(norm, unpadded)(nn.functional.pad(x, (1, 1, 1, 1)))
-    difference = (wrong - layer(norm(x))).abs()
-    assert difference[:, :, 1:-1, 1:-1].max() < 1e-5 < 0.1 < difference.max()
-
-
 def test_a_stacked_ensemble_keeps_a_mean_each():
     members = [MeanNorm(3) for _ in range(4)]
     parameters, buffers = stack_module_state(members)
@@ -202,7 +165,6 @@ def test_lives_with_torch(norm):
         (lambda: MeanNorm(3, dim=-1)(torch.ones(3, 2)), ValueError, r"takes \(N, ..., 3\), not \(3, 2\)"),
         (lambda: MeanNorm(3)(torch.ones(3)), ValueError, r"MeanNorm\(3\) takes.*not \(3,\)"),
         (lambda: MeanNorm(3)(torch.ones(0, 3)), ValueError, "the mean of an empty batch"),
-        (lambda: fold(nn.ReLU(), nn.Linear(1, 1)), TypeError, "not ReLU and Linear"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(call, error, words):

@@ -10,7 +10,7 @@ from relucid.convert.copies import Throwaway, copied
 from relucid.convert.difference import Apart, DifferenceError, Sides, difference, unchanged
 from relucid.convert.errors import ConversionError, UnclearError
 from relucid.convert.examples import Batch, alternatives, arguments, batch_size
-from relucid.convert.run import Computed, run
+from relucid.convert.run import Evaluation, run
 
 TELLING = 0.1  # a network that rounding changes more than this cannot be compared
 Convert = Callable[[nn.Module], nn.Module]
@@ -37,7 +37,7 @@ class References:
     def __init__(self, original: Throwaway, examples: Sequence[Batch]) -> None:
         self._original, self.name = original, type(original.model).__name__
         self.examples, self.given = list(examples), len(examples)
-        self._runs: dict[tuple[int, bool, bool], Computed | None] = {}
+        self._runs: dict[tuple[int, bool, bool], Evaluation | None] = {}
         for others in alternatives(examples[0]):
             for other in others:
                 self.examples.append(other)
@@ -155,7 +155,7 @@ class References:
             ) from raised
         return Sides(before, after, case, training)
 
-    def _run(self, number: int, training: bool, backward: bool = False) -> Computed | None:
+    def _run(self, number: int, training: bool, backward: bool = False) -> Evaluation | None:
         """What the network computes, or None if it does not take the example in this mode."""
         key = number, training, backward
         if key not in self._runs:
@@ -169,7 +169,7 @@ class References:
 
     def _once(
         self, net: Throwaway, number: int, training: bool, backward: bool, wanted: Sequence[str] | None = None
-    ) -> Computed:
+    ) -> Evaluation:
         count = number == 0 and not training
         return run(
             *(net.fresh(), self.examples[number], training),

@@ -12,30 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relucid.convert.channels import (
-    Flow,
-    Layout,
-    StuckError,
-    UngroupedError,
-    channel_dims,
-    flow,
-    spoken,
-    travel,
-)
-from relucid.convert.conversion import (
-    Conversion,
-    Layers,
-    Subject,
-    conversion,
-    feeding,
-    select,
-    suggestions,
-    working,
-)
+from relucid.convert.conversion import Conversion, conversion
 from relucid.convert.errors import ArgumentError
 from relucid.convert.examples import Batch
+from relucid.convert.flow import Flow, flow
+from relucid.convert.layout import Layout, StuckError, UngroupedError, channel_dims, spoken, travel
 from relucid.convert.merge import merge
-from relucid.convert.surgery import Surgery, read
+from relucid.convert.reading import read
+from relucid.convert.subject import Layers, Subject, feeding, select, suggestions, working
+from relucid.convert.surgery import Surgery
 from relucid.inspect.execution import Node, Recording
 from relucid.nn.geometric import _Geometric
 from relucid.nn.kinds import Kind, kind_of

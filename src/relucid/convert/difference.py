@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from relucid.convert.errors import ConversionError
-from relucid.convert.run import Computed
+from relucid.convert.run import Evaluation
 
 # The largest relative difference of outputs, by precision. Gradients, and outputs in training, may differ a hundred
 # times as much: there, norms divide by the spread of a few values.
@@ -92,8 +92,8 @@ ZERO = Apart()
 class Sides:
     """What a network and its conversion compute on the same example."""
 
-    before: Computed
-    after: Computed
+    before: Evaluation
+    after: Evaluation
     case: str  #: on what, and in which mode, in words
     training: bool
 
@@ -134,7 +134,7 @@ class Sides:
         return found
 
 
-def gradient_difference(before: Computed, after: Computed, case: str) -> float:
+def gradient_difference(before: Evaluation, after: Evaluation, case: str) -> float:
     """The relative difference of the gradients of the inputs and of all layers that were not changed."""
     if before.backward != after.backward:
         which = "has no gradients" if before.backward else "has gradients, the original none"
@@ -189,7 +189,7 @@ def _by_layer(parameters: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     return layers
 
 
-def _buffer_difference(before: Computed, after: Computed) -> tuple[float, str]:
+def _buffer_difference(before: Evaluation, after: Evaluation) -> tuple[float, str]:
     """The largest difference of a buffer that both networks have, on the scale of its layer, and its name."""
     scales: dict[str, float] = {}
     for name, value in before.buffers.items():

@@ -12,13 +12,16 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from relucid._torch import has_hooks
-from relucid.convert.channels import Layout, channel_dims, flow
-from relucid.convert.conversion import Conversion, Status, Subject, conversion, working
+from relucid.convert.conversion import Conversion, Status, conversion
 from relucid.convert.copies import copied
 from relucid.convert.examples import Batch
+from relucid.convert.flow import flow
+from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.modules import Centered
 from relucid.convert.norms import fold, fold_forward, is_fixed, layers_after, norm_after
-from relucid.convert.surgery import NORMS, Surgery, read
+from relucid.convert.reading import read
+from relucid.convert.subject import Subject, working
+from relucid.convert.surgery import NORMS, Surgery
 from relucid.nn import MeanNorm
 from relucid.nn.activation import Activation
 from relucid.nn.geometric import _Geometric
@@ -90,9 +93,8 @@ class _Plain:
             if (scale := remaining_scale(subject.modules[name])) is not None
         }
         self.stuck: dict[str, str] = {}
-        self.own: dict[
-            str, tuple[int, Tensor]
-        ] = {}  # scales that become a batch norm: dimensions, (channels,)
+        # Scales that become a batch norm: dimensions of the value, and (channels,).
+        self.own: dict[str, tuple[int, Tensor]] = {}
         for name in [name for name in self.scales if has_hooks(subject.modules[name])]:
             self._keep(name, "hooks see its value")
         self.flows = self._moved()

@@ -13,28 +13,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, ConvTransposeNd
-from relucid.convert.conversion import (
-    Conversion,
-    Layers,
-    Status,
-    Subject,
-    conversion,
-    select,
-    suggestions,
-    working,
-)
+from relucid.convert.conversion import Conversion, Status, conversion
 from relucid.convert.copies import copied
 from relucid.convert.errors import ArgumentError
 from relucid.convert.examples import Batch, arguments
 from relucid.convert.heavyball import depends
-from relucid.convert.norms import absorbed, fold, norm_after, padding_of, readers_of
+from relucid.convert.norms import absorbed, fold, norm_after, padding_of, pads_with_zeros, readers_of
+from relucid.convert.subject import Layers, Subject, select, suggestions, working
 from relucid.convert.surgery import GEOMETRIC, Surgery
 from relucid.inspect.execution import Node
 from relucid.inspect.operations import BATCH_NORMS
-from relucid.nn import MeanNorm
+from relucid.nn.affine import affine_before
 from relucid.nn.geometric import _Geometric
-from relucid.nn.meannorm import fold as folded
-from relucid.nn.meannorm import pads_with_zeros
 
 FARTHEST = 1000.0  # an offset is also the gradient of its scale: larger ones let the first step diverge
 
@@ -86,47 +76,61 @@ def to_geometric(
     report.weighted, report.rectified = "not chosen", "it stays outside the layers"
     products = {node.name: node for node in subject.nodes if node.has_weight}
     suggested = partial(suggestions, model, example, "to_geometric")
-    chosen = _chosen(
-        subject, products, select({n: (n.partition("#")[0],) for n in products}, layers, suggested), layers
-    )
-    norms = {} if norm == "keep" else {name: after for name in chosen if (after := _norm(subject, name))}
-    inside = {name: relu for name in chosen if (relu := _relu_after(subject, norms.get(name, name)))}
-    means = {} if center is None else _means(subject, [n for n in chosen if _is_centred(subject, n)], center)
-
-    def perform(names: list[str], surgery: Surgery) -> None:
-        for name in names:
-            if name in norms:
-                fold(surgery, norms[name], name)
-            padding = _compensate(surgery, name, means[name]) if name in means else []
-            surgery.geometric(name, relu=name in inside)
-            if name in inside:
-                surgery.identity(inside[name])
-            if name in means:
-                surgery.center(name, features=len(means[name]), padding=padding, mean=means[name])
+    names = select({name: (name.partition("#")[0],) for name in products}, layers, suggested)
+    plan = _Plan(subject, _chosen(subject, products, names, layers), norm == "fold", center)
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
-        for label in (*chosen, *inside.values()):
-            report.forget(label)
-        for name, reason in dropped.items():
-            report.note(name, "refused", reason)
-        for name in names:
-            report.note(name, "changed", f"geometric{', with its ReLU inside' if name in inside else ''}")
-            if name in norms:
-                report.note(name, "changed", f"{norms[name]} is folded into it")
-            if name in means:
-                report.note(name, "changed", "centred by IMN")
-            if name in inside:
-                report.note(inside[name], "changed", f"inside {name}")
-        whole = len(names) + len(dropped) == len(chosen)
+        plan.note(names, dropped)
+        whole = len(names) + len(dropped) == len(plan.chosen)
         return subject.finish(
-            partial(perform, names),
+            partial(plan.perform, names),
             tolerance=tolerance,
             inplace=inplace and whole,
             optimizer=optimizer if whole else None,
             training=norm == "keep" and center is None,
         )
 
-    return working(chosen, attempt)
+    return working(plan.chosen, attempt)
+
+
+class _Plan:
+    """The layers to convert, and for some of them the norm to fold, the ReLU to take inside, the mean to subtract."""
+
+    def __init__(
+        self, subject: Subject, chosen: list[str], fold_norms: bool, data: Iterable[Any] | None
+    ) -> None:
+        self.report, self.chosen = subject.report, chosen
+        self.norms = {name: norm for name in chosen if fold_norms and (norm := _norm(subject, name))}
+        last = {name: self.norms.get(name, name) for name in chosen}
+        self.relus = {name: relu for name in chosen if (relu := _relu_after(subject, last[name]))}
+        centred = [] if data is None else [name for name in chosen if _is_centred(subject, name)]
+        self.means = {} if data is None else _means(subject, centred, data)
+
+    def perform(self, names: list[str], surgery: Surgery) -> None:
+        for name in names:
+            if name in self.norms:
+                fold(surgery, self.norms[name], name)
+            padding = _compensate(surgery, name, self.means[name]) if name in self.means else []
+            surgery.geometric(name, relu=name in self.relus)
+            if name in self.relus:
+                surgery.identity(self.relus[name])
+            if (mean := self.means.get(name)) is not None:
+                surgery.center(name, features=len(mean), padding=padding, mean=mean)
+
+    def note(self, names: list[str], dropped: Mapping[str, str]) -> None:
+        """Report on an attempt to convert ``names`` without those that were dropped."""
+        self.report.forget([*self.chosen, *self.relus.values()])
+        for name, reason in dropped.items():
+            self.report.note(name, "refused", reason)
+        for name in names:
+            inside = ", with its ReLU inside" if name in self.relus else ""
+            self.report.note(name, "changed", f"geometric{inside}")
+            if name in self.norms:
+                self.report.note(name, "changed", f"{self.norms[name]} is folded into it")
+            if name in self.means:
+                self.report.note(name, "changed", "centred by IMN")
+            if name in self.relus:
+                self.report.note(self.relus[name], "changed", f"inside {name}")
 
 
 def _chosen(subject: Subject, products: dict[str, Node], names: set[str], layers: Layers) -> list[str]:
@@ -241,7 +245,6 @@ def _is_shortcut(subject: Subject, x: Node, node: Node) -> bool:
     return False
 
 
-@torch.no_grad()
 def _compensate(surgery: Surgery, name: str, mean: Tensor) -> list[int]:
     """Let a layer's bias compensate for a mean that will be subtracted before it; return the padding to do first."""
     layer: Any = surgery.model.get_submodule(name)
@@ -249,9 +252,7 @@ def _compensate(surgery: Surgery, name: str, mean: Tensor) -> list[int]:
     if padding:
         surgery.unpad(name)
         layer = surgery.model.get_submodule(name)
-    norm = MeanNorm(len(mean)).to(layer.weight)
-    norm.running_mean.copy_(-mean)
-    surgery.bias(name, value=folded(norm, layer).bias)
+    surgery.bias(name, value=affine_before(layer, torch.ones_like(mean), mean)[1])
     return padding
 
 

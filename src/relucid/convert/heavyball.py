@@ -5,10 +5,11 @@ from __future__ import annotations
 from torch import nn
 from torch.optim import Optimizer
 
-from relucid.convert.channels import ELEMENTWISE, LINEAR
-from relucid.convert.conversion import Conversion, Subject, conversion
+from relucid.convert.conversion import Conversion, conversion
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Batch
+from relucid.convert.layout import ELEMENTWISE, LINEAR
+from relucid.convert.subject import Subject
 from relucid.convert.surgery import Surgery
 from relucid.inspect.execution import Call, Node, Recording
 from relucid.inspect.operations import BATCH_NORMS

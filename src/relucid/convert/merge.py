@@ -13,13 +13,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, ConvTransposeNd
-from relucid.convert.channels import Flow, Layout, channel_dims, flow
-from relucid.convert.conversion import Conversion, Layers, Subject, feeding, select, suggestions
+from relucid.convert.conversion import Conversion
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Batch
+from relucid.convert.flow import Flow, flow
+from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.norms import absorbed, fold, is_plain, norm_after, readers_of
+from relucid.convert.reading import read
 from relucid.convert.refit import Target, refit
-from relucid.convert.surgery import Surgery, read
+from relucid.convert.subject import Layers, Subject, feeding, select, suggestions
+from relucid.convert.surgery import Surgery
 from relucid.inspect.execution import Node, Recording
 from relucid.nn.kinds import KINDS
 
@@ -41,9 +44,8 @@ class Rectifier:
     relu: str  #: the rectification, by the name of its operation
     layer: str
     norm: str | None
-    module: (
-        str | None
-    )  #: the ReLU's own module, called once; None if the module before it must return both signs
+    #: the ReLU's own module, called once; None if the module before it must return both signs
+    module: str | None
 
 
 def merge(

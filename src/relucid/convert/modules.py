@@ -82,7 +82,7 @@ class BothSigns(_Mixin):
         return f"{own}{', ' if own else ''}both_signs=True, dim={self.signs_dim}"
 
 
-class HeavyBall(_Mixin):
+class Momentum(_Mixin):
     """A sequence of residual blocks that adds beta_k (x_k - x_{k-1}) to some of them, beta_k = 0 at first."""
 
     weight_decay = False  # for its own parameters
@@ -99,13 +99,13 @@ class HeavyBall(_Mixin):
             steps: The positions of the blocks that get a beta; the block before each keeps the shape.
 
         >>> stage = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        >>> HeavyBall.make(stage, (1,))
+        >>> Momentum.make(stage, (1,))
         >>> stage.betas
         Parameter containing:
         tensor([0.], requires_grad=True)
         """
         like = next(module.parameters(), torch.empty(0))
-        own: Any = _become(module, HeavyBall)
+        own: Any = _become(module, Momentum)
         own.steps = tuple(steps)
         own.betas = nn.Parameter(torch.zeros(len(steps), dtype=like.dtype, device=like.device))
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
-from relucid.convert.channels import VIEWS, Layout, channel_dims, flow
-from relucid.convert.conversion import Subject
-from relucid.convert.surgery import Surgery, columns
+from relucid.convert.flow import flow
+from relucid.convert.layout import VIEWS, Layout, channel_dims
+from relucid.convert.subject import Subject
+from relucid.convert.surgery import Surgery
 from relucid.inspect.execution import Call, Node
 from relucid.inspect.operations import BATCH_NORMS
 from relucid.nn import MeanNorm
-from relucid.nn.affine import affine_of
-from relucid.nn.meannorm import pads_with_zeros
+from relucid.nn.affine import affine_after, affine_before, affine_of
 
 # Operations that a factor passes, but not a shift.
 SHIFTED = ("max_pool", "avg_pool", "constant_pad", "relu", "leaky_relu")
@@ -74,28 +73,21 @@ def norm_after(subject: Subject, name: str) -> str | None:
     return None if isinstance(layer, nn.Linear) and rank > 2 else norm
 
 
-@torch.no_grad()
 def fold(surgery: Surgery, norm: str, layer: str) -> None:
     """Fold a norm into the layer before it."""
-    own: Any = surgery.model.get_submodule(layer)
-    weight, bias = absorbed(own, surgery.model.get_submodule(norm))
-    surgery.resize(f"{layer}.weight", shape=list(weight.shape), value=weight)
-    surgery.bias(layer, value=bias)
+    _set(surgery, layer, *absorbed(surgery.model.get_submodule(layer), surgery.model.get_submodule(norm)))
     surgery.identity(norm)
 
 
-@torch.no_grad()
 def absorbed(layer: nn.Module, norm: nn.Module) -> tuple[Tensor, Tensor]:
     """The weight and bias of a layer with the norm that follows it folded in, in float64."""
     assert isinstance(layer, nn.Linear | ConvNd)
-    scale, shift = affine_of(norm)
-    weight, groups = layer.weight.double(), getattr(layer, "groups", 1)
-    if isinstance(layer, ConvTransposeNd):
-        parts = weight.unflatten(0, (groups, -1))
-        weight = (parts * scale.view(groups, 1, -1, *[1] * (weight.dim() - 2))).flatten(0, 1)
-    else:
-        weight = weight * scale.view(-1, *[1] * (weight.dim() - 1))
-    return weight, shift if layer.bias is None else layer.bias.double() * scale + shift
+    return affine_after(layer, *affine_of(norm))
+
+
+def _set(surgery: Surgery, layer: str, weight: Tensor, bias: Tensor) -> None:
+    surgery.resize(f"{layer}.weight", shape=list(weight.shape), value=weight)
+    surgery.bias(layer, value=bias)
 
 
 def layers_after(subject: Subject, norms: Iterable[str]) -> dict[str, tuple[str, Layout]]:
@@ -133,26 +125,29 @@ def _takes_a_norm(subject: Subject, name: str) -> bool:
     return plain and not subject.shared(name) and subject.counts[name] == 1
 
 
-@torch.no_grad()
 def fold_forward(surgery: Surgery, norm: str, name: str, layout: Layout) -> None:
     """Fold a norm into the layer that reads its value: layer(scale * x + shift)."""
     layer = surgery.model.get_submodule(name)
     assert isinstance(layer, nn.Linear | ConvNd)
     scale, shift = (x.cpu()[_unit(layout, len(x))] for x in affine_of(surgery.model.get_submodule(norm)))
-    weight = layer.weight.double()
-    sums = weight.flatten(2).sum(2) if weight.dim() > 2 else weight
-    groups = getattr(layer, "groups", 1)
-    added = (shift.to(weight).view(groups, 1, -1) * sums.view(groups, -1, sums.shape[1])).sum(2).flatten()
-    bias = added if layer.bias is None else layer.bias.double() + added
-    scaled = columns(layer, Layout(1, torch.arange(len(scale)), scale), weight)
-    surgery.resize(f"{name}.weight", shape=list(scaled.shape), value=scaled)
-    surgery.bias(name, value=bias)
+    _set(surgery, name, *affine_before(layer, scale, shift))
     surgery.identity(norm)
 
 
 def _unit(layout: Layout, channels: int) -> Tensor:
     """For every input of a layer, the channel of the norm that it comes from: flatten repeats each for its places."""
     return layout.origin // (len(layout.origin) // channels)
+
+
+def pads_with_zeros(layer: nn.Module) -> bool:
+    """Whether a layer pads its input with zeros.
+
+    >>> pads_with_zeros(nn.Conv2d(1, 1, 3, padding=1)), pads_with_zeros(nn.Conv2d(1, 1, 3, padding="valid"))
+    (True, False)
+    >>> pads_with_zeros(nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"))
+    False
+    """
+    return isinstance(layer, ConvNd) and layer.padding_mode == "zeros" and any(padding_of(layer))
 
 
 def padding_of(layer: nn.Module) -> list[int]:

@@ -18,7 +18,7 @@ from relucid.inspect.execution import tensors_in
 
 
 @dataclass(frozen=True)
-class Computed:
+class Evaluation:
     """What a network computes on an example in one mode."""
 
     outputs: list[Tensor]
@@ -46,7 +46,7 @@ def run(
     backward: bool = True,
     count: bool = False,
     wanted: Collection[str] | None = None,
-) -> Computed:
+) -> Evaluation:
     """Run a network, with dropouts that halve, and compute the gradients of a fixed sum of its outputs.
 
     Args:
@@ -78,7 +78,7 @@ def run(
     with seeded():  # a backward of its own may draw, as that of shake-shake does
         gradients = _gradients(outputs, [*leaves, *parameters.values()]) if backward else None
     given = iter(gradients or ())
-    return Computed(
+    return Evaluation(
         [x.detach() for x in outputs],
         [x for x in tree_leaves(answer) if isinstance(x, int | float | str) and not is_dataclass(x)],
         [next(given, None) for _ in leaves],

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from relucid._torch import version_of
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.measurement import ExaminedNetwork, Measurement, plain
-from relucid.nn.affine import affine_of
+from relucid.nn.affine import affine_after, affine_of
 from relucid.nn.geometric import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear
 from relucid.nn.sphere import angles_of
 
@@ -139,9 +139,8 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
         raise TypeError(f"boundary takes a linear or convolution layer, not {type(layer).__name__}")
     if norm is None:
         return hyperplanes(weight, bias)
-    scale, shift = (x.to(weight) for x in affine_of(norm))
-    folded = weight.detach() * scale.view(-1, *[1] * (weight.dim() - 1))
-    return hyperplanes(folded, shift if bias is None else shift + scale * bias.detach())
+    own: Any = layer
+    return hyperplanes(*(x.to(weight.dtype) for x in affine_after(own, *affine_of(norm))))
 
 
 def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:

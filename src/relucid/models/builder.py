@@ -168,9 +168,9 @@ class Builder:
         end: End | None,
         shift: bool = True,
     ) -> None:
-        design, activation, handed_on = self.design, None, filters
+        design, activation, passed_on = self.design, None, filters
         if end is not None:
-            activation, filters, handed_on = activation_of(design, end, filters)
+            activation, filters, passed_on = activation_of(design, end, filters)
         if design.norm == "input_mean" and self.centred:
             self.add(f"imn{number}", self.input_mean())
         norm = norm_of(design, kind, filters, self.norms)
@@ -190,6 +190,6 @@ class Builder:
             self.add(f"bn{number}" if design.norm == "batch" else f"mbn{number}", norm)
         if activation is not None and inside is None:
             self.add(f"act{number}", activation)
-        self.channels, self.centred = handed_on, True
+        self.channels, self.centred = passed_on, True
         if activation is not None and design.norm == "activation_mean":
             self.add(f"imn{number}", self.input_mean())

@@ -1,13 +1,15 @@
-"""Norms in evaluation mode: with fixed statistics, an affine map per channel."""
+"""Norms in evaluation mode, an affine map per channel, and layers that take such a map into their weights."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
+from relucid._torch import ConvNd, ConvTransposeNd
+
 
 def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return (scale, shift) of a batch norm or mean norm with running statistics, (C,) each, in float64.
+    """(scale, shift) of a batch norm or mean norm with running statistics, (C,) each, in float64.
 
     >>> [x.tolist() for x in affine_of(nn.BatchNorm1d(2, eps=0.0))]
     [[1.0, 1.0], [0.0, 0.0]]
@@ -24,7 +26,7 @@ def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor]:
 def affine(
     mean: Tensor, variance: Tensor | None, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Return (scale, shift) with scale * x + shift = (x - mean) / sqrt(variance + eps) * weight + bias, in float64.
+    """(scale, shift) with scale * x + shift = (x - mean) / sqrt(variance + eps) * weight + bias, in float64.
 
     None means no effect: a variance of 1 - eps, a weight of 1, a bias of 0.
     """
@@ -32,3 +34,36 @@ def affine(
     scale = torch.ones_like(mean) if variance is None else (variance.detach().double() + eps).rsqrt()
     scale = scale if weight is None else scale * weight.detach().double()
     return scale, -scale * mean if bias is None else bias.detach().double() - scale * mean
+
+
+@torch.no_grad()
+def affine_after(layer: nn.Linear | ConvNd, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """(weight, bias) of one layer for scale * layer(x) + shift, in float64.
+
+    >>> weight, bias = affine_after(nn.Linear(3, 2), torch.zeros(2), torch.ones(2))
+    >>> weight.abs().sum().item(), bias.tolist()
+    (0.0, [1.0, 1.0])
+    """
+    weight, scale, shift = (x.double() for x in (layer.weight, scale, shift))
+    groups = layer.groups if isinstance(layer, ConvTransposeNd) else 1
+    units = (1, -1) if isinstance(layer, ConvTransposeNd) else (-1, 1)
+    # The parts of a transposed convolution's weight are (groups, in, out of the group, ...).
+    parts = weight.unflatten(0, (groups, -1))
+    factors = scale.view(groups, *units, *[1] * (weight.dim() - 2))
+    return (parts * factors).flatten(
+        0, 1
+    ), shift if layer.bias is None else layer.bias.double() * scale + shift
+
+
+@torch.no_grad()
+def affine_before(layer: nn.Linear | ConvNd, scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """(weight, bias) of one layer for layer(scale * x + shift), in float64.
+
+    Neither for transposed convolutions nor for zero-padded ones, whose zeros would become the shift.
+    """
+    weight = layer.weight.double()
+    groups = layer.groups if isinstance(layer, ConvNd) else 1
+    parts = weight.view(groups, len(weight) // groups, weight.shape[1], -1)
+    scale, shift = (x.to(weight).view(groups, 1, -1, 1) for x in (scale, shift))
+    added = (parts.sum(3, keepdim=True) * shift).sum((2, 3)).flatten()
+    return (parts * scale).view_as(weight), added if layer.bias is None else layer.bias.double() + added

@@ -35,9 +35,8 @@ class _Geometric(nn.Module):
     offset: nn.Parameter | None
     scale: nn.Parameter | None
     sign: Tensor | None
-    _evaluated: "tuple[list[Tensor | None], Tensor] | None" = (
-        None  # the last sources and weight in evaluation
-    )
+    # The last sources and weight in evaluation.
+    _evaluated: "tuple[list[Tensor | None], Tensor] | None" = None
 
     def _set_up(
         self, like: Standard, activation: Activation | None, init: Init, scale: bool, device: Any

@@ -57,7 +57,7 @@ class Kind:
         return replace(self, below=below)
 
     def both_phases(self) -> Kind | None:
-        """Return what CReLU is with this activation inside; None if it switches at more than 0."""
+        """CReLU with this activation inside; None if it switches at more than 0."""
         return replace(self, name="crelu", doubled=True) if self.homogeneous and not self.doubled else None
 
     def between(self, low: float, high: float) -> Kind:

@@ -1,6 +1,5 @@
 """Mean-only normalization: IMN, on the input of a layer (gmp), and MBN, on its pre-activation."""
 
-import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from relucid._torch import BatchNormNd, ConvNd
+from relucid._torch import BatchNormNd
 from relucid.nn.checks import check_positive
 
 
@@ -164,62 +163,3 @@ class _SumOverProcesses(torch.autograd.Function):
     @staticmethod
     def backward(ctx: object, grad: Tensor) -> Tensor:
         return _SumOverProcesses.forward(ctx, grad)
-
-
-Layer = nn.Linear | ConvNd
-
-
-def fold(first: nn.Module, second: nn.Module) -> Layer:
-    """One standard layer that computes ``second(first(x))`` in evaluation; one of the two must be a MeanNorm.
-
-    Either way, the norm goes into the layer's bias. A norm before a zero-padded convolution is refused: the zeros
-    would have to be centred too.
-
-    >>> norm, layer = MeanNorm(3).eval(), nn.Linear(3, 2)
-    >>> x = torch.randn(8, 3)
-    >>> torch.allclose(fold(norm, layer)(x), layer(norm(x)), atol=1e-6)
-    True
-    """
-    if isinstance(first, Layer) and isinstance(second, MeanNorm):
-        return _with_bias(first, -_shift(second))
-    if isinstance(first, MeanNorm) and isinstance(second, Layer):
-        if pads_with_zeros(second):
-            raise ValueError(
-                "a MeanNorm does not fold into a zero-padded convolution, whose border would differ; "
-                "pad first, then centre, then convolve without padding"
-            )
-        groups = second.groups if isinstance(second, ConvNd) else 1
-        sums = second.weight.flatten(2).sum(2) if second.weight.dim() > 2 else second.weight
-        per_group = _shift(first).view(groups, 1, -1) * sums.view(groups, -1, sums.shape[1])
-        return _with_bias(second, -per_group.sum(2).flatten())
-    raise TypeError(
-        "fold takes a MeanNorm and a linear or convolution layer, in the order they are applied, "
-        f"not {type(first).__name__} and {type(second).__name__}"
-    )
-
-
-def pads_with_zeros(layer: nn.Module) -> bool:
-    """Whether a layer pads its input with zeros.
-
-    >>> pads_with_zeros(nn.Conv2d(1, 1, 3, padding=1)), pads_with_zeros(nn.Conv2d(1, 1, 3, padding="valid"))
-    (True, False)
-    >>> pads_with_zeros(nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"))
-    False
-    """
-    if not isinstance(layer, ConvNd) or layer.padding_mode != "zeros" or layer.padding == "valid":
-        return False
-    if layer.padding == "same":
-        return any(size > 1 for size in layer.kernel_size)
-    return any(size != 0 for size in layer.padding)
-
-
-def _shift(norm: MeanNorm) -> Tensor:
-    return norm.running_mean if norm.bias is None else norm.running_mean - norm.bias
-
-
-@torch.no_grad()
-def _with_bias(layer: Layer, added: Tensor) -> Layer:
-    layer = copy.deepcopy(layer)
-    bias = added if layer.bias is None else layer.bias + added
-    layer.bias = nn.Parameter(bias.to(layer.weight.dtype))
-    return layer

@@ -7,7 +7,7 @@ STATEMENTS = (
         "Eq. 1, 2",
         "A standard unit, ReLU(w.x + b).",
         code=("relucid.models.mlp.mlp",),
-        tests=("models/test_mlp.py::test_an_mlp_is_what_it_says",),
+        tests=("models/test_mlp.py::test_an_mlp_has_the_layers_of_its_arguments",),
     ),
     Claim(
         "Eq. 3",

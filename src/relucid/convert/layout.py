@@ -1,21 +1,18 @@
-"""How changed channels travel through the operations that a network executes, and which layers read them."""
+"""How the changed channels of a value travel through the operations that a network executes."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
-from relucid.inspect.execution import Call, Node, Recording
+from relucid.inspect.execution import Node
 from relucid.inspect.operations import AVERAGES, BATCH_NORMS, COPIES, PADS, RESHAPES, SLICES, UPSAMPLINGS
-from relucid.nn import CReLU, GeometricLinear, MeanNorm
-from relucid.nn.geometric import _Geometric
 
 # Operations by their ATen names. These treat every channel alike and are linear in it:
 LINEAR = {"mul", "div", "neg", "native_dropout"} | COPIES | AVERAGES | UPSAMPLINGS | PADS
@@ -27,21 +24,10 @@ HOMOGENEOUS = {
 }
 # These take one value at a time:
 ELEMENTWISE = {
-    *(
-        "tanh",
-        "sigmoid",
-        "gelu",
-        "silu",
-        "mish",
-        "elu",
-        "celu",
-        "softplus",
-        "hardswish",
-        "hardsigmoid",
-        "exp",
-    ),
-    *("add", "sub", "rsub", "pow", "log", "sqrt", "square", "sign", "clamp", "clamp_min", "threshold", "abs"),
-    *("hardtanh", "leaky_relu", "relu", "rrelu_with_noise", "hardshrink", "softshrink", "_prelu_kernel"),
+    *("abs", "add", "celu", "clamp", "clamp_min", "elu", "exp", "gelu", "hardshrink", "hardsigmoid"),
+    *("hardswish", "hardtanh", "leaky_relu", "log", "mish", "pow", "relu", "rrelu_with_noise", "rsub"),
+    *("sigmoid", "sign", "silu", "softplus", "softshrink", "sqrt", "square", "sub", "tanh", "threshold"),
+    "_prelu_kernel",
 }
 REDUCTIONS = {"mean", "sum", "amax", "max"}
 WORDS = {"add": "it is added to another value", "mul": "it is multiplied by another value"}
@@ -99,166 +85,6 @@ class Layout:
     def equals(self, other: Layout) -> bool:
         """Whether both describe the same change."""
         return torch.equal(self.origin, other.origin) and torch.equal(self.scale, other.scale)
-
-
-@dataclass(eq=False)
-class Flow:
-    """Where changed channels go in one recording."""
-
-    layouts: dict[Node, Layout] = field(default_factory=dict)
-    reads: dict[str, Layout] = field(default_factory=dict)  #: by module: the new channels of its input
-    carries: set[str] = field(default_factory=set)  #: depthwise convolutions that pass the new channels on
-    unchanged: set[str] = field(default_factory=set)  #: modules that read channels as they were
-    stuck: list[tuple[Layout, StuckError]] = field(default_factory=list)
-    plain: frozenset[str] = frozenset()  #: geometric layers that will be plain ones
-
-    def given(self, inputs: Iterable[Node]) -> dict[Node, Layout]:
-        """The layouts of those inputs whose channels have changed."""
-        found = {}
-        for node in inputs:
-            if node in self.layouts:
-                found[node] = self.layouts[node]
-            elif node.op == "overwritten":
-                for layout in self.given(node.inputs).values():
-                    self.stuck.append((layout, StuckError("part of it is overwritten")))
-        return found
-
-
-def flow(
-    recording: Recording,
-    starts: Mapping[Node, Layout],
-    modules: Mapping[str, nn.Module],
-    plain: Collection[str] = (),
-) -> Flow:
-    """Follow the channels of ``starts`` through a recording, up to the layers that read them.
-
-    A start whose input has changed already keeps what it is given.
-
-    Args:
-        recording: What the network executes.
-        starts: Where channels change.
-        modules: The modules of the network.
-        plain: Geometric layers that will be plain ones, and so can read changed channels.
-    """
-    found = Flow(plain=frozenset(plain))
-    opaque = {name for name, module in modules.items() if isinstance(module, CReLU | MeanNorm | _Geometric)}
-    ends = {call.outputs[0].order: call for call in recording.calls if call.module in opaque and call.outputs}
-    for node in recording.nodes:
-        call = ends.get(node.order)
-        if call is None and _is_within(node.module, opaque):
-            continue
-        value = node if call is None else call.outputs[0]
-        given: dict[Node, Layout] = {}
-        layout = None
-        try:
-            given = found.given(node.upstream if call is None else call.inputs)
-            layout = _next(found, node, call, given, modules)
-        except StuckError as reason:
-            found.stuck += [(each, reason) for each in given.values()]
-        if layout is None:
-            layout = starts.get(value)
-        if layout is not None:
-            found.layouts[value] = layout
-    for node in recording.outputs:
-        if node in found.layouts:
-            found.stuck.append((found.layouts[node], StuckError("the network returns it")))
-    for name in found.unchanged & found.reads.keys():
-        error = StuckError(f"{name} also reads channels that do not change")
-        found.stuck.append((found.reads[name], error))
-    return found
-
-
-def _is_within(name: str, opaque: set[str]) -> bool:
-    while name and name not in opaque:
-        name = name.rpartition(".")[0]
-    return name in opaque
-
-
-def _next(
-    found: Flow, node: Node, call: Call | None, given: Mapping[Node, Layout], modules: Mapping[str, nn.Module]
-) -> Layout | None:
-    """The layout of a node's value; None if its channels are as they were."""
-    name = node.module if call is None else call.module
-    module = modules.get(name)
-    reads = node.has_weight or node.op in BATCH_NORMS or call is not None
-    if not given:
-        if reads:
-            found.unchanged.add(name)
-        return None
-    layout, *others = given.values()
-    if not reads:
-        return travel(node, given)
-    if others or module is None:
-        raise StuckError(f"{name or spoken(node)} mixes it with other values")
-    passed = None
-    if isinstance(module, BatchNormNd | MeanNorm):
-        passed = _through_norm(module, layout, name)
-    elif name not in found.plain and (
-        not isinstance(module, nn.Linear | ConvNd) or not _is_own_weight(node, name)
-    ):
-        raise StuckError(
-            f"{name or type(module).__name__} reads it, and its weight is not that of a plain layer"
-        )
-    elif layout.dim != 1 and not (
-        isinstance(module, nn.Linear | GeometricLinear) and layout.dim == len(next(iter(given)).shape) - 1
-    ):
-        raise StuckError(f"{name} reads it along another dimension")
-    elif isinstance(module, ConvNd):
-        passed = _through_groups(module, layout, name)
-    if name in found.reads and not found.reads[name].equals(layout):
-        raise StuckError(f"{name} reads two values that change differently")
-    found.reads[name] = layout
-    if passed is not None and isinstance(module, ConvNd):
-        found.carries.add(name)
-    return passed
-
-
-def _is_own_weight(node: Node, name: str) -> bool:
-    """Whether a product's weight is the parameter ``name.weight`` itself, at most transposed."""
-    weight = next(
-        (n for n in node.inputs if not n.data and len(n.parameters) == 1 and _leaf(n) == "weight"), None
-    )
-    if weight is None or weight.parameters != {f"{name}.weight"}:
-        return False
-    return weight.op == "parameter" or (weight.op == "t" and weight.inputs[0].op == "parameter")
-
-
-def _leaf(node: Node) -> str:
-    return next(iter(node.parameters)).rpartition(".")[2]
-
-
-def _through_norm(module: BatchNormNd | MeanNorm, layout: Layout, name: str) -> Layout:
-    """The layout after a norm: a batch norm takes over all scales, a mean norm passes them on."""
-    if layout.dim != 1:
-        raise StuckError(f"{name} normalizes it along another dimension")
-    if layout.is_split:
-        raise StuckError(f"{name} would normalize both phases apart")
-    if isinstance(module, MeanNorm) or layout.is_binary:
-        return layout
-    if module.weight is None:
-        raise StuckError(f"{name} has no weights that could take its scales")
-    return replace(layout, scale=(layout.scale != 0).double())
-
-
-def _through_groups(module: ConvNd, layout: Layout, name: str) -> Layout | None:
-    """The layout after a depthwise convolution, which passes new channels on; None if the layer reads them all."""
-    groups, size = module.groups, module.in_channels
-    if groups == 1:
-        return None
-    if (
-        groups == size
-        and len(layout.origin) != size
-        and layout.is_binary
-        and not isinstance(module, ConvTransposeNd)
-    ):
-        times = module.out_channels // groups
-        origin = (layout.origin.view(-1, 1) * times + torch.arange(times)).flatten()
-        return replace(layout, origin=origin, scale=layout.scale.repeat_interleave(times))
-    new = len(layout.origin)
-    blocks = layout.origin.div(size // groups, rounding_mode="floor")
-    if new % groups or not torch.equal(blocks, torch.arange(groups).repeat_interleave(new // groups)):
-        raise UngroupedError(groups, f"{name} has {groups} groups, which cannot read it")
-    return None
 
 
 def travel(node: Node, given: Mapping[Node, Layout]) -> Layout:
