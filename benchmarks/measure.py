@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 RESULTS = Path(__file__).with_name("results.json")
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last}
 
 
 def device_asked_for(description: str | None) -> torch.device:
@@ -59,6 +62,18 @@ def interleaved(sides: dict[str, Callable[[], object]], repeats: int, reuse: boo
             synchronize()
             seconds[name].append(time.perf_counter() - begin)
     return {name: statistics.median(values[1:]) for name, values in seconds.items()}
+
+
+def training_step(net: nn.Module, images: Tensor, labels: Tensor, **options: Any) -> Callable[[], None]:
+    """A step of SGD on one batch; ``options`` are those of the optimizer."""
+    optimizer = torch.optim.SGD(net.parameters(), momentum=0.9, **options)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(net(images), labels).backward()
+        optimizer.step()
+
+    return step
 
 
 def saved_bytes(forward: Callable[[], object], exclude: Iterable[Tensor] = ()) -> int:

@@ -7,26 +7,18 @@ Run it with nothing else on the machine: ``python benchmarks/models.py``.
 """
 
 import runpy
+from functools import partial
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from measure import Row, device_asked_for, interleaved, report, threads
+from measure import LAYOUTS, Row, device_asked_for, interleaved, report, threads, training_step
 
 from relucid.models import create
 
 LITERAL = Path(__file__).parents[1] / "tests" / "models" / "literal.py"
 
 
-def step(net, images, labels):
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4)
-
-    def run():
-        optimizer.zero_grad()
-        F.cross_entropy(net(images), labels).backward()
-        optimizer.step()
-
-    return run
+step = partial(training_step, lr=0.1, nesterov=True, weight_decay=1e-4)
 
 
 def rows(batch, repeats):
@@ -54,7 +46,7 @@ def rows(batch, repeats):
 def over_layouts(batch, repeats):
     """Against DenseNet, contiguous and channels last, one thread and two."""
     found = []
-    for layout in (torch.contiguous_format, torch.channels_last):
+    for name, layout in LAYOUTS.items():
         images = torch.randn(batch, 3, 32, 32).to(memory_format=layout)
         labels = torch.arange(batch) % 10
         nets = {
@@ -64,7 +56,6 @@ def over_layouts(batch, repeats):
         for count in (1, 2):
             with threads(count):
                 seconds = interleaved({n: step(net, images, labels) for n, net in nets.items()}, repeats)
-            name = "channels last" if layout is torch.channels_last else "contiguous"
             case = f"AGD-Net / DenseNet, {name}, threads: {count}"
             found.append(Row(case, "time", seconds["agdnet"], seconds["densenet"], 1.25))
     return found

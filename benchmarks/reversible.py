@@ -7,7 +7,6 @@ sqrt(depth) layers, and reversible. Memory is what a forward pass holds for back
 into reversible.html beside this file.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import Any
 import torch
 from measure import Row, device_asked_for, held_bytes, interleaved, report
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import HeavyBall
+from relucid.papers.ours.depth import Checkpointed
 
 
 def transforms(depth: int, channels: int) -> list[nn.Module]:
@@ -45,27 +44,6 @@ def mlp_blocks(depth: int, width: int) -> list[nn.Module]:
         )
         for _ in range(depth)
     ]
-
-
-class Checkpointed(nn.Module):
-    """Heavy ball with beta = 1 in float32, in segments of which only the ends are kept."""
-
-    def __init__(self, layers: Sequence[nn.Module], length: int) -> None:
-        super().__init__()
-        self.layers, self.length = nn.ModuleList(layers), length
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x_K, of the shape of x_0."""
-        before = x
-        for begin in range(0, len(self.layers), self.length):
-            x, before = checkpoint(self.segment, begin, x, before, use_reentrant=False)
-        return x
-
-    def segment(self, begin: int, x: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-        """The last two states of a few layers."""
-        for layer in self.layers[begin : begin + self.length]:
-            x, before = layer(x) + x - before, x
-        return x, before
 
 
 class Recomputed(nn.Module):
@@ -114,7 +92,7 @@ SIDES: dict[str, Callable[[list[nn.Module]], nn.Module]] = {
     "reversible": partial(Propagation, reversible=True),
     "ordinary": Propagation,
     "checkpoint per layer": partial(Checkpointed, length=1),
-    "checkpoint in segments": lambda layers: Checkpointed(layers, max(1, round(math.sqrt(len(layers))))),
+    "checkpoint in segments": Checkpointed,
 }
 CASES: dict[str, tuple[Callable[[int], list[nn.Module]], tuple[int, ...]]] = {
     "8 channels, 8x8": (partial(transforms, channels=8), (8, 8, 8, 8)),

@@ -6,7 +6,7 @@ python benchmarks/table.py
 import json
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from measure import RESULTS
 
@@ -27,207 +27,172 @@ class Claim(NamedTuple):
     bound: bool = False  # what nothing can go below: over the bar, it says that the bar is out of reach
 
 
-PUBLISHED = "sin, cos, cumprod, concatenation"
+PUBLISHED, TWO_RELUS = "sin, cos, cumprod, concatenation", "two ReLUs and a concatenation"
 EXAMINED = "examination of 25M, 134M and 671M weights"
 PASSES = "one forward and backward pass of 32 images"
 PAIR = "one convolution a pair of layers"
-LINEAR, REUSED = "nn.Linear with ReLU", ", memory reused"
-STEP_64, STEP_256, STEP_4096 = (
-    f"training step of GeometricLinear({size}, {size}), batch {batch}"
-    for size, batch in ((1024, 64), (1024, 256), (4096, 64))
-)
-STEPS = {
-    "GeometricLinear(1024, 1024) with ReLU, batch 64": STEP_64,
-    "GeometricLinear(1024, 1024) with ReLU, batch 256": STEP_256,
-    "GeometricLinear(4096, 4096) with ReLU, batch 64": STEP_4096,
-}
-MEMORY = (("time", ""), ("reusing", REUSED))
-LAYERS_200, CHECKPOINT, SEGMENTS = (
-    "64 channels, depth 200 / ",
-    "checkpoint per layer",
-    "checkpoint in segments",
-)
-CLAIMS = [
-    *(
-        Claim("units", function, measure, f"{what}{memory}", PUBLISHED)
-        for function, what in (
-            ("unit_vector", "weights from angles"),
-            ("direction", "weights from latitudes, as layers store them"),
-        )
-        for measure, memory in MEMORY
-    ),
-    Claim("units", "unit_vector", "bytes", "memory of weights from angles", PUBLISHED),
-    Claim("units", "direction", "bytes", "memory of weights from latitudes", PUBLISHED),
-    Claim("units", "crelu", "time", "CReLU", "two ReLUs and a concatenation"),
-    Claim("units", "crelu", "bytes", "memory of CReLU", "two ReLUs and a concatenation"),
-    Claim("units", "training step", "time", "training step of a geometric VGG-6", "standard weights"),
-    Claim("propagation", "linear 256", "time", "100 layers by Nesterov's rule, linear", "plain layers"),
-    Claim("propagation", "conv", "time", "100 layers by Nesterov's rule, convolutions", "plain layers"),
-    Claim("propagation", "linear: sum", "time", "Nesterov's rule as a running sum", "a sum over all layers"),
-    *(
-        Claim("layers", f"{case}: training step", measure, f"{what}{memory}", LINEAR)
-        for case, what in STEPS.items()
-        for measure, memory in MEMORY
-    ),
-    Claim("layers", "GeometricLinear", "time", "evaluation of GeometricLinear with ReLU", LINEAR),
-    Claim("layers", "GeometricLinear", "reusing", "evaluation of GeometricLinear" + REUSED, LINEAR),
-    Claim("layers", "CReLU", "time", "training step with CReLU", "ReLU, twice the filters"),
-    Claim("layers", "MeanNorm", "time", "training step with MeanNorm", "batch norm"),
-    Claim(
-        "reversible", "8 channels", "time", "reversible step, 30 layers of 8 channels", "ordinary, float32"
-    ),
-    *(
-        Claim("reversible", bound, "time", f"lower bound of it: {bound}", "ordinary, float32", bound=True)
-        for bound in ("recomputation alone", "recomputation and sums")
-    ),
-    Claim(
-        "reversible",
-        LAYERS_200 + "checkpoint per",
-        "time",
-        "reversible step, 200 layers of 64 channels",
-        CHECKPOINT,
-    ),
-    Claim(
-        "reversible",
-        LAYERS_200 + "checkpoint per",
-        "bytes",
-        "memory of 200 reversible layers of 64 channels",
-        CHECKPOINT,
-    ),
-    Claim(
-        "reversible",
-        LAYERS_200 + "checkpoint in",
-        "time",
-        "reversible step, 200 layers of 64 channels",
-        SEGMENTS,
-    ),
-    Claim(
-        "reversible",
-        LAYERS_200 + "ordinary",
-        "time",
-        "reversible step, 200 layers of 64 channels",
-        "ordinary, float32",
-    ),
-    Claim(
-        "reversible",
-        "64 channels, depth 10",
-        "time",
-        "reversible step, 10 layers of 64 channels",
-        "ordinary, float32",
-    ),
-    Claim("reversible", "reversible, depth", "bytes", "memory of 200 reversible layers", "10 of them"),
-    Claim("reversible", "reversible / ordinary, float64", "time", "reversible step", "same state, ordinary"),
-    Claim("reversible", "reversible / ordinary, float32", "time", "reversible step", "float32, ordinary"),
-    Claim(
-        "reversible",
-        "gradient error",
-        "error",
-        "gradient error of 1000 reversible layers",
-        "1e-5 of the same state, ordinary",
-    ),
-    Claim(
-        "models", "AGD-Net / DenseNet", "time", "step of AGD-Net, both layouts, 1 and 2 threads", "DenseNet"
-    ),
-    Claim("models", "AGD-Net (k = 12, L = 40) / DenseNet", "time", "step of AGD-Net", "DenseNet"),
-    Claim("models", "AGD-Net (k = 12, L = 40) / one", "time", "step of AGD-Net, batches of 2 to 64", PAIR),
-    Claim("inspection", "reconstruct", "seconds", "reconstruction of a 224x224 image", "its limit, seconds"),
-    Claim("inspection", "reconstruct", "MB", "memory of the reconstruction", "its limit"),
-    Claim("inspection", "reconstruct", "lost", "what the reconstruction loses", "its limit"),
-    Claim("inspection", "pairing 100,000", "MB", "memory to pair 100,000 filters", "its limit"),
-    Claim("inspection", "pairing 16,384", "time", "pairing of 16,384 filters", "the matrix product alone"),
-    Claim("inspection", "pairing 16,384", "MB", "memory to pair 16,384 filters of 4,096", "its limit"),
-    Claim("inspection", "training", "time", "training with a BoundaryTracker", "without"),
-    *(
-        Claim("inspection", f"examine against {other}", "time", EXAMINED, against)
-        for other, against in (
-            ("a plain pass", "a plain pass over the data"),
-            ("hooks", "hooks that collect statistics"),
-            ("captum", "captum's LayerActivation"),
-            ("torchlens", "a trace by torchlens"),
-        )
-    ),
-    Claim("inspection", "examine, memory", "MB", "memory of it for 4 x the data", "its limit"),
-    Claim("inspection", "examine", "seconds", "examination of ResNet-50", "its limit, seconds"),
-    Claim("inspection", "examine", "layers", "rectified layers that it finds", "those there are"),
-    *(
-        Claim("convert", f"{name}, {network}", "time", f"{name} of {what}", against)
-        for name in ("to_crelu", "to_geometric", "to_heavy_ball", "fuse")
-        for network, what, against in (
-            ("1000 layers against 100", "1,000 layers", "of 100 layers"),
-            ("100 layers", "100 layers", PASSES),
-            ("ResNet-152", "ResNet-152", PASSES),
-            ("DenseNet-201", "DenseNet-201", PASSES),
-        )
-    ),
-    Claim("convert", "", "time", "inference of fused networks", "the originals"),
-    Claim("ensemble", "gmp/mlp1-sp: loop", "time", "60 networks as one", "a loop, two threads"),
-    Claim("ensemble", "gmp/mlp1-sp: two", "time", "60 networks as one", "two processes"),
-    Claim("ensemble", "gmp/mlp1-gmp: loop", "time", "60 geometric networks as one", "a loop, two threads"),
-    Claim("ensemble", "gmp/mlp1-gmp: two", "time", "60 geometric networks as one", "two processes"),
-    Claim(
-        "training", "ResNet-20, 32 pixels: fit, comp", "time", "step of ResNet-20, compiled", "a plain loop"
-    ),
-    Claim("training", "ResNet-20, 32 pixels: fit", "time", "step of ResNet-20", "a plain loop"),
-    Claim(
-        "training",
-        "ResNet-20, half width, 16 pixels: fit, comp",
-        "time",
-        "small ResNet-20, compiled",
-        "a plain loop",
-    ),
-    Claim(
-        "training",
-        "ResNet-20, half width, 16 pixels: fit",
-        "time",
-        "step of a small ResNet-20",
-        "a plain loop",
-    ),
-    *(
-        Claim(
-            "training",
-            f"{case}: convolutions, passes of batch norms",
+LINEAR, PLAIN, ORDINARY, LOOP = "nn.Linear with ReLU", "plain layers", "ordinary, float32", "a plain loop"
+CHECKPOINT, SEGMENTS = "checkpoint per layer", "checkpoint in segments"
+LAYERS_200, STEP_200 = "64 channels, depth 200 / ", "reversible step, 200 layers of 64 channels"
+MEMORY = (("time", ""), ("reusing", ", memory reused"))
+STEP_256 = "training step of GeometricLinear(1024, 1024), batch 256"
+SMALL = "ResNet-20, half width, 16 pixels"
+BOUND = "convolutions, passes of batch norms"
+
+# The claims of each benchmark, without its name.
+ROWS: dict[str, list[tuple[Any, ...]]] = {
+    "units": [
+        *(
+            (function, measure, f"{what}{memory}", PUBLISHED)
+            for function, what in (
+                ("unit_vector", "weights from angles"),
+                ("direction", "weights from latitudes, as layers store them"),
+            )
+            for measure, memory in MEMORY
+        ),
+        ("unit_vector", "bytes", "memory of weights from angles", PUBLISHED),
+        ("direction", "bytes", "memory of weights from latitudes", PUBLISHED),
+        ("crelu", "time", "CReLU", TWO_RELUS),
+        ("crelu", "bytes", "memory of CReLU", TWO_RELUS),
+        ("training step", "time", "training step of a geometric VGG-6", "standard weights"),
+    ],
+    "propagation": [
+        ("linear 256", "time", "100 layers by Nesterov's rule, linear", PLAIN),
+        ("conv", "time", "100 layers by Nesterov's rule, convolutions", PLAIN),
+        ("linear: sum", "time", "Nesterov's rule as a running sum", "a sum over all layers"),
+    ],
+    "layers": [
+        *(
+            (
+                f"GeometricLinear({size}, {size}) with ReLU, batch {batch}: training step",
+                measure,
+                f"training step of GeometricLinear({size}, {size}), batch {batch}{memory}",
+                LINEAR,
+            )
+            for size, batch in ((1024, 64), (1024, 256), (4096, 64))
+            for measure, memory in MEMORY
+        ),
+        ("GeometricLinear", "time", "evaluation of GeometricLinear with ReLU", LINEAR),
+        ("GeometricLinear", "reusing", "evaluation of GeometricLinear, memory reused", LINEAR),
+        ("CReLU", "time", "training step with CReLU", "ReLU, twice the filters"),
+        ("MeanNorm", "time", "training step with MeanNorm", "batch norm"),
+    ],
+    "reversible": [
+        ("8 channels", "time", "reversible step, 30 layers of 8 channels", ORDINARY),
+        ("recomputation alone", "time", "lower bound of it: recomputation alone", ORDINARY, True),
+        ("recomputation and sums", "time", "lower bound of it: recomputation and sums", ORDINARY, True),
+        (f"{LAYERS_200}checkpoint per", "time", STEP_200, CHECKPOINT),
+        (
+            f"{LAYERS_200}checkpoint per",
+            "bytes",
+            "memory of 200 reversible layers of 64 channels",
+            CHECKPOINT,
+        ),
+        (f"{LAYERS_200}checkpoint in", "time", STEP_200, SEGMENTS),
+        (f"{LAYERS_200}ordinary", "time", STEP_200, ORDINARY),
+        ("64 channels, depth 10", "time", "reversible step, 10 layers of 64 channels", ORDINARY),
+        ("reversible, depth", "bytes", "memory of 200 reversible layers", "10 of them"),
+        ("reversible / ordinary, float64", "time", "reversible step", "same state, ordinary"),
+        ("reversible / ordinary, float32", "time", "reversible step", "float32, ordinary"),
+        (
+            *("gradient error", "error", "gradient error of 1000 reversible layers"),
+            "1e-5 of the same state, ordinary",
+        ),
+    ],
+    "models": [
+        ("AGD-Net / DenseNet", "time", "step of AGD-Net, both layouts, 1 and 2 threads", "DenseNet"),
+        ("AGD-Net (k = 12, L = 40) / DenseNet", "time", "step of AGD-Net", "DenseNet"),
+        ("AGD-Net (k = 12, L = 40) / one", "time", "step of AGD-Net, batches of 2 to 64", PAIR),
+    ],
+    "inspection": [
+        ("reconstruct", "seconds", "reconstruction of a 224x224 image", "its limit, seconds"),
+        ("reconstruct", "MB", "memory of the reconstruction", "its limit"),
+        ("reconstruct", "lost", "what the reconstruction loses", "its limit"),
+        ("pairing 100,000", "MB", "memory to pair 100,000 filters", "its limit"),
+        ("pairing 16,384", "time", "pairing of 16,384 filters", "the matrix product alone"),
+        ("pairing 16,384", "MB", "memory to pair 16,384 filters of 4,096", "its limit"),
+        ("training", "time", "training with a BoundaryTracker", "without"),
+        ("examine against a plain pass", "time", EXAMINED, "a plain pass over the data"),
+        ("examine against hooks", "time", EXAMINED, "hooks that collect statistics"),
+        ("examine against captum", "time", EXAMINED, "captum's LayerActivation"),
+        ("examine against torchlens", "time", EXAMINED, "a trace by torchlens"),
+        ("examine, memory", "MB", "memory of it for 4 x the data", "its limit"),
+        ("examine", "seconds", "examination of ResNet-50", "its limit, seconds"),
+        ("examine", "layers", "rectified layers that it finds", "those there are"),
+    ],
+    "convert": [
+        *(
+            (f"{name}, {network}", "time", f"{name} of {what}", against)
+            for name in ("to_crelu", "to_geometric", "to_heavy_ball", "fuse")
+            for network, what, against in (
+                ("1000 layers against 100", "1,000 layers", "of 100 layers"),
+                ("100 layers", "100 layers", PASSES),
+                ("ResNet-152", "ResNet-152", PASSES),
+                ("DenseNet-201", "DenseNet-201", PASSES),
+            )
+        ),
+        ("", "time", "inference of fused networks", "the originals"),
+    ],
+    "ensemble": [
+        (f"gmp/mlp1-{kind}: {other}", "time", f"60 {networks} as one", against)
+        for kind, networks in (("sp", "networks"), ("gmp", "geometric networks"))
+        for other, against in (("loop", "a loop, two threads"), ("two", "two processes"))
+    ],
+    "training": [
+        ("ResNet-20, 32 pixels: fit, comp", "time", "step of ResNet-20, compiled", LOOP),
+        ("ResNet-20, 32 pixels: fit", "time", "step of ResNet-20", LOOP),
+        (f"{SMALL}: fit, comp", "time", "small ResNet-20, compiled", LOOP),
+        (f"{SMALL}: fit", "time", "step of a small ResNet-20", LOOP),
+        (
+            f"ResNet-20, 32 pixels: {BOUND}",
             "time",
-            f"lower bound of the {what}: convolutions, passes of batch norms",
-            "a plain loop",
-            bound=True,
-        )
-        for case, what in (
-            ("ResNet-20, 32 pixels", "step of ResNet-20"),
-            ("ResNet-20, half width, 16 pixels", "step of a small ResNet-20"),
-        )
-    ),
-    Claim("pipeline", "batch of 128, per-sample", "time", "augmentation of CIFAR-10", "Pillow, one by one"),
-    Claim("pipeline", "batch of 128, step", "time", "augmentation of CIFAR-10", "a step of VGG-6"),
-]
+            f"lower bound of the step of ResNet-20: {BOUND}",
+            LOOP,
+            True,
+        ),
+        (f"{SMALL}: {BOUND}", "time", f"lower bound of the step of a small ResNet-20: {BOUND}", LOOP, True),
+    ],
+    "pipeline": [
+        ("batch of 128, per-sample", "time", "augmentation of CIFAR-10", "Pillow, one by one"),
+        ("batch of 128, step", "time", "augmentation of CIFAR-10", "a step of VGG-6"),
+    ],
+}
+CLAIMS = [Claim(benchmark, *row) for benchmark, rows in ROWS.items() for row in rows]
 
 # What a user cares about most.
 SHORT = (
     ("training step with CReLU", "ReLU, twice the filters"),
     (STEP_256, LINEAR),
     ("evaluation of GeometricLinear with ReLU", LINEAR),
-    ("reversible step, 200 layers of 64 channels", CHECKPOINT),
+    (STEP_200, CHECKPOINT),
     ("memory of 200 reversible layers of 64 channels", CHECKPOINT),
 )
 
 
-def table(short: bool = False) -> str:
-    """The claims, or those of `SHORT`, as a Markdown table; every measured row belongs to one of them."""
+def measured() -> list[tuple[Claim, list[dict[str, Any]]]]:
+    """The claims with their measured rows; every row belongs to one of them."""
     found = json.loads(RESULTS.read_text())
     rows = {(name, row["case"], row["measure"]): row for name, each in found.items() for row in each["rows"]}
-    lines = ["| ours | against | ratio | bar |", "|---|---|---|---|"]
-    for claim in CLAIMS:
-        mine = [key for key in rows if _belongs(key, claim)]
-        taken = [rows.pop(key) for key in mine]
-        if taken and (not short or (claim.what, claim.against) in SHORT):
-            beyond = (all if claim.bound else any)(row["ratio"] > row["bar"] for row in taken)
-            ratios = sorted(row["ratio"] for row in taken)
-            ends = (_digits(ratios[0], taken[0]["bar"]), _digits(ratios[-1], taken[0]["bar"]))
-            shown = " to ".join(dict.fromkeys(ends))
-            over = (" (bar out of reach)" if claim.bound else " (over)") if beyond else ""
-            lines.append(f"| {claim.what} | {claim.against} | {shown}{over} | {taken[0]['bar']:.3g} |")
+    taken = [(claim, [rows.pop(key) for key in list(rows) if _belongs(key, claim)]) for claim in CLAIMS]
     if rows:
         raise ValueError(f"no claim for {', '.join(map(str, rows))}: add it to CLAIMS")
+    return [(claim, own) for claim, own in taken if own]
+
+
+def table(short: bool = False) -> str:
+    """The claims, or those of `SHORT`, as a Markdown table."""
+    lines = ["| ours | against | ratio | bar |", "|---|---|---|---|"]
+    for claim, rows in measured():
+        if not short or (claim.what, claim.against) in SHORT:
+            bar, ratios = rows[0]["bar"], sorted(row["ratio"] for row in rows)
+            shown = " to ".join(dict.fromkeys((_digits(ratios[0], bar), _digits(ratios[-1], bar))))
+            over = (" (bar out of reach)" if claim.bound else " (over)") if _is_over(claim, rows) else ""
+            lines.append(f"| {claim.what} | {claim.against} | {shown}{over} | {bar:.3g} |")
     return "\n".join(lines) + "\n"
+
+
+def _is_over(claim: Claim, rows: list[dict[str, Any]]) -> bool:
+    return (all if claim.bound else any)(row["ratio"] > row["bar"] for row in rows)
 
 
 def _digits(ratio: float, bar: float) -> str:
@@ -240,8 +205,8 @@ def _digits(ratio: float, bar: float) -> str:
 
 def missed() -> str:
     """How many bars are missed, lower bounds aside, in a sentence."""
-    kept = [line for line in table().splitlines()[2:] if not line.startswith("| lower bound")]
-    return f"In all, {sum('(over)' in line for line in kept)} of {len(kept)} bars are missed.\n"
+    over = [_is_over(claim, rows) for claim, rows in measured() if not claim.bound]
+    return f"In all, {sum(over)} of {len(over)} bars are missed.\n"
 
 
 def _belongs(key: tuple[str, str, str], claim: Claim) -> bool:

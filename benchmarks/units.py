@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from measure import Row, device_asked_for, interleaved, report, saved_bytes
+from measure import LAYOUTS, Row, device_asked_for, interleaved, report, saved_bytes, training_step
 from torch import Tensor, nn
 
 from relucid.nn import GeometricConv2d, crelu, direction, unit_vector
@@ -52,7 +52,7 @@ def weights_from_angles(reuse: bool) -> list[Row]:
 def crelu_against_two_relus() -> list[Row]:
     rows = []
     for channels in (96, 48):
-        for layout in (torch.contiguous_format, torch.channels_last):
+        for name, layout in LAYOUTS.items():
             x = torch.randn(64, channels, 32, 32).to(memory_format=layout).requires_grad_()
             grad = torch.randn(64, 2 * channels, 32, 32).to(memory_format=layout)
             conv = nn.Conv2d(2 * channels, 8, 3)
@@ -62,7 +62,6 @@ def crelu_against_two_relus() -> list[Row]:
                 k: saved_bytes(lambda f=f, x=x, conv=conv: conv(f(x)), exclude=conv.parameters())
                 for k, f in sides.items()
             }
-            name = "channels last" if layout is torch.channels_last else "contiguous"
             case = f"crelu {channels} channels, {name}"
             rows.append(Row(case, "time", seconds["ours"], seconds["published"], 1.0))
             rows.append(Row(case, "bytes", kept["ours"], kept["published"], 0.5))
@@ -85,16 +84,10 @@ def vgg6(geometric: bool) -> nn.Sequential:
 
 def training_step_of_vgg6() -> list[Row]:
     images, labels = torch.randn(64, 3, 32, 32), torch.randint(10, (64,))
-
-    def step(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(net(images), labels).backward()
-        optimizer.step()
-
-    sides = {}
-    for name in ("standard", "geometric"):
-        net = vgg6(name == "geometric")
-        sides[name] = partial(step, net, torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9))
+    sides = {
+        name: training_step(vgg6(name == "geometric"), images, labels, lr=1e-3)
+        for name in ("standard", "geometric")
+    }
     seconds = interleaved(sides, 12)
     return [Row("training step of VGG-6, geometric", "time", seconds["geometric"], seconds["standard"], 1.03)]
 

@@ -187,6 +187,7 @@ def _study(chapter: Chapter, section: Section) -> str:
             f"# {study.name}",
             f"{study.title}.{source} [{chapter.paper}]({chapter.paper}.md) · [All results](../results.md)",
             *map(_scale, section.parts),
+            f"## Protocol\n\n{study.protocol}" if study.protocol else "",
         ]
     )
 
@@ -200,7 +201,7 @@ def _scale(part: ScaleResults) -> str:
             "; ".join(marked(table)),
             *(_claim(entry) for entry in part.entries),
             "; ".join(chosen(table)),
-            table.study.protocol,
+            part.protocol,
             f"{made(part)} To repeat: `{part.command}`.",
         ]
     ).rstrip()

@@ -1,3 +1,4 @@
+import math
 import os
 import select
 import subprocess
@@ -58,6 +59,17 @@ def pytest_runtest_setup(item):
 def device():
     """Where new tensors are: what ``pytest --device cuda`` says."""
     return torch.get_default_device()
+
+
+@pytest.fixture
+def dense():
+    """A function that forms the matrix W^T, (responses, inputs), of a layer from its responses to a basis."""
+
+    def form(layer, shape):
+        basis = torch.eye(math.prod(shape), dtype=torch.float64).unflatten(1, shape)
+        return (layer(basis) - layer(torch.zeros_like(basis))).flatten(1).T.detach()
+
+    return form
 
 
 @pytest.fixture

@@ -8,19 +8,8 @@ import torch
 from PIL import Image, ImageOps
 from scipy.stats import chisquare, ks_2samp
 
-from relucid.data import (
-    Moments,
-    Split,
-    augment,
-    color,
-    crop,
-    flip,
-    jitter,
-    moments,
-    ten_crops,
-)
-from relucid.data.augment import resized, windows
-from relucid.train.recipe import AUGMENTATIONS
+from relucid.data import Moments, Split, augment, color, crop, flip, jitter, moments, ten_crops
+from relucid.data.augment import AUGMENTATIONS, resized, windows
 
 # Every pixel differs from every other and from the padding, so that a result tells how it was made.
 PICTURE = np.arange(1, 65, dtype=np.uint8).reshape(8, 8)
@@ -74,9 +63,7 @@ def test_ten_crops_are_the_corners_the_centre_and_their_mirror_images():
 
 @pytest.mark.parametrize("size", [0, 5, 10])
 def test_crops_that_do_not_fit_into_the_images_are_refused(size):
-    with pytest.raises(
-        ValueError, match=f"images of 4 x 6 cannot be cropped to {size}: give a size that fits"
-    ):
+    with pytest.raises(ValueError, match=f"4 x 6 cannot be cropped to {size}"):
         ten_crops(torch.zeros(2, 3, 4, 6), size)
 
 
@@ -131,11 +118,9 @@ def test_windows_have_the_distribution_of_torchvisions_random_resized_crop(heigh
 def test_where_no_window_fits_it_is_the_largest_central_one():
     rng = np.random.default_rng(0)
     for height, width in ((10, 400), (400, 10)):
-        theirs = {
-            each[:4] for each in (torchvisions_window(rng, height, width) for _ in range(300)) if not each[4]
-        }
+        drawn = [torchvisions_window(rng, height, width) for _ in range(300)]
         ours = windows(torch.full((300,), height), torch.full((300,), width))
-        (expected,) = theirs
+        (expected,) = {each[:4] for each in drawn if not each[4]}
         assert expected in set(map(tuple, ours.tolist()))
 
 
@@ -189,9 +174,7 @@ def test_jitter_is_torchvisions_color_jitter_in_one_of_its_six_orders():
 
 
 def test_jitter_takes_colours():
-    with pytest.raises(
-        ValueError, match="jitter takes images with red, green and blue channels, not with 1 channel"
-    ):
+    with pytest.raises(ValueError, match="not with 1 channel"):
         jitter(torch.zeros(2, 1, 4, 4), Moments(torch.zeros(1), torch.eye(1)))
 
 

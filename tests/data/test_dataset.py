@@ -68,13 +68,13 @@ def test_folds_divide_a_part_and_keep_the_proportion_of_the_classes(n, folds, se
 
 
 def test_a_fold_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="fold 3 of 3 does not exist; folds are numbered from 0 to 2"):
+    with pytest.raises(ValueError, match="fold 3 of 3"):
         k_fold(labelled(9), 3, 3)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.2, float("nan")])
 def test_a_share_that_leaves_nothing_on_one_side_is_refused(share):
-    with pytest.raises(ValueError, match="must lie between 0 and 1: part of the split is held out"):
+    with pytest.raises(ValueError, match="between 0 and 1"):
         holdout(labelled(100, 4), share)
 
 

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from relucid.data import Data, Split, as_data
 from relucid.data.given import apart
@@ -31,6 +32,23 @@ def test_a_fifth_is_split_off_for_testing_always_the_same(given):
 def test_of_a_pair_of_data_sets_the_second_is_for_testing():
     data = as_data((TensorDataset(INPUTS, CLASSES), TensorDataset(INPUTS[:7], CLASSES[:7])))
     assert (len(data.train), len(data.test)) == (50, 7)
+
+
+class Pictures(Dataset):
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, index):
+        return Image.new("RGB", (5, 4), (51 * (index % 6), 0, 0)), index % 2
+
+
+def test_pictures_are_read_when_they_are_needed():
+    train = as_data(Pictures()).train
+    inputs, targets = train.batch(torch.arange(3))
+    chosen = train.indices[:3]
+    assert inputs.shape == (3, 3, 4, 5)
+    torch.testing.assert_close(inputs[:, 0, 0, 0], chosen % 6 / 5)
+    assert targets.equal(chosen % 2)
 
 
 def test_data_are_taken_as_they_are():
@@ -72,7 +90,7 @@ def test_a_class_with_one_example_does_not_stop_a_split():
         ([np.zeros(3)] * 20, "not a pair"),
     ],
 )
-def test_what_is_no_data_is_refused(given, words):
+def test_wrong_data_are_refused(given, words):
     with pytest.raises((ValueError, TypeError), match=words):
         as_data(given).train.targets.sum()
 

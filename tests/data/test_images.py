@@ -76,48 +76,48 @@ def test_a_copy_of_imagenet32_is_refused_where_the_source_is_asked_for(place, ex
     for name in ("train-00000-of-00001.parquet", "validation-00000-of-00001.parquet"):
         write_parquet(place / "imagenet32" / name, [image], [1], image="image")
     assert len(imagenet32().train) == 1
-    with pytest.raises(DamagedDataError, match=r"has no train_data_batch_\*.npz: download ImageNet 32x32"):
+    with pytest.raises(DamagedDataError, match=r"no train_data_batch_\*.npz"):
         imagenet32(original=True)
 
 
 def test_damage_in_the_files_of_the_source_is_named(place, expected_rows):
-    with pytest.raises(MissingDataError, match="download ImageNet 32x32"):
+    with pytest.raises(MissingDataError, match="download"):
         imagenet32(original=True)
     expected_rows("imagenet32", 4, 1)
     write_source(place)
-    with pytest.raises(DamagedDataError, match=r"has 3 images in train_data_batch_\*.npz; there are 4"):
+    with pytest.raises(DamagedDataError, match=r"3 images .* there are 4"):
         imagenet32()
     expected_rows("imagenet32", 3, 1)
     write_source(place, labels=(0, 1, 2))
-    with pytest.raises(DamagedDataError, match=r"labels in train.* are not within 1 to 1000"):
+    with pytest.raises(DamagedDataError, match=r"labels .* 1 to 1000"):
         imagenet32()
     write_source(place)
     file = place / "imagenet32" / "val_data.npz"
     np.savez(file, data=np.zeros((1, 10), np.uint8), labels=np.array([1]))
-    with pytest.raises(DamagedDataError, match=r"val_data.npz: data are 1x10 uint8, not 1x3072 uint8"):
+    with pytest.raises(DamagedDataError, match=r"val_data.npz: data are 1x10"):
         imagenet32()
     (place / "imagenet32" / "Imagenet32_train_npz" / "train_data_batch_1.npz").write_bytes(b"nothing")
-    with pytest.raises(DamagedDataError, match=r"train_data_batch_1.npz cannot be read as arrays"):
+    with pytest.raises(DamagedDataError, match=r"train_data_batch_1.npz cannot be read"):
         imagenet32()
 
 
 def test_a_missing_set_says_what_to_run(place):
-    with pytest.raises(MissingDataError, match=r"cifar10 does not exist: run `hf download uoft-cs/cifar10 "):
+    with pytest.raises(MissingDataError, match="run `hf download uoft-cs/cifar10 "):
         cifar10()
     (place / "cifar10").mkdir()
-    with pytest.raises(DamagedDataError, match=r"cifar10 has no train\*\.parquet: run `hf download"):
+    with pytest.raises(DamagedDataError, match=r"no train\*\.parquet: run `hf download"):
         cifar10()
 
 
 @pytest.mark.parametrize(
     "images, labels, message",
     [
-        ([b"no image at all"], [1], "train.parquet, row 0: the image does not decode"),
-        ([encoded(noise(1)[0])[:-200]], [1], "train.parquet, row 0: the image does not decode"),
-        ([None], [1], "train.parquet, row 0: the image does not decode"),
-        ([encoded(noise(1, 32, 31)[0])], [1], "train.parquet, row 0: the image has 31x32 pixels, not 32x32"),
-        ([encoded(noise(1)[0])] * 2, [1, 10], "train.parquet, row 1: label 10 is not within 0 to 9"),
-        ([encoded(noise(1)[0])] * 2, [1, None], "train.parquet, row 1: label None is not within 0 to 9"),
+        ([b"no image at all"], [1], "row 0: the image does not decode"),
+        ([encoded(noise(1)[0])[:-200]], [1], "row 0: the image does not decode"),
+        ([None], [1], "row 0: the image does not decode"),
+        ([encoded(noise(1, 32, 31)[0])], [1], "row 0: the image has 31x32 pixels"),
+        ([encoded(noise(1)[0])] * 2, [1, 10], "row 1: label 10"),
+        ([encoded(noise(1)[0])] * 2, [1, None], "row 1: label None"),
     ],
 )
 def test_a_damaged_row_is_named(place, expected_rows, images, labels, message):
@@ -129,9 +129,7 @@ def test_a_damaged_row_is_named(place, expected_rows, images, labels, message):
 
 def test_files_with_too_few_rows_are_refused(place):
     write_cifar(place)
-    with pytest.raises(
-        DamagedDataError, match=r"has 3 rows in train.parquet; the train split of cifar10 has 50000"
-    ):
+    with pytest.raises(DamagedDataError, match=r"3 rows in train.parquet; .* 50000"):
         cifar10()
 
 
@@ -140,9 +138,7 @@ def test_a_second_copy_beside_the_first_is_refused(place, expected_rows, second)
     expected_rows("cifar10", 3, 1)
     write_cifar(place)
     write_parquet(place / "cifar10" / second, [encoded(pixels) for pixels in noise(3)], [3, 9, 0])
-    with pytest.raises(
-        DamagedDataError, match=r"has 6 rows in .*, .*; the train split of cifar10 has 3$"
-    ) as caught:
+    with pytest.raises(DamagedDataError, match=r"6 rows in .*, .*; .* 3$") as caught:
         cifar10()
     assert second in str(caught.value)
 
@@ -151,9 +147,7 @@ def test_labels_that_are_not_integers_are_refused(place, expected_rows):
     expected_rows("cifar10", 1, 1)
     write_cifar(place)
     write_parquet(place / "cifar10" / "train.parquet", [encoded(noise(1)[0])], [3.0], kind=pa.float64())
-    with pytest.raises(
-        DamagedDataError, match=r"train.parquet: column `label` is of type double; labels are integers"
-    ):
+    with pytest.raises(DamagedDataError, match="`label` is of type double"):
         cifar10()
 
 
@@ -162,10 +156,10 @@ def test_a_file_that_ends_early_or_has_other_columns_is_named(place, expected_ro
     write_cifar(place)
     train = place / "cifar10" / "train.parquet"
     train.write_bytes(train.read_bytes()[:-20])
-    with pytest.raises(DamagedDataError, match=r"train.parquet cannot be read as parquet"):
+    with pytest.raises(DamagedDataError, match="cannot be read as parquet"):
         cifar10()
     write_parquet(train, [encoded(noise(1)[0])], [1], label="klass")
-    with pytest.raises(DamagedDataError, match=r"train.parquet has no column `label`, only img, klass"):
+    with pytest.raises(DamagedDataError, match="no column `label`"):
         cifar10()
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from relucid.data import DamagedDataError, from_arrays, from_dataset, from_folder, from_table, holdout
+from relucid.data import DamagedDataError, from_arrays, from_table, holdout
+from relucid.data.own import Images
 from relucid.train import Recipe, fit
 
 FLOWERS = "width,length,kind\n1.5,2,iris\n0.5,3,rose\n2.5,4,iris\n"
@@ -50,33 +50,23 @@ def test_two_splits_share_the_numbers_of_their_classes():
 @pytest.mark.parametrize(
     "inputs, targets, given, message",
     [
-        (
-            [[1.0], [np.nan], [np.inf]],
-            [0, 1, 1],
-            {},
-            "inputs of 2 examples are not finite, the first of them number 1",
-        ),
-        (
-            [[1.0], [2.0]],
-            [0.5, np.nan],
-            {},
-            "targets of 1 examples are not finite, the first of them number 1",
-        ),
-        (np.zeros((0, 3)), [], {}, r"there are no examples in inputs of shape \(0, 3\): give \(N, ...\)"),
-        ([[1.0]], np.zeros(0), {}, r"there are no examples in targets of shape \(0,\)"),
-        (1.0, 2.0, {}, r"there are no examples in inputs of shape \(\)"),
-        ([["a"], ["b"]], [0, 1], {}, "inputs must be numbers, not <U1"),
-        ([[1.0], [2.0]], ["a", "b"], {"task": "regression"}, "values to predict must be numbers, not <U1"),
-        ([[1.0], [2.0]], [0.5, 1.0], {"task": "classification"}, "classes must be whole numbers or text"),
-        ([[1.0], [2.0]], [-1, 1], {}, "classes are numbered from 0, not from -1: name them by classes="),
-        ([[1.0], [2.0]], ["a", "c"], {"classes": ("a", "b")}, "'c' is not among the classes a, b"),
-        ([[1.0], [2.0]], np.array(["a", None]), {}, "a class is missing"),
-        ([[1.0], [2.0]], [[0, 1], [1, 0]], {}, r"classes need the shape \(N,\), not \(2, 2\)"),
+        ([[1.0], [np.nan], [np.inf]], [0, 1, 1], {}, r"inputs of 2 examples are not finite.* 1$"),
+        ([[1.0], [2.0]], [0.5, np.nan], {}, r"targets of 1 examples are not finite.* 1$"),
+        (np.zeros((0, 3)), [], {}, r"no examples in inputs of shape \(0, 3\)"),
+        ([[1.0]], np.zeros(0), {}, r"no examples in targets of shape \(0,\)"),
+        (1.0, 2.0, {}, r"no examples in inputs of shape \(\)"),
+        ([["a"], ["b"]], [0, 1], {}, "inputs must be numbers"),
+        ([[1.0], [2.0]], ["a", "b"], {"task": "regression"}, "values to predict must be numbers"),
+        ([[1.0], [2.0]], [0.5, 1.0], {"task": "classification"}, "whole numbers or text"),
+        ([[1.0], [2.0]], [-1, 1], {}, "numbered from 0, not from -1"),
+        ([[1.0], [2.0]], ["a", "c"], {"classes": ("a", "b")}, "'c' is not among"),
+        ([[1.0], [2.0]], np.array(["a", None]), {}, "class is missing"),
+        ([[1.0], [2.0]], [[0, 1], [1, 0]], {}, r"\(N,\), not \(2, 2\)"),
         ([[1.0], [2.0]], [0, 1, 1], {}, "2 inputs have 3 targets"),
-        ([[1.0], [2.0]], [0, 1], {"task": "ranking"}, "task='ranking' must be classification or regression"),
+        ([[1.0], [2.0]], [0, 1], {"task": "ranking"}, "ranking"),
     ],
 )
-def test_arrays_that_make_no_split_are_refused(inputs, targets, given, message):
+def test_wrong_arrays_are_refused(inputs, targets, given, message):
     with pytest.raises(ValueError, match=message):
         from_arrays(inputs, targets, **given)
 
@@ -89,39 +79,36 @@ def test_a_csv_file_and_a_frame_give_the_same_split(tmp_path, separator):
         assert split.inputs.tolist() == [[1.5, 2.0], [0.5, 3.0], [2.5, 4.0]]
         assert (split.targets.tolist(), split.classes) == ([0, 1, 0], ("iris", "rose"))
     assert from_table(str(path), "width", columns=["length"]).inputs.tolist() == [[2.0], [3.0], [4.0]]
-    assert from_table(path, "length", columns=["width"], task="regression").targets.tolist() == [
-        2.0,
-        3.0,
-        4.0,
-    ]
+    lengths = from_table(path, "length", columns=["width"], task="regression").targets
+    assert lengths.tolist() == [2.0, 3.0, 4.0]
 
 
 @pytest.mark.parametrize(
     "text, target, message",
     [
-        (FLOWERS, "colour", "there is no column 'colour'; there are width, length, kind"),
-        (FLOWERS, "width", "column 'kind' does not hold numbers: encode it, or leave it out by columns="),
-        ("kind\na\nb\n", "kind", "there is no column besides 'kind' to predict it from"),
+        (FLOWERS, "colour", "no column 'colour'; there are width, length, kind"),
+        (FLOWERS, "width", "'kind' does not hold numbers"),
+        ("kind\na\nb\n", "kind", "no column besides 'kind'"),
         (FLOWERS + "1.0,,iris\n", "kind", "row 5: column 'length' is empty"),
         (FLOWERS + "1.0,iris\n", "kind", "row 5: 2 cells instead of 3"),
-        ("a,a,b\n1,2,3\n", "b", "the header names 'a' twice"),
-        ("a,b\n", "b", "has a header and no rows"),
+        ("a,a,b\n1,2,3\n", "b", "'a' twice"),
+        ("a,b\n", "b", "no rows"),
         ("", "b", "is empty"),
-        ("a,b\nnan,1\n", "b", "inputs of 1 examples are not finite"),
+        ("a,b\nnan,1\n", "b", "not finite"),
     ],
 )
-def test_tables_that_make_no_split_are_refused(tmp_path, text, target, message):
+def test_wrong_tables_are_refused(tmp_path, text, target, message):
     with pytest.raises(ValueError, match=message):
         from_table(write(tmp_path / "table.csv", text), target)
 
 
 def test_a_table_that_is_not_there_or_not_a_table_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no file .*none.csv"):
+    with pytest.raises(FileNotFoundError, match=r"none\.csv"):
         from_table(tmp_path / "none.csv", "y")
-    with pytest.raises(ValueError, match="a list has no named columns: give a CSV file or a frame"):
+    with pytest.raises(ValueError, match="named columns"):
         from_table([[1, 2]], "y")
     (tmp_path / "latin.csv").write_bytes("größe,y\n1,2\n".encode("latin-1"))
-    with pytest.raises(DamagedDataError, match=r"latin.csv is not text in UTF-8"):
+    with pytest.raises(DamagedDataError, match="UTF-8"):
         from_table(tmp_path / "latin.csv", "y")
 
 
@@ -135,75 +122,34 @@ def test_a_folder_of_images_has_a_class_per_folder(tmp_path):
     write_image(tmp_path / "red" / "2.PNG", (250, 0, 0))
     write_image(tmp_path / "blue" / "1.png", (0, 0, 255))
     write(tmp_path / "red" / "notes.txt", "not an image")
-    split = from_folder(tmp_path)
-    assert (split.inputs.shape, split.inputs.dtype) == ((3, 3, 4, 6), torch.uint8)
-    assert (split.targets.tolist(), split.classes) == ([0, 1, 1], ("blue", "red"))
-    assert split.inputs[:, :, 0, 0].tolist() == [[0, 0, 255], [255, 0, 0], [250, 0, 0]]
+    images = Images(tmp_path)
+    pixels, targets = zip(*(images[index] for index in range(len(images))), strict=True)
+    assert (targets, images.classes) == ((0, 1, 1), ("blue", "red"))
+    assert {each.shape for each in pixels} == {(3, 4, 6)}
+    colours = torch.stack(pixels)[:, :, 0, 0] * 255
+    assert colours.round().tolist() == [[0, 0, 255], [255, 0, 0], [250, 0, 0]]
 
 
 def test_images_of_several_sizes_need_one(tmp_path):
     write_image(tmp_path / "a" / "1.png", "red", (6, 4))
     write_image(tmp_path / "a" / "2.png", "red", (8, 4))
-    with pytest.raises(
-        ValueError, match=r"2.png has 8x4 pixels and .*1.png 6x4: give a size for all of them"
-    ):
-        from_folder(tmp_path)
-    assert from_folder(tmp_path, size=5).inputs.shape == (2, 3, 5, 5)
+    with pytest.raises(ValueError, match=r"2.png has 8x4 pixels and .*1.png 6x4"):
+        Images(tmp_path)
+    scaled = Images(tmp_path, size=5)
+    assert {scaled[index][0].shape for index in range(2)} == {(3, 5, 5)}
 
 
-def test_folders_that_make_no_split_are_refused(tmp_path):
+def test_wrong_folders_are_refused(tmp_path):
     with pytest.raises(ValueError, match="none is not a folder"):
-        from_folder(tmp_path / "none")
-    with pytest.raises(
-        ValueError, match=r"has no images: images lie in one folder per class, as .*cat/1.png would"
-    ):
-        from_folder(tmp_path)
+        Images(tmp_path / "none")
+    with pytest.raises(ValueError, match="has no images"):
+        Images(tmp_path)
     write_image(tmp_path / "train" / "cat" / "1.png", "red")
-    with pytest.raises(ValueError, match=r"1.png has no class in .*: images lie in one folder per class"):
-        from_folder(tmp_path)
+    with pytest.raises(ValueError, match=r"1.png has no class"):
+        Images(tmp_path)
     (tmp_path / "train" / "cat" / "2.png").write_bytes(b"nothing")
-    with pytest.raises(DamagedDataError, match=r"2.png does not decode as an image"):
-        from_folder(tmp_path / "train")
-
-
-class Pictures(Dataset):
-    def __len__(self):
-        return 3
-
-    def __getitem__(self, index):
-        return Image.new("RGB", (5, 4), (index, 0, 0)), "ab"[index % 2]
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter([(torch.ones(2), 0.5), (torch.zeros(2), 1.5)])
-
-
-def test_a_torch_data_set_becomes_a_split():
-    inputs, targets = torch.randn(5, 2), torch.arange(5)
-    split = from_dataset(TensorDataset(inputs, targets))
-    assert split.inputs.equal(inputs)
-    assert split.targets.equal(targets)
-    pictures = from_dataset(Pictures())
-    assert pictures.inputs.shape == (3, 3, 4, 5)
-    assert (pictures.targets.tolist(), pictures.classes) == ([0, 1, 0], ("a", "b"))
-    assert from_dataset(Stream()).targets.tolist() == [0.5, 1.5]
-
-
-@pytest.mark.parametrize(
-    "examples, message",
-    [
-        ([], "a data set without examples makes no split"),
-        ([{"x": 1, "y": 2}], "example 0 is a dict, not a pair of input and target"),
-        (
-            [(np.ones(2), 0), (np.ones(3), 1)],
-            r"the input of example 1 has the shape \(3,\), that of example 0 \(2,\)",
-        ),
-    ],
-)
-def test_data_sets_that_make_no_split_are_refused(examples, message):
-    with pytest.raises(ValueError, match=message):
-        from_dataset(examples)
+    with pytest.raises(DamagedDataError, match=r"2.png does not decode"):
+        Images(tmp_path / "train")
 
 
 def test_a_table_of_ones_own_trains(tmp_path):
@@ -229,10 +175,7 @@ def test_classes_that_are_numbered_otherwise_than_in_training_are_refused():
     inputs = np.random.default_rng(0).normal(size=(6, 2))
     train = from_arrays(inputs, ["cat", "dog", "emu"] * 2)
     other = from_arrays(inputs, ["dog", "emu"] * 3)
-    recipe, message = (
-        Recipe(epochs=1),
-        "classes dog, emu are not those of training, cat, dog, emu: give both splits",
-    )
+    recipe, message = Recipe(epochs=1), "classes dog, emu are not those of training"
     with pytest.raises(ValueError, match=message):
         fit(nn.Linear(2, 3), train, recipe, other)
     fitted = fit(nn.Linear(2, 3), train, recipe)

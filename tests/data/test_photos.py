@@ -58,16 +58,16 @@ def test_folders_of_images_are_read_by_class(place):
 
 
 def test_damage_is_named(place):
-    with pytest.raises(MissingDataError, match=r"run `hf download ILSVRC/.* or put folders train/CLASS"):
+    with pytest.raises(MissingDataError, match="run `hf download ILSVRC/"):
         imagenet()
     (place / "imagenet").mkdir()
-    with pytest.raises(DamagedDataError, match=r"has neither train.*parquet nor a folder train"):
+    with pytest.raises(DamagedDataError, match="neither train"):
         imagenet()
     write_photos(place, [b"nothing"], [3])
-    with pytest.raises(DamagedDataError, match="train split of ImageNet, row 0: the image does not decode"):
+    with pytest.raises(DamagedDataError, match="row 0: the image does not decode"):
         imagenet().train.batch(torch.tensor([0]))
     write_photos(place, [encoded(noise(1)[0])] * 2, [3, 1000])
-    with pytest.raises(DamagedDataError, match="row 1: label 1000 is not within 0 to 999"):
+    with pytest.raises(DamagedDataError, match="row 1: label 1000"):
         imagenet()
 
 

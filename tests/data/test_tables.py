@@ -56,18 +56,14 @@ def test_banana_is_800_points_to_train_on_and_200_to_test_of_two_classes(place):
 
 
 def test_a_missing_file_says_which_file_goes_where(place):
-    with pytest.raises(
-        MissingDataError, match=r"yacht.txt does not exist: put the yacht set .*308 rows of 7"
-    ):
+    with pytest.raises(MissingDataError, match=r"yacht.txt .*308 rows of 7"):
         uci("yacht")
-    with pytest.raises(
-        MissingDataError, match=r"banana.csv does not exist: put the Banana set \(https://.*5300"
-    ):
+    with pytest.raises(MissingDataError, match=r"banana.csv .*https://.*5300"):
         banana()
 
 
 def test_an_unknown_set_names_the_known_ones():
-    with pytest.raises(ValueError, match=r"no UCI set 'yatch' here; there are boston, .*, yacht"):
+    with pytest.raises(ValueError, match=r"'yatch' .*yacht"):
         uci("yatch")
 
 
@@ -90,13 +86,13 @@ def test_a_damaged_row_is_named(place, line, message):
 
 def test_a_file_that_ends_early_is_named(place):
     write_yacht(place, rows=300)
-    with pytest.raises(DamagedDataError, match=r"yacht.txt has 300 rows instead of 308: it is not whole"):
+    with pytest.raises(DamagedDataError, match="300 rows instead of 308"):
         uci("yacht")
 
 
 def test_banana_needs_its_header_and_its_classes(place):
     path = write_banana(place, last="1.0,2.0,3")
-    with pytest.raises(DamagedDataError, match=r"row 5301: the class is 3; it must be -1 or 1"):
+    with pytest.raises(DamagedDataError, match="row 5301: the class is 3"):
         banana()
     path.write_text("a,b,c\n")
     with pytest.raises(DamagedDataError, match=r"row 1: the header must be `At1,At2,Class`"):

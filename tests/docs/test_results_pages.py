@@ -112,9 +112,10 @@ def test_the_page_of_a_study_has_its_table_comparisons_caveats_protocol_and_comm
         "Stated on 2020-02-02, after its data.",
         f"- {comparison}",
         "chosen: lr 0.1 for all",
-        "Nothing is hidden.",
         "12 runs, 0:12:00 of computing, torch 2 on a processor; channels-last. "
         "To repeat: `relucid run p/s --scale full`.",
+        "## Protocol",
+        "Nothing is hidden.",
     ]
     in_order(written(found)["results/p-s.md"], parts)
 
@@ -128,7 +129,8 @@ def test_every_scale_of_a_study_is_on_its_page_and_a_larger_complete_one_superse
     files = written(*tables)
     text = files["results/p-s.md"]
     headings = [line for line in text.splitlines() if line.startswith("## ")]
-    assert headings == ["## At full scale", "## At cpu scale", "## At small scale, superseded by cpu"]
+    scales = ["## At full scale", "## At cpu scale", "## At small scale, superseded by cpu"]
+    assert headings == [*scales, "## Protocol"]
     assert "10 of 12 runs so far" in text
     assert "12 with uncommitted changes" in text
     assert "12 without a commit" in text

@@ -7,31 +7,49 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relucid.inspect import activity, examine
-from relucid.inspect.activity import ActivityCounter
+from relucid.inspect.activity import ActivityGauge
+from relucid.inspect.boundary import hyperplanes
+from relucid.inspect.measurement import Seen
+
+
+def counted(values, dim, block=activity.BLOCK, inputs=3, **options):
+    gauge = ActivityGauge(values.shape[dim], **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(activity, "BLOCK", block)
+        gauge.see(Seen(values, dim, inputs))
+    return gauge.result()
+
+
+def counted_in_batches(weight, bias, x):
+    """The activity of units weight . x + bias on inputs (inputs, n), in batches of 3."""
+    gauge = ActivityGauge(len(bias), (hyperplanes(weight, bias).radius.double(), weight.norm(dim=1).double()))
+    for batch in x.split(3):
+        lengths = batch.norm(dim=1)
+        gauge.see(
+            Seen(batch @ weight.T + bias, 1, len(batch), shell=(float(lengths.min()), float(lengths.max())))
+        )
+    return gauge.result()
+
+
+def by_unit(values, dim):
+    return values.movedim(dim, 0).flatten(1)
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.permutations([0, 1, 2, 3]), st.integers(0, 3), st.sampled_from([1, 7, 1 << 18]))
 def test_counts_do_not_depend_on_the_layout_in_memory_or_on_blocks(order, dim, block):
     values = torch.randn(3, 5, 4, 6).permute(order)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(activity, "BLOCK", block)
-        counter = ActivityCounter(values.shape[dim])
-        counter.planes = torch.ones(2, values.shape[dim])
-        counter.count(values, dim, inputs=3)
-    found, rows = counter.result(), values.movedim(dim, 0).flatten(1).double()
+    found, rows = counted(values, dim, block, planes=torch.ones(2, values.shape[dim])), by_unit(values, dim)
     torch.testing.assert_close(found.active, (rows > 0).double().mean(1))
     torch.testing.assert_close(found.inactive, (rows < 0).double().mean(1))
-    torch.testing.assert_close(found.distance, rows.abs().mean(1), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(found.nearest, rows.abs().amin(1))
+    torch.testing.assert_close(found.distance, rows.double().abs().mean(1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found.nearest, rows.double().abs().amin(1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_counts_are_exact_in_every_precision(dtype):
     values = torch.randn(2, 100_000).to(dtype)
-    counter = ActivityCounter(2)
-    counter.update(values)
-    assert torch.equal(counter.result().active, (values > 0).double().mean(1))
+    assert torch.equal(counted(values, dim=0).active, (values > 0).double().mean(1))
 
 
 @settings(deadline=None, max_examples=40)
@@ -45,16 +63,46 @@ def test_what_is_neither_positive_nor_negative_is_counted_as_neither(order, dim,
     values = torch.randn(3, 5, 4, 6)
     values.view(-1)[torch.randperm(360)[: len(planted)]] = torch.tensor(planted)
     values = values.permute(order)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(activity, "BLOCK", block)
-        counter = ActivityCounter(values.shape[dim])
-        counter.ceiling = 1.0
-        counter.count(values, dim, inputs=3)
-    found, rows = counter.result(), values.movedim(dim, 0).flatten(1)
+    found, rows = counted(values, dim, block, ceiling=1.0), by_unit(values, dim)
     assert torch.equal(found.active, (rows > 0).double().mean(1))
     assert torch.equal(found.inactive, (rows < 0).double().mean(1))
     assert torch.equal(found.saturated, (rows > 1).double().mean(1))
     assert torch.equal(found.finite, rows.isfinite().all(1))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 20))
+def test_sides_and_distances_are_those_of_all_inputs_at_once(seed, units, inputs):
+    torch.manual_seed(seed)
+    weight, bias, x = torch.randn(units, 4), torch.randn(units), torch.randn(inputs, 4)
+    found, distance = counted_in_batches(weight, bias, x), hyperplanes(weight, bias).distance(x)
+    torch.testing.assert_close(found.active, (distance > 0).double().mean(0))
+    torch.testing.assert_close(found.distance, distance.abs().double().mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.nearest, distance.abs().amin(0).double(), rtol=1e-3, atol=1e-5)
+    assert found.outside.tolist() == (bias.abs() / weight.norm(dim=1) > x.norm(dim=1).max()).tolist()
+    assert found.inputs == inputs
+
+
+def test_a_boundary_beyond_every_input_is_outside_the_data():
+    x = torch.tensor([[1.0], [2.0], [1.5], [4.0], [2.0]])
+    found = counted_in_batches(torch.ones(2, 1), torch.tensor([3.0, 5.0]), x)
+    assert found.shell == (1.0, 4.0)
+    assert found.outside.tolist() == [False, True]
+
+
+def test_dead_always_on_and_nearly_linear_units_are_distinguished():
+    values = torch.ones(6, 200)
+    values[0] = -1.0  # dead
+    values[1] = 0.0  # dead too: nothing is positive
+    values[3, :2] = -1.0  # off on 1%
+    values[4, :3] = -1.0  # off on 1.5%
+    values[5, :50] = 0.0  # never off
+    found = counted(values, 0, inputs=200)
+    assert found.dead.tolist() == [True, True, False, False, False, False]
+    assert found.always_on.tolist() == [False, False, True, False, False, True]
+    assert found.nearly_linear.tolist() == [False, False, False, True, False, False]
+    assert found.distance is None
+    assert found.summary() == "of 6 units on 200 inputs: 2 dead, 2 always on, 1 nearly linear"
 
 
 def switching(module, biases):

@@ -48,6 +48,7 @@ FORMS = {
     "a data set": lambda: TensorDataset(INPUTS),
     "a data set with labels": lambda: TensorDataset(INPUTS, LABELS),
     "a stream": Stream,
+    "a loader of a stream": lambda: DataLoader(Stream(), batch_size=7),
     "a loader": lambda: DataLoader(TensorDataset(INPUTS), batch_size=7),
     "a loader with labels": lambda: DataLoader(TensorDataset(INPUTS, LABELS), batch_size=7),
     "a list of batches": lambda: list(INPUTS.split(40)),
@@ -65,8 +66,18 @@ def test_every_form_is_counted_alike(form):
     assert found.inputs == 150
 
 
+@pytest.mark.parametrize(
+    "form, batches", [("a tensor", 3), ("a split", 3), ("two parts", None), ("a generator", None)]
+)
+def test_progress_counts_the_batches_where_their_number_is_known(form, batches):
+    totals = set()
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+    examine(net, INPUTS[:1], FORMS[form](), progress=lambda what, _, total: totals.add((what, total)))
+    assert totals == {("layers", 1), ("batches", batches)}
+
+
 def test_inputs_and_targets_of_one_shape_are_not_taken_for_two_batches():
-    with pytest.raises(ValueError, match="inputs and targets, or two batches"):
+    with pytest.raises(ValueError, match="two batches"):
         examine(nn.Sequential(nn.Linear(4, 6), nn.ReLU()), INPUTS[:1], (INPUTS, INPUTS.clone()))
 
 
@@ -87,9 +98,8 @@ def test_arguments_may_be_named(data):
 
 def test_arguments_may_come_in_any_mapping():
     net = Named()
-    found = examine(net, UserDict(x=INPUTS[:1]), UserDict(x=INPUTS))[
-        "fc"
-    ].activity  # what a tokenizer returns
+    batch = UserDict(x=INPUTS)  # what a tokenizer returns
+    found = examine(net, UserDict(x=INPUTS[:1]), batch)["fc"].activity
     torch.testing.assert_close(found.active, (net.fc(INPUTS) > 0).double().mean(0))
 
 
@@ -114,11 +124,11 @@ def test_large_arrays_are_split_and_labels_kept():
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_nan_and_infinity_are_said_and_not_counted(bad):
+def test_nan_and_infinity_in_the_data_are_refused(bad):
     net = nn.Sequential(nn.Linear(4, 16), nn.ReLU())
     data = INPUTS.clone()
     data[100, 2] = bad
-    with pytest.raises(ValueError, match=r"batch 1 of the data holds nan or infinity \(1 of 256 values\)"):
+    with pytest.raises(ValueError, match=r"batch 1 .*1 of 256"):
         examine(net, INPUTS[:1], data)
 
 
@@ -126,13 +136,13 @@ def test_nan_and_infinity_are_said_and_not_counted(bad):
     "data", [[], iter(()), torch.zeros(0, 4), np.zeros((0, 4)), TensorDataset(INPUTS[:0])]
 )
 def test_no_data_at_all_is_refused(data):
-    with pytest.raises(ValueError, match="the data is empty"):
+    with pytest.raises(ValueError, match="empty"):
         examine(nn.Sequential(nn.Linear(4, 6), nn.ReLU()), INPUTS[:1], data)
 
 
 def test_data_of_another_rank_than_the_example_is_refused():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
-    with pytest.raises(ValueError, match="3 dimensions on the data, but 2 on the example"):
+    with pytest.raises(ValueError, match=r"3 dimensions .* 2 on the example"):
         examine(net, INPUTS[:1], INPUTS.view(50, 3, 4))
 
 
@@ -140,13 +150,13 @@ def test_other_things_than_data_are_refused():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
     with pytest.raises(TypeError, match="not int"):
         examine(net, INPUTS[:1], 7)
-    with pytest.raises(ValueError, match=r"there are no data images.npy: name a built-in set"):
+    with pytest.raises(ValueError, match=r"images.npy"):
         examine(net, INPUTS[:1], "images.npy")
-    with pytest.raises(TypeError, match="give the example as a mapping, too"):
+    with pytest.raises(TypeError, match="mapping"):
         examine(net, INPUTS[:1], [{"x": INPUTS}])
 
 
-def test_labels_beside_the_inputs_are_told_by_class():
+def test_labels_beside_the_inputs_are_counted_by_class():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
     found = examine(net, INPUTS[:1], (INPUTS, LABELS), measures=["classes"])["0"].measured["classes"]
     assert found.inputs.tolist() == [50, 50, 50]

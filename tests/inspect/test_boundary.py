@@ -8,7 +8,6 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from relucid.inspect import examine
-from relucid.inspect.activity import ActivityCounter
 from relucid.inspect.boundary import Boundary, boundary, hyperplanes
 from relucid.nn.geometric import GeometricConv2d, GeometricLinear
 from relucid.nn.meannorm import MeanNorm
@@ -152,51 +151,6 @@ def test_what_has_no_boundary_is_refused(layer):
 def test_a_norm_without_running_statistics_is_refused():
     with pytest.raises(TypeError, match="its output depends on the batch"):
         boundary(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False))
-
-
-def count(values, **weights):
-    counter = ActivityCounter(len(values), **weights)
-    for batch in values.split(3, 1):
-        counter.update(batch)
-    return counter
-
-
-@quick
-@given(seeds, st.integers(1, 6), st.integers(1, 20))
-def test_sides_and_distances_are_those_of_all_inputs_at_once(seed, units, inputs):
-    torch.manual_seed(seed)
-    weight, bias, x = torch.randn(units, 4), torch.randn(units), torch.randn(inputs, 4)
-    counter = count(weight @ x.T + bias.unsqueeze(1), weight=weight, bias=bias)
-    counter.update_shell(x.norm(dim=1))
-    found, distance = counter.result(), hyperplanes(weight, bias).distance(x)
-    torch.testing.assert_close(found.active, (distance > 0).double().mean(0))
-    torch.testing.assert_close(found.distance, distance.abs().double().mean(0), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found.nearest, distance.abs().amin(0).double(), rtol=1e-3, atol=1e-5)
-    assert found.outside.tolist() == (bias.abs() / weight.norm(dim=1) > x.norm(dim=1).max()).tolist()
-    assert found.inputs == inputs
-
-
-def test_dead_always_on_and_nearly_linear_units_are_told_apart():
-    values = torch.ones(6, 200)
-    values[0] = -1.0  # dead
-    values[1] = 0.0  # dead too: nothing is positive
-    values[3, :2] = -1.0  # off on 1%
-    values[4, :3] = -1.0  # off on 1.5%
-    values[5, :50] = 0.0  # never off
-    found = count(values).result()
-    assert found.dead.tolist() == [True, True, False, False, False, False]
-    assert found.always_on.tolist() == [False, False, True, False, False, True]
-    assert found.nearly_linear.tolist() == [False, False, False, True, False, False]
-    assert found.distance is None
-    assert found.summary() == "of 6 units on 200 inputs: 2 dead, 2 always on, 1 nearly linear"
-
-
-def test_a_boundary_beyond_every_input_is_outside_the_data():
-    counter = count(torch.ones(2, 5), weight=torch.tensor([[1.0], [1.0]]), bias=torch.tensor([3.0, 5.0]))
-    counter.update_shell(torch.tensor([1.0, 2.0]))
-    counter.update_shell(torch.tensor([4.0]))
-    assert counter.result().shell == (1.0, 4.0)
-    assert counter.result().outside.tolist() == [False, True]
 
 
 @pytest.mark.needs("plotly")

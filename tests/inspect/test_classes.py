@@ -42,6 +42,6 @@ def test_positions_are_averaged():
     torch.testing.assert_close(found.active[:, 1], expected)
 
 
-def test_without_labels_nothing_is_said():
+def test_without_labels_nothing_is_measured():
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
     assert not examine(net, torch.randn(50, 3), measures=["classes"])["0"].measured

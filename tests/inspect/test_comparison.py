@@ -51,7 +51,7 @@ def test_layers_that_only_one_network_has_are_named():
     assert "2: only in the first network" in comparison.summary()
 
 
-def test_nothing_is_said_to_have_died_on_a_handful_of_inputs():
+def test_no_unit_counts_as_dead_on_a_handful_of_inputs():
     before, after = network(), network()
     after[0].bias.data.fill_(-100)
     first, _ = examine(after, DATA[:5]).against(examine(before, DATA[:5])).layers

@@ -1,4 +1,4 @@
-"""Claims only with evidence: intervals, and the least sample that "never" may be said on."""
+"""Claims only with evidence: intervals, and the least sample that allows the word "never"."""
 
 import pytest
 import torch
@@ -20,13 +20,13 @@ def test_intervals_are_those_of_wilson(count):
         assert (float(low[i]), float(high[i])) == pytest.approx((expected.low, expected.high), abs=1e-6)
 
 
-def test_never_is_said_where_the_interval_of_a_rate_of_0_ends_below_10_percent():
+def test_a_sample_is_enough_where_the_interval_of_a_rate_of_0_ends_below_10_percent():
     assert float(interval(torch.zeros(()), NEEDED)[1]) < 0.1 < float(interval(torch.zeros(()), NEEDED - 1)[1])
     assert Sample(NEEDED, NEEDED).enough
-    assert not Sample(NEEDED - 1, 10**6).enough  # positions are no images
+    assert not Sample(NEEDED - 1, 10**6).enough  # positions are not images
 
 
-def test_images_and_positions_are_told_apart():
+def test_images_and_positions_are_counted_separately():
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5), nn.ReLU())
     found = examine(net, torch.randn(64, 3, 8, 8))
     assert [str(layer.activity.sample) for layer in found.layers] == ["64 images x 36 positions", "64 inputs"]
@@ -45,9 +45,9 @@ def test_no_unit_is_called_dead_or_always_on_on_a_handful_of_inputs(inputs):
     found = examine(net, torch.randn(inputs, 3, 8, 8))
     assert not found.findings
     assert "dead" not in found.rows()[0]
-    seen = f"{inputs} image{'s' * (inputs > 1)} x 36 positions"
-    told = f"too few images to judge which units are dead: {seen}; at least {NEEDED} images are needed: "
-    assert f"{told}give them as data" in found.summary().splitlines()
+    (doubt,) = found.doubts()
+    assert f"{inputs} image{'s' * (inputs > 1)} x 36 positions; at least {NEEDED}" in doubt
+    assert doubt in found.summary().splitlines()
 
 
 def test_rates_come_with_intervals():
@@ -61,8 +61,8 @@ def test_rates_come_with_intervals():
     assert (found.active <= high).all()
 
 
-def test_nan_inside_the_network_is_said_and_no_unit_is_called_dead_for_it():
+def test_nan_inside_the_network_is_an_error_and_no_unit_counts_as_dead_for_it():
     net = nn.Sequential(nn.Linear(3, 16), nn.ReLU())
     net[0].bias.data[:] = torch.nan
     (finding,) = examine(net, torch.randn(64, 3), measures=["activity"]).findings
-    assert finding.sentence == "0: 16 of 16 units receive nan or infinity on 64 inputs"
+    assert (finding.kind, finding.severity, len(finding.evidence["units"])) == ("not finite", "error", 16)

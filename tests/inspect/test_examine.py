@@ -1,4 +1,3 @@
-import builtins
 import json
 
 import pytest
@@ -89,7 +88,7 @@ def test_findings_come_with_evidence_and_a_conversion():
     assert dead.evidence["rate_below"] == pytest.approx(0.0566, abs=1e-4)
 
 
-def test_a_few_units_are_no_finding_and_the_most_severe_comes_first():
+def test_a_few_units_are_not_a_finding_and_the_most_severe_comes_first():
     net = nn.Sequential(
         nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8), nn.ReLU()
     )
@@ -257,7 +256,7 @@ def test_a_filter_of_zeros_does_no_harm():
 
 def test_wrong_measures_are_refused():
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
-    with pytest.raises(ValueError, match="no measure pears; there are pairing"):
+    with pytest.raises(ValueError, match="pears"):
         examine(net, torch.randn(2, 3), measures=["pears"])
     with pytest.raises(ValueError, match="give images"):
         examine(net, torch.randn(2, 3), measures=["invariance"])
@@ -266,7 +265,7 @@ def test_wrong_measures_are_refused():
 def test_layers_are_looked_up_by_either_name():
     found = examine(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3))
     assert found["0"] is found["1"]
-    with pytest.raises(KeyError, match="there is no layer 'conv'; the layers are 0"):
+    with pytest.raises(KeyError, match="conv"):
         found["conv"]
 
 
@@ -290,39 +289,10 @@ def test_the_summary_has_a_row_for_every_layer_then_findings_then_omissions():
     assert all(f.sentence in lines for f in found.findings)
 
 
-def test_a_network_without_rectifications_is_said_to_have_none():
+def test_a_network_without_rectifications_has_no_layers():
     found = examine(nn.Linear(3, 2), torch.randn(1, 3))
     assert found.layers == found.findings == ()
     assert found.summary() == "\nweight: feeds the output"
-
-
-def test_it_prints_plain_text_where_there_is_no_terminal_or_no_rich(capsys, monkeypatch):
-    net, data, _ = planted(4)
-    found = examine(net, data)
-    found.show()
-    assert capsys.readouterr().out == found.summary() + "\n"
-    original = builtins.__import__
-
-    def refuse(name, *args, **kwargs):
-        if name.startswith("rich"):
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    found.show()
-    assert capsys.readouterr().out == found.summary() + "\n"
-
-
-@pytest.mark.needs("rich")
-def test_it_prints_a_table_on_a_terminal_and_names_are_no_markup(capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "160")
-    net = nn.ModuleDict({"[red]layer": nn.Linear(3, 2)})
-    net.forward = lambda x: torch.relu(net["[red]layer"](x))
-    examine(net, torch.randn(50, 3)).show()
-    out = capsys.readouterr().out
-    assert "┃" in out
-    assert "[red]layer" in out
 
 
 @pytest.mark.needs("plotly")
@@ -364,11 +334,11 @@ def test_nothing_is_suggested_for_layers_that_conversions_cannot_name():
     assert {suggestion.name for suggestion in named.suggestions()} == {"crelu"}
 
 
-def test_weights_that_are_nan_are_said_to_be():
+def test_weights_that_are_nan_are_an_error():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
     net[0].weight.data[0, 0] = torch.nan
     found = examine(net, torch.randn(40, 4), measures=["pairing", "boundary", "activity"])
-    assert found.findings[0].sentence == "0: 1 of 6 units receive nan or infinity on 40 inputs"
+    assert (found.findings[0].kind, found.findings[0].evidence) == ("not finite", {"units": [0]})
     assert found["0"].pairing == {}
     json.dumps(found.to_dict(), allow_nan=False)
 
@@ -390,7 +360,7 @@ def test_the_size_of_a_complex_number_is_no_rectification():
 
 
 def test_weights_without_values_are_refused():
-    with pytest.raises(ValueError, match="on the meta device: load them first"):
+    with pytest.raises(ValueError, match="meta device"):
         examine(nn.Linear(4, 2, device="meta"), torch.randn(1, 4))
 
 

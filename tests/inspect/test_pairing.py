@@ -55,7 +55,7 @@ def test_planted_opposite_pairs_are_found_and_nothing_else(dtype):
     assert found.summary().startswith("9% of 64 filters have an opposite partner")
 
 
-def test_planted_twins_are_found_and_are_no_pairs():
+def test_planted_twins_are_found_and_are_not_pairs():
     weight = torch.randn(32, 27)
     weight[5] = 3 * weight[11]
     found = pairing(weight)
@@ -69,7 +69,7 @@ def test_random_filters_have_no_pairs_more_often_than_the_level_says():
     assert sum(found) / 400 <= 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
 
 
-def test_filters_that_share_an_axis_are_no_pairs_by_that_alone():
+def test_filters_that_share_an_axis_are_not_pairs_by_that_alone():
     # Aligned partners as strong as opposite ones: a layer of low rank, not the signature of crelu.
     axis = torch.randn(27)
     noise = 0.3 * torch.randn(30, 27)
@@ -146,7 +146,7 @@ def test_no_more_cosines_than_a_block_are_held_at_once(monkeypatch):
         (torch.randn(0, 3), "filters"),
     ],
 )
-def test_what_are_no_filters_is_refused(weight, message):
+def test_weights_that_are_not_filters_are_refused(weight, message):
     with pytest.raises(ValueError, match=message):
         pairing(weight)
 

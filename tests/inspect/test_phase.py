@@ -46,7 +46,7 @@ def test_one_unit_has_no_other_to_compare_with():
 
 
 @pytest.mark.parametrize("shape, channels", [((4, 5), None), ((4, 10), 4), ((4,), 2)])
-def test_weights_that_follow_no_crelu_are_refused(shape, channels):
+def test_weights_that_do_not_follow_a_crelu_are_refused(shape, channels):
     with pytest.raises(ValueError, match="2 x units"):
         phase_correlation(torch.randn(shape), channels)
 

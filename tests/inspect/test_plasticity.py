@@ -83,7 +83,7 @@ def test_dormant_units_are_dead_ones_and_those_that_are_hardly_active():
     assert finding.suggestion.conversion == "to_crelu"
 
 
-def test_few_dormant_units_and_few_inputs_are_no_finding():
+def test_few_dormant_units_and_few_inputs_are_not_a_finding():
     net = nn.Sequential(nn.Linear(5, 20), nn.ReLU())
     net[0].weight.data = torch.randn(20, 5)
     net[0].bias.data.zero_()

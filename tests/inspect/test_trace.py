@@ -112,11 +112,11 @@ def test_every_way_to_write_a_rectification_is_found_once(name):
         lambda x: x.clamp(-65504, 65504),
     ],
 )
-def test_other_activations_are_listed_as_no_rectifications(activation):
+def test_other_activations_are_listed_as_not_examined(activation):
     found = trace(Net(lambda self, x: activation(self.conv(x)), conv=conv()), IMAGE)
     assert not found.rectified
     assert [name for name, _ in found.unattributed] == ["conv", "the network"]
-    assert "is not among the activations whose boundaries are examined" in found.unattributed[1][1]
+    assert "not among the activations" in found.unattributed[1][1]
 
 
 def test_a_rectification_written_in_an_unknown_way_does_not_pass_in_silence():
@@ -311,7 +311,7 @@ class Block(nn.Module):
         return self.relu(y + self.down(x))
 
 
-def test_reused_modules_and_residual_additions_are_told_apart():
+def test_reused_modules_and_residual_additions_are_distinguished():
     net = nn.Sequential(conv(padding=1), nn.ReLU(), Block(), Block())
     assert kinds(net) == {
         "1": ("relu", [("0",)]),
@@ -412,7 +412,7 @@ def test_transformers_are_taken_apart():
     assert names == ["self_attn", "self_attn.out_proj", "linear2"]
 
 
-def test_weights_that_nothing_is_known_of_are_listed_with_the_reason():
+def test_weights_that_cannot_be_attributed_are_listed_with_the_reason():
     net = Net(
         lambda s, x: s.rnn(x)[0] @ s.out.weight.T,
         rnn=nn.LSTM(4, 3),
@@ -433,7 +433,7 @@ def test_a_rectification_without_weights_is_listed():
     )
 
 
-def test_a_gate_is_no_sum_of_branches():
+def test_a_gate_is_not_a_sum_of_branches():
     net = Net(lambda s, x: F.relu(s.a(x) * torch.sigmoid(s.b(x))), a=conv(), b=conv())
     found = trace(net, IMAGE)
     assert not found.rectified[0].sources

@@ -71,8 +71,6 @@ def test_each_step_is_compared_with_the_one_before(call):
         changes = [change(a, b) for a, b in itertools.pairwise(states)]
         torch.testing.assert_close(found.moved[name], torch.stack([moved.max() for moved, _ in changes]))
         torch.testing.assert_close(found.turned[name], torch.stack([turned.max() for _, turned in changes]))
-    torch.testing.assert_close(found.locations["0"], torch.stack([h["0"].location for h in history]))
-    assert "3" not in found.locations  # eight inputs
     assert "moves by at most" in found.summary()
 
 
@@ -158,7 +156,7 @@ def test_looking_at_every_zeroth_step_is_refused():
 
 
 @pytest.mark.needs("plotly")
-def test_figures_show_the_movement_and_the_paths():
+def test_the_figure_shows_the_movement():
     net = mlp()
     tracker = BoundaryTracker(net, torch.zeros(1, 2))
     train(net, tracker, 4)
@@ -166,16 +164,3 @@ def test_figures_show_the_movement_and_the_paths():
     assert [line.y for line in found.figure().data] == [
         tuple(found.moved[name].tolist()) for name in ("0", "3")
     ]
-    paths = found.figure_of_paths("0").data
-    assert len(paths) == 8
-    assert paths[2].x == tuple(found.locations["0"][:, 2, 0].tolist())
-    with pytest.raises(ValueError, match="one or two inputs: 0"):
-        found.figure_of_paths("3")
-
-
-@pytest.mark.needs("plotly")
-def test_the_path_of_a_point_is_drawn_against_the_step():
-    net = nn.Sequential(nn.Linear(1, 4), nn.ReLU(), nn.Linear(4, 1))
-    tracker = BoundaryTracker(net, torch.zeros(1, 1))
-    train(net, tracker, 3, inputs=1)
-    assert tracker.result().figure_of_paths("0").data[0].y == (1, 2, 3)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from relucid.studies import Cell, Table
+from relucid.studies import Cell, Table, run, table
 from relucid.studies import cells as plan_of
 from relucid.studies.ledger import entry
 
@@ -27,19 +27,35 @@ def filled():
     return fill
 
 
+@pytest.fixture(scope="session")
+def smoke_tested():
+    """A function that runs a study's smoke test, or some of it, and returns its table; every run must finish."""
+
+    def test(study, store, **part):
+        run(study, "smoke", store=store, jobs=1, **part)
+        found = table(study, "smoke", store=store, **part)
+        assert found.runs
+        assert [record["error"] for record in found.runs if record["state"] != "finished"] == []
+        return found
+
+    return test
+
+
 def with_keys(study, scale, runs):
     """Made-up runs, each with the key of a planned run whose configuration agrees with what is given of its own."""
-    planned = {run.key: run.config for cell in plan_of(study, scale).values() for run in cell} if runs else {}
+    planned = (
+        {each.key: each.config for cell in plan_of(study, scale).values() for each in cell} if runs else {}
+    )
     found = {}
-    for number, run in enumerate(runs):
+    for number, record in enumerate(runs):
         keys = (
             key
             for key, config in planned.items()
-            if key not in found and run["config"].items() <= config.items()
+            if key not in found and record["config"].items() <= config.items()
         )
         key = next(keys, f"made up {number}")
-        config = planned.get(key, run["config"])
-        found[key] = {"state": "finished", "metrics": {}, **run, "key": key, "config": config}
+        config = planned.get(key, record["config"])
+        found[key] = {"state": "finished", "metrics": {}, **record, "key": key, "config": config}
     return list(found.values())
 
 

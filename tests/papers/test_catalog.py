@@ -22,21 +22,19 @@ def test_a_study_of_a_user_comes_from_a_file_with_what_lies_beside_it(tmp_path):
     study = find(f"{path}:two")
     run(study, store=tmp_path / "runs", jobs=1)
     assert table(study, store=tmp_path / "runs").cells["b", "value"].values == (0, 2, 4)
-    with pytest.raises(
-        ValueError, match=r"mine.py has several studies; name one: .*mine.py:one, .*mine.py:two"
-    ):
+    with pytest.raises(ValueError, match=r"mine.py:one, .*mine.py:two"):
         find(str(path))
-    with pytest.raises(ValueError, match=r"there is no study 'tow' in .*mine.py; did you mean 'two'"):
+    with pytest.raises(ValueError, match=r"'tow' .* 'two'"):
         find(f"{path}:tow")
 
 
-def test_what_is_not_there_is_told(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no file nowhere.py"):
+def test_a_missing_file_or_study_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere.py"):
         find("nowhere.py")
     (tmp_path / "empty.py").write_text("x = 1\n")
-    with pytest.raises(ValueError, match=r"empty.py has no study: assign a relucid.studies.Study"):
+    with pytest.raises(ValueError, match=r"empty.py has no study"):
         find(str(tmp_path / "empty.py"))
-    with pytest.raises(ValueError, match="there is no study 'gmp/uc'"):
+    with pytest.raises(ValueError, match=r"gmp/uc'.*gmp/uci"):
         find("gmp/uc")
 
 
@@ -50,7 +48,7 @@ def test_dataclasses_with_annotations_as_text_can_be_defined_in_the_file(tmp_pat
     assert table(study, store=tmp_path / "runs").cells["a", "x"].values == (3, 3, 3)
 
 
-def test_a_file_that_exits_is_told(tmp_path):
+def test_a_file_that_exits_is_refused(tmp_path):
     (tmp_path / "ends.py").write_text("import sys\nsys.exit(0)\n")
-    with pytest.raises(ValueError, match=r"ends.py calls sys.exit\(\) when it is loaded"):
+    with pytest.raises(ValueError, match="exit"):
         find(str(tmp_path / "ends.py"))

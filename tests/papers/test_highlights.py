@@ -13,7 +13,7 @@ def entries(ledger):
     return list(ledger.values())
 
 
-def said_with(ledger, name, outcomes, row=None):
+def sentences_with(ledger, name, outcomes, row=None):
     """The findings if the comparisons of a claim had other outcomes."""
     entry = ledger[name]
     judged = [
@@ -52,13 +52,13 @@ def test_the_lead_on_tables_is_counted(ledger, entries):
 
 
 @pytest.mark.parametrize(
-    "row, outcome, said", [("BN", HOLDS, False), ("SP", NO_EFFECT, False), ("BN", REVERSED, True)]
+    "row, outcome, expected", [("BN", HOLDS, False), ("SP", NO_EFFECT, False), ("BN", REVERSED, True)]
 )
-def test_gmp_is_said_to_be_ahead_of_no_norm_and_not_of_batch_norm_only_where_it_is(
-    ledger, row, outcome, said
+def test_gmp_is_ahead_of_no_norm_and_not_of_batch_norm_only_where_results_show_it(
+    ledger, row, outcome, expected
 ):
-    text = said_with(ledger, "gmp Table 2", lambda each: outcome, row)
-    assert ("beats a network without norms, but not batch norm" in text) == said
+    text = sentences_with(ledger, "gmp Table 2", lambda each: outcome, row)
+    assert ("beats a network without norms, but not batch norm" in text) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_gmp_is_said_to_be_ahead_of_no_norm_and_not_of_batch_norm_only_where_it_
 )
 def test_a_finding_goes_when_its_claim_is_undecided(ledger, entries, name, words):
     assert words in " ".join(highlights(entries))
-    assert words not in said_with(ledger, name, lambda each: UNDECIDED)
+    assert words not in sentences_with(ledger, name, lambda each: UNDECIDED)
 
 
-def test_momentum_is_not_said_to_be_the_cause(entries):
+def test_momentum_is_not_named_as_the_cause(entries):
     assert "due to momentum" not in " ".join(highlights(entries))
 
 

@@ -13,7 +13,7 @@ from relucid.studies.compare import HOLDS, NO_DIFFERENCE, REVERSED
 from relucid.studies.expect import Place
 
 
-def test_together_gains_are_said_to_add_up_where_the_whole_interval_is_within_the_margin(ledger):
+def test_together_gains_add_up_where_the_whole_interval_is_within_the_margin(ledger):
     entry = ledger["ours gains add up"]
     (judged,) = entry.judged
     assert (entry.state == HOLDS) == (judged.found.high < judged.expected.margin)
@@ -41,7 +41,7 @@ class Tried:
         return self.runs
 
 
-def test_together_tells_the_errors_at_every_rate_if_there_were_several():
+def test_together_lists_the_errors_at_every_rate_if_there_were_several():
     tried = Tried((0.1, 20, 21), (0.03, 30, 31), (0.1, 22, 25))
     assert together.rates(tried) == (
         "Held-out and test error at each rate: a (0.03: 30.00 / 31.00, 0.1: 21.00 / 23.00)."
@@ -49,7 +49,7 @@ def test_together_tells_the_errors_at_every_rate_if_there_were_several():
     assert together.rates(Tried((0.1, 20, 21), (0.1, 22, 25))) == ""
 
 
-def test_what_the_readme_says_of_cifar_10(ledger):
+def test_what_the_readme_claims_about_cifar_10(ledger):
     residual = ledger["structure Table 4, CIFAR-10, HB-Net, n = 18"]
     assert residual.state == HOLDS
     assert "20 layers instead of 110" in " ".join(each.text for each in residual.caveats)
@@ -159,7 +159,7 @@ def test_vgg_and_invariance_hold_or_not_beyond_chance_only_and_at_a_scale_that_i
         assert (each.outcome in (HOLDS, REVERSED)) == (not each.found.low <= 0 <= each.found.high)
 
 
-def test_table_3_is_said_to_be_no_experiment_of_its_own(ledger):
+def test_the_note_on_table_3_states_that_it_adds_no_experiment(ledger):
     assert "it adds no experiment" in ledger["crelu Tables 2, 3, CIFAR-10"].claim.note
 
 

@@ -9,7 +9,7 @@ import pytest
 from relucid.papers import built_in, recorded
 from relucid.papers.gmp.images import learning_rate
 from relucid.papers.tuning import UNTUNED, chosen
-from relucid.studies import plan, run, table
+from relucid.studies import plan
 from relucid.studies.compare import detectable_errors
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -63,12 +63,9 @@ def test_runs_that_choose_a_rate_are_those_of_the_study_but_for_what_is_held_out
 
 
 @pytest.mark.parametrize("name", TUNED)
-def test_a_run_that_chooses_a_rate_measures_nothing_on_the_test_images(name, tmp_path):
+def test_a_run_that_chooses_a_rate_measures_nothing_on_the_test_images(name, tmp_path, smoke_tested):
     study = built_in()[f"{name}-rates"]
-    row = next(iter(study.rows))
-    run(study, "smoke", only=row, store=tmp_path, jobs=1)
-    found = table(study, "smoke", only=row, store=tmp_path)
-    assert {record["state"] for record in found.runs} == {"finished"}
+    found = smoke_tested(study, tmp_path, only=next(iter(study.rows)))
     assert [set(record["metrics"]) for record in found.runs] == [{"val_error"}] * len(study.columns)
 
 
@@ -83,10 +80,9 @@ def test_each_row_has_the_rate_of_the_lowest_held_out_error_and_better_rates_wer
         assert rates[0] < best < rates[-1], (row, setting)
 
 
-def test_every_row_and_setting_has_the_rate_of_its_lowest_error(tmp_path):
+def test_every_row_and_setting_has_the_rate_of_its_lowest_error(tmp_path, smoke_tested):
     study = replace(built_in()["gmp/vgg6-rates"], run=held_out, claims=())
-    run(study, "smoke", store=tmp_path, jobs=1)
-    best = chosen(table(study, "smoke", store=tmp_path))
+    best = chosen(smoke_tested(study, tmp_path))
     rows = ("SP", "BN", "GmP+IMN")
     assert best == {(row, batch): 0.03 * 10 ** (batch == "batch 4B") for row in rows for batch in TIMES}
 
@@ -110,7 +106,7 @@ def test_a_protocol_says_so_until_the_rates_have_been_tried(name):
 
 
 @pytest.mark.parametrize("name", TUNED)
-def test_a_protocol_tells_the_difference_that_its_seeds_detect(name):
+def test_a_protocol_has_the_difference_that_its_seeds_detect(name):
     study = built_in()[name]
     seeds = len(study.scales["cpu"].repeat["seed"])
     detectable = 0.5 * math.sqrt(2 / seeds) * detectable_errors(seeds - 1)

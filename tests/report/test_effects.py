@@ -46,7 +46,7 @@ def test_the_published_effect_is_in_per_cent_of_the_papers_own_level():
     assert found.published == pytest.approx(10.0)
 
 
-def test_a_level_that_is_not_above_zero_is_no_scale():
+def test_a_level_that_is_not_above_zero_gives_no_effect_in_per_cent():
     assert effects(claimed(Lower("new", than="old", columns="a"), old=(-0.1, 0.1, 0.12))) == []
     assert headline(claimed(Lower("new", than="old", columns="a"), old=(-0.1, 0.1, 0.12))) is None
     assert effects(claimed(Lower("new", than=3.0, columns="a"))) == []

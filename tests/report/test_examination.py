@@ -87,12 +87,12 @@ def test_each_conversion_comes_with_one_command_for_all_its_layers(found):
     for command in commands:
         assert command[:3] == ["relucid", "convert", "net.py:build"]
         assert command[3:7] == ["--checkpoint", "my weights.pt", "--example", "1,3,8,8"]
-    told = {
+    layers = {
         command[command.index("--to") + 1]: {after for word, after in pairwise(command) if word == "--layers"}
         for command in commands
     }
-    assert told.keys() == {"crelu"}
-    assert "4" in told["crelu"]
+    assert layers.keys() == {"crelu"}
+    assert "4" in layers["crelu"]
     assert {command[-1] for command in commands} == {"converted-crelu"}
 
 
@@ -168,7 +168,7 @@ def test_every_suggested_command_of_a_page_runs_and_converts(name, suggested, re
         assert (tmp_path / words[-1] / "conversion.json").is_file()
 
 
-def test_no_finding_is_left_out_and_those_of_one_remedy_are_told_together(found):
+def test_no_finding_is_left_out_and_those_of_one_remedy_stand_together(found):
     groups = [remedy.sentences for remedy in remedies(found, Provenance("net:build"))]
     assert sorted(sentence for group in groups for sentence in group) == sorted(
         finding.sentence for finding in found.findings
@@ -257,7 +257,7 @@ def test_a_page_is_saved_from_python_with_calls_and_not_overwritten(found, tmp_p
     found.save(path, overwrite=True)
 
 
-def test_too_few_inputs_are_said_on_the_page(network, without_library):
+def test_the_page_states_that_inputs_were_too_few(network, without_library):
     page = without_library(
         examination_page(examine(network, torch.randn(3, 3, 8, 8)), Provenance("net:build"))
     )

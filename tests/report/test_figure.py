@@ -41,6 +41,6 @@ def test_colors_stand_out_from_the_light_and_the_dark_page(page):
 
 
 @pytest.mark.parametrize("cones", SEEN_WITHOUT)
-def test_any_two_colors_are_told_apart_without_red_green_or_blue_cones(cones):
+def test_any_two_colors_differ_without_red_green_or_blue_cones(cones):
     seen = [lab(SEEN_WITHOUT[cones] @ linear(color)) for color in PALETTE]
     assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 15  # 2.3 is just noticeable

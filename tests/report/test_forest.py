@@ -37,9 +37,9 @@ def test_a_published_effect_is_a_diamond_and_what_is_beyond_the_axis_an_arrow(le
 
 def test_what_is_on_no_such_scale_is_named_and_a_group_without_rows_is_not():
     figure = forest("T", {"Held": [ForestRow("one"), ForestRow("two")], "Did not hold": []})
-    said = " ".join(text.text for text in drawn(figure, "text"))
-    assert "Held Not in per cent of a baseline: one; two." in said
-    assert "Did not hold" not in said
+    texts = " ".join(text.text for text in drawn(figure, "text"))
+    assert "Held Not in per cent of a baseline: one; two." in texts
+    assert "Did not hold" not in texts
     assert "Held: one, two." in figure.alt
 
 

@@ -73,7 +73,7 @@ def test_what_is_returned_can_be_trained_on_by_the_users_own_class_and_deployed(
     assert not torch.equal(loaded.eval()(INPUTS), before)
 
 
-def test_the_network_handed_back_holds_none_of_the_data(improved, tmp_path):
+def test_the_returned_network_holds_none_of_the_data(improved, tmp_path):
     improved[0].save(tmp_path / "out")
     assert rows_in(tmp_path / "out" / PROGRAM, INPUTS) == 0
 
@@ -99,7 +99,7 @@ def test_networks_of_several_or_named_inputs_are_exported_for_batches_of_any_siz
 
 
 @pytest.mark.parametrize("first", [0, 100])
-def test_views_of_the_data_in_a_network_bring_no_other_rows_along(tmp_path, first):
+def test_views_of_the_data_in_a_network_include_no_other_rows(tmp_path, first):
     network = Prototypes(INPUTS).eval()
     program, note = exported(network, INPUTS[first : first + 8])
     torch.export.save(program, tmp_path / "network.pt2")

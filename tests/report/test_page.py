@@ -18,17 +18,17 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_existing_page_is_overwritten_only_if_that_is_said(tmp_path):
+def test_an_existing_page_is_overwritten_only_by_force(tmp_path):
     path = tmp_path / "page.html"
     check(path, force=False)
     path.touch()
     check(path, force=True)
-    with pytest.raises(ValueError, match=r"page.html exists: --force overwrites it"):
+    with pytest.raises(ValueError, match="--force"):
         check(path, force=False)
 
 
 def test_a_page_needs_a_directory(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no directory .*missing"):
+    with pytest.raises(ValueError, match=r"no directory .*missing"):
         check(tmp_path / "missing" / "page.html", force=False)
 
 

@@ -4,7 +4,6 @@ import pytest
 from relucid.report import Figure
 from relucid.report.study import (
     comparisons,
-    curves,
     grid,
     grid_of_environments,
     grid_of_runs,
@@ -33,8 +32,8 @@ def test_a_page_says_claim_and_how_it_stands_first(squares, done, without_librar
     assert "relucid run squares --scale full" in page
     found, store = done(study)
     page = without_library(study_page(found, store, "squares"))
-    said = "Squares grow. <strong>Here: holds.</strong> Up to 1.15."
-    assert page.index(said) < page.index("1 comparison, with intervals") < page.index("<table>")
+    sentence = "Squares grow. <strong>Here: holds.</strong> Up to 1.15."
+    assert page.index(sentence) < page.index("1 comparison, with intervals") < page.index("<table>")
     (judged,) = found.judged["Table 1"]
     assert str(judged).partition("&gt;")[0][-9:] in page
     assert "8 runs, 1 of them failed; they took 0:00:00 in all." in page
@@ -77,32 +76,13 @@ def test_columns_are_drawn_with_errors_and_published_figures(squares, done):
     assert theirs.error_x.array == (0.1,)
 
 
-def test_what_runs_recorded_is_drawn_as_the_mean_of_a_row(squares, done):
-    (figure,) = curves(*done(squares()))
-    one, two = figure.plot.data
-    assert one.y == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
-    assert two.y == pytest.approx([1 / 2, 1 / 3, 1 / 4, 1 / 5, 1 / 6])
-    assert figure.title == "loss during training"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"columns": {"a": Column("value"), "b": Column("value", {"more": 1})}},
-        {"choose": {"seed": [0, 1]}, "repeat": {}, "by": "value"},
-    ],
-)
-def test_rows_without_a_single_course_are_not_drawn(squares, done, changes):
-    assert curves(*done(squares(published={}, **changes))) == []
-
-
-def test_runs_are_told_by_what_they_differ_in(squares, done):
+def test_runs_are_listed_by_what_they_differ_in(squares, done):
     found = grid_of_runs(done(squares())[0])
     assert [label for label, _ in found.head] == ["run", "seed", "x", "state", "seconds", "value", "size"]
     assert [row[3].text for row in found.rows].count("failed") == 1
 
 
-def test_the_page_tells_what_the_runs_ran_on(squares, done):
+def test_the_page_has_what_the_runs_ran_on(squares, done):
     found = grid_of_environments(done(squares())[0])
     assert found.head == [("", ""), ("8 runs", "")]
     assert {"python", "torch", "device"} <= {name.text for name, _ in found.rows}

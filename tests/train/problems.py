@@ -31,5 +31,11 @@ def mean_norm_network(seed: int = 0) -> nn.Sequential:
     return nn.Sequential(*layers).double()
 
 
+def same(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two networks have the same weights and buffers, bit for bit."""
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(a.equal(b) for a, b in pairs)
+
+
 PLAIN = Recipe(epochs=6, batch_size=16, lr=0.05, weight_decay=1e-3, steps=(0.5,), augment=("flip", "crop"))
 PLATEAU = Recipe(epochs=30, batch_size=16, optimizer="adam", lr=0.01, patience=2, stop=4, monitor="val_loss")

@@ -157,7 +157,7 @@ def test_classes_and_any_measure_can_be_monitored():
     assert result.values[-1].max() < result.values[0].max()
 
 
-def test_a_network_that_diverges_stops_alone_and_is_told():
+def test_a_network_that_diverges_stops_alone_and_is_marked():
     rates = [0.01, 0.01]
     networks, train, _ = problem("standard", rates)
     broken = Split(train[0].inputs, train[0].targets * torch.inf)
@@ -223,5 +223,5 @@ def test_targets_without_a_second_dimension_are_those_with_one(loss, kind):
 def test_targets_of_another_shape_than_the_outputs_are_refused():
     networks, parts, _ = problem("standard", [0.1])
     two = Split(parts[0].inputs, parts[0].targets.expand(-1, 2))
-    with pytest.raises(ValueError, match=r"outputs \(40, 1\) cannot be compared with targets \(40, 2\)"):
+    with pytest.raises(ValueError, match=r"outputs \(40, 1\) .* targets \(40, 2\)"):
         ensemble(networks, [two], rates=[0.1], epochs=1, loss=F.mse_loss)

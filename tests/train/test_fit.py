@@ -5,18 +5,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.data import Split, color, holdout, moments, ten_crops
-from relucid.train import DivergedError, Machine, Recipe, fit, single
+from relucid.data import Split, color, moments, ten_crops
+from relucid.train import DivergedError, Machine, Recipe, fit
 from relucid.train.batches import Batches
 from relucid.train.module import TrainingSchedule
 from relucid.train.plateau import PlateauState
 
-from .problems import PLAIN, PLATEAU, small_images, small_network
-
-
-def same(one, other):
-    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
-    return all(a.equal(b) for a, b in pairs)
+from .problems import PLAIN, PLATEAU, same, small_images, small_network
 
 
 class Stops(Split):
@@ -138,24 +133,6 @@ def test_training_ends_at_the_target_loss():
     assert found == history[:reached]
 
 
-def test_single_trains_on_everything_to_the_loss_that_was_best_for_a_share():
-    made = []
-
-    def build():
-        made.append(small_network())
-        return made[-1]
-
-    recipe = replace(PLAIN, epochs=8, steps=())
-    fitted = single(build, small_images(), recipe, share=0.25, seed=3)
-    assert fitted.network is made[1]
-    rest, held = holdout(small_images(), 0.25, 3)
-    course = fit(small_network(), rest, recipe, held, seed=3).history
-    best = min(range(8), key=lambda epoch: course["val_error"][epoch])
-    *before, last = fitted.history["train_loss"]
-    assert last <= course["train_loss"][best] < min(before)
-    assert fitted.history["val_error"] == course["val_error"]
-
-
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_history(bad, tmp_path):
     train = Split(torch.randn(20, 3), torch.randn(20, 1))
@@ -168,15 +145,13 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_history(bad, tmp_path):
             return super().forward(x) * (1.0 if self.calls <= 4 else bad)
 
     recipe = Recipe(epochs=5, batch_size=10, loss="mse", lr=0.01)
-    with pytest.raises(DivergedError, match=r"the training loss became (nan|inf) in epoch 3") as caught:
+    with pytest.raises(DivergedError, match=r"(nan|inf) in epoch 3") as caught:
         fit(Breaks(3, 1), train, recipe, machine=Machine(directory=tmp_path))
     assert len(caught.value.history["train_loss"]) == 2
 
 
 def test_a_monitor_that_is_not_measured_is_named():
-    with pytest.raises(
-        ValueError, match="monitor='val_loss' is not measured here; there are train_loss, train_error"
-    ):
+    with pytest.raises(ValueError, match="'val_loss' is not measured here; there are train_loss"):
         fit(small_network(), small_images(), PLATEAU)
 
 
@@ -212,7 +187,7 @@ def test_training_warms_up_until_its_training_error_is_low_enough(tmp_path):
     assert fit(small_network(), part, recipe).history["lr"] == [0.0] * 6
     once = fit(small_network(), part, replace(recipe, warmup=(1e-3, 101.0))).history["lr"]
     assert once == pytest.approx([1e-3] + [0.3] * 5)
-    with pytest.raises(ValueError, match="a warm-up ends at a training error, and these targets have none"):
+    with pytest.raises(ValueError, match="warm-up"):
         fit(nn.Linear(1, 1), Split(torch.ones(4, 1), torch.ones(4, 1)), replace(recipe, loss="mse"))
 
 
@@ -298,12 +273,12 @@ def test_targets_of_another_shape_than_the_outputs_are_refused_before_the_first_
     network, inputs = nn.Linear(3, 1), torch.randn(8, 3)
     before = network.weight.detach().clone()
     two, one = Split(inputs, torch.randn(8, 2)), Split(inputs, torch.randn(8))
-    with pytest.raises(ValueError, match=r"outputs \(8, 1\) cannot be compared with targets \(8, 2\)"):
+    with pytest.raises(ValueError, match=r"outputs \(8, 1\) .* targets \(8, 2\)"):
         fit(network, two, Recipe(epochs=1, loss="mse"))
-    with pytest.raises(ValueError, match=r"targets \(8, 2\) differ from those of training, \(8,\)"):
+    with pytest.raises(ValueError, match=r"targets \(8, 2\) differ"):
         fit(network, one, Recipe(epochs=1, loss="mse"), two)
     assert network.weight.equal(before)
-    with pytest.raises(ValueError, match=r"outputs \(8, 1\) cannot be compared with targets \(8, 2\)"):
+    with pytest.raises(ValueError, match=r"outputs \(8, 1\) .* targets \(8, 2\)"):
         fit(network, one, Recipe(epochs=1, loss="mse")).evaluate(two)
 
 
@@ -327,9 +302,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_training_starts_anew(tmp_path, da
     checkpoint = tmp_path / "last.ckpt"
     damaged = damage(checkpoint.read_bytes())
     checkpoint.write_bytes(damaged)
-    with pytest.warns(
-        UserWarning, match=r"last.ckpt is damaged .* moved to last.ckpt.damaged, training starts from scratch"
-    ):
+    with pytest.warns(UserWarning, match=r"last.ckpt is damaged .* last.ckpt.damaged"):
         again = fit(small_network(), train, recipe, machine=machine)
     assert same(whole.network, again.network)
     assert (tmp_path / "last.ckpt.damaged").read_bytes() == damaged

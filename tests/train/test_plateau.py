@@ -41,5 +41,5 @@ def test_a_value_that_is_not_a_number_is_not_better():
 
 @pytest.mark.parametrize("patience", [0, 6])
 def test_a_patience_outside_the_time_to_the_stop_is_refused(patience):
-    with pytest.raises(ValueError, match=f"patience={patience} must be at least 1 and at most stop=5"):
+    with pytest.raises(ValueError, match=f"patience={patience}"):
         Plateau(patience, stop=5)

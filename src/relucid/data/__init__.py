@@ -1,7 +1,7 @@
 """Data sets: toy functions, tables, images, and your own.
 
 Every loader returns `Data`, a training and a test split. Files are looked for in the directory `RELUCID_DATA`. Your own
-data become a `Split` by `from_arrays`, `from_table`, `from_folder` or `from_dataset`.
+data in any form become `Data` by `as_data`; arrays and tables become a `Split` by `from_arrays` and `from_table`.
 """
 
 from relucid.data.augment import augment, color, crop, flip, jitter, resized_crop, ten_crops
@@ -9,7 +9,7 @@ from relucid.data.batches import in_batches
 from relucid.data.dataset import Data, Examples, Moments, Split, holdout, k_fold, mean_image, moments
 from relucid.data.given import BUILT_IN, as_data
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
-from relucid.data.own import from_arrays, from_dataset, from_folder, from_table
+from relucid.data.own import from_arrays, from_table
 from relucid.data.paths import DamagedDataError, MissingDataError, directory
 from relucid.data.photos import imagenet
 from relucid.data.tables import banana, levy, levy_function, uci
@@ -43,8 +43,6 @@ __all__ = [
     "directory",
     "flip",
     "from_arrays",
-    "from_dataset",
-    "from_folder",
     "from_table",
     "holdout",
     "imagenet",

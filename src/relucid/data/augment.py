@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -137,17 +136,20 @@ def color(images: Tensor, moments: Moments) -> Tensor:
     return images.add(shift[:, :, None, None])
 
 
+AUGMENTATIONS: dict[str, Callable[[Tensor, Moments], Tensor]] = {
+    "flip": lambda images, _: flip(images),
+    "crop": lambda images, _: crop(images),
+    "resized_crop": lambda images, _: resized_crop(images),
+    "jitter": jitter,
+    "color": color,
+}
+"""Augmentations of normalized images by name, with the moments that normalized them."""
+
+
 def augment(images: Tensor, names: tuple[str, ...], moments: Moments) -> Tensor:
-    """Apply augmentations, by the names of their functions, to normalized images, in the order of the names."""
-    kinds: dict[str, Callable[[Tensor], Tensor]] = {
-        "flip": flip,
-        "crop": crop,
-        "resized_crop": resized_crop,
-        "jitter": partial(jitter, moments=moments),
-        "color": partial(color, moments=moments),
-    }
+    """Apply augmentations, by their names in `AUGMENTATIONS`, to normalized images, in the order of the names."""
     for name in names:
-        images = kinds[name](images)
+        images = AUGMENTATIONS[name](images, moments)
     return images
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -35,27 +36,50 @@ def in_batches(data: Any, size: int = SIZE) -> Iterable[Any]:
     if isinstance(data, Data):
         return chain(in_batches(data.train, size), in_batches(data.test, size))
     if isinstance(data, Split | Rows):
-        return (data.batch(rows, number) for number, rows in enumerate(torch.arange(len(data)).split(size)))
+        batch = data.batch
+        return Chunks(
+            len(data), size, lambda rows: batch(torch.arange(rows.start, rows.stop), rows.start // size)
+        )
     if _is_labelled(data):
         inputs, labels = data
-        return ((inputs[i : i + size], labels[i : i + size]) for i in range(0, len(inputs), size))
+        return Chunks(len(inputs), size, lambda rows: (inputs[rows], labels[rows]))
     if isinstance(data, Tensor):
-        split: tuple[Tensor, ...] = data.split(size)
-        return split
+        return Chunks(len(data), size, data.__getitem__)
     if isinstance(data, np.ndarray):
-        return (torch.from_numpy(data[i : i + size]) for i in range(0, len(data), size))
+        return Chunks(len(data), size, lambda rows: torch.from_numpy(data[rows]))
     if isinstance(data, Mapping):
-        return (_slice(dict(data), i, size) for i in range(0, count_rows(dict(data)), size))
+        arguments = dict(data)
+        return Chunks(count_rows(arguments), size, lambda rows: _rows_of(arguments, rows))
     if isinstance(data, Dataset):
         return DataLoader(data, batch_size=size)
     if isinstance(data, tuple) and data and all(isinstance(each, Dataset | DataLoader) for each in data):
         return chain.from_iterable(in_batches(each, size) for each in data)  # to train and to test on
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+    if isinstance(data, Iterable) and not isinstance(data, bytes):
         return data
     raise TypeError(
         f"data must be a tensor, an array, a mapping of arguments, a dataset or an iterable of batches, "
         f"not {type(data).__name__}"
     )
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Batches of so many rows, each made when it is needed.
+
+    >>> len(Chunks(100, 64, range(100).__getitem__)), list(Chunks(5, 2, "abcde".__getitem__))
+    (2, ['ab', 'cd', 'e'])
+    """
+
+    rows: int
+    size: int
+    take: Callable[[slice], Any]
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        starts = range(0, self.rows, self.size)
+        return (self.take(slice(start, min(start + self.size, self.rows))) for start in starts)
 
 
 def _is_labelled(data: Any) -> bool:
@@ -81,13 +105,10 @@ def _is_cut_from_one(a: Any, b: Any) -> bool:
     return base is not None and base is getattr(b, "base", None)
 
 
-def _slice(arguments: Mapping[str, Any], start: int, size: int) -> dict[str, Any]:
-    """One batch of rows from ``start``; arguments without that many rows are passed on whole."""
-    rows = count_rows(arguments)
-    return {
-        name: value[start : start + size] if _rows(value) == rows else value
-        for name, value in arguments.items()
-    }
+def _rows_of(arguments: Mapping[str, Any], rows: slice) -> dict[str, Any]:
+    """Some rows of every argument that has as many as the first array; the others are passed on whole."""
+    total = count_rows(arguments)
+    return {name: value[rows] if _rows(value) == total else value for name, value in arguments.items()}
 
 
 def count_rows(arguments: Any) -> int:
@@ -97,16 +118,3 @@ def count_rows(arguments: Any) -> int:
 
 def _rows(value: Any) -> int | None:
     return len(value) if isinstance(value, Tensor | np.ndarray) and value.ndim else None
-
-
-def count_batches(data: Any) -> int | None:
-    """The number of batches; None if it is not known."""
-    if isinstance(data, Tensor | np.ndarray):
-        return -(-len(data) // SIZE)
-    if _is_labelled(data):
-        return count_batches(data[0])
-    if isinstance(data, Mapping):
-        return -(-count_rows(dict(data)) // SIZE)
-    if isinstance(data, Dataset):
-        return -(-len(data) // SIZE) if isinstance(data, Sized) else None
-    return len(data) if isinstance(data, Sized) else None

@@ -1,14 +1,15 @@
-"""Your own data as a `Split`: arrays, tables, folders of images, torch data sets."""
+"""Your own data: arrays and tables as a `Split`, folders of images as a data set."""
 
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 from relucid.data.csvfile import read_csv
 from relucid.data.dataset import Split
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 Task = Literal["classification", "regression"]
 Classes = Sequence[str]
-R = TypeVar("R")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 
 
@@ -123,71 +123,43 @@ class Images(Dataset[tuple[Tensor, int]]):
 
     def _check_sizes(self) -> None:
         """Refuse images of different sizes, going by the heads of their files."""
-        sizes = ["x".join(map(str, _from(file, lambda image: image.size))) for file in self.files]
-        for file, size in zip(self.files, sizes, strict=True):
-            if size != sizes[0]:
+        sizes = []
+        for file in self.files:
+            with _opened(file) as image:
+                sizes.append("x".join(map(str, image.size)))
+            if sizes[-1] != sizes[0]:
                 raise ValueError(
-                    f"{file} has {size} pixels and {self.files[0]} {sizes[0]}: give a size for all of them"
+                    f"{file} has {sizes[-1]} pixels and {self.files[0]} {sizes[0]}: give a size for all of them"
                 )
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.pixels(index) / 255, int(self.targets[index])
-
-    def pixels(self, index: int) -> Tensor:
-        """An image as uint8 (3, H, W)."""
         from PIL import ImageOps
 
-        image = _from(self.files[index], lambda opened: ImageOps.exif_transpose(opened).convert("RGB"))
-        return _bytes(image if self.size is None else ImageOps.fit(image, (self.size, self.size)))
+        with _opened(self.files[index]) as opened:
+            image = ImageOps.exif_transpose(opened).convert("RGB")
+        if self.size is not None:
+            image = ImageOps.fit(image, (self.size, self.size))
+        return image_tensor(image), int(self.targets[index])
 
 
-def from_folder(folder: str | Path, size: int | None = None, *, classes: Classes | None = None) -> Split:
-    """Load the images of a folder that has one folder per class, as uint8 (N, 3, H, W), into memory; see `Images`."""
-    images = Images(folder, size, classes=classes)
-    pixels = torch.stack([images.pixels(index) for index in range(len(images))])
-    return Split(pixels, images.targets, images.classes)
+@contextmanager
+def _opened(file: Path) -> "Iterator[Image]":
+    """Open an image; name the file in errors."""
+    from PIL import Image
+
+    try:
+        with Image.open(file) as opened:
+            yield opened
+    except (OSError, SyntaxError):
+        raise DamagedDataError(f"{file} does not decode as an image") from None
 
 
 def image_tensor(image: "Image") -> Tensor:
     """One of Pillow's images as a tensor (3, H, W) from 0 to 1."""
-    return _bytes(image) / 255
-
-
-def from_dataset(dataset: Dataset[Any], *, task: Task | None = None, classes: Classes | None = None) -> Split:
-    """Load all examples of a torch data set, pairs of input and target, into memory.
-
-    Inputs are tensors, arrays or Pillow's images; `task` and `classes` as for `from_arrays`.
-    """
-    inputs: list[NDArray[Any]] = []
-    targets: list[NDArray[Any]] = []
-    for number, example in enumerate(_examples(dataset)):
-        if not isinstance(example, tuple | list) or len(example) != 2:
-            raise ValueError(
-                f"example {number} is a {type(example).__name__}, not a pair of input and target"
-            )
-        inputs.append(_example(example[0]))
-        targets.append(_array(example[1]))
-        for name, seen in (("input", inputs), ("target", targets)):
-            if seen[-1].shape != seen[0].shape:
-                shapes = f"{seen[-1].shape}, that of example 0 {seen[0].shape}"
-                raise ValueError(f"the {name} of example {number} has the shape {shapes}: all need one shape")
-    if not inputs:
-        raise ValueError("a data set without examples makes no split")
-    return from_arrays(np.stack(inputs), np.stack(targets), task=task, classes=classes)
-
-
-def _examples(dataset: Dataset[Any]) -> Iterator[Any]:
-    if isinstance(dataset, IterableDataset):
-        yield from dataset
-    elif isinstance(dataset, Sized):
-        yield from (dataset[index] for index in range(len(dataset)))
-    else:
-        raise ValueError(
-            f"a {type(dataset).__name__} has no length: only a data set with an end makes a split"
-        )
+    return torch.from_numpy(np.array(image.convert("RGB"), dtype=np.uint8)).permute(2, 0, 1) / 255
 
 
 def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
@@ -255,25 +227,3 @@ def _columns(table: Any) -> dict[str, NDArray[Any]]:
     if names is None:
         raise ValueError(f"a {type(table).__name__} has no named columns: give a CSV file or a frame")
     return {str(name): np.asarray(table[name]) for name in names}
-
-
-def _from(file: Path, function: Callable[["Image"], R]) -> R:
-    """What a function makes of the image in a file."""
-    from PIL import Image
-
-    try:
-        with Image.open(file) as opened:
-            return function(opened)
-    except (OSError, SyntaxError):
-        raise DamagedDataError(f"{file} does not decode as an image") from None
-
-
-def _bytes(image: "Image") -> Tensor:
-    return torch.from_numpy(np.array(image.convert("RGB"), dtype=np.uint8)).permute(2, 0, 1)
-
-
-def _example(value: Any) -> NDArray[Any]:
-    """An input as an array; Pillow's images become (3, H, W)."""
-    if hasattr(value, "convert") and hasattr(value, "size"):
-        return _bytes(value).numpy()
-    return _array(value)

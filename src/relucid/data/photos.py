@@ -1,8 +1,10 @@
 """Photographs of any size, decoded as they are needed: ImageNet, from parquet files or folders of images."""
 
 import random
+from collections.abc import Callable
+from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -18,31 +20,20 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 BILINEAR = 2  # Pillow's number of this filter: Pillow itself is imported where it is needed
+Cut = Callable[["Picture", random.Random], "Picture"]
+Place = Literal["centre", "central", "anywhere"]  # "central": anywhere in the largest central square
 
 
 class Photos:
-    """Photographs as uint8 squares of `size` pixels, decoded per batch.
+    """Photographs as uint8 squares, decoded per batch.
 
     Args:
         rows: images, not decoded, and labels.
-        size: pixels of a side.
-        scales: the shorter side is resized to a length drawn from this range.
-        jitter: the square is cut out at random instead of from the centre.
-        central: cut only from the central square of the resized photograph, as large as its shorter side.
-        resized: instead of all this, a random window of the photograph becomes the square, see `windows`.
+        cut: makes a square of a photograph; what is random about it follows from the second argument.
     """
 
-    def __init__(
-        self,
-        rows: "Dataset",
-        size: int,
-        scales: tuple[int, int],
-        jitter: bool,
-        central: bool = False,
-        resized: bool = False,
-    ) -> None:
-        self.rows, self.size, self.scales, self.jitter, self.central = rows, size, scales, jitter, central
-        self.resized = resized
+    def __init__(self, rows: "Dataset", cut: Cut) -> None:
+        self.rows, self.cut = rows, cut
         self.targets = torch.tensor(rows["label"][:])
         classes = SOURCES["imagenet"].classes
         if self.targets.is_floating_point():
@@ -59,7 +50,7 @@ class Photos:
         return len(self.targets)
 
     def batch(self, indices: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """The photographs (B, 3, size, size) and labels (B,); scales and windows follow from `seed`."""
+        """The photographs (B, 3, size, size) and labels (B,); what is random about them follows from `seed`."""
         rng = random.Random(seed)
         return torch.stack([self._photo(index, rng) for index in indices.tolist()]), self.targets[indices]
 
@@ -71,33 +62,37 @@ class Photos:
             image = Image.open(raw["path"] if raw["bytes"] is None else BytesIO(raw["bytes"])).convert("RGB")
         except (OSError, SyntaxError):
             raise DamagedDataError(f"{self._name(index)}: the image does not decode") from None
-        square = self._window(image, rng) if self.resized else self._cut(image, rng)
-        return torch.from_numpy(np.array(square)).permute(2, 0, 1)
-
-    def _window(self, image: "Picture", rng: random.Random) -> "Picture":
-        """Resize a random window of a photograph to a square."""
-        width, height = (torch.tensor([side]) for side in image.size)
-        generator = torch.Generator().manual_seed(rng.getrandbits(63))
-        top, left, high, wide = windows(height, width, generator)[0].tolist()
-        return image.crop((left, top, left + wide, top + high)).resize((self.size, self.size), BILINEAR)
-
-    def _cut(self, image: "Picture", rng: random.Random) -> "Picture":
-        """Resize a photograph and cut a square out of it."""
-        scale = rng.randint(*self.scales) / min(image.size)
-        width, height = (max(self.size, round(side * scale)) for side in image.size)
-        left, top = (self._corner(side, min(width, height), rng) for side in (width, height))
-        return image.resize((width, height), BILINEAR).crop((left, top, left + self.size, top + self.size))
-
-    def _corner(self, side: int, shorter: int, rng: random.Random) -> int:
-        """The offset of the square along one side."""
-        if not self.jitter:
-            return (side - self.size) // 2
-        first, room = ((side - shorter) // 2, shorter) if self.central else (0, side)
-        return first + rng.randint(0, room - self.size)
+        return torch.from_numpy(np.array(self.cut(image, rng))).permute(2, 0, 1)
 
     def _name(self, index: int) -> str:
         path = self.rows[index]["image"]["path"]
         return f"{self.rows.split} split of ImageNet, row {index}" + (f" ({path})" if path else "")
+
+
+def _window(image: "Picture", rng: random.Random, size: int) -> "Picture":
+    """Resize a random window of a photograph, see `windows`, to a square of `size` pixels."""
+    width, height = (torch.tensor([side]) for side in image.size)
+    generator = torch.Generator().manual_seed(rng.getrandbits(63))
+    top, left, high, wide = windows(height, width, generator)[0].tolist()
+    return image.crop((left, top, left + wide, top + high)).resize((size, size), BILINEAR)
+
+
+def _square(
+    image: "Picture", rng: random.Random, size: int, scales: tuple[int, int], place: Place
+) -> "Picture":
+    """Resize a photograph's shorter side to a length from `scales`, and cut out a square of `size` pixels."""
+    scale = rng.randint(*scales) / min(image.size)
+    width, height = (max(size, round(side * scale)) for side in image.size)
+    shorter = min(width, height)
+
+    def corner(side: int) -> int:
+        if place == "centre":
+            return (side - size) // 2
+        first, room = ((side - shorter) // 2, shorter) if place == "central" else (0, side)
+        return first + rng.randint(0, room - size)
+
+    left, top = corner(width), corner(height)
+    return image.resize((width, height), BILINEAR).crop((left, top, left + size, top + size))
 
 
 def imagenet(
@@ -127,9 +122,8 @@ def imagenet(
         else:
             raise DamagedDataError(f"{folder} has neither {part}*.parquet nor a folder {part}")
         parts.append(rows.cast_column("image", Image(decode=False)))
+    place: Place = "central" if central else "anywhere"
+    cut = partial(_window, size=size) if resized else partial(_square, size=size, scales=scales, place=place)
+    centre = partial(_square, size=test_size, scales=(256, 256), place="centre")
     train, test = parts
-    return Data(
-        Photos(train, size, scales, True, central, resized),
-        Photos(test, test_size, (256, 256), False),
-        classes=1000,
-    )
+    return Data(Photos(train, cut), Photos(test, centre), classes=1000)

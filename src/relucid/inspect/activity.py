@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from relucid.inspect.blocks import threads, wide
-from relucid.inspect.boundary import hyperplanes, planes_of
+from relucid.inspect.boundary import planes_of
 from relucid.inspect.evidence import NEEDED, Sample, interval
-from relucid.inspect.findings import Finding, Suggestion
+from relucid.inspect.findings import Finding, Severity, Suggestion
 from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen, indices, plain
 
 if TYPE_CHECKING:
@@ -48,8 +48,13 @@ class Activity(Measurement):
 
     @classmethod
     def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Gauge | None:
-        """A counter; None if the layer has no dimension of units."""
-        return _ActivityGauge(layer, network) if len(layer.shape) > 1 else None
+        """A gauge; None if the layer has no dimension of units."""
+        if len(layer.shape) < 2:
+            return None
+        planes = None if layer.scale is None else network.once(planes_of, layer)
+        first, *rest = layer.activation.boundaries
+        ceiling = rest[0] - first if rest else None
+        return ActivityGauge(layer.units, planes, ceiling, layer.activation.phases, layer.noun)
 
     @property
     def inputs(self) -> int:
@@ -114,10 +119,10 @@ class Activity(Measurement):
         """Yield the notable kinds of units, each with a remedy if there is one."""
         seen = Sample(self.inputs, self.inputs, self.sample.noun)
         if broken := indices(~self.finite):
-            trouble = f"{len(broken)} of {len(self.finite)} units receive nan or infinity on {seen}"
-            yield Finding(
-                layer.layer, "not finite", f"{layer.layer}: {trouble}", {"units": broken}, severity="error"
+            trouble = (
+                f"{layer.layer}: {len(broken)} of {len(self.finite)} units receive nan or infinity on {seen}"
             )
+            yield Finding(layer.layer, "not finite", trouble, {"units": broken}, severity="error")
         what = {
             "dead": f"units are dead on {seen}",
             "always on": f"units are never off on {seen}",
@@ -125,19 +130,17 @@ class Activity(Measurement):
             "outside the data": "units switch only beyond the longest input",
             "one phase": f"units never change sign on {seen}",
         }
-        evidence = {
-            "inputs": self.inputs,
-            "places": self.sample.places,
-            "rate_below": float(interval(torch.zeros(()), self.inputs)[1]),
-        }
+        rate_below = float(interval(torch.zeros(()), self.inputs)[1])
+        sample = {"inputs": self.inputs, "places": self.sample.places, "rate_below": rate_below}
         for kind, mask in self.kinds().items():
             if units := indices(mask):
                 suggestion = remedy(layer) if kind == "dead" else None
-                words = REMEDY if suggestion else ""
-                sentence = f"{layer.layer}: {len(units)} of {len(mask)} {what[kind]}{words}"
-                share, severity = len(units) / len(mask), "warning" if kind == "dead" else "note"
-                found = {"units": units, **evidence}
-                yield Finding(layer.layer, kind, sentence, found, suggestion, severity, share)  # type: ignore[arg-type]
+                sentence = (
+                    f"{layer.layer}: {len(units)} of {len(mask)} {what[kind]}{REMEDY if suggestion else ''}"
+                )
+                severity: Severity = "warning" if kind == "dead" else "note"
+                evidence, share = {"units": units, **sample}, len(units) / len(mask)
+                yield Finding(layer.layer, kind, sentence, evidence, suggestion, severity, share)
 
 
 REMEDY = "; to_crelu lets them learn again"
@@ -152,42 +155,46 @@ def remedy(layer: Rectified) -> Suggestion | None:
     return Suggestion("to_crelu", layer.modules, "expand")
 
 
-class ActivityCounter:
-    """Counter that accumulates an `Activity` batch by batch in constant memory.
+class ActivityGauge(Gauge):
+    """Gauge that counts on which side of its boundary each unit is, in constant memory.
 
     Args:
         units: Number of units.
-        weight: Weights of the units with norms folded in; without them, distances are not measured.
-        bias: Biases of the units.
+        planes: Radius and length of the weights of each unit, in float64; without them, distances are not measured.
+        ceiling: The second boundary relative to the first, if there is one.
+        phases: 2 if units pass on both sides of their boundary.
+        noun: What to call the inputs.
 
-    >>> counter = ActivityCounter(2)
-    >>> counter.update(torch.tensor([[1.0, -1.0], [-2.0, -3.0]]))
-    >>> counter.result().active.tolist(), counter.result().dead.tolist()
-    ([0.5, 0.0], [False, True])
+    >>> gauge = ActivityGauge(2)
+    >>> gauge.see(Seen(torch.tensor([[1.0, -1.0], [-2.0, -3.0]]), dim=1, inputs=2))
+    >>> gauge.result().active.tolist()
+    [0.5, 0.0]
     """
 
-    def __init__(self, units: int, weight: Tensor | None = None, bias: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        units: int,
+        planes: tuple[Tensor, Tensor] | None = None,
+        ceiling: float | None = None,
+        phases: int = 1,
+        noun: str = "inputs",
+    ) -> None:
+        self.planes, self.ceiling, self.phases, self.noun = planes, ceiling, phases, noun
+        self.wants_shell = planes is not None
         self.positive, self.negative, self.above, self.total = torch.zeros(4, units, dtype=torch.float64)
         self.least = torch.full((units,), torch.inf, dtype=torch.float64)
-        self.planes: tuple[Tensor, Tensor] | None = None
-        if weight is not None:
-            lengths = weight.flatten(1).double().norm(dim=1).cpu()
-            self.planes = hyperplanes(weight, bias).radius.double().cpu(), lengths
         self.shell: tuple[float, float] | None = None
-        self.ceiling: float | None = None  # the second boundary, relative to the first
-        self.phases = 1
         self.inputs = self.places = 0
-        self.noun = "inputs"
 
-    def update(self, values: Tensor, inputs: int | None = None) -> None:
-        """Add pre-activations (units, places) of ``inputs`` inputs; by default every place is an input of its own."""
-        self.count(values, 0, values.shape[1] if inputs is None else inputs)
-
-    def count(self, values: Tensor, dim: int, inputs: int) -> None:
-        """Add pre-activations whose units are in dimension ``dim``."""
+    def see(self, seen: Seen) -> None:
+        """Count a batch."""
+        values, dim = seen.value, seen.dim
         places = values.numel() // max(values.shape[dim], 1)
         self.places += places
-        self.inputs += min(inputs, places)
+        self.inputs += min(seen.inputs, places)
+        if seen.shell is not None:
+            low, high = self.shell or seen.shell
+            self.shell = min(low, seen.shell[0]), max(high, seen.shell[1])
         if not places or not len(self.total):
             return
         found = [_counts(block) for block in _blocks(values, dim)]
@@ -202,57 +209,23 @@ class ActivityCounter:
         if self.ceiling is not None:
             self.above += _number(values, dim, torch.gt, self.ceiling)
 
-    def update_shell(self, lengths: Tensor) -> None:
-        """Add the norms of some inputs."""
-        self.widen(float(lengths.min()), float(lengths.max()))
-
-    def widen(self, low: float, high: float) -> None:
-        """Add the smallest and the largest norm of some inputs."""
-        self.shell = (
-            (low, high) if self.shell is None else (min(low, self.shell[0]), max(high, self.shell[1]))
-        )
-
-    def result(self) -> Activity:
-        """The activity so far."""
+    def result(self) -> Activity | None:
+        """The counts; None if nothing was seen."""
+        if not self.places:
+            return None
         radius, lengths = (None, None) if self.planes is None else self.planes
-        shell = self.shell
         return Activity(
             active=self.positive / self.places,
             inactive=self.negative / self.places,
             saturated=self.above / self.places,
             distance=None if lengths is None else self.total / self.places / lengths,
             nearest=None if lengths is None else self.least / lengths,
-            outside=None if radius is None or shell is None else radius.abs() > shell[1],
-            shell=shell,
+            outside=None if radius is None or self.shell is None else radius.abs() > self.shell[1],
+            shell=self.shell,
             finite=self.total.isfinite(),
             sample=Sample(self.inputs, self.places, self.noun),
             phases=self.phases,
         )
-
-
-class _ActivityGauge(Gauge):
-    """`ActivityCounter` for a rectified layer."""
-
-    def __init__(self, layer: Rectified, network: ExaminedNetwork) -> None:
-        self.counter = ActivityCounter(layer.units)
-        if layer.scale is not None:
-            radius, lengths = network.once(planes_of, layer)
-            self.counter.planes = radius.cpu(), lengths.cpu()
-            self.wants_shell = True
-        first, *rest = layer.activation.boundaries
-        self.counter.ceiling = rest[0] - first if rest else None
-        self.counter.phases = layer.activation.phases
-        self.counter.noun = "images" if len(layer.shape) == 4 and layer.channel_dim == 1 else "inputs"
-
-    def see(self, seen: Seen) -> None:
-        """Count a batch."""
-        self.counter.count(seen.value, seen.dim, seen.inputs)
-        if seen.shell is not None:
-            self.counter.widen(*seen.shell)
-
-    def result(self) -> Activity | None:
-        """The counts; None if nothing was seen."""
-        return self.counter.result() if self.counter.places else None
 
 
 def _counts(block: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import tree_map
+from relucid.inspect.examination import Examination
 from relucid.inspect.examine import examine
 from relucid.inspect.execution import Batch
 from relucid.inspect.measures import THOROUGH
@@ -39,16 +40,17 @@ def lightning_callback(
     """
     from lightning.pytorch import Callback
 
-    watch = _Examiner(example, data, every, measures, limit)
+    _check(every)
 
     class Examine(Callback):
         """Callback that examines after every so many epochs."""
 
-        examination = property(lambda self: watch.examination)
+        examination: Examination | None = None
 
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-            if trainer.is_global_zero and watch.is_due(trainer.current_epoch + 1):
-                pl_module.log_dict(watch(pl_module), rank_zero_only=True)
+            if trainer.is_global_zero and (trainer.current_epoch + 1) % every == 0:
+                self.examination = _examined(pl_module, example, data, measures, limit)
+                pl_module.log_dict(_prefixed(self.examination), rank_zero_only=True)
 
     return Examine()
 
@@ -74,39 +76,37 @@ def hugging_face_callback(
     """
     from transformers import TrainerCallback
 
-    watch = _Examiner(example, data, every, measures, limit)
+    _check(every)
 
     class Examine(TrainerCallback):
         """Callback that examines after every so many epochs."""
 
-        examination = property(lambda self: watch.examination)
+        examination: Examination | None = None
 
         def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-            if state.is_world_process_zero and watch.is_due(round(state.epoch)):
-                trainer.log(watch(model))
+            if state.is_world_process_zero and round(state.epoch) % every == 0:
+                self.examination = _examined(model, example, data, measures, limit)
+                trainer.log(_prefixed(self.examination))
 
     return Examine()
 
 
-class _Examiner:
-    """Examiner that remembers its latest examination."""
+def _check(every: int) -> None:
+    if every < 1:
+        raise ValueError(f"every must be at least 1 epoch; got {every}")
 
-    def __init__(
-        self, example: Batch, data: Any, every: int, measures: Collection[str], limit: float
-    ) -> None:
-        if every < 1:
-            raise ValueError(f"every must be at least 1 epoch; got {every}")
-        self.example, self.data, self.every, self.measures, self.limit = example, data, every, measures, limit
-        self.examination: Any = None
 
-    def is_due(self, epoch: int) -> bool:
-        """Whether to examine after this epoch, counted from 1."""
-        return epoch % self.every == 0
+def _examined(
+    model: nn.Module, example: Batch, data: Any, measures: Collection[str], limit: float
+) -> Examination:
+    """Examine a network on its device, and warn if the share of dead units has passed the limit."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    example = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, example)
+    found = examine(model, example, data, measures=measures)
+    if message := warning(found, limit):
+        LOGGER.warning(message)
+    return found
 
-    def __call__(self, model: nn.Module) -> dict[str, float]:
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        example = tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, self.example)
-        self.examination = examine(model, example, self.data, measures=self.measures)
-        if message := warning(self.examination, self.limit):
-            LOGGER.warning(message)
-        return {PREFIX + name: share for name, share in self.examination.metrics().items()}
+
+def _prefixed(found: Examination) -> dict[str, float]:
+    return {PREFIX + name: value for name, value in found.metrics().items()}

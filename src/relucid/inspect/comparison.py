@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from relucid.inspect.measurement import indices
+from relucid.inspect.measurement import indices, plain_fields
 from relucid.printing import Tabular
 
 if TYPE_CHECKING:
@@ -27,13 +25,12 @@ class LayerChange:
 
     def row(self) -> dict[str, str]:
         """The row, with differing cells as "before -> after"."""
-        names = [name for name in self.after if name != "layer"]
-        differing = {
-            n: f"{self.before[n]} -> {self.after[n]}" for n in names if self.before[n] != self.after[n]
+        cells = {
+            name: now if now == self.before[name] else f"{self.before[name]} -> {now}"
+            for name, now in self.after.items()
         }
-        same = {n: self.after[n] for n in names if self.before[n] == self.after[n]}
         moved = "" if self.moved is None else f"{self.moved:.1%}"
-        return {"layer": self.layer, **{n: (differing | same)[n] for n in names}, "activity moved by": moved}
+        return {**cells, "activity moved by": moved}
 
 
 @dataclass(frozen=True)
@@ -50,26 +47,19 @@ class Changes(Tabular):
 
     def notes(self) -> list[str]:
         """Which units died or were revived, then the layers that only one network has."""
-        lines = []
-        for change in self.layers:
-            if change.died or change.revived:
-                lines.append(
-                    f"{change.layer}: {len(change.died)} units died, {len(change.revived)} were revived"
-                )
-        lines += [f"{name}: only in the first network" for name in self.gone]
-        lines += [f"{name}: only in the second network" for name in self.new]
-        return lines
+        return [
+            *(
+                f"{change.layer}: {len(change.died)} units died, {len(change.revived)} were revived"
+                for change in self.layers
+                if change.died or change.revived
+            ),
+            *(f"{name}: only in the first network" for name in self.gone),
+            *(f"{name}: only in the second network" for name in self.new),
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
-        return {
-            "layers": [
-                vars(change) | {"died": list(change.died), "revived": list(change.revived)}
-                for change in self.layers
-            ],
-            "gone": list(self.gone),
-            "new": list(self.new),
-        }
+        return plain_fields(self)
 
 
 def compare(before: Examination, after: Examination) -> Changes:
@@ -82,27 +72,22 @@ def compare(before: Examination, after: Examination) -> Changes:
     )
     shared = [name for name in second if name in first]
     return Changes(
-        tuple(
-            _change(name, first_rows[name], second_rows[name], first[name], second[name]) for name in shared
-        ),
+        tuple(_change(first[name], second[name], first_rows[name], second_rows[name]) for name in shared),
         gone=tuple(name for name in first if name not in second),
         new=tuple(name for name in second if name not in first),
     )
 
 
 def _change(
-    name: str, before: dict[str, str], after: dict[str, str], first: ExaminedLayer, second: ExaminedLayer
+    first: ExaminedLayer, second: ExaminedLayer, before: dict[str, str], after: dict[str, str]
 ) -> LayerChange:
+    """How a layer changed; which units died is known if both examinations saw enough inputs."""
     one, other = first.activity, second.activity
-    if one is None or other is None or len(one.active) != len(other.active):
-        return LayerChange(name, before, after, (), (), None)
-    moved = float((one.active - other.active).abs().mean())
-    if not one.sample.enough or not other.sample.enough or one.phases != other.phases:
-        return LayerChange(name, before, after, (), (), moved)
-    return LayerChange(
-        name, before, after, _units(other.dead & ~one.dead), _units(one.dead & ~other.dead), moved
-    )
-
-
-def _units(mask: Tensor) -> tuple[int, ...]:
-    return tuple(indices(mask))
+    died: list[int] = []
+    revived: list[int] = []
+    moved = None
+    if one is not None and other is not None and len(one.active) == len(other.active):
+        moved = float((one.active - other.active).abs().mean())
+        if one.sample.enough and other.sample.enough and one.phases == other.phases:
+            died, revived = indices(other.dead & ~one.dead), indices(one.dead & ~other.dead)
+    return LayerChange(first.name, before, after, tuple(died), tuple(revived), moved)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 QUANTILE = 1.959963984540054  # of the normal distribution, for 95% intervals
@@ -16,6 +15,7 @@ NEEDED = math.ceil(QUANTILE**2 * (1 / MARGIN - 1))  # 35 inputs: see `interval` 
 def interval(share: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The 95% Wilson interval of each rate observed as a ``share`` of ``count`` independent inputs.
 
+    >>> import torch
     >>> low, high = interval(torch.tensor([0.0, 0.5]), 64)
     >>> low, high
     (tensor([0.0000, 0.3810], dtype=torch.float64), tensor([0.0566, 0.6190], dtype=torch.float64))
@@ -53,13 +53,3 @@ class Sample:
         if rest:
             return f"{self.inputs:,} {noun}, {self.places:,} positions in all"
         return f"{self.inputs:,} {noun}" + (f" x {each:,} positions" if each > 1 else "")
-
-
-def rate(share: float, count: int) -> str:
-    """Format a rate with its interval, as in "0.0% (95%: 0.0 to 5.7%)".
-
-    >>> rate(0.0, 64)
-    '0.0% (95%: 0.0 to 5.7%)'
-    """
-    low, high = (100 * float(end) for end in interval(torch.tensor(share), count))
-    return f"{share:.1%} (95%: {low:.1f} to {high:.1f}%)"

@@ -201,38 +201,16 @@ class Examination(Tabular):
         lines = [""] * bool(self.findings) + self.sentences()
         return lines + [""] * bool(self.unattributed) + [f"{what}: {why}" for what, why in self.unattributed]
 
-    def sentences(self, most: int = MOST) -> list[str]:
+    def sentences(self) -> list[str]:
         """The findings that matter most, how many more there are, and whether too few inputs were seen to judge."""
-        rest = len(self.findings) - most
+        rest = len(self.findings) - MOST
         more = [f"and {counted(rest, 'more finding')}"] if rest > 0 else []
-        return [*(finding.sentence for finding in self.findings[:most]), *more, *self.doubts()]
+        return [*(finding.sentence for finding in self.findings[:MOST]), *more, *self.doubts()]
 
     def doubts(self) -> list[str]:
         """A note that too few inputs were seen to judge activity, if so."""
         seen = [layer.activity for layer in self.layers if layer.activity is not None]
-        return [next(a.summary() for a in seen if not a.sample.enough)] if _too_few(seen) else []
-
-    def show(self) -> None:
-        """Print the summary: a coloured table on a terminal if rich is installed, otherwise plain text."""
-        try:
-            from rich.console import Console
-            from rich.markup import escape
-            from rich.table import Table
-        except ImportError:
-            print(self.summary())
-            return
-        console, rows = Console(), self.rows()
-        if not console.is_terminal:
-            print(self.summary())
-            return
-        table = Table(*(rows[0] if rows else ()))
-        for row in rows:
-            table.add_row(*(escape(cell) for cell in row.values()))
-        console.print(table)
-        for sentence in self.sentences():
-            console.print(escape(sentence), style="yellow")
-        for what, why in self.unattributed:
-            console.print(escape(f"{what}: {why}"), style="dim")
+        return [activity.summary() for activity in seen if not activity.sample.enough][:1]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything except the weights as plain lists, numbers and strings, ready for JSON."""
@@ -252,10 +230,6 @@ class Examination(Tabular):
                 for found in layer.measured.values()
                 for title, figure in found.figures().items()
             }
-
-
-def _too_few(seen: list[Activity]) -> bool:
-    return any(not activity.sample.enough for activity in seen)
 
 
 def _source_as_dict(source: Source) -> dict[str, Any]:

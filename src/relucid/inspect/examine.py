@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from operator import length_hint
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from relucid._torch import tree_leaves
-from relucid.data.batches import count_batches
+from relucid.data import in_batches
 from relucid.inspect.batches import DataBatch, batches_of
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.examination import Examination, ExaminedLayer
@@ -18,7 +19,10 @@ from relucid.inspect.findings import ranked
 from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen
 from relucid.inspect.measures import MEASURES, USUAL
 from relucid.inspect.progress import Progress, reporting
-from relucid.inspect.trace import Rectified, Trace, attributed, recorded
+from relucid.inspect.trace import Rectified, trace
+
+# A layer, with its measurements by name and the gauges of those that need the data.
+Begun = tuple[Rectified, dict[str, Measurement | Gauge]]
 
 
 def examine(
@@ -55,15 +59,12 @@ def examine(
         raise ValueError(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
     if any(isinstance(x, Tensor) and x.dim() and not len(x) for x in tree_leaves(example)):
         raise ValueError("the example is empty: give at least one input")
-    traced = attributed(model, recorded(model, example))
+    traced = trace(model, example)
     network = ExaminedNetwork(model, example, data)
     with reporting(progress) as report:
-        prepared = _prepare(network, traced, measures, report)
-        _watch(network, traced, prepared, report)
-    layers = tuple(
-        ExaminedLayer(r, {name: m for name, found in begun.items() if (m := _result(found)) is not None})
-        for r, begun in zip(traced.rectified, prepared, strict=True)
-    )
+        begun = _begin(network, traced.rectified, measures, report)
+        _watch(network, begun, report)
+    layers = tuple(ExaminedLayer(layer, _results(found)) for layer, found in begun)
     findings = ranked(
         finding
         for layer in layers
@@ -73,41 +74,39 @@ def examine(
     return Examination(layers, findings, traced.unattributed)
 
 
-def _prepare(
-    network: ExaminedNetwork, traced: Trace, measures: Collection[str], report: Progress
-) -> list[dict[str, Measurement | Gauge]]:
+def _begin(
+    network: ExaminedNetwork, layers: Sequence[Rectified], measures: Collection[str], report: Progress
+) -> list[Begun]:
     """Measure the weights of every layer, and create the gauges that will watch it."""
-    prepared: list[dict[str, Measurement | Gauge]] = []
-    for number, layer in enumerate(traced.rectified, 1):
+    begun: list[Begun] = []
+    for number, layer in enumerate(layers, 1):
         wanted = [name for name in MEASURES if name in measures] if 0 not in layer.shape else []
-        begun = {name: MEASURES[name].measure(layer, network) for name in wanted}
-        prepared.append({name: found for name, found in begun.items() if found is not None})
-        report("layers", number, len(traced.rectified))
-    return prepared
+        found = {name: MEASURES[name].measure(layer, network) for name in wanted}
+        begun.append((layer, {name: each for name, each in found.items() if each is not None}))
+        report("layers", number, len(layers))
+    return begun
 
 
-def _result(found: Measurement | Gauge) -> Measurement | None:
-    return found.result() if isinstance(found, Gauge) else found
+def _results(begun: dict[str, Measurement | Gauge]) -> dict[str, Measurement]:
+    """The measurements, with what the gauges have found; None is left out."""
+    found = {name: each.result() if isinstance(each, Gauge) else each for name, each in begun.items()}
+    return {name: measured for name, measured in found.items() if measured is not None}
 
 
-def _watch(
-    network: ExaminedNetwork,
-    traced: Trace,
-    prepared: list[dict[str, Measurement | Gauge]],
-    report: Progress,
-) -> None:
+def _watch(network: ExaminedNetwork, begun: list[Begun], report: Progress) -> None:
     """Pass the data through the network once, for all gauges."""
     watched: dict[str, tuple[Rectified, list[Gauge]]] = {}
-    for r, begun in zip(traced.rectified, prepared, strict=True):
-        if gauges := [found for found in begun.values() if isinstance(found, Gauge)]:
-            watched[r.name] = r, gauges
+    for layer, found in begun:
+        if gauges := [each for each in found.values() if isinstance(each, Gauge)]:
+            watched[layer.name] = layer, gauges
     if not watched:
         return
-    data = [network.example] if network.data is None else network.data
+    batches = [network.example] if network.data is None else in_batches(network.data)
+    total = length_hint(batches) or None
     shells = _Shells(watched)
     seen = 0
     with running(network.model) as (run, _):
-        for number, batch in enumerate(batches_of(data, network.example), 1):
+        for number, batch in enumerate(batches_of(batches, network.example), 1):
 
             def visit(node: Node, value: Tensor, batch: DataBatch = batch, first: int = seen) -> None:
                 if node.kind and node.name in watched:
@@ -121,7 +120,7 @@ def _watch(
 
             run(batch.arguments, visit)
             seen += batch.inputs
-            report("batches", number, count_batches(data))
+            report("batches", number, total)
 
 
 class _Shells:

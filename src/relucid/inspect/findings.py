@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from relucid.inspect.measurement import plain_fields
+
 Severity = Literal["error", "warning", "note"]
 LEAST = 0.05  # share of a layer's units that makes a finding
 
@@ -49,12 +51,7 @@ class Suggestion:
 
     def to_dict(self) -> dict[str, Any]:
         """The suggestion as plain values."""
-        return {
-            "conversion": self.conversion,
-            "layers": list(self.layers),
-            "mode": self.mode,
-            "call": str(self),
-        }
+        return plain_fields(self) | {"call": str(self)}
 
 
 def merged(suggestions: Iterable[Suggestion]) -> Sequence[Suggestion]:
@@ -83,15 +80,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain values."""
-        return {
-            "layer": self.layer,
-            "kind": self.kind,
-            "severity": self.severity,
-            "share": self.share,
-            "sentence": self.sentence,
-            "evidence": self.evidence,
-            "suggestion": self.suggestion and self.suggestion.to_dict(),
-        }
+        return plain_fields(self) | {"suggestion": self.suggestion and self.suggestion.to_dict()}
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -68,28 +68,12 @@ class Invariance(Summarized):
         """One line per layer."""
         return "\n".join(f"{name}: {layer.summary()}" for name, layer in self.layers.items())
 
-    @property
-    def maxima(self) -> list[str]:
-        """The layers whose score is a local maximum: crelu 4.2 places CReLU after these."""
-        return local_maxima({name: layer.score for name, layer in self.layers.items()})
-
     def figure(self) -> Figure:
         """Plot the score by layer (crelu Fig. 4)."""
         import plotly.graph_objects as go
 
         line = go.Scatter(x=list(self.layers), y=[layer.score for layer in self.layers.values()])
         return go.Figure(line, {"xaxis_title": "layer", "yaxis_title": "invariance score"})
-
-
-def local_maxima(scores: Mapping[str, float]) -> list[str]:
-    """The names whose score is higher than those right before and after, of which the first and the last have one.
-
-    >>> local_maxima({"conv1": 3.0, "conv2": 2.0, "conv3": 2.5, "conv4": 4.0, "conv5": 1.0})
-    ['conv1', 'conv4']
-    """
-    values = [-math.inf, *scores.values(), -math.inf]
-    around = zip(values, values[1:], values[2:], strict=False)
-    return [name for name, (left, own, right) in zip(scores, around, strict=True) if left < own > right]
 
 
 def invariance(
@@ -122,21 +106,23 @@ def invariance(
     >>> found.layers["0"].local_rate        # an unchanged image fires every unit again
     tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
-    batches = _Batches(images)
-    changes = dict(transforms or _standard(crop))
-    origin: Transform = partial(_crop, size=crop, place="centre") if crop else lambda x: x
-    first = next(iter(batches))
+    if isinstance(images, Iterator):
+        raise ValueError(
+            "images are iterated several times: give a tensor, a list or a loader instead of an iterator"
+        )
+    changes, origin = dict(transforms or _standard(crop)), _origin(crop)
+    first = next(_batches(images))
     if transforms is None and first.dim() != 4:
         shape = tuple(first.shape)
         raise ValueError(
             f"inputs of shape {shape} are not images (n, channels, height, width): give transforms"
         )
     chosen = _chosen(model, origin(first), layers)
-    thresholds = _thresholds(lambda: (_responses(model, origin(x), chosen) for x in batches), rate)
+    thresholds = _thresholds(lambda: (_responses(model, origin(x), chosen) for x in _batches(images)), rate)
     total = dict.fromkeys(thresholds, 0)
     fired = {name: torch.zeros(len(t), dtype=torch.float64) for name, t in thresholds.items()}
     again = {name: torch.zeros_like(f) for name, f in fired.items()}
-    for x in batches:
+    for x in _batches(images):
         fires = {n: r > thresholds[n].unsqueeze(1) for n, r in _responses(model, origin(x), chosen).items()}
         for name, mask in fires.items():
             total[name] += mask.shape[1]
@@ -223,9 +209,8 @@ def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> 
 
 def _chosen(model: nn.Module, example: Tensor, layers: Sequence[str] | None) -> dict[str, Rectified]:
     """The rectifications with these names."""
-    rectified = [
-        r for r in trace(model, example).rectified if len(r.shape) > 1
-    ]  # others have no dimension of units
+    # Those without a batch dimension have no dimension of units.
+    rectified = [r for r in trace(model, example).rectified if len(r.shape) > 1]
     known = {name for r in rectified for name in (r.name, r.layer)}
     if layers is not None and (unknown := set(layers) - known):
         raise ValueError(
@@ -234,35 +219,28 @@ def _chosen(model: nn.Module, example: Tensor, layers: Sequence[str] | None) -> 
     return {r.name: r for r in rectified if layers is None or r.name in layers or r.layer in layers}
 
 
-class _Batches:
-    """Batches of images that can be iterated more than once."""
-
-    def __init__(self, images: Tensor | Iterable[Any]) -> None:
-        if isinstance(images, Iterator):
-            raise ValueError(
-                "images are iterated several times: give a tensor, a list or a loader instead of an iterator"
-            )
-        self.images = images
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for batch in batches_of(self.images, torch.zeros(0)):
-            assert isinstance(batch.arguments, Tensor)
-            yield batch.arguments
+def _batches(images: Tensor | Iterable[Any]) -> Iterator[Tensor]:
+    for batch in batches_of(images, torch.zeros(0)):
+        assert isinstance(batch.arguments, Tensor)
+        yield batch.arguments
 
 
 def _standard(crop: int | None) -> dict[str, Transform]:
     """The transforms of crelu Appendix D."""
-    origin: Transform = partial(_crop, size=crop, place="centre") if crop else lambda x: x
-    places = ("top left", "top right", "bottom left", "bottom right")
-    steps = {"right": (3, 0), "left": (-3, 0), "down": (0, 3), "up": (0, -3)}
-    moves: dict[str, Transform] = (
-        {place: partial(_crop, size=crop, place=place) for place in places}
-        if crop
-        else {
-            f"3 pixels {way}": partial(_shift, right=right, down=down) for way, (right, down) in steps.items()
-        }
-    )
+    origin = _origin(crop)
+    moves: dict[str, Transform]
+    if crop:
+        places = ("top left", "top right", "bottom left", "bottom right")
+        moves = {place: partial(_crop, size=crop, place=place) for place in places}
+    else:
+        steps = {"right": (3, 0), "left": (-3, 0), "down": (0, 3), "up": (0, -3)}
+        moves = {f"3 pixels {way}": partial(_shift, right=x, down=y) for way, (x, y) in steps.items()}
     return {"flip": lambda x: origin(x).flip(-1), "rotate 15°": lambda x: _rotate(origin(x), 15), **moves}
+
+
+def _origin(crop: int | None) -> Transform:
+    """What is done to every image before it is transformed."""
+    return partial(_crop, size=crop, place="centre") if crop else lambda x: x
 
 
 def _rotate(x: Tensor, degrees: float) -> Tensor:

@@ -52,9 +52,9 @@ class Seen:
     value: Tensor  #: pre-activations in the layer's shape; units switch at 0 and are active above it
     dim: int  #: the dimension of ``value`` that holds the units
     inputs: int  #: number of inputs in the batch
-    first: int  #: index of the first of them in the whole data
-    labels: Tensor | None  #: (inputs,)
-    shell: tuple[float, float] | None  #: smallest and largest norm of the inputs of the layer's weight
+    first: int = 0  #: index of the first of them in the whole data
+    labels: Tensor | None = None  #: (inputs,)
+    shell: tuple[float, float] | None = None  #: smallest and largest norm of the inputs of the layer's weight
 
     @property
     def by_unit(self) -> Tensor:
@@ -101,8 +101,7 @@ class Measurement(Summarized, ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and strings, ready for JSON."""
-        found: dict[str, Any] = plain(self)
-        return found
+        return plain_fields(self)
 
     def row(self) -> dict[str, str]:
         """Its cells of the table, by heading."""
@@ -132,8 +131,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: plain(v) for k, v in value.items()}
     if hasattr(value, "__dataclass_fields__"):
-        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        return plain_fields(value)
     return value
+
+
+def plain_fields(result: Any) -> dict[str, Any]:
+    """The fields of a dataclass as plain values."""
+    return {name: plain(getattr(result, name)) for name in result.__dataclass_fields__}
 
 
 def indices(mask: Tensor) -> list[int]:

@@ -1,31 +1,15 @@
 """Operations by their ATen names, in the groups from which `inspect` and `convert` build their rules."""
 
 RESHAPES = {
-    *(
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "_reshape_alias",
-        "permute",
-        "transpose",
-        "t",
-        "unsqueeze",
-        "squeeze",
-    ),
+    *("view", "_unsafe_view", "reshape", "_reshape_alias"),
+    *("permute", "transpose", "t", "unsqueeze", "squeeze"),
 }
 SLICES = {"slice", "select", "split", "split_with_sizes", "unbind", "roll", "flip"}
 COPIES = {"clone", "contiguous", "_to_copy", "detach", "alias", "lift_fresh"}
 MAX_POOLS = {"max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"}
 AVERAGES = {
-    *(
-        "avg_pool1d",
-        "avg_pool2d",
-        "avg_pool3d",
-        "_adaptive_avg_pool2d",
-        "_adaptive_avg_pool3d",
-        "mean",
-        "sum",
-    ),
+    *("avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
+    *("mean", "sum"),
 }
 UPSAMPLINGS = {
     *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact2d"),

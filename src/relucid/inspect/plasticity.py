@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from relucid.inspect.trace import Rectified
 
-DORMANT = (
-    0.1  # a unit is dormant if its activity is at most this share of its layer's mean (Sokar et al. 2023)
-)
+# A unit is dormant if its activity is at most this share of its layer's mean (Sokar et al. 2023).
+DORMANT = 0.1
 MANY = 0.1  # share of dormant units in a layer from which they are worth a finding
 LARGEST = 2048  # channels of a layer whose rank is computed: its time grows with their cube
 
@@ -79,20 +78,15 @@ class Plasticity(Measurement):
     @property
     def effective_rank(self) -> float | None:
         """Effective rank of the outputs; None for wide layers, and if all outputs are 0."""
-        return None if self._silent else float(effective_rank(self._singular))
+        return self._rank(effective_rank)
 
     @property
     def stable_rank(self) -> float | None:
         """Stable rank of the outputs; None for wide layers, and if all outputs are 0."""
-        return None if self._silent else float(stable_rank(self._singular))
+        return self._rank(stable_rank)
 
-    @property
-    def _singular(self) -> Tensor:
-        return torch.zeros(1) if self.singular is None else self.singular
-
-    @property
-    def _silent(self) -> bool:
-        return not bool(self._singular.any())
+    def _rank(self, rank: Callable[[Tensor], Tensor]) -> float | None:
+        return None if self.singular is None or not bool(self.singular.any()) else float(rank(self.singular))
 
     def summary(self) -> str:
         """A summary in one sentence."""
@@ -125,7 +119,7 @@ class Plasticity(Measurement):
         activity = go.Figure(go.Bar(y=ordered.float().numpy()), axes)
         activity.add_hline(DORMANT, line_dash="dash", annotation_text="dormant below")
         found = {"activity relative to the layer": activity}
-        if self.singular is not None and not self._silent:
+        if self.singular is not None and bool(self.singular.any()):
             axes = {"xaxis_title": "number", "yaxis_title": "singular value / largest", "yaxis_type": "log"}
             positive = self.singular[self.singular > 0]
             found["singular values of the outputs"] = go.Figure(
@@ -157,7 +151,7 @@ class _PlasticityGauge(Gauge):
         channels = self.units + self.doubled
         self.products = torch.zeros(channels, channels, dtype=torch.float64) if channels <= LARGEST else None
         self.weight, self.gradient = _norms(layer, network)
-        self.noun = "images" if len(layer.shape) == 4 and layer.channel_dim == 1 else "inputs"
+        self.noun = layer.noun
         self.inputs = self.places = 0
 
     def see(self, seen: Seen) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Progress = Callable[
-    [str, int, int | None], None
-]  #: called with (what, done, total); total is None if unknown
+#: called with (what, done, total); total is None if unknown
+Progress = Callable[[str, int, int | None], None]
 
 
 @contextmanager

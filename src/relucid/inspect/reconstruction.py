@@ -11,7 +11,7 @@ from torch import Tensor
 
 from relucid.inspect.execution import DATA, Node, execute
 from relucid.inspect.measurement import ExaminedNetwork, Measurement
-from relucid.nn.activation import crelu, crelu_inverse
+from relucid.nn.activation import crelu_inverse
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Reconstruction(Summarized):
 
 
 def reconstruct(
-    layer: Function | Sequence[Function],
+    layer: Function,
     features: Tensor,
     input_shape: Sequence[int],
     *,
@@ -52,21 +52,19 @@ def reconstruct(
 
     Args:
         layer: An affine function: a linear or convolution layer of any stride, padding, dilation and groups, with
-            or without a batch norm in eval mode. A sequence of layers with CReLU between them is inverted layer
-            by layer.
+            or without a batch norm in eval mode.
         features: (batch, 2 x filters, ...) after CReLU, or (batch, filters, ...) before it.
         input_shape: Shape of one input, without the batch dimension.
         indices: Indices from max-pooling (``return_indices=True``), if ``features`` are taken after it.
         tolerance: Stop when the residual falls below this.
         iterations: Stop after this many iterations.
 
+    >>> from relucid.nn import crelu
     >>> layer = torch.nn.Linear(3, 8)
     >>> x = torch.tensor([[1.0, -2.0, 3.0]])
     >>> reconstruct(layer, crelu(layer(x)), (3,)).input.round(decimals=3)
     tensor([[ 1., -2.,  3.]])
     """
-    if isinstance(layer, Sequence):  # an nn.Sequential is not one: it is a layer
-        return _stacked(layer, features, input_shape, tolerance, iterations)
     start = features.new_zeros(len(features), *input_shape)
     if indices is None:
         operator = Affine(layer, start)
@@ -212,23 +210,3 @@ def _pooled(responses: Tensor, indices: Tensor) -> Tensor:
     """Both phases of the responses at the places that pooling selected."""
     both = torch.cat([responses, -responses], 1).flatten(2)
     return both.gather(2, indices.flatten(2)).view(indices.shape)
-
-
-def _stacked(
-    layers: Sequence[Function],
-    features: Tensor,
-    input_shape: Sequence[int],
-    tolerance: float,
-    iterations: int,
-) -> Reconstruction:
-    """Reconstruct the input of the first of several layers, going back layer by layer (crelu Fig. 5)."""
-    shapes, x = [tuple(input_shape)], features.new_zeros(1, *input_shape)
-    with torch.no_grad():
-        for layer in layers[:-1]:
-            x = crelu(layer(x))
-            shapes.append(tuple(x.shape[1:]))
-    steps, residual = 0, 0.0
-    for layer, shape in zip(reversed(layers), reversed(shapes), strict=True):
-        found = reconstruct(layer, features, shape, tolerance=tolerance, iterations=iterations)
-        features, steps, residual = found.input, steps + found.iterations, max(residual, found.residual)
-    return Reconstruction(features, steps, residual)

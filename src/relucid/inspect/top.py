@@ -80,11 +80,8 @@ class _TopGauge(Gauge):
         if values is None:
             return
         best, place = values.max(2)  # (inputs, units)
-        number = (
-            torch.arange(seen.first, seen.first + seen.inputs, device=best.device)
-            .unsqueeze(1)
-            .expand_as(place)
-        )
+        numbers = torch.arange(seen.first, seen.first + seen.inputs, device=best.device)
+        number = numbers.unsqueeze(1).expand_as(place)
         best, where = best.T, torch.stack([number.T, place.T], 2)
         if self.value is not None:
             best, where = torch.cat([self.value, best], 1), torch.cat([self.where, where], 1)

@@ -75,6 +75,11 @@ class Rectified:
         names = tuple(dict.fromkeys(source.module for source in self.sources))
         return names if all(names) else ()
 
+    @property
+    def noun(self) -> str:
+        """What an input is called: a map of two dimensions comes from an image."""
+        return "images" if len(self.shape) == 4 and self.channel_dim == 1 else "inputs"
+
     def oriented(self, value: Tensor) -> Tensor:
         """Normalize a ``value`` from `execute`, so that its units switch at 0 and are active above it."""
         if value.dim() != len(self.shape):
@@ -134,18 +139,9 @@ def trace(model: nn.Module, example: Batch) -> Trace:
     2 (relu) <- 0 -> 1
     4: feeds the output
     """
-    return attributed(model, recorded(model, example))
-
-
-def recorded(model: nn.Module, example: Batch) -> list[Node]:
-    """The operations that ``model`` executes on ``example``; refused if its weights have no values."""
     if any(parameter.is_meta for parameter in model.parameters()):
         raise ValueError("the network has weights without values, on the meta device: load them first")
-    return execute(model, example)
-
-
-def attributed(model: nn.Module, nodes: list[Node]) -> Trace:
-    """Attribute the rectifications among the operations of ``model`` to the weights that feed them."""
+    nodes = execute(model, example)
     readers = _readers(nodes)
     rectified = _distinct([_attribute(node, node.kind, readers[node]) for node in nodes if node.kind])
     rectified = _with_modules(rectified, model)
@@ -324,13 +320,5 @@ def _elsewhere(nodes: list[Node], weights: list[str]) -> list[tuple[str, str]]:
         used = frozenset().union(*(n.parameters for n in node.inputs if not n.data))
         products |= used if node.has_weight else set()
         users |= dict.fromkeys(used, node.op)
-    missing = [name for name in weights if name not in products]
-    return [
-        (
-            name,
-            f"used by {users[name]}, which is not taken apart"
-            if name in users
-            else "not used on this example",
-        )
-        for name in missing
-    ]
+    reasons = {name: f"used by {op}, which is not taken apart" for name, op in users.items()}
+    return [(name, reasons.get(name, "not used on this example")) for name in weights if name not in products]

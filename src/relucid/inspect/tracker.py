@@ -29,7 +29,6 @@ class Evolution(Summarized):
     steps: tuple[int, ...]
     moved: dict[str, Tensor]  #: by layer: max_i |phi_i(t) - phi_i(t - 1)|
     turned: dict[str, Tensor]  #: by layer: largest angle between u_i(t) and u_i(t - 1), from 0 to pi
-    locations: dict[str, Tensor]  #: by layer, for layers with one or two inputs: phi, (steps, N, n)
     skipped: dict[str, str]  #: layers that are not tracked, and why
 
     def summary(self) -> str:
@@ -48,25 +47,6 @@ class Evolution(Summarized):
         lines = [go.Scatter(x=self.steps, y=moved.tolist(), name=name) for name, moved in self.moved.items()]
         axes = {"xaxis_title": "step", "yaxis_title": "largest |Δφ|", "yaxis_type": "log"}
         return go.Figure(lines, axes)
-
-    def figure_of_paths(self, layer: str) -> Figure:
-        """Draw the paths of a layer's boundary locations through training (gmp Fig. 2d-g, 3a-h)."""
-        import plotly.graph_objects as go
-
-        if layer not in self.locations:
-            raise ValueError(
-                f"paths are only kept for layers with one or two inputs: {', '.join(self.locations) or 'none'}"
-            )
-        paths = self.locations[layer].transpose(0, 1).tolist()
-        plane = self.locations[layer].shape[2] == 2
-        steps = list(self.steps)
-        lines = [
-            go.Scatter(x=[p[0] for p in path], y=[p[1] for p in path] if plane else steps, name=f"unit {i}")
-            for i, path in enumerate(paths)
-        ]
-        return go.Figure(
-            lines, {"xaxis_title": "φ1" if plane else "φ", "yaxis_title": "φ2" if plane else "step"}
-        )
 
 
 class BoundaryTracker:
@@ -88,8 +68,8 @@ class BoundaryTracker:
     ...     net(torch.ones(4, 2)).sum().backward()
     ...     optimizer.step()
     >>> evolution = tracker.result()
-    >>> evolution.steps, evolution.locations["0"].shape
-    ((1, 2, 3), torch.Size([3, 8, 2]))
+    >>> evolution.steps, evolution.moved["0"].shape
+    ((1, 2, 3), torch.Size([3]))
     """
 
     def __init__(self, model: nn.Module, example: Batch | None = None, *, every: int = 1) -> None:
@@ -103,7 +83,6 @@ class BoundaryTracker:
         self.steps: list[int] = []
         self.moved: dict[str, list[Tensor]] = {name: [] for name in self.layers}
         self.turned: dict[str, list[Tensor]] = {name: [] for name in self.layers}
-        self.locations: dict[str, list[Tensor]] = {}
         self.before = self._look() if every == 1 else {}
 
     def attach(self, optimizer: Optimizer) -> BoundaryTracker:
@@ -123,31 +102,23 @@ class BoundaryTracker:
             after = self._look()
             self.steps.append(self.time)
             for name, now in after.items():
-                self._note(name, self.before[name], now)
+                moved, turned = change(self.before[name], now)
+                self.moved[name].append(moved.nan_to_num(0).max().cpu())
+                self.turned[name].append(turned.nan_to_num(0).max().cpu())
             self.before = after
         elif (self.time + 1) % self.every == 0:
             self.before = self._look()
 
     def result(self) -> Evolution:
         """The record so far."""
-        moved = {
-            name: torch.stack(values) if values else torch.empty(0) for name, values in self.moved.items()
-        }
-        turned = {
-            name: torch.stack(values) if values else torch.empty(0) for name, values in self.turned.items()
-        }
-        locations = {name: torch.stack(values) for name, values in self.locations.items()}
-        return Evolution(tuple(self.steps), moved, turned, locations, dict(self.skipped))
+        moved, turned = (
+            {name: torch.stack(values) if values else torch.empty(0) for name, values in each.items()}
+            for each in (self.moved, self.turned)
+        )
+        return Evolution(tuple(self.steps), moved, turned, dict(self.skipped))
 
     def _look(self) -> dict[str, Boundary]:
         return {name: boundary(*layer) for name, layer in self.layers.items()}
-
-    def _note(self, name: str, before: Boundary, after: Boundary) -> None:
-        moved, turned = change(before, after)
-        self.moved[name].append(moved.nan_to_num(0).max().cpu())
-        self.turned[name].append(turned.nan_to_num(0).max().cpu())
-        if after.direction.shape[1] <= 2:
-            self.locations.setdefault(name, []).append(after.location.cpu())
 
 
 def change(before: Boundary, after: Boundary) -> tuple[Tensor, Tensor]:

@@ -7,9 +7,8 @@ from importlib import import_module
 from pathlib import Path
 
 from relucid.models.suggest import suggest
-from relucid.studies.expect import Claim
-from relucid.studies.study import Study, named
-from relucid.studies.table import Table
+from relucid.studies import Claim, Study, Table
+from relucid.studies.study import named
 from relucid.studies.travel import check_name
 
 PAPERS = {

@@ -4,19 +4,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from relucid.papers.cifar import REENCODED
-from relucid.studies.expect import Claim
+from relucid.studies import Claim, Column, Result, Scale, Study, Table
 from relucid.studies.plan import merge
-from relucid.studies.run import Result
-from relucid.studies.study import Column, Config, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies.study import Config
 
 CPU = "cpu"
 HELD_OUT = 5000  # images: a tenth of those of CIFAR
 # For the protocol of a study until its rates have been tried.
-UNTUNED = (
-    "They have not been tried yet: until then every network would be trained at 0.1, which answers nothing."
-)
+UNTUNED = "The rates have not been tried yet: until then a run answers nothing."
 CHECK = (
     "test_each_row_has_the_rate_of_the_lowest_held_out_error_and_better_rates_were_looked_for_on_both_sides"
 )
@@ -49,8 +44,6 @@ def rates_of(
         also: more scales of `study` whose rows take rates of their own.
         images: how many are held out.
     """
-    length = "length" if epochs is None else f"schedule (in {epochs} epochs)"
-    shorter: Config = {} if epochs is None else {"epochs": epochs}
     tuned = {name: study.scales[name] for name in (CPU, *also)}
     needed = {row for scale in tuned.values() for row in scale.rows or study.rows}
     return Study(
@@ -66,14 +59,7 @@ def rates_of(
             for rate in rates
         },
         scales={
-            **{
-                name: Scale(
-                    merge(scale.config, {"recipe": shorter} if "recipe" in scale.config else shorter),
-                    seconds=seconds,
-                    rows=scale.rows and {row: {} for row in scale.rows},
-                )
-                for name, scale in tuned.items()
-            },
+            **{name: _tried(scale, epochs, seconds) for name, scale in tuned.items()},
             "smoke": Scale({**study.scales["smoke"].config, **smoke}, seconds=study.scales["smoke"].seconds),
         },
         config=study.config,
@@ -88,9 +74,10 @@ def rates_of(
             ),
         ),
         protocol=(
-            f"One run per row and rate{'' if len(settings) == 1 else ', in every setting'}, of the size and {length} "
-            f"of {study.name} at scale {' or '.join(tuned)}, without {images:,} of the training images; the error on "
-            f"these decides which rate {study.name} takes for the row. The test images are not looked at. {REENCODED}"
+            f"One run per row and rate{'' if len(settings) == 1 else ', in every setting'}, of the size and "
+            f"{'length' if epochs is None else f'schedule (in {epochs} epochs)'} of {study.name} at scale "
+            f"{' or '.join(tuned)}. The error on {images:,} held-out training images chooses "
+            "the rate of a row; the test images are not looked at."
         ),
     )
 
@@ -108,6 +95,13 @@ def chosen(table: Table) -> dict[tuple[str, str], float]:
             setting, rate = table.study.columns[column].tries or ("", math.nan)
             found[row, setting] = min(found.get((row, setting), (float("inf"), 0.0)), (cell.mean, rate))
     return {place: rate for place, (_, rate) in found.items()}
+
+
+def _tried(scale: Scale, epochs: int | None, seconds: float) -> Scale:
+    """The scale at which rates are tried: its rows without their rates, for other epochs if they are given."""
+    shorter = {} if epochs is None else {"epochs": epochs}
+    config = merge(scale.config, {"recipe": shorter} if "recipe" in scale.config else shorter)
+    return Scale(config, seconds=seconds, rows=scale.rows and {row: {} for row in scale.rows})
 
 
 def _without(row: Config, tried: Config) -> Config:

@@ -1,6 +1,5 @@
 """All recorded results in order: paper by paper and study by study, every study at all its scales."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -8,6 +7,7 @@ from typing import Any
 
 from relucid.report.effects import effects
 from relucid.report.forest import Forest, ForestRow, forest
+from relucid.report.front import brief
 from relucid.studies import Study, Table, plan
 from relucid.studies.ledger import Entry, at_scales
 from relucid.studies.study import SCALES
@@ -26,6 +26,11 @@ class ScaleResults:
     def title(self) -> str:
         """The scale, and which larger one has taken its place."""
         return f"{self.table.scale} scale" + (f", superseded by {self.superseded}" if self.superseded else "")
+
+    @property
+    def protocol(self) -> str:
+        """What its scale changes; the study's own protocol is for all scales."""
+        return self.study.scales[self.table.scale].protocol
 
     @property
     def command(self) -> str:
@@ -145,17 +150,6 @@ def _named(entry: Entry) -> str:
     return f"{entry.claim.where}{several}"
 
 
-def _digits(value: float) -> str:
-    """A number in two digits or more.
-
-    >>> [_digits(value) for value in (104.6, -7.21, 0.0442, math.inf)]
-    ['105', '-7.2', '0.044', 'none']
-    """
-    if math.isinf(value):
-        return "none"
-    return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
-
-
 def _waiting(study: Study, entries: Sequence[Entry]) -> list[Waiting]:
     """The study at the scale at which it should be run next, with the claims it has there; [] if it has been."""
     mine = [entry for entry in entries if entry.study is not None and entry.study.name == study.name]
@@ -179,7 +173,7 @@ def _waiting(study: Study, entries: Sequence[Entry]) -> list[Waiting]:
 def _wait(study: Study, scale: str, entries: Sequence[Entry]) -> Waiting:
     runs, seconds = len(plan(study, scale)), study.scales[scale].seconds
     cost = f"{runs} run{'s' if runs > 1 else ''}" + (
-        "" if seconds is None else f", about {_digits(runs * seconds / 3600)} hours of one core"
+        "" if seconds is None else f", about {brief(runs * seconds / 3600)} hours of one core"
     )
     return Waiting(entries, f"relucid run {study.name} --scale {scale}", cost)
 

@@ -1,10 +1,32 @@
-"""Training curves, for any study."""
+"""Training curves: the mean of each row's runs, epoch by epoch."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import cycle
 from statistics import fmean
 
-from relucid.report.figure import Figure
+from relucid.report.figure import Figure, literal
 from relucid.studies import Outcome, Store, Table, cells
+
+
+def averaged(courses: Iterable[Sequence[float | None]]) -> list[float]:
+    """The means of several courses, up to the end of the shortest; the store has null for NaN and infinity."""
+    return [
+        fmean(math.nan if value is None else value for value in epoch)
+        for epoch in zip(*courses, strict=False)
+    ]
+
+
+def over_epochs(title: str, quantity: str, courses: Mapping[str, Sequence[float]]) -> Figure:
+    """Draw one line per row over the epochs."""
+    import plotly.graph_objects as go
+
+    plot = go.Figure(layout={"xaxis_title": "epoch", "yaxis_title": literal(quantity), "height": 380})
+    drawn = {row: y for row, y in courses.items() if y}
+    for (row, y), dash in zip(drawn.items(), cycle(("solid", "dash", "dot", "dashdot")), strict=False):
+        plot.add_scatter(x=list(range(1, len(y) + 1)), y=y, name=literal(row), mode="lines", line_dash=dash)
+    ends = ", ".join(f"{row} from {y[0]:.3g} to {y[-1]:.3g}" for row, y in drawn.items())
+    return Figure(title, f"Mean {quantity} over the runs, epoch by epoch: {ends}.", plot)
 
 
 def training(table: Table, store: Store) -> list[Figure]:
@@ -14,26 +36,21 @@ def training(table: Table, store: Store) -> list[Figure]:
         labels.setdefault(str(column.config), label)  # the first of those that show the same runs
     titles = {label: f", {label}" if len(labels) > 1 else "" for label in labels.values()}
     found = (
-        curves(table, store, label, "train_error", "training error %", f"Training curves{of}")
+        of_column(table, store, label, "train_error", "training error %", f"Training curves{of}")
         for label, of in titles.items()
     )
     return [figure for figure in found if figure.plot.data]
 
 
-def curves(table: Table, store: Store, column: str, name: str, quantity: str, title: str) -> Figure:
-    """Draw the training curve of every row in a column, averaged over its runs."""
-    import plotly.graph_objects as go
-
-    plot = go.Figure()
-    for row in dict.fromkeys(row for row, _ in table.cells):
-        outcomes = _outcomes(table, store, row, column)
-        found = [outcome.history[name] for outcome in outcomes if name in outcome.history]
-        if found:
-            means = [fmean(epoch) for epoch in zip(*found, strict=False)]
-            plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, name=row, mode="lines")
-    plot.update_xaxes(title="epoch").update_yaxes(title=quantity)
-    alt = f"Lines of the {quantity} over the epochs, one for each of: {', '.join(table.study.rows)}."
-    return Figure(title, alt, plot)
+def of_column(table: Table, store: Store, column: str, name: str, quantity: str, title: str) -> Figure:
+    """Draw the training curve of every row in a column."""
+    courses = {
+        row: averaged(
+            each.history[name] for each in _outcomes(table, store, row, column) if name in each.history
+        )
+        for row in dict.fromkeys(row for row, _ in table.cells)
+    }
+    return over_epochs(title, quantity, courses)
 
 
 def _outcomes(table: Table, store: Store, row: str, column: str) -> Iterator[Outcome]:
@@ -45,3 +62,26 @@ def _outcomes(table: Table, store: Store, row: str, column: str) -> Iterator[Out
             continue
         if all(run.config[name] == value for name, value in chosen.items()):
             yield outcome
+
+
+def recorded(table: Table, store: Store) -> list[Figure]:
+    """Draw one figure per quantity recorded for every epoch.
+
+    Only where all columns of a row show the same runs and nothing is chosen among them, so that a row has one course.
+    """
+    study, planned = table.study, cells(table.study, table.scale)
+    keys = {row: {run.key for run in planned[row, next(iter(study.columns))]} for row in study.rows}
+    alone = all(keys[row] == {run.key for run in runs} for (row, _), runs in planned.items())
+    if study.choose or not alone:
+        return []
+    finished = {run["key"] for run in table.runs if run["state"] == "finished"}
+    courses: dict[str, dict[str, list[float]]] = {}
+    for row in study.rows:
+        histories = [outcome.history for key in keys[row] & finished if (outcome := store.get(key))]
+        for name in histories[0] if histories else ():
+            courses.setdefault(name, {})[row] = averaged(history[name] for history in histories)
+    return [
+        over_epochs(f"{name} during training", name, lines)
+        for name, lines in courses.items()
+        if any(len(set(y)) > 1 for y in lines.values())
+    ]

@@ -1,11 +1,14 @@
 """Effects on one scale: comparisons of cells in per cent of the error that they are compared with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from relucid.studies.expect import Place
 from relucid.studies.judge import Judged
 from relucid.studies.ledger import Entry
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,12 @@ def headline(entry: Entry) -> Effect | None:
     """The effect that stands for a claim: the median, among those with a published one if there are any."""
     found = effects(entry)
     compared = [effect for effect in found if effect.published is not None] or found
-    return _median(compared) if compared else None
+    return median(compared, lambda effect: effect.size) if compared else None
 
 
-def _median(found: Sequence[Effect]) -> Effect:
-    """The one in the middle; of an even number the smaller of the two."""
-    return sorted(found, key=lambda effect: effect.size)[(len(found) - 1) // 2]
+def median(found: Sequence[T], size: Callable[[T], float]) -> T:
+    """The one in the middle by its size; of an even number the smaller of the two."""
+    return sorted(found, key=size)[(len(found) - 1) // 2]
 
 
 def _effect(entry: Entry, judged: Judged) -> Effect | None:

@@ -1,6 +1,5 @@
 """The page of an examination: what a network has learned, layer by layer, and what would improve it."""
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,8 @@ from torch import Tensor
 from relucid.inspect import Activity, Boundary, Examination, Finding, Suggestion, figure_of_pairs
 from relucid.inspect.examination import ExaminedLayer
 from relucid.report.figure import PALETTE, Figure
-from relucid.report.page import Grid, GridCell, render
+from relucid.report.page import Grid, GridCell, render, text_grid
 
-NUMBER = re.compile(r"[\d,.]+")
 SHORT = 16  # layers that a reader takes in at once; more are grouped by stage
 SHOWN = 32  # filters that are drawn
 # Measurements that the page draws itself.
@@ -164,7 +162,8 @@ def stages_of(found: Examination) -> list[Stage]:
         members = list(group)
         caption = f"{name}: rectified layers" if name else "Rectified layers, in order of execution"
         sections = [section(number, layer) for number, layer in members]
-        stages.append(Stage(name, grid(caption, rows, [number for number, _ in members]), sections))
+        links = [f"layer-{number}" for number, _ in members]
+        stages.append(Stage(name, text_grid(caption, [rows[n] for n, _ in members], links), sections))
     return stages
 
 
@@ -193,16 +192,6 @@ def _stage_names(names: Sequence[str]) -> list[str]:
     ]
 
 
-def grid(caption: str, rows: Sequence[dict[str, str]], numbers: Sequence[int]) -> Grid:
-    """The table of some layers, each with a link to its section."""
-    head = [(name, "") for name in (rows[0] if rows else ())]
-    lines = []
-    for number in numbers:
-        line = [GridCell(text, _number(text)) for text in rows[number].values()]
-        lines.append([GridCell(rows[number]["layer"], link=f"layer-{number}"), *line[1:]])
-    return Grid(caption, head, lines)
-
-
 def overview(found: Examination, stages: Sequence[Stage]) -> Grid:
     """The table of stages, each with a link to its layers."""
     whole = _counts(found.layers)
@@ -216,11 +205,6 @@ def overview(found: Examination, stages: Sequence[Stage]) -> Grid:
             [GridCell(stage.name, link=f"stage-{number}"), *(GridCell(f"{n:,}", float(n)) for n in figures)]
         )
     return Grid("Stages, in order of execution; each unfolds below", head, rows)
-
-
-def _number(text: str) -> float | None:
-    match = NUMBER.match(text)
-    return float(match[0].replace(",", "").rstrip(".")) if match else None
 
 
 def section(number: int, layer: ExaminedLayer) -> LayerSection:

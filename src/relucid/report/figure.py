@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,6 +49,15 @@ def literal(text: str) -> str:
     '&lt;b&gt; &amp; co'
     """
     return escape(text, quote=False)
+
+
+def wrapped(text: str) -> str:
+    """Escaped text in lines of about 24 characters, for the labels of an axis.
+
+    >>> wrapped("ResNet-110 without ReLU after the sum")
+    'ResNet-110 without ReLU<br>after the sum'
+    """
+    return "<br>".join(map(literal, wrap(text, 24, break_long_words=False)))
 
 
 def template(ink: str, lines: str) -> "go.layout.Template":

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from relucid.printing import counted
 from relucid.report.effects import headline as median_effect
+from relucid.report.effects import median
 from relucid.report.forest import Forest, ForestRow, forest
 from relucid.studies import Table
 from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED, Verdict
@@ -105,7 +106,8 @@ def _narrowed(entry: Entry, headline: Headline) -> Entry:
 
 
 def _line(headline: Headline, entry: Entry) -> Line:
-    judged = _median(entry.judged)
+    found = [each for each in entry.judged if each.found is not None]
+    judged = median(found, lambda each: each.sign * each.found.effect if each.found else 0.0)
     assert entry.table is not None
     texts = (
         headline.says,
@@ -115,13 +117,6 @@ def _line(headline: Headline, entry: Entry) -> Line:
         entry.table.scale,
     )
     return Line(texts, entry, entry.state)
-
-
-def _median(judged: Sequence[Judged]) -> Judged:
-    """The comparison in the middle; of an even number the smaller of the two."""
-    found = [each for each in judged if each.found is not None]
-    ordered = sorted(found, key=lambda each: each.sign * each.found.effect if each.found else 0.0)
-    return ordered[(len(ordered) - 1) // 2]
 
 
 def _outcome(entry: Entry) -> str:

@@ -1,14 +1,13 @@
 """The page of an improvement: what was found in a sentence, the comparison, the network, how to load and repeat."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from statistics import fmean
-from textwrap import wrap
 
+from relucid.report.curves import averaged, over_epochs
 from relucid.report.examination import overview, stages_of
 from relucid.report.examination import words as examined
-from relucid.report.figure import PALETTE, Figure, literal
-from relucid.report.page import Grid, GridCell, render
+from relucid.report.figure import PALETTE, Figure, wrapped
+from relucid.report.page import render, text_grid
 from relucid.report.study import grid_of_environments, grid_of_runs
 from relucid.studies.compare import HOLDS, REVERSED, Comparison
 from relucid.studies.improvement import GIVEN, TRAINED, Improvement
@@ -44,7 +43,7 @@ def improvement_page(found: Improvement, *, load: Sequence[str], notes: Sequence
         notes=notes,
         left_out=project.left_out,
         figures=[differences(compared, project.column, higher=project.task.metric.higher), *curves(found)],
-        grid=grid("Means over the seeds, and differences from training alone", found.rows()),
+        grid=text_grid("Means over the seeds, and differences from training alone", found.rows()),
         protocol=table.study.protocol,
         examined=examined(project.examination),
         findings=project.examination.sentences(),
@@ -75,30 +74,15 @@ def next_step(found: Improvement) -> str:
     )
 
 
-def grid(caption: str, rows: Sequence[Mapping[str, str]]) -> Grid:
-    """A table of text, sorted by its numbers."""
-    head = [(name, "") for name in rows[0]]
-    return Grid(caption, head, [[GridCell(text, _sort_key(text)) for text in row.values()] for row in rows])
-
-
-def _sort_key(text: str) -> float | None:
-    try:
-        return float(text.rstrip("%").replace(",", ""))
-    except ValueError:
-        return None
-
-
 def curves(found: Improvement) -> list[Figure]:
     """Draw the mean training loss of each row, epoch by epoch."""
-    import plotly.graph_objects as go
-
-    plot = go.Figure(layout={"xaxis_title": "epoch", "yaxis_title": "training loss", "height": 380})
-    for row in found.table.study.rows:
-        losses = [run["history"].get("train_loss", []) for run in found.table.behind(row)]
-        if means := [fmean(each) for each in zip(*losses, strict=False)]:
-            plot.add_scatter(x=list(range(1, len(means) + 1)), y=means, name=literal(row), mode="lines")
-    alt = f"The training loss over the epochs, a line for each of: {', '.join(line.name for line in plot.data)}."
-    return [Figure("Learning curves: mean training loss", alt, plot)] if plot.data else []
+    table = found.table
+    losses = {
+        row: averaged(run["history"].get("train_loss", []) for run in table.behind(row))
+        for row in table.study.rows
+    }
+    figure = over_epochs("Learning curves: mean training loss", "training loss", losses)
+    return [figure] if figure.plot.data else []
 
 
 def differences(judged: Sequence[Judged], column: str, higher: bool = False) -> Figure:
@@ -116,14 +100,14 @@ def differences(judged: Sequence[Judged], column: str, higher: bool = False) -> 
             name=kind[0],
             mode="markers",
             x=[found.effect for _, found in own],
-            y=["<br>".join(map(literal, wrap(row, 24, break_long_words=False))) for row, _ in own],
+            y=[wrapped(row) for row, _ in own],
             error_x={
                 "array": [found.high - found.effect for _, found in own],
                 "arrayminus": [found.effect - found.low for _, found in own],
             },
             marker={"color": kind[1], "symbol": kind[2], "size": 11},
         )
-    rows = ["<br>".join(map(literal, wrap(row, 24, break_long_words=False))) for row, _, _ in shown]
+    rows = [wrapped(row) for row, _, _ in shown]
     plot.update_yaxes(categoryorder="array", categoryarray=rows[::-1], type="category")
     described = "; ".join(f"{row} {_interval(found)}, {kind[0]}" for row, found, kind in shown)
     level = next((found.confidence for _, found, _ in shown), "95%")

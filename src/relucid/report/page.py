@@ -1,7 +1,9 @@
 """A page: one self-contained HTML file."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +18,7 @@ from relucid.report.figure import DARK, LIGHT, Figure
 from relucid.report.figure import template as look
 
 CellStyle = Literal["", "good", "bad", "dim"]
+NUMBER = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,25 @@ class Grid:
     caption: str
     head: Sequence[tuple[str, str]]
     rows: Sequence[Sequence[GridCell]]
+
+
+def text_grid(caption: str, rows: Sequence[Mapping[str, str]], links: Sequence[str] = ()) -> Grid:
+    """A table of texts by column, which are sorted by the numbers that they begin with; rows may be links."""
+    lines = [
+        [GridCell(first, link=link), *(GridCell(text, number(text)) for text in rest)]
+        for (first, *rest), link in zip((row.values() for row in rows), links or repeat(""), strict=False)
+    ]
+    return Grid(caption, [(name, "") for name in (rows[0] if rows else ())], lines)
+
+
+def number(text: str) -> float | None:
+    """The number that a text begins with; None if there is none.
+
+    >>> number("1,024 of 4,096"), number("-0.5%"), number("1e-05"), number("none")
+    (1024.0, -0.5, 1e-05, None)
+    """
+    match = NUMBER.match(text.replace(",", ""))
+    return float(match[0]) if match else None
 
 
 def environment() -> Environment:

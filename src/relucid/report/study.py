@@ -1,20 +1,22 @@
 """The page of a study: what is claimed, what was found, its table, figures and runs, and how to repeat it."""
 
 import json
-import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from statistics import mean
-from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from relucid.report.figure import PALETTE, Figure, literal
+from relucid.report.curves import recorded
+from relucid.report.figure import PALETTE, Figure, literal, wrapped
 from relucid.report.page import CellStyle, Grid, GridCell, render
-from relucid.studies import Store, Table, cells, plan
+from relucid.studies import Cell, Column, Store, Table, plan
 from relucid.studies.formats import banner, cell_text, legend, published
 from relucid.studies.ledger import entry
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 def study_page(
@@ -39,7 +41,7 @@ def study_page(
     if states["finished"] and study.figures:
         figures += study.figures(table, store)
     if not study.figures:
-        figures += curves(table, store)
+        figures += recorded(table, store)
     if study.published or not study.figures:
         figures += comparisons(table)
     return render(
@@ -93,8 +95,7 @@ def grid(table: Table) -> Grid:
         line = [GridCell(row)]
         for label, column in columns.items():
             cell = table.cells[row, label]
-            style: CellStyle = "" if cell.better is None else "good" if cell.better else "bad"
-            line.append(GridCell(cell_text(cell, column), cell.mean, style))
+            line.append(shown(cell, column))
             if label in theirs:
                 line.append(GridCell(published(cell, column), cell.published[0], "dim"))
         rows.append(line)
@@ -102,90 +103,54 @@ def grid(table: Table) -> Grid:
     return Grid(caption, head, rows)
 
 
+def shown(cell: Cell, column: Column) -> GridCell:
+    """A cell of the table, coloured if it is better or worse than what it is compared with."""
+    style: CellStyle = "" if cell.better is None else "good" if cell.better else "bad"
+    return GridCell(cell_text(cell, column), cell.mean, style)
+
+
 def comparisons(table: Table) -> list[Figure]:
     """Draw one figure per column with a notion of better: means with standard errors, ours and published."""
-    import plotly.graph_objects as go
-
     figures = []
     for label, column in table.study.columns.items():
-        known = {
-            row: cell for (row, of), cell in table.cells.items() if of == label and cell.mean is not None
-        }
-        if column.best is None or not known:
-            continue
         points: dict[str, list[tuple[str, float, float | None]]] = {"ours": [], "published": []}
-        for row, cell in known.items():
-            for whose, (value, error) in zip(points, ((cell.mean, cell.error), cell.published), strict=True):
-                if value is not None:
-                    points[whose].append((row, value, error))
-        plot = go.Figure(layout={"xaxis_title": literal(label), "height": 130 + 34 * len(known)})
-        for (whose, shown), color, symbol in zip(
-            points.items(), PALETTE, ("circle", "diamond-open"), strict=False
-        ):
-            if shown:
-                rows, values, errors = zip(*shown, strict=True)
-                plot.add_scatter(
-                    name=whose,
-                    mode="markers",
-                    x=values,
-                    y=["<br>".join(map(literal, wrap(row, 24, break_long_words=False))) for row in rows],
-                    error_x={"array": errors},
-                    marker={"color": color, "symbol": symbol, "size": 10},
-                )
-        plot.update_yaxes(autorange="reversed", type="category").update_layout(
-            showlegend=bool(points["published"])
-        )
-        described = [f"{whose}: " + ", ".join(f"{row} {value:.{column.digits}f}" for row, value, _ in shown)
-                for whose, shown in points.items() if shown]  # fmt: skip
-        figures.append(
-            Figure(
-                f"{label} ({column.best} is best)",
-                f"Means with standard errors, {'; '.join(described)}.",
-                plot,
-            )
-        )
+        for (row, of), cell in table.cells.items():
+            if of == label and cell.mean is not None and column.best is not None:
+                for whose, (value, error) in zip(
+                    points, ((cell.mean, cell.error), cell.published), strict=True
+                ):
+                    if value is not None:
+                        points[whose].append((row, value, error))
+        if points["ours"]:
+            described = [
+                f"{whose}: " + ", ".join(f"{row} {value:.{column.digits}f}" for row, value, _ in found)
+                for whose, found in points.items()
+                if found
+            ]
+            alt = f"Means with standard errors, {'; '.join(described)}."
+            figures.append(Figure(f"{label} ({column.best} is best)", alt, _side_by_side(label, points)))
     return figures
 
 
-def curves(table: Table, store: Store) -> list[Figure]:
-    """Draw one figure per quantity recorded for every epoch: the mean of each row's runs.
-
-    Only where all columns of a row show the same runs and nothing is chosen among them, so that a row has one course.
-    """
-    study, planned = table.study, cells(table.study, table.scale)
-    keys = {row: {run.key for run in planned[row, next(iter(study.columns))]} for row in study.rows}
-    alone = all(keys[row] == {run.key for run in runs} for (row, _), runs in planned.items())
-    if study.choose or not alone:
-        return []
-    finished = {run["key"] for run in table.runs if run["state"] == "finished"}
-    courses: dict[str, dict[str, list[float]]] = {}
-    for row in study.rows:
-        histories = [outcome.history for key in keys[row] & finished if (outcome := store.get(key))]
-        for name in histories[0] if histories else ():
-            epochs = zip(*(history[name] for history in histories), strict=False)
-            courses.setdefault(name, {})[row] = [mean(map(_finite, values)) for values in epochs]
-    return [
-        _lines(name, lines) for name, lines in courses.items() if any(len(set(y)) > 1 for y in lines.values())
-    ]
-
-
-def _finite(value: float | None) -> float:
-    """A number as it was before the store turned NaN or infinity into null."""
-    return math.nan if value is None else value
-
-
-def _lines(name: str, lines: Mapping[str, list[float]]) -> Figure:
+def _side_by_side(label: str, points: Mapping[str, Sequence[tuple[str, float, float | None]]]) -> "go.Figure":
+    """Draw the means and errors of every row, ours and published."""
     import plotly.graph_objects as go
 
-    plot = go.Figure(layout={"xaxis_title": "epoch", "yaxis_title": literal(name), "height": 340})
-    for (row, values), dash in zip(
-        lines.items(), ["solid", "dash", "dot", "dashdot"] * len(lines), strict=False
-    ):
-        plot.add_scatter(
-            x=list(range(1, len(values) + 1)), y=values, name=literal(row), mode="lines", line_dash=dash
-        )
-    ends = ", ".join(f"{row} from {y[0]:.3g} to {y[-1]:.3g}" for row, y in lines.items() if y)
-    return Figure(f"{name} during training", f"Mean over the runs, epoch by epoch: {ends}.", plot)
+    plot = go.Figure(layout={"xaxis_title": literal(label), "height": 130 + 34 * len(points["ours"])})
+    looks = zip(points.items(), PALETTE, ("circle", "diamond-open"), strict=False)
+    for (whose, found), color, symbol in looks:
+        if found:
+            rows, values, errors = zip(*found, strict=True)
+            plot.add_scatter(
+                name=whose,
+                mode="markers",
+                x=values,
+                y=[*map(wrapped, rows)],
+                error_x={"array": errors},
+                marker={"color": color, "symbol": symbol, "size": 10},
+            )
+    plot.update_yaxes(autorange="reversed", type="category")
+    return plot.update_layout(showlegend=bool(points["published"]))
 
 
 def grid_of_runs(table: Table) -> Grid:

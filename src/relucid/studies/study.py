@@ -194,6 +194,10 @@ class Study:
         added, labels = chosen.rows, chosen.columns
         if added is None and labels is None and not chosen.protocol:
             return self
+        protocol = " ".join(filter(None, (self.protocol, chosen.protocol)))
+        scales = {scale: replace(chosen, protocol="")}
+        if added is None and labels is None:  # nothing is left out
+            return replace(self, protocol=protocol, scales={**self.scales, **scales})
         rows = self.rows
         if added is not None:
             rows = {row: {**config, **added[row]} for row, config in rows.items() if row in added}
@@ -208,10 +212,10 @@ class Study:
                 for row, figures in self.published.items()
                 if row in rows
             },
-            protocol=" ".join(filter(None, (self.protocol, chosen.protocol))),
+            protocol=protocol,
             baseline=self.baseline if self.baseline in rows else None,
             claims=tuple(claim for claim in claims if claim is not None),
-            scales={scale: replace(chosen, protocol="")},
+            scales=scales,
         )
 
 

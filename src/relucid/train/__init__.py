@@ -1,11 +1,10 @@
 """Training: one network with Lightning, or hundreds of small ones at once."""
 
 from relucid.memory import keep_memory, memory_is_kept
-from relucid.train.crossvalidation import single, vote
 from relucid.train.engine import Computed, Engine, noting
 from relucid.train.ensemble import Ensemble, ensemble
 from relucid.train.fit import Fitted, fit
-from relucid.train.measure import DivergedError
+from relucid.train.measure import DivergedError, vote
 from relucid.train.plateau import Plateau
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
@@ -24,6 +23,5 @@ __all__ = [
     "keep_memory",
     "memory_is_kept",
     "noting",
-    "single",
     "vote",
 ]

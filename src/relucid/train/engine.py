@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import DispatchMode
+from relucid.memory import memory_is_kept
 from relucid.train.batches import are_numbers
 
 MemoryFormat = Literal["channels_last", "contiguous"]
@@ -155,8 +156,8 @@ def noting() -> Iterator[list[Computed]]:
         _listening.reset(token)
 
 
-def note(engine: Engine, memory_kept: bool) -> None:
-    """Record how a training is about to be computed, for all open contexts."""
-    found, computed = _listening.get(), Computed(**asdict(engine), memory_kept=memory_kept)
+def note(engine: Engine) -> None:
+    """Record how a training is about to be computed, for the innermost open context."""
+    found, computed = _listening.get(), Computed(**asdict(engine), memory_kept=memory_is_kept())
     if found is not None and computed not in found:
         found.append(computed)

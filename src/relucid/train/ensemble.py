@@ -12,22 +12,19 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.overrides import TorchFunctionMode
 
-from relucid._torch import WeightNorm, foreach_addcmul_, foreach_lerp_, foreach_mul_
+from relucid._torch import WeightNorm
 from relucid.data import Split
-from relucid.memory import memory_is_kept
 from relucid.nn.tracing import mapped_first
 from relucid.printing import Summarized
+from relucid.train.adam import adam_step
 from relucid.train.engine import CONTIGUOUS, note
-from relucid.train.measure import LOSSES, aligned
+from relucid.train.measure import LOSSES, Loss, aligned
 from relucid.train.plateau import Plateau, PlateauState
 
 Tensors = dict[str, Tensor]
-Loss = Callable[[Tensor, Tensor], Tensor]
 Observer = Callable[[int, Tensor, Tensors], None]
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # as torch.optim.Adam has them
-LARGEST = (
-    1_000_000  # values per thread in one layer of all networks trained at once: roughly what caches hold
-)
+# Values per thread in one layer of all networks trained at once: roughly what caches hold.
+LARGEST = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +102,7 @@ def ensemble(
         losses=torch.full((epochs, count), torch.nan, dtype=torch.float64),
         values=torch.full((epochs, count), torch.nan, dtype=torch.float64),
     )
-    note(CONTIGUOUS, memory_is_kept())
+    note(CONTIGUOUS)
     width = max(parameter.shape[0] for parameter in networks[0].parameters())
     rows = min(batch_size or len(train[0]), len(train[0]))
     for members in torch.arange(count).split(max(1, LARGEST * torch.get_num_threads() // (rows * width))):
@@ -158,7 +155,10 @@ class _Stack:
             gradients = torch.autograd.grad(
                 losses.sum(), list(self.params.values()), allow_unused=True, materialize_grads=True
             )
-            self._step(list(gradients))
+            self.steps += 1
+            moments = [*self.first.values()], [*self.second.values()]
+            rates = self.rates * self.plateau.factor
+            adam_step([*self.params.values()], gradients, *moments, rates, self.steps)
             if observe is not None:
                 observe(self.steps, self.members, {k: v.detach() for k, v in self._state().items()})
             total += losses.detach() * (inputs.shape[1] / self.train.inputs.shape[1])
@@ -227,20 +227,6 @@ class _Stack:
         networks = torch.arange(len(order)).unsqueeze(1)
         for batch in order.split(batch_size, 1):
             yield inputs[networks, batch], targets[networks, batch]
-
-    @torch.no_grad()
-    def _step(self, gradients: list[Tensor]) -> None:
-        """Take one step of Adam: the operations of torch.optim.Adam in the same order, with one rate per network."""
-        self.steps += 1
-        first, second = list(self.first.values()), list(self.second.values())
-        foreach_lerp_(first, gradients, 1 - BETA1)
-        foreach_mul_(second, BETA2)
-        foreach_addcmul_(second, gradients, gradients, 1 - BETA2)
-        size = self.rates * self.plateau.factor / (1 - BETA1**self.steps)
-        correction = (1 - BETA2**self.steps) ** 0.5
-        for parameter, m, v in zip(self.params.values(), first, second, strict=True):
-            step = m * -size.to(m.dtype).view(-1, *[1] * (m.dim() - 1))
-            parameter.addcdiv_(step, v.sqrt().div_(correction).add_(EPSILON))
 
 
 def _takes_classes(loss: Loss, targets: Tensor) -> bool:

@@ -13,6 +13,8 @@ from relucid.train.measure import Loss, measures, same_classes, same_kind
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
 
+DECODED = 5000  # examples whose moments are computed where each must be decoded first
+
 
 @dataclass(frozen=True, eq=False)
 class Fitted(Summarized):
@@ -93,13 +95,14 @@ def _class_names(examples: Examples) -> tuple[str, ...] | None:
 
 
 def _moments(train: Examples, recipe: Recipe) -> Moments:
-    limit = None if isinstance(train, Split) else 5000
-    found = (moments(train) if limit is None else moments(train, limit)) if recipe.normalize else None
-    if found is not None and recipe.normalize is True:
-        return found
+    """The moments by which a recipe normalizes inputs."""
+    limit = {} if isinstance(train, Split) else {"limit": DECODED}
+    if recipe.normalize is True:
+        return moments(train, **limit)
     first = train.batch(torch.tensor([0]))[0]
-    if found is None:
+    if not recipe.normalize:
         channels = first.shape[1] if are_numbers(first) and first.dim() > 1 else 1
         return Moments(torch.zeros(channels), torch.eye(channels, dtype=torch.float64))
-    mean = found.mean if recipe.normalize == "mean" else mean_image(train, limit)
+    found = moments(train, **limit)
+    mean = found.mean if recipe.normalize == "mean" else mean_image(train, **limit)
     return Moments(mean, found.covariance, 1.0 if first.is_floating_point() else 255.0)

@@ -1,6 +1,6 @@
 """Losses by name, what is measured of a network's outputs, and the error raised when a loss is not finite."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -108,6 +108,16 @@ def error(outputs: Tensor, targets: Tensor, k: int = 1) -> Tensor:
     targets = aligned(outputs, targets, classes=True)
     found = (outputs.topk(k, dim=1).indices == targets.unsqueeze(1)).any(1)[targets != IGNORED]
     return 100 - 100 * found.to(outputs.dtype).mean()
+
+
+def vote(outputs: Sequence[Tensor], targets: Tensor) -> float:
+    """The error in percent of several networks' mean probabilities, from their outputs (N, classes).
+
+    >>> sure, unsure = torch.tensor([[5.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    >>> vote([sure, unsure], torch.tensor([0])), vote([unsure], torch.tensor([0]))
+    (0.0, 100.0)
+    """
+    return error(torch.stack([output.softmax(1) for output in outputs]).mean(0), targets).item()
 
 
 class DivergedError(ArithmeticError):

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from relucid.data.augment import AUGMENTATIONS
 from relucid.nn import parameter_groups
 from relucid.train.measure import LOSSES, Loss
 from relucid.train.plateau import Plateau
@@ -16,7 +17,6 @@ from relucid.train.plateau import Plateau
 Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true"]
 Decay = Literal["groups", "scales", "all"]
 OPTIMIZERS = ("sgd", "nesterov", "adam")
-AUGMENTATIONS = ("flip", "crop", "resized_crop", "jitter", "color")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Many small networks of one architecture that go on learning, as one vectorised computation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.optim import Adam
 
+from relucid.train.adam import adam_step
+from relucid.train.measure import Loss
+
 Tensors = dict[str, Tensor]
-Loss = Callable[[Tensor, Tensor], Tensor]
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's names for them
 
 
@@ -69,24 +71,15 @@ class Stream:
         outputs: Tensor = self(inputs)
         # A network's loss depends on its own parameters alone: the gradient of the sum is all gradients.
         total = vmap(loss)(outputs, targets).sum()
-        self._step(torch.autograd.grad(total, list(self.params.values())))
-        return outputs.detach()
-
-    @torch.no_grad()
-    def _step(self, gradients: Sequence[Tensor]) -> None:
-        """Take one step of Adam: the operations of torch.optim.Adam in the same order, with one rate per network."""
+        parameters = [*self.params.values()]
+        gradients = torch.autograd.grad(total, parameters)
+        if self.decay:
+            pairs = zip(gradients, parameters, strict=True)
+            gradients = tuple(gradient.add(value.detach(), alpha=self.decay) for gradient, value in pairs)
         self.steps += 1
-        beta1, beta2 = self.betas
-        size = self.rates / (1 - beta1**self.steps)
-        correction = (1 - beta2**self.steps) ** 0.5
-        for name, gradient in zip(self.params, gradients, strict=True):
-            parameter, m, v = self.params[name], self.first[name], self.second[name]
-            if self.decay:
-                gradient = gradient.add(parameter, alpha=self.decay)
-            m.lerp_(gradient, 1 - beta1)
-            v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-            step = m * -size.to(m.dtype).view(-1, *[1] * (m.dim() - 1))
-            parameter.addcdiv_(step, v.sqrt().div_(correction).add_(self.epsilon))
+        moments = [*self.first.values()], [*self.second.values()]
+        adam_step(parameters, gradients, *moments, self.rates, self.steps, self.betas, self.epsilon)
+        return outputs.detach()
 
     @torch.no_grad()
     def write(self) -> None:

@@ -22,7 +22,6 @@ from torch import nn
 
 from relucid.data import Examples, Moments
 from relucid.files import replacing
-from relucid.memory import memory_is_kept
 from relucid.train.batches import Batches, are_numbers
 from relucid.train.engine import CONTIGUOUS, Engine, note, suited
 from relucid.train.module import Module, TrainingSchedule
@@ -54,7 +53,7 @@ def train_network(
         trainer = _trainer(recipe, machine, schedule)
         batches = Batches(train, recipe.batch_size, seed, lambda: trainer.current_epoch, machine.workers)
         engine = _engine(network, train, moments, machine, trainer.strategy.root_device)
-        note(engine, memory_is_kept())  # before it can diverge
+        note(engine)  # before it can diverge
         try:
             with engine.holding(network):
                 module = Module(network, recipe, moments, engine)

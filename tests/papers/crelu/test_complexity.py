@@ -73,5 +73,5 @@ def test_error_bars_shrink_with_the_root_of_the_draws():
 
 @pytest.mark.parametrize("shape, draws", [((3,), 10), ((0, 4), 10), ((3, 4), 1)])
 def test_values_of_another_shape_are_refused(shape, draws):
-    with pytest.raises(ValueError, match=r"\(units, inputs\) and at least 2 draws"):
+    with pytest.raises(ValueError, match="at least 2 draws"):
         complexity(torch.randn(shape), draws=draws)

@@ -10,7 +10,7 @@ from relucid.papers import find
 from relucid.papers.crelu import fig1
 from relucid.papers.crelu.measures import LAYERS
 from relucid.papers.ours.merge import SHARES
-from relucid.studies import Outcome, Store, plan, run, table
+from relucid.studies import Outcome, Store, plan, table
 
 
 def outcome(config):
@@ -86,11 +86,10 @@ def test_merging_is_drawn_against_the_parameters_that_are_left(tmp_path):
     assert list(found.plot.data[0].y) == [10 + share for share in SHARES]
 
 
-def test_figures_of_published_weights_are_those_of_alexnet(tmp_path):
+def test_figures_of_published_weights_are_those_of_alexnet(tmp_path, smoke_tested):
     study = find("crelu/pairing-published")
-    run(study, "smoke", store=tmp_path, jobs=1)
-    store = Store(tmp_path)
-    over_layers, *others = study.figures(table(study, "smoke", store=tmp_path), store)
+    found, store = smoke_tested(study, tmp_path), Store(tmp_path)
+    over_layers, *others = study.figures(found, store)
     store.close()
     assert len(over_layers.plot.data) == 2 * len(fig1.NETWORKS)
     pairs, histograms = others[::2], others[1::2]
@@ -118,8 +117,8 @@ def test_figures_1_and_2_are_drawn_from_a_file_of_alexnets_weights(relucid, tmp_
     command = (
         "examine relucid.papers.crelu.fig1:alexnet --checkpoint alexnet.pth --example 1,3,95,95 -o fig1.html"
     )
-    status, shown, told = relucid(*command.split())
-    assert (status, told) == (0, "Written to fig1.html\n")
+    status, shown, written = relucid(*command.split())
+    assert (status, written) == (0, "Written to fig1.html\n")
     assert pairing(made.features[0].weight).share == 1
     first = next(line for line in shown.splitlines() if line.startswith("features.0"))
     assert "100%" in first

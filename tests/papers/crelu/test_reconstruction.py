@@ -1,11 +1,12 @@
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.autograd.functional import jacobian
 
+from relucid.inspect import reconstruct
+from relucid.nn import crelu
 from relucid.papers.crelu.reconstruction import (
     figure_of_images,
     frame_bounds,
@@ -13,21 +14,11 @@ from relucid.papers.crelu.reconstruction import (
     random_layer,
     random_ratio,
     ratio_of_layer,
+    reconstruct_through,
 )
 
 quick = settings(deadline=None, max_examples=30)
 seeds = st.integers(0, 2**32)
-
-
-def dense(layer, shape):
-    """W^T, (responses, inputs), by applying the layer to one basis vector after the other."""
-    zero = torch.zeros(1, *shape, dtype=torch.float64)
-    columns = []
-    for i in range(math.prod(shape)):
-        basis = zero.clone()
-        basis.view(-1)[i] = 1
-        columns.append((layer(basis) - layer(zero)).flatten())
-    return torch.stack(columns, 1).detach()
 
 
 @quick
@@ -42,9 +33,11 @@ def test_frame_bounds_hold_in_the_range_of_the_filters(seed, inputs, filters):
     assert low * (1 - 1e-6) <= response <= high * (1 + 1e-6)
 
 
-def test_frame_bounds_are_the_extreme_singular_values_of_the_whole_map():
+def test_frame_bounds_are_the_extreme_singular_values_of_the_whole_map(dense):
     layer, shape = nn.Conv2d(2, 3, 3, stride=2).double(), (2, 6, 6)
-    values = torch.linalg.svdvals(dense(layer, shape))
+    zero = torch.zeros(1, *shape, dtype=torch.float64)
+    whole = jacobian(layer, zero).reshape(layer(zero).numel(), -1)  # (responses, inputs)
+    values = torch.linalg.svdvals(whole)
     assert frame_bounds(layer, shape) == pytest.approx((float(values[-1]), float(values[0])), rel=1e-8)
 
 
@@ -161,3 +154,12 @@ def test_the_figure_has_one_picture_for_each_image():
 )
 def test_a_wide_random_layer_loses_nothing(layer, shape):
     assert float(ratio_of_layer(layer, torch.randn(2, *shape)).max()) < 1e-3
+
+
+def test_several_layers_are_inverted_one_after_the_other():
+    layers = [nn.Conv2d(3, 24, 3, padding=1), nn.Conv2d(48, 120, 3, stride=2, padding=1)]
+    x = torch.randn(1, 3, 8, 8)
+    features = crelu(layers[1](crelu(layers[0](x)))).detach()
+    second = reconstruct(layers[1], features, (48, 8, 8)).input
+    first = reconstruct(layers[0], second, (3, 8, 8)).input
+    torch.testing.assert_close(reconstruct_through(layers, features, (3, 8, 8)), first)

@@ -9,7 +9,7 @@ from relucid.models import create
 from relucid.papers.crelu import STUDIES, fig2, fig4, table1, table2, table4, table6, table_s1, theorem_c1
 from relucid.papers.crelu.images import images
 from relucid.papers.crelu.measures import LAYERS, measured, random_mu
-from relucid.studies import plan, run, table
+from relucid.studies import plan, table
 
 BY_NAME = {study.name: study for study in STUDIES}
 LEARNED = [  # what is measured of networks that crelu/convpool trains
@@ -18,13 +18,6 @@ LEARNED = [  # what is measured of networks that crelu/convpool trains
     for study in room.STUDIES
     if "100" not in study.name and "imagenet" not in study.name
 ]
-
-
-def finished(study, store, only=None):
-    run(study, "smoke", only=only, store=store, jobs=1)
-    found = table(study, "smoke", only=only, store=store)
-    assert {each["state"] for each in found.runs} == {"finished"}, found.runs[0]["error"]
-    return found
 
 
 def wrong(percent, images):
@@ -36,8 +29,8 @@ def wrong(percent, images):
 
 
 @pytest.mark.parametrize("row", ["Baseline", "CReLU (half)"])
-def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row):
-    found = finished(BY_NAME["crelu/convpool"], tmp_path, row)
+def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row, smoke_tested):
+    found = smoke_tested(BY_NAME["crelu/convpool"], tmp_path, only=row)
     images = {"Single, train %": "train", "Single, test %": "test", "Average %": "test", "Vote %": "test"}
     for column, part in images.items():
         assert all(wrong(value, found.runs[0]["config"][part]) for value in found.cells[row, column].values)
@@ -53,8 +46,8 @@ def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row):
     "study, row",
     [("crelu/vgg", "(conv1,3,5)"), ("crelu/imagenet", "CReLU (all)"), ("crelu/imagenet", "AVR (conv1-4)")],
 )
-def test_recipes_that_need_a_gpu_run_on_a_few_digits(tmp_path, study, row):
-    found = finished(BY_NAME[study], tmp_path, row)
+def test_recipes_that_need_a_gpu_run_on_a_few_digits(tmp_path, study, row, smoke_tested):
+    found = smoke_tested(BY_NAME[study], tmp_path, only=row)
     assert all(wrong(value, 20) for each in found.cells.values() for value in each.values)
     errors = {column: each.mean for (_, column), each in found.cells.items()}
     assert all(errors[five] < errors[five.replace("5", "1")] for five in errors if "top-5" in five)
@@ -87,8 +80,8 @@ SHOWN = {  # crelu 4.2, 4.3: which network a figure or table shows
 
 
 @pytest.mark.parametrize("row", SHOWN)
-def test_a_run_on_imagenet_leaves_pairs_invariance_reconstructions_and_phases(tmp_path, row):
-    finished(BY_NAME["crelu/imagenet"], tmp_path, row)
+def test_a_run_on_imagenet_leaves_pairs_invariance_reconstructions_and_phases(tmp_path, row, smoke_tested):
+    smoke_tested(BY_NAME["crelu/imagenet"], tmp_path, only=row)
     for what in SHOWN[row]:
         assert set(BY_NAME[f"crelu/{what}-imagenet"].rows) <= {row, "Baseline"}
         found = table(BY_NAME[f"crelu/{what}-imagenet"], "smoke", only=row, store=tmp_path)
@@ -150,15 +143,26 @@ def test_single_trains_three_networks_at_small_scale_and_folds_are_three_of_ten(
     assert {each["folds"] for each in configs} == {10}
 
 
-def test_vgg_has_the_dropout_of_the_tables_at_full_scale_and_none_at_small(monkeypatch):
-    built = {}
-    monkeypatch.setattr(table2, "trained", lambda build, *rest: built.setdefault("network", build()))
-    monkeypatch.setattr(table2, "tested", lambda *rest: None)
+@pytest.fixture
+def vgg(monkeypatch):
+    """A function that returns the network and the recipe of a study of VGG at a scale."""
+    trained = []
+    monkeypatch.setattr(table2, "trained", lambda build, data, recipe, *_: trained.append((build(), recipe)))
+    monkeypatch.setattr(table2, "tested", lambda *_: None)
+
+    def train(study, scale, **changes):
+        few = {"data": "digits", "train": 10, "test": 10}
+        table2.run(plan(BY_NAME[study], scale)[0].config | few | changes, None)
+        return trained.pop()
+
+    return train
+
+
+def test_vgg_has_the_dropout_of_the_tables_at_full_scale_and_none_at_small(vgg):
     ratios = {}
     for scale in ("full", "small"):
-        config = plan(BY_NAME["crelu/vgg"], scale)[0].config | {"data": "digits", "train": 10, "test": 10}
-        table2.run(config, None)
-        ratios[scale] = {m.p for m in built.pop("network").modules() if isinstance(m, torch.nn.Dropout)}
+        network, _ = vgg("crelu/vgg", scale)
+        ratios[scale] = {m.p for m in network.modules() if isinstance(m, torch.nn.Dropout)}
     assert ratios == {"full": {0.3, 0.4, 0.5}, "small": {0.0}}
 
 
@@ -175,15 +179,12 @@ def test_the_rate_of_vgg_is_the_source_s_at_full_scale_and_chosen_for_each_netwo
 
 
 @pytest.mark.parametrize("study", ["crelu/vgg", "crelu/vgg-100", "crelu/vgg-footnotes"])
-def test_at_full_scale_vgg_takes_the_steps_of_its_source(study, monkeypatch):
-    recipes = []
-    monkeypatch.setattr(table2, "trained", lambda build, data, recipe, *rest: recipes.append(recipe))
-    monkeypatch.setattr(table2, "tested", lambda *rest: None)
-    table2.run(plan(BY_NAME[study], "full")[0].config | {"data": "digits", "train": 10, "test": 10}, None)
+def test_at_full_scale_vgg_takes_the_steps_of_its_source(study, vgg):
+    _, recipe = vgg(study, "full")
     ours, theirs = (torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3)) for _ in range(2))
     theirs.load_state_dict(ours.state_dict())
     source = torch.optim.SGD(theirs.parameters(), lr=1, momentum=0.9, dampening=0.9, weight_decay=5e-4)
-    optimizers = {ours: recipes[0].make_optimizer(ours), theirs: source}
+    optimizers = {ours: recipe.make_optimizer(ours), theirs: source}
     for x in torch.randn(20, 8, 5):
         for network, optimizer in optimizers.items():
             optimizer.zero_grad()
@@ -193,21 +194,9 @@ def test_at_full_scale_vgg_takes_the_steps_of_its_source(study, monkeypatch):
     assert "dampening 0.9" in BY_NAME[study].protocol
 
 
-def test_at_full_scale_vgg_begins_as_its_source_does(monkeypatch):
-    built = {}
-    monkeypatch.setattr(table2, "trained", lambda build, *rest: built.setdefault("network", build()))
-    monkeypatch.setattr(table2, "tested", lambda *rest: None)
-    found = {}
-    for scale in ("full", "small"):
-        config = plan(BY_NAME["crelu/vgg"], scale)[0].config | {
-            "data": "digits",
-            "train": 10,
-            "test": 10,
-            "width": 1,
-        }
-        torch.manual_seed(0)
-        table2.run(config, None)
-        found[scale] = built.pop("network")
+def test_at_full_scale_vgg_begins_as_its_source_does(vgg):
+    torch.manual_seed(0)
+    found = {scale: vgg("crelu/vgg", scale, width=1)[0] for scale in ("full", "small")}
     # szagoruyko/cifar.torch, vgg_bn_drop.lua: epsilon 1e-3, deviation sqrt(2 / (kW kH nOutputPlane))
     kinds = (torch.nn.BatchNorm2d, torch.nn.BatchNorm1d)
     eps = {scale: {m.eps for m in net.modules() if isinstance(m, kinds[0])} for scale, net in found.items()}
@@ -274,9 +263,9 @@ def test_networks_at_initialisation_pair_no_more_than_random_ones():
     assert metrics["conv2 learned"] == pytest.approx(metrics["conv2 random"], abs=0.05)  # two random draws
 
 
-def test_random_filters_lose_what_theorem_c1_says_but_for_max_pooling(tmp_path):
+def test_random_filters_lose_what_theorem_c1_says_but_for_max_pooling(tmp_path, smoke_tested):
     (study,) = theorem_c1.STUDIES
-    cells = finished(study, tmp_path).cells
+    cells = smoke_tested(study, tmp_path).cells
     for row in study.rows:
         assert cells[row, theorem_c1.PROJECTED].mean == pytest.approx(
             cells[row, theorem_c1.TRUE].mean, abs=0.01
@@ -287,9 +276,9 @@ def test_random_filters_lose_what_theorem_c1_says_but_for_max_pooling(tmp_path):
         assert of_a_map < pooled < printed
 
 
-def test_parameters_are_those_of_the_notes(tmp_path):
+def test_parameters_are_those_of_the_notes(tmp_path, smoke_tested):
     study = BY_NAME["crelu/parameters"]
-    found = finished(study, tmp_path)
+    found = smoke_tested(study, tmp_path)
     assert [found.cells[row, "weights"].mean for row in study.rows] == [
         *(1_285_536, 5_133_120, 1_285_536, 2_568_480, 643_728),
         *(9_367_584, 4_683_792, 8_600_592, 10_139_680),
@@ -314,7 +303,7 @@ def test_table_1_stands_as_its_figures_say(filled, standing, half, state):
     ]
 
 
-def test_the_remark_on_table_1_tells_votes_and_by_how_much_tests_exceed_training(filled, standing):
+def test_the_remark_on_table_1_has_votes_and_by_how_much_tests_exceed_training(filled, standing):
     def values(row, column):
         return (4.0 if column == table1.TRAIN else 9.0 if row == "Baseline" else 8.0,)
 
@@ -443,7 +432,7 @@ def test_imagenet_is_trained_as_appendix_e_says():
     assert second == {"epochs": 100, "optimizer": "adam", "lr": 0.0002}
 
 
-def test_photographs_are_told_from_conv1_to_conv4_by_the_pseudoinverse_of_each():
+def test_photographs_are_reconstructed_from_conv1_to_conv4_by_the_pseudoinverse_of_each():
     net = create("crelu/all_cnn_b-crelu-1-4", num_classes=10, width=0.0625).double().eval()
     images = torch.randn(2, 3, 64, 64, dtype=torch.float64)
     metrics, stages = table4.reconstructed(net, images)

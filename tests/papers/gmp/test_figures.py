@@ -9,13 +9,13 @@ from relucid.papers import find
 from relucid.papers.gmp import fig1
 from relucid.papers.gmp.drawing import lines, play
 from relucid.report.page import plotly
-from relucid.studies import Cell, Store, Table, plan, run, table
+from relucid.studies import Cell, Store, Table, plan
 
 ONLY = {"gmp/vgg6": "GmP+IMN", "gmp/resnet50": "BN"}  # a row will do: the others would be drawn alike
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory):
+def drawn(tmp_path_factory, smoke_tested):
     """A function that runs a study at smoke scale, a row of it if one is named, and draws its figures.
 
     All tests share one store, so that a study is run once.
@@ -26,8 +26,7 @@ def drawn(tmp_path_factory):
 
     def draw(name, only=None):
         study = find(name)
-        run(study, "smoke", only=only, store=tmp_path / "runs", jobs=1)
-        found = table(study, "smoke", only=only, store=tmp_path / "runs")
+        found = smoke_tested(study, tmp_path / "runs", only=only)
         store = Store(tmp_path / "runs")
         figures = study.figures(found, store)
         store.close()

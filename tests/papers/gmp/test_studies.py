@@ -14,10 +14,10 @@ from relucid.papers import find
 from relucid.papers.gmp import STUDIES, evolution, fig1, images, rates, section4_3, table1, table2, table3
 from relucid.papers.gmp.evolution import ADAM
 from relucid.papers.gmp.problems import METHODS, PROBLEMS, Problem, as_the_authors, trials
-from relucid.studies import plan, run, table
+from relucid.studies import plan, table
 from relucid.studies.store import Outcome, Store
 from relucid.train import Plateau
-from relucid.train.ensemble import BETA1, BETA2
+from relucid.train.adam import BETA1, BETA2
 
 BY_NAME = {study.name: study for study in STUDIES}
 
@@ -39,15 +39,6 @@ def data(tmp_path, monkeypatch):
     return tmp_path
 
 
-def smoke(study, place, only=None):
-    run(study, "smoke", only=only, store=place / "runs", jobs=1)
-    found = table(study, "smoke", only=only, store=place / "runs")
-    assert {cell.states.get("finished", 0) for cell in found.cells.values()} == {1}, [
-        each["error"] for each in found.runs
-    ]
-    return found
-
-
 def narrowed(study, columns):
     """A study with some of its columns only, and without the claims on the others."""
     kept = {label: column for label, column in study.columns.items() if label in columns}
@@ -55,9 +46,9 @@ def narrowed(study, columns):
     return replace(study, columns=kept, published=published, claims=())
 
 
-def test_uci_runs_both_protocols(data):
+def test_uci_runs_both_protocols(data, smoke_tested):
     study = narrowed(BY_NAME["gmp/uci"], ["Yacht"])
-    found = smoke(study, data)
+    found = smoke_tested(study, data / "runs")
     assert len(found.cells) == 8
     for each in found.runs:
         held_out = each["config"]["stop_on"] == "validation"
@@ -89,27 +80,27 @@ def test_the_two_larger_sets_are_those_that_do_not_fit_into_a_batch():
     }
 
 
-def test_width_and_depth_are_tried_under_every_initialization(tmp_path):
+def test_width_and_depth_are_tried_under_every_initialization(tmp_path, smoke_tested):
     study = BY_NAME["gmp/width"]
     tried = {(config["method"], config["init"]) for config in study.rows.values()}
     assert tried == {(method, init) for method in METHODS for init in ("one", "glorot", "unscaled")}
     shapes = {(column.config["width"], column.config["depth"]) for column in study.columns.values()}
     assert shapes >= {(16, 1), (4096, 1), (128, 5)}
-    found = smoke(narrowed(study, ["width 16", "depth 5"]), tmp_path, only="GmP, unscaled")
+    found = smoke_tested(narrowed(study, ["width 16", "depth 5"]), tmp_path, only="GmP, unscaled")
     for each in found.runs:
         errors, trained = (each["metrics"][name] for name in ("error", "trained"))
         assert trained == [100.0 * (error < 50) for error in errors]
 
 
 @pytest.mark.parametrize("name", ["gmp/levy", "gmp/banana", "gmp/perturbation"])
-def test_a_figure_runs_at_smoke_scale_and_is_not_judged(name, data):
-    found = smoke(BY_NAME[name], data)
+def test_a_figure_runs_at_smoke_scale_and_is_not_judged(name, data, smoke_tested):
+    found = smoke_tested(BY_NAME[name], data / "runs")
     assert (found.judged, found.verdict) == ({}, None)
 
 
 @pytest.mark.parametrize("name, row", [("gmp/vgg6", "GmP+IMN"), ("gmp/resnet50", "WN+MBN")])
-def test_a_network_for_images_is_trained(name, row, tmp_path):
-    found = smoke(BY_NAME[name], tmp_path, only=row)
+def test_a_network_for_images_is_trained(name, row, tmp_path, smoke_tested):
+    found = smoke_tested(BY_NAME[name], tmp_path, only=row)
     for record in found.runs:
         last = {name: values[-1] for name, values in record["history"].items()}
         accuracies = [100 - last["val_error"], 100 - last["val_error5"]]
@@ -382,7 +373,7 @@ def test_the_table_of_the_paper_confirms_itself(filled, standing):
     )
 
 
-def test_what_is_far_from_the_paper_is_told(filled, standing):
+def test_the_remark_names_what_is_far_from_the_paper(filled, standing):
     def values(row, column):
         mean, error = published_as(table3.UCI, row, column)
         off = 5 * error if (row, column) == ("GmP", "Boston") else 0
@@ -438,7 +429,7 @@ def test_generalisation_is_compared_at_the_papers_rates_and_at_gmps(filled, stan
     assert [each.expected.b.row for each in equal.judged] == [f"{problem} {m}" for m in ("SP", "WN", "BN")]
 
 
-def test_the_range_of_good_rates_is_compared_and_told(filled, standing):
+def test_the_range_of_good_rates_is_compared_and_stated(filled, standing):
     def values(row, column):
         wide = row.endswith("GmP")
         good = column == "rate 0.01" or (wide and column in ("rate 0.003", "rate 0.03"))

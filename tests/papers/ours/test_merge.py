@@ -17,7 +17,6 @@ from relucid.papers.ours.merge import (
     pruned,
 )
 from relucid.papers.ours.merge import _parameters_left as parameters_left
-from relucid.studies import run, table
 
 EQUAL, STUDY = STUDIES
 
@@ -32,10 +31,8 @@ def plain():
 
 
 @pytest.mark.parametrize("method", [MERGE_DATA, PRUNE_DATA])
-def test_a_network_is_trained_and_loses_filters_step_by_step(tmp_path, method):
-    run(STUDY, "smoke", only=method, store=tmp_path, jobs=1)
-    (record,) = table(STUDY, "smoke", only=method, store=tmp_path).runs
-    assert record["state"] == "finished", record["error"]
+def test_a_network_is_trained_and_loses_filters_step_by_step(tmp_path, method, smoke_tested):
+    (record,) = smoke_tested(STUDY, tmp_path, only=method).runs
     left = [record["metrics"][f"parameters at {share}"] for share in SHARES]
     assert left == sorted(left, reverse=True)
     assert left[-1] < 0.7 * left[0]
@@ -51,7 +48,7 @@ def test_pruned_filters_are_the_shortest_and_stay_away_when_others_are_refitted(
             assert set((after == 0).nonzero().flatten().tolist()) == set(before.argsort()[:2].tolist())
 
 
-def test_refitting_brings_a_pruned_network_nearer_to_the_whole_one(plain):
+def test_a_refitted_pruned_network_is_nearer_to_the_whole_one(plain):
     net, images = plain
     counts = dict.fromkeys(LAYERS, 2)
     with torch.no_grad():
@@ -81,7 +78,7 @@ def test_parameters_left_are_those_of_the_network_that_has_no_such_filters(plain
 
 
 @pytest.mark.parametrize("gain, state", [(10.0, "undecided"), (0.0, "no difference found")])
-def test_merging_is_compared_with_pruning_of_the_same_kind_and_told_at_equal_parameters(
+def test_merging_is_compared_with_pruning_of_the_same_kind_and_stated_at_equal_parameters(
     filled, standing, gain, state
 ):
     def values(row, column):
@@ -106,11 +103,8 @@ def test_merging_is_compared_with_pruning_of_the_same_kind_and_told_at_equal_par
     assert f"{PRUNE} {gain:+.1f}" in found.remark
 
 
-def test_pruning_leaves_as_many_parameters_as_merging(tmp_path):
-    run(EQUAL, "smoke", store=tmp_path, jobs=1)
-    found = table(EQUAL, "smoke", store=tmp_path)
-    (record,) = found.runs
-    assert record["state"] == "finished", record["error"]
+def test_pruning_leaves_as_many_parameters_as_merging(tmp_path, smoke_tested):
+    (record,) = smoke_tested(EQUAL, tmp_path).runs
     metrics = record["metrics"]
     for share in EQUAL_SHARES:
         for merge, prune in ((MERGE, PRUNE), (MERGE_DATA, PRUNE_DATA)):

@@ -20,22 +20,14 @@ from relucid.papers.ours.plasticity import (
     smoothed,
 )
 from relucid.papers.ours.streams import SETTINGS, Arm, Permuted, RandomLabels, begin, course, dense, renew
-from relucid.studies import plan, run, table
+from relucid.studies import plan
 
 STUDY, PAIRS = find("plasticity"), find("plasticity-pairs")
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    place = tmp_path_factory.mktemp("store")
-    for study in (STUDY, PAIRS):
-        run(study, "smoke", store=place, jobs=1)
-    return place
-
-
 @pytest.fixture(scope="module", params=[STUDY, PAIRS], ids=lambda study: study.name)
-def found(request, store):
-    return table(request.param, "smoke", store=store)
+def found(request, tmp_path_factory, smoke_tested):
+    return smoke_tested(request.param, tmp_path_factory.mktemp("store"))
 
 
 def test_every_network_learns_every_stream(found):

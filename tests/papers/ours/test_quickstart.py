@@ -82,7 +82,7 @@ def test_a_smoke_test_is_not_judged(found):
     assert found.verdict is None
 
 
-def test_findings_are_judged_and_told_in_words(found, filled, standing):
+def test_findings_are_judged_and_put_in_words(found, filled, standing):
     levels = {
         UNCHANGED: 20.0,
         RENEWED: 25.0,

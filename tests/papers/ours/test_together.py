@@ -3,16 +3,14 @@ import pytest
 from relucid.models import create
 from relucid.papers.ours.together import ALL, ERROR, FIVE, NONE, PAIRS, SINGLE, STUDY, interaction
 from relucid.papers.structure.images import parameters
-from relucid.studies import cells, run, table
+from relucid.studies import cells
 
 SMALL = STUDY.at("small")
 
 
 @pytest.mark.parametrize("row", [NONE, ALL])
-def test_the_smoke_scale_runs(row, tmp_path):
-    run(STUDY, "smoke", only=row, seeds=1, store=tmp_path, jobs=1)
-    found = table(STUDY, "smoke", only=row, seeds=1, store=tmp_path)
-    assert [record["error"] for record in found.runs if record["state"] != "finished"] == []
+def test_the_smoke_scale_runs(row, tmp_path, smoke_tested):
+    found = smoke_tested(STUDY, tmp_path, only=row, seeds=1)
     tried = {record["config"]["lr"]: record["metrics"]["val_error"] for record in found.runs}
     assert found.cells[row, ERROR].chosen == {"lr": min(tried, key=tried.get)}
 
@@ -66,7 +64,7 @@ def test_every_choice_and_all_three_are_compared_with_none_seed_by_seed(filled, 
     }
 
 
-def test_held_out_and_test_errors_of_every_rate_are_told(filled, standing):
+def test_held_out_and_test_errors_of_every_rate_are_listed(filled, standing):
     runs = [
         {
             "config": {**config, "lr": lr},

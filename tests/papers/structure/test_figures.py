@@ -4,16 +4,16 @@ from relucid.papers.ours.together import STUDY as TOGETHER
 from relucid.papers.structure import STUDIES
 from relucid.papers.structure.table2 import OTHER_READING, RULES
 from relucid.report.curves import training
-from relucid.studies import Outcome, Store, plan, run, table
+from relucid.studies import Outcome, Store, plan, table
 
 NAMED = {study.name: study for study in (*STUDIES, TOGETHER)}
 
 
 @pytest.fixture
-def drawn(tmp_path):
+def drawn(tmp_path, smoke_tested):
     def draw(name, row=None):
         study = NAMED[name]
-        run(study, "smoke", only=row, store=tmp_path, jobs=1)
+        smoke_tested(study, tmp_path, only=row)
         found, store = table(study, "smoke", store=tmp_path), Store(tmp_path)
         figures = study.figures(found, store)
         store.close()
@@ -59,9 +59,9 @@ def test_training_has_one_figure_a_setting_and_a_line_a_row_that_has_run(drawn):
     assert [[trace.name for trace in figure.plot.data] for figure in figures] == [["ResNet"]] * 2
 
 
-def test_only_runs_at_the_chosen_rate_are_drawn(tmp_path):
+def test_only_runs_at_the_chosen_rate_are_drawn(tmp_path, smoke_tested):
     row = next(iter(TOGETHER.rows))
-    run(TOGETHER, "smoke", only=row, store=tmp_path, jobs=1)
+    smoke_tested(TOGETHER, tmp_path, only=row)
     found, store = table(TOGETHER, "smoke", store=tmp_path), Store(tmp_path)
     (figure,) = training(found, store)
     assert figure.title == "Training curves"

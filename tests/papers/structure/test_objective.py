@@ -120,9 +120,9 @@ def test_algorithms_end_where_the_gradient_is_zero(rule):
 @pytest.mark.parametrize(
     "rule", ["residual", HeavyBall(beta1=1.0), Nesterov(beta2=0.1), RelaxedNesterov2()], ids=str
 )
-def test_a_structure_that_is_no_algorithm_is_refused(rule):
+def test_a_rule_without_an_algorithm_is_refused(rule):
     objective, x = problem("relu")
-    with pytest.raises(ValueError, match="joins layers but is not an algorithm that minimizes f"):
+    with pytest.raises(ValueError, match="not an algorithm"):
         minimize(rule, objective, x, steps=3)
 
 
@@ -151,5 +151,5 @@ def test_a_weight_without_a_positive_definite_root_is_refused(weight, words):
 
 
 def test_an_unknown_activation_is_refused():
-    with pytest.raises(ValueError, match="unknown activation 'gelu': give one of sigmoid, tanh"):
+    with pytest.raises(ValueError, match=r"gelu.*sigmoid"):
         Objective(torch.eye(2), "gelu")

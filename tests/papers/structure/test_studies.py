@@ -14,7 +14,7 @@ from relucid.papers.structure.images import build, load
 from relucid.papers.structure.lemma1 import difference
 from relucid.papers.structure.section5_1 import count
 from relucid.papers.structure.table2 import RULES, noise
-from relucid.studies import cells, plan, run, table
+from relucid.studies import cells, plan
 from relucid.train import DivergedError
 
 NAMED = {study.name: study for study in STUDIES}
@@ -36,11 +36,8 @@ IMAGES = Data(Split(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1)
         ("structure/imagenet", "AGD-Net-121"),
     ],
 )
-def test_the_smoke_scale_runs(name, row, tmp_path):
-    study = NAMED[name]
-    run(study, "smoke", only=row, seeds=1, store=tmp_path, jobs=1)
-    found = table(study, "smoke", only=row, seeds=1, store=tmp_path)
-    assert [record["error"] for record in found.runs if record["state"] != "finished"] == []
+def test_the_smoke_scale_runs(name, row, tmp_path, smoke_tested):
+    found = smoke_tested(NAMED[name], tmp_path, only=row, seeds=1)
     assert all(cell.mean is not None for cell in found.cells.values())
 
 
@@ -214,7 +211,7 @@ def test_the_order_of_the_rules_is_compared_pair_by_pair_at_both_depths(
     assert "least squares -0.01000" in found.remark
 
 
-def test_the_order_is_told_with_its_figures(filled, standing):
+def test_the_remark_has_the_order_with_its_figures(filled, standing):
     values, runs = losses(PAPER, 0.0)
     found = standing(filled(NAMED["structure/depth"], values, runs=runs), TABLE_2)
     assert "AGD2 (13) +0.00000, AGD (12) +0.01000, HB (11) +0.02000" in found.remark
@@ -281,7 +278,9 @@ def test_the_teacher_leaves_its_noise_and_least_squares_more():
     assert found["mse_of_constant"] == pytest.approx(data.train.targets.var(correction=0).item(), rel=1e-4)
 
 
-def test_the_growth_of_the_layers_is_judged_by_its_power_and_told_with_who_never_arrived(filled, standing):
+def test_the_growth_of_the_layers_is_judged_by_its_power_and_the_remark_names_who_never_arrived(
+    filled, standing
+):
     def values(row, column):
         kappa = int(column.removeprefix("kappa = "))
         power = 1.0 if row in ("GD (7)", "ADMM (14)") else 0.8 if "theta_k" in row else 0.5
@@ -393,7 +392,7 @@ def test_at_full_scale_resnet_is_also_warmed_up_as_he_et_al_say(monkeypatch):
         assert section7_2.WARMED not in section7_2.STUDY.at(scale).rows
 
 
-def test_the_cpu_scale_tells_apart_the_shares_that_its_protocol_names():
+def test_the_cpu_scale_distinguishes_the_shares_that_its_protocol_names():
     seeds = len(section7_2.STUDY.scales["cpu"].repeat["seed"])
     p = [fisher_exact([[seeds, 0], [trained, seeds - trained]]).pvalue for trained in (3, 4)]
     assert (seeds, round(p[0], 3)) == (8, 0.026)
@@ -401,7 +400,7 @@ def test_the_cpu_scale_tells_apart_the_shares_that_its_protocol_names():
     assert "three of eight (p = 0.026), not from four" in section7_2.STUDY.at("cpu").protocol
 
 
-def test_forty_seeds_tell_apart_the_shares_that_the_protocol_names():
+def test_forty_seeds_distinguish_the_shares_that_the_protocol_names():
     study = section7_2.STUDY.at("small-40")
     runs = plan(study, "small-40")
     assert len(runs) == 80

@@ -14,8 +14,9 @@ from relucid.papers.crelu import (
     theorem_c1,
 )
 from relucid.papers.crelu.statements import STATEMENTS
+from relucid.papers.scales import described
 
-STUDIES = (
+STUDIES = described(
     *table1.STUDIES,
     *table2.STUDIES,
     *table4.STUDIES,

@@ -18,12 +18,7 @@ from relucid.models import create
 from relucid.papers.crelu.fig2 import ALT, histograms
 from relucid.papers.crelu.measures import random_mu
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.expect import Claim, Higher, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Higher, Lower, Result, Runner, Scale, Store, Study, Table
 
 # Package, file in it, and the convolutions with more than one weight that lead to a ReLU, directly or by batch norm.
 DEEPSEA = [f"res{block}.double_conv.{place}.weight" for block in range(1, 6) for place in (0, 4)]

@@ -12,10 +12,8 @@ from relucid.papers.crelu.measures import LAYERS
 from relucid.papers.crelu.protocols import SINGLE
 from relucid.papers.crelu.table1 import BASELINE, HALF, SAME_RUNS, SCALES, study
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.expect import Claim, Derived, Lower, Near, Quantity, Samples
-from relucid.studies.store import Store
-from relucid.studies.study import Column
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Derived, Lower, Near, Quantity, Store, Table
+from relucid.studies.expect import Samples
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -4,10 +4,7 @@ from relucid.papers.crelu.measures import LAYERS
 from relucid.papers.crelu.protocols import SINGLE
 from relucid.papers.crelu.table1 import BASELINE, HALF, SAME_RUNS, SCALES, SCALES100, study
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Higher, Lower
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Higher, Lower, Scale, Store, Study, Table
 
 PLOTTED = (BASELINE, "CReLU", HALF)
 

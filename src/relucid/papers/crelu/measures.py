@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from relucid.data import Examples, Moments
 from relucid.inspect import invariance, pairing, phase_correlation, reconstruct
 from relucid.inspect.null_distribution import extreme_p_value
 from relucid.nn import CReLU
-from relucid.papers.crelu.reconstruction import random_layer, ratio_of_layer
+from relucid.papers.crelu.reconstruction import random_layer, ratio_of_layer, reconstruct_through
 
 LAYERS = tuple(f"conv{number}" for number in range(1, 8))
 POOLED = {"conv2": "pool1", "conv5": "pool2"}  # the layers of crelu Table S1
@@ -38,7 +38,8 @@ def measured(network: nn.Sequential, images: Tensor, samples: int) -> tuple[Metr
     metrics, arrays = paired(network, LAYERS)
     metrics |= invariant(network, images.split(BATCH), LAYERS)
     if isinstance(network.get_submodule("act1"), CReLU):
-        metrics |= _phase(network) | _reconstruction(network, images[:samples])
+        metrics |= phases(network, len(LAYERS)) | _reconstruction(network, images[:samples])
+        metrics["mean non-pair"] = fmean(metrics[f"{name} non-pair"] for name in LAYERS)
         arrays["reconstructions"] = _reconstructions(network, images[:DRAWN])
     return metrics, arrays
 
@@ -68,13 +69,16 @@ def paired(network: nn.Module, layers: Sequence[str]) -> tuple[Metrics, Arrays]:
     return metrics, arrays
 
 
-def _phase(network: nn.Sequential) -> Metrics:
-    """Correlate the weights that read the two phases, of the same and of different units (crelu Table 6)."""
+def phases(network: nn.Module, layers: int) -> Metrics:
+    """Correlate the weights that read the two phases of CReLU after the first so many layers (crelu Table 6).
+
+    Of the same and of different units.
+    """
     metrics: Metrics = {}
-    for name, following in pairwise([*LAYERS, "conv8"]):
-        found = phase_correlation(_weight(network, following))
-        metrics |= {f"{name} pair": found.pair[0], f"{name} non-pair": found.non_pair[0]}
-    metrics["mean non-pair"] = sum(metrics[f"{name} non-pair"] for name in LAYERS) / len(LAYERS)
+    for number in range(1, layers + 1):
+        if isinstance(network.get_submodule(f"act{number}"), CReLU):
+            found = phase_correlation(_weight(network, f"conv{number + 1}"))
+            metrics |= {f"conv{number} pair": found.pair[0], f"conv{number} non-pair": found.non_pair[0]}
     return metrics
 
 
@@ -118,7 +122,7 @@ def _reconstructions(network: nn.Sequential, images: Tensor) -> np.ndarray:
     stages = [
         images,
         reconstruct(conv1, first, shape).input,
-        reconstruct([conv1, conv2], second, shape).input,
+        reconstruct_through([conv1, conv2], second, shape),
         reconstruct(conv1, of_pooled, shape).input,
     ]
     return torch.stack(stages, 1).numpy().astype(np.float16)

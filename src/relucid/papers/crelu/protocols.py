@@ -1,15 +1,15 @@
 """How crelu Section 3.1 trains and tests on CIFAR: "Single", and leaving out each of ten folds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from relucid.data import Data, Split, k_fold
-from relucid.studies.run import Result
-from relucid.studies.study import Column
-from relucid.train import Fitted, Machine, Recipe, fit, single
+from relucid.data import Data, Split, holdout, k_fold
+from relucid.studies import Column, Result
+from relucid.train import Fitted, Machine, Recipe, fit
 from relucid.train.measure import error
 
 AVERAGE, VOTE = "Average %", "Vote %"
@@ -49,6 +49,31 @@ def trained(
     if not config["share"]:
         return fit(seeded(), data.train, recipe, seed=seed, machine=machine)
     return single(seeded, data.train, recipe, share=config["share"], seed=seed, machine=machine)
+
+
+def single(
+    build: Callable[[], nn.Module],
+    train: Split,
+    recipe: Recipe,
+    *,
+    share: float = 0.1,
+    seed: int = 0,
+    machine: Machine | None = None,
+) -> Fitted:
+    """Train a network on the whole split, for as long as proved best on a held-out share of it.
+
+    "Single": a first network is trained without the share. The second one, from scratch and on everything, stops at
+    the training loss of the first one's epoch with the lowest error on the share. The history is that of the second
+    network, except for the "val_" entries, which are the first one's.
+    """
+    machine = machine or Machine()
+    rest, held = holdout(train, share, seed)
+    history = fit(build(), rest, recipe, held, seed=seed, machine=machine.within("part")).history
+    _, target = min(zip(history["val_error"], history["train_loss"], strict=True), key=lambda pair: pair[0])
+    whole = replace(recipe, target_loss=target)
+    fitted = fit(build(), train, whole, seed=seed, machine=machine.within("whole"))
+    held_out = {name: values for name, values in history.items() if name.startswith("val_")}
+    return replace(fitted, history={**fitted.history, **held_out})
 
 
 def tested(fitted: Fitted, data: Data[Split]) -> Result:

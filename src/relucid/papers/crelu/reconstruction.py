@@ -38,6 +38,18 @@ def ratio_of_layer(layer: Function, inputs: Tensor, pool: nn.MaxPool2d | None = 
     return reconstruction_ratio(inputs, reconstruct(layer, features, inputs.shape[1:], indices=indices).input)
 
 
+def reconstruct_through(layers: Sequence[Function], features: Tensor, input_shape: Sequence[int]) -> Tensor:
+    """The input of the first of several layers with CReLU between them, reconstructed layer by layer (crelu Fig. 5)."""
+    shapes, x = [tuple(input_shape)], features.new_zeros(1, *input_shape)
+    with torch.no_grad():
+        for layer in layers[:-1]:
+            x = crelu(layer(x))
+            shapes.append(tuple(x.shape[1:]))
+    for layer, shape in zip(reversed(layers), reversed(shapes), strict=True):
+        features = reconstruct(layer, features, shape).input
+    return features
+
+
 def random_layer(layer: nn.Module) -> nn.Module:
     """A copy of a layer with standard normal filters and no bias: the baseline of crelu Table S1.
 

@@ -4,17 +4,13 @@ Fig. 3, Fig. 5 and Appendix G are about the best network, with CReLU in conv1 to
 conv7 (crelu 4.2, 4.3).
 """
 
-import torch
+import math
+from collections.abc import Mapping
 
-from relucid.inspect.invariance import local_maxima
-from relucid.papers.crelu import fig2, fig4
-from relucid.papers.crelu.reconstruction import figure_of_images
+from relucid.papers.crelu import fig2, fig4, table_s1
 from relucid.papers.crelu.table4 import BASELINE, MEASURED, ROWS, SAME
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Higher, Lower
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Higher, Lower, Store, Study, Table
 
 BEST, PHASED = "CReLU (conv1-4)", "CReLU (conv1-7)"
 SOURCES = tuple(f"conv{number}" for number in range(1, 5))
@@ -33,17 +29,20 @@ def maxima(table: Table) -> str:
     return f"Local maxima of the ReLU network's scores: {', '.join(found) or 'none'}."
 
 
+def local_maxima(scores: Mapping[str, float]) -> list[str]:
+    """The names whose score is higher than those right before and after, of which the first and the last have one.
+
+    >>> local_maxima({"conv1": 3.0, "conv2": 2.0, "conv3": 2.5, "conv4": 4.0, "conv5": 1.0})
+    ['conv1', 'conv4']
+    """
+    values = [-math.inf, *scores.values(), -math.inf]
+    around = zip(values, values[1:], values[2:], strict=False)
+    return [name for name, (left, own, right) in zip(scores, around, strict=True) if left < own > right]
+
+
 def figures(table: Table, store: Store) -> list[Figure]:
     """Draw photographs, and their reconstructions from the features of conv1 to conv4."""
-    arrays = [store.arrays(run["key"]) for run in table.behind(BEST)[:1]]
-    if not arrays or "reconstructions" not in arrays[0]:
-        return []
-    stages = torch.from_numpy(arrays[0]["reconstructions"]).float().expand(-1, -1, 3, -1, -1)
-    columns = stages.transpose(0, 1).transpose(1, 2).flatten(2, 3)  # stack the images of a stage
-    alt = (
-        f"Photographs, one below the other, with their reconstructions beside them: {', '.join(STAGES[1:])}."
-    )
-    return [Figure("Photographs reconstructed from features", alt, figure_of_images(list(columns), STAGES))]
+    return table_s1.reconstructions(table, store, BEST, "photographs", STAGES)
 
 
 STUDIES = (
@@ -77,7 +76,7 @@ STUDIES = (
                 "CReLU networks have higher invariance scores than ReLU networks in all layers.",
                 (Higher(PHASED, than=BASELINE, columns=MEASURED),),
                 remark=maxima,
-                code=("relucid.inspect.invariance", "relucid.inspect.invariance.local_maxima"),
+                code=("relucid.inspect.invariance", "relucid.papers.crelu.representations.local_maxima"),
             ),
             Claim(
                 "Fig. 4, ImageNet, peaks",

@@ -8,16 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from relucid.data import Examples, Split, imagenet
-from relucid.inspect import phase_correlation, reconstruct
 from relucid.models import create
 from relucid.nn import CReLU
 from relucid.papers.crelu.images import enlarged
-from relucid.papers.crelu.measures import DRAWN, Normalized, invariant, paired
+from relucid.papers.crelu.measures import DRAWN, Normalized, invariant, paired, phases
+from relucid.papers.crelu.reconstruction import reconstruct_through
 from relucid.papers.imagenet import imagenet_flops
-from relucid.studies.expect import Claim, Lower, NotWorse
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
+from relucid.studies import Claim, Column, Lower, NotWorse, Result, Runner, Scale, Study
 from relucid.train import Machine, Recipe, fit
 
 BASELINE = "Baseline"
@@ -84,7 +81,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     pairs, arrays = paired(net, MEASURED)
     # crelu Appendix D: the centres of random validation images, translated to their four corners
     seen = Normalized(whole, drawn, fitted.moments)
-    metrics |= pairs | invariant(net, seen, MEASURED, crops) | _phases(net)
+    metrics |= pairs | invariant(net, seen, MEASURED, crops) | phases(net, 11)
     if isinstance(net.get_submodule("act4"), CReLU):
         images = fitted.moments.normalize(centre.batch(drawn[:DRAWN])[0])
         lost, arrays["reconstructions"] = reconstructed(net, images)
@@ -116,7 +113,7 @@ def reconstructed(net: nn.Module, images: Tensor) -> tuple[dict[str, float], np.
     for number in range(1, 5):
         layers.append(net.get_submodule(f"conv{number}"))
         features = net.get_submodule(f"act{number}")(layers[-1](features))
-        stages.append(reconstruct(layers, features, images.shape[1:]).input)
+        stages.append(reconstruct_through(layers, features, images.shape[1:]))
         apart = (stages[-1] - images).flatten(1).norm(dim=1) / images.flatten(1).norm(dim=1)
         metrics[f"conv{number} lost"] = float(apart.mean())
     return metrics, torch.stack(stages, 1).numpy().astype(np.float16)
@@ -130,18 +127,6 @@ def _photos(name: str) -> tuple[Examples, Examples, Examples]:
     data = enlarged(9)  # 72 pixels, of which 64 are used
     train, centre = (Split(part.inputs[..., 4:-4, 4:-4], part.targets) for part in (data.train, data.test))
     return train.take(range(64)), centre.take(range(20)), data.test.take(range(20))
-
-
-def _phases(net: torch.nn.Module) -> dict[str, float]:
-    """Correlate the weights that read the two phases of CReLU units (crelu Table 6: conv1-7)."""
-    metrics: dict[str, float] = {}
-    for number in range(1, 12):
-        if isinstance(net.get_submodule(f"act{number}"), CReLU):
-            weight = net.get_submodule(f"conv{number + 1}").weight
-            assert isinstance(weight, torch.Tensor)
-            found = phase_correlation(weight)
-            metrics |= {f"conv{number} pair": found.pair[0], f"conv{number} non-pair": found.non_pair[0]}
-    return metrics
 
 
 RUNNER = Runner("crelu/imagenet", run)

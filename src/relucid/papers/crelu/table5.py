@@ -3,9 +3,7 @@
 from typing import Any
 
 from relucid.models import create, describe
-from relucid.studies.expect import Claim, Equal
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
+from relucid.studies import Claim, Column, Equal, Runner, Scale, Study
 
 MILLIONS = "millions of weights"
 # In millions, crelu Tables 1 and 5.

@@ -5,9 +5,8 @@ from relucid.papers.crelu.protocols import SINGLE
 from relucid.papers.crelu.table1 import HALF, ROWS, SAME_RUNS, SCALES, study
 from relucid.papers.crelu.table4 import ROWS as IMAGENET_ROWS
 from relucid.papers.crelu.table4 import SAME as IMAGENET
-from relucid.studies.expect import Claim, Derived, Higher, Lower, Quantity, Samples
-from relucid.studies.study import Column, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Derived, Higher, Lower, Quantity, Study, Table
+from relucid.studies.expect import Samples
 
 PHASED = ("CReLU", HALF)
 NON_PAIR = "non-pair, mean of layers"

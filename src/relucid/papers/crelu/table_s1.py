@@ -1,5 +1,7 @@
 """crelu Table S1 and Fig. 5: how much of a layer's input is lost after CReLU and max-pooling."""
 
+from collections.abc import Sequence
+
 import torch
 
 from relucid.papers.crelu.measures import POOLED, STAGES
@@ -7,10 +9,7 @@ from relucid.papers.crelu.protocols import SINGLE
 from relucid.papers.crelu.reconstruction import figure_of_images
 from relucid.papers.crelu.table1 import HALF, ROWS, SAME_RUNS, SCALES, SCALES100, study
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Lower, Scale, Store, Study, Table
 
 KINDS = ("learned", "random")
 PUBLISHED = {
@@ -21,16 +20,22 @@ PUBLISHED = {
 
 def figures(table: Table, store: Store) -> list[Figure]:
     """Draw images, and their reconstructions from the features of a CReLU network (crelu Fig. 5)."""
-    arrays = [store.arrays(run["key"]) for run in table.behind("CReLU")[:1]]
+    return reconstructions(table, store, "CReLU", "images", STAGES)
+
+
+def reconstructions(table: Table, store: Store, row: str, what: str, stages: Sequence[str]) -> list[Figure]:
+    """Draw images, and beside them what was reconstructed in the first run of a row, stage by stage."""
+    arrays = [store.arrays(run["key"]) for run in table.behind(row)[:1]]
     if not arrays or "reconstructions" not in arrays[0]:
         return []
-    stages = torch.from_numpy(arrays[0]["reconstructions"]).float()
-    stages = stages.expand(-1, -1, 3, -1, -1)  # grey images have one channel
-    columns = stages.transpose(0, 1).transpose(1, 2).flatten(2, 3)  # stack the images of a stage
+    kept = torch.from_numpy(arrays[0]["reconstructions"]).float()  # (images, stages, channels, height, width)
+    kept = kept.expand(-1, -1, 3, -1, -1)  # grey images have one channel
+    columns = kept.transpose(0, 1).transpose(1, 2).flatten(2, 3)  # stack the images of a stage
     alt = (
-        f"Test images, one below the other, with their reconstructions beside them: {', '.join(STAGES[1:])}."
+        f"Test {what}, one below the other, with their reconstructions beside them: {', '.join(stages[1:])}."
     )
-    return [Figure("Images reconstructed from features", alt, figure_of_images(list(columns), STAGES))]
+    title = f"{what.capitalize()} reconstructed from features"
+    return [Figure(title, alt, figure_of_images(list(columns), stages))]
 
 
 def _claimed(what: str) -> tuple[Lower, ...]:

@@ -7,10 +7,7 @@ from torch import nn
 
 from relucid.papers.crelu.measures import KERNEL, REGION
 from relucid.papers.crelu.reconstruction import random_layer, random_ratio, ratio_of_layer
-from relucid.studies.expect import Claim, Near
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Near, Runner, Scale, Study, Table
 
 PRINTED, TRUE, BOTH = "√(1 - K/D), printed D", "√(1 - K/D), true D", "√(1 - 2K/D), true D"
 PROJECTED, POOLED, MAP = "random projection", "one pooling region", "a whole map"

@@ -7,8 +7,7 @@ import numpy as np
 
 from relucid.papers.gmp.problems import METHODS
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.store import Store
-from relucid.studies.table import Table
+from relucid.studies import Store, Table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -12,10 +12,10 @@ from torch.func import functional_call, stack_module_state
 from relucid.inspect.boundary import Boundary, boundary
 from relucid.inspect.tracker import change
 from relucid.papers.gmp.problems import METHODS, PROBLEMS, Problem, network, trials
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale
-from relucid.train.ensemble import BETA1, BETA2, Tensors
+from relucid.studies import Column, Result, Runner, Scale, Study
+from relucid.studies.study import Config
+from relucid.train.adam import BETA1, BETA2
+from relucid.train.ensemble import Tensors
 
 FRAMES = 60  # moments of training to play back, evenly spaced on a logarithmic scale
 COURSE = 400  # points on the curve of the largest changes
@@ -159,10 +159,21 @@ SCALES = {
 ROWS = {method: {"method": method} for method in METHODS}
 
 
-def columns(what: dict[str, Column]) -> dict[str, Column]:
-    """Each column at both rates."""
-    return {
+def study(name: str, columns: dict[str, Column], config: Config, **fields: Any) -> Study:
+    """A study of how boundaries evolve under all methods, with each column at both rates."""
+    at_both = {
         f"{label}, rate {rate:g}": Column(column.metric, {"rate": rate}, digits=column.digits)
-        for label, column in what.items()
+        for label, column in columns.items()
         for rate in SMALL_AND_LARGE
     }
+    return Study(
+        name=name,
+        run=RUNNER,
+        rows=ROWS,
+        columns=at_both,
+        config=config,
+        scales=SCALES,
+        repeat={},
+        paired=True,
+        **fields,
+    )

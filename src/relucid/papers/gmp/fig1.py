@@ -8,12 +8,7 @@ import torch
 from relucid.papers.gmp.drawing import lines
 from relucid.papers.gmp.perturbation import perturbation
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Store, Study, Table
 
 KINDS = {"SP": "standard", "WN": "weightnorm", "GmP": "geometric"}
 SIZES = (1.0, 0.1, 0.01, 0.001)  # standard deviations of weights and biases; gmp Fig. 1 has the last one
@@ -147,8 +142,8 @@ STUDY = Study(
     ),
     figures=figures,
     protocol=(
-        "1000 random units in the plane with normally distributed weights and biases; the size is their standard "
-        "deviation (0.001 in the paper). Mean over the units ± its standard error. Under WN, v = w, as at the start "
-        "of training; v grows during training whatever w does, which favours WN."
+        "1000 random units in the plane with normal weights and biases; the size is their standard deviation (0.001 in "
+        "the paper). ± is the standard error over units. Under WN, v = w, as at the start of training; v grows during "
+        "training whatever w does, which favours WN."
     ),
 )

@@ -5,13 +5,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relucid.papers.gmp.drawing import PALE, Arrays, course, panels, play
-from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, RUNNER, SCALES, columns
+from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, study
 from relucid.papers.gmp.problems import BEST_RATES, METHODS, with_r_one
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Higher, Lower
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Higher, Lower, Store, Table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -62,19 +59,12 @@ def _frame(arrays: Arrays, frame: int, colour: str) -> list["go.Scatter"]:
     ]
 
 
-STUDY = Study(
-    name="gmp/levy",
+STUDY = study(
+    "gmp/levy",
+    {"RMSE": Column("error", digits=3), "log2 of the largest step": Column("log2 step", digits=1)},
+    {"data": "levy", "stop_on": "train"},
     title="The Levy function learned by 100 units, and how far their characteristic points move in a step",
-    run=RUNNER,
-    rows=ROWS,
-    columns=columns(
-        {"RMSE": Column("error", digits=3), "log2 of the largest step": Column("log2 step", digits=1)}
-    ),
-    config={"data": "levy", "stop_on": "train"},
-    scales=SCALES,
-    repeat={},
     source="gmp Fig. 2",
-    paired=True,
     claims=(
         Claim(
             "Fig. 2",
@@ -97,12 +87,11 @@ STUDY = Study(
     ),
     figures=figures,
     protocol=(
-        "10 networks, each with its own 50 points (noise 0.1) and initial weights; MAE loss, Adam, full "
-        "batch, at most 10,000 epochs; the rate is cut to a tenth after 500 epochs without a lower training "
-        "loss, and training ends after 1000. The test split, a grid without noise, is used once. The paper "
-        "shows one network per parameterization and compares steps at rate 0.1, errors at 0.1 for GmP and at 0.01 "
-        "for the others. Batch norm is folded into the unit before its boundary is computed. ± is the standard "
-        "error."
+        "10 networks, each with its own 50 points (noise 0.1) and initial weights; MAE loss, Adam, full batch, at most "
+        "10,000 epochs; the rate is cut to a tenth after 500 epochs without a lower training loss, and training ends "
+        "after 1000. The test split, a grid without noise, is used once. The paper shows one network per "
+        "parameterization, steps at rate 0.1, and errors at 0.1 for GmP and 0.01 for the others. Batch norm is folded "
+        "into the unit before its boundary is computed. ± is the standard error."
     ),
 )
 

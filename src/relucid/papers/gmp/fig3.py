@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relucid.papers.gmp.drawing import PALE, Arrays, course, lines, panels, play
-from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, RUNNER, SCALES, columns
+from relucid.papers.gmp.evolution import ADAM, LARGE, ROWS, study
 from relucid.papers.gmp.problems import BEST_RATES, METHODS, with_r_one
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Lower, Store, Table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -102,19 +99,12 @@ def _paths(table: Table, store: Store, rate: float) -> Figure:
     return Figure(f"Paths of the units' locations, rate {rate:g}", alt, plot)
 
 
-STUDY = Study(
-    name="gmp/banana",
+STUDY = study(
+    "gmp/banana",
+    {"test error %": Column("error", digits=1), "largest turn in degrees": Column("turn", digits=0)},
+    {"data": "banana", "stop_on": "test"},
     title="The Banana set learned by 10 units, and how far their directions turn in a step",
-    run=RUNNER,
-    rows=ROWS,
-    columns=columns(
-        {"test error %": Column("error", digits=1), "largest turn in degrees": Column("turn", digits=0)}
-    ),
-    config={"data": "banana", "stop_on": "test"},
-    scales=SCALES,
-    repeat={},
     source="gmp Fig. 3",
-    paired=True,
     splits=tuple(ROWS),
     claims=(
         Claim(
@@ -130,11 +120,10 @@ STUDY = Study(
     figures=figures,
     protocol=(
         "10 networks, each with its own 1000 of the 5300 points (800 for training), order and initial weights; "
-        "standardised features, cross entropy, Adam, batches of 128, at most 5000 epochs; the rate is cut to "
-        "a tenth after 50 epochs without a better test accuracy, training ends after 100, and the best weights "
-        "count. This follows the authors' runs, so the test split chooses the weights whose error is reported "
-        "(gmp/rates avoids this). The paper shows one network per parameterization. ± is the standard "
-        "error."
+        "standardised features, cross entropy, Adam, batches of 128, at most 5000 epochs; the rate is cut to a tenth "
+        "after 50 epochs without a better test accuracy, training ends after 100, and the best weights count. As in "
+        "the authors' runs, the test split chooses the weights whose error is reported (gmp/rates avoids this). The "
+        "paper shows one network per parameterization. ± is the standard error."
     ),
 )
 

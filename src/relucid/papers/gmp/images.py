@@ -15,11 +15,8 @@ from relucid.papers.cifar import shrunk
 from relucid.papers.imagenet import imagenet_flops
 from relucid.papers.tuning import held_out_error
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
+from relucid.studies import Result, Runner, Store, Table
 from relucid.studies.study import Config, Published
-from relucid.studies.table import Table
 from relucid.train import Machine, Recipe, fit
 
 LOADERS: dict[str, Any] = {

@@ -12,11 +12,11 @@ from torch.nn.functional import l1_loss, mse_loss
 from relucid.data import Data, Split, banana, holdout, levy, moments, uci
 from relucid.data.tables import UCI
 from relucid.models import create
-from relucid.studies.expect import Claim
-from relucid.studies.study import Config, Study
+from relucid.studies import Claim, Study
+from relucid.studies.study import Config
 from relucid.train import Ensemble, Plateau, ensemble
-from relucid.train.ensemble import Loss, Observer
-from relucid.train.measure import LOSSES, measures
+from relucid.train.ensemble import Observer
+from relucid.train.measure import LOSSES, Loss, measures
 
 METHODS = ("SP", "WN", "BN", "GmP")
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # gmp C.3: the grid that rates are chosen from
@@ -24,9 +24,8 @@ BEST_RATES = {"SP": 0.01, "WN": 0.01, "BN": 0.01, "GmP": 0.1}  # gmp C.3: the ch
 SHARE = 0.2  # of the training split, held out for validation
 
 StopOn = Literal["train", "validation", "test"]
-ScaleInit = Literal[
-    "glorot", "one"
-]  # the lengths of Glorot's weights, as in the authors' runs, or r = 1 (gmp 4.3)
+# The lengths of Glorot's weights, as in the authors' runs, or r = 1 (gmp 4.3).
+ScaleInit = Literal["glorot", "one"]
 
 
 def rmse(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -130,8 +129,8 @@ def with_r_one(study: Study, name: str, rows: Mapping[str, Config], claims: Sequ
         },
         claims=tuple(replace(claim, where=f"{claim.where}, r = 1") for claim in claims),
         protocol=(
-            f"Like {study.name}, whose runs of the others are these too, but r = 1 at the start under GmP, as gmp 4.3 "
-            f"says. The authors' runs, which {study.name} follows, begin with the lengths of Glorot's weights."
+            f"As {study.name}, and the same runs of the others, but r = 1 at the start under GmP, as gmp 4.3 says. The "
+            "authors' runs begin with the lengths of Glorot's weights."
         ),
     )
 

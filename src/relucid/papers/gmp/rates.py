@@ -10,11 +10,9 @@ from relucid.papers.gmp.drawing import COLOURS
 from relucid.papers.gmp.problems import BEST_RATES, METHODS, PROBLEMS, RATES
 from relucid.papers.gmp.table3 import BLOCKS, HELD_OUT, ONCE, RUNNER, SAYS, SETS
 from relucid.report.figure import Figure
-from relucid.studies.compare import Comparison, bootstrap
-from relucid.studies.expect import Claim, Derived, Expected, Listed, Lower, Place, Statistic
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Comparison, Derived, Lower, Scale, Statistic, Store, Study, Table
+from relucid.studies.compare import bootstrap
+from relucid.studies.expect import Expected, Listed, Place
 
 TOLERANCE = 1.1  # a rate is good if its error is at most this many times that of the best rate
 
@@ -234,9 +232,8 @@ STUDY = Study(
     figures=figures,
     protocol=(
         "Our experiment: the paper shows results at its best rates only. The UCI runs are those of gmp/uci with "
-        "validation data; Levy and Banana are trained as in gmp/levy and gmp/banana, but Banana stops on a "
-        "fifth of its training split instead of on the test split. 50 splits (Levy: 50 draws of points; Power: 10 "
-        "splits); ± is the standard error. A range of good rates ends at the end of the grid at the latest, so its "
-        "true width may be larger."
+        "validation data; Levy and Banana are trained as in gmp/levy and gmp/banana, but Banana stops on a fifth of "
+        "its training split. 50 splits (Levy: draws of points; Power: 10); ± is the standard error. A range of good "
+        "rates ends at the end of the grid at the latest: its true width may be larger."
     ),
 )

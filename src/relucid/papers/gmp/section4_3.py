@@ -15,12 +15,8 @@ from relucid.nn import GeometricLinear
 from relucid.papers.gmp.drawing import COLOURS
 from relucid.papers.gmp.problems import METHODS
 from relucid.report.figure import Figure
+from relucid.studies import Column, Result, Runner, Scale, Store, Study, Table
 from relucid.studies.expect import Claim, Derived, NotWorse, Quantity, Samples
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
 from relucid.train import Plateau, ensemble
 
 # Weights of length 1 (gmp's r = 1), of Glorot's length, and independent standard normal weights: badly scaled.
@@ -199,10 +195,10 @@ STUDY = Study(
     source="gmp Section 4.3, Abstract",
     protocol=(
         "Our experiment: the paper makes the claim without one. Eight splits of 1797 digits (64 features), the same "
-        "for all rows; cross entropy, Adam, full batch, at most 200 epochs; a fifth of the training split chooses the "
-        "rate, from 0.001 to 0.1, and stops training. Hidden units start with weights of length 1, of Glorot's "
-        "length, or of the length of independent standard normal entries (√n); for GmP this is the scale r. The "
-        f"output layer starts with Glorot's weights in all rows. Depth counts hidden layers of {DEEP_WIDTH} units."
+        "for all rows; cross entropy, Adam, full batch, at most 200 epochs; a fifth of the training split chooses "
+        "the rate, from 0.001 to 0.1, and stops training. Hidden units start with weights of length 1, of Glorot's "
+        "length, or of the length of standard normal entries (√n), for GmP by the scale r; the output layer with "
+        f"Glorot's weights. Depth counts hidden layers of {DEEP_WIDTH} units."
     ),
     paired=True,
     splits=tuple(ROWS),

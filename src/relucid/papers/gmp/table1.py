@@ -4,10 +4,7 @@ from dataclasses import replace
 
 from relucid.papers.gmp.images import BEST, R_IS_ONE, RUNNER, accuracies, flops, published
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Higher
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Higher, Scale, Store, Study, Table
 
 
 def figures(table: Table, store: Store) -> list[Figure]:
@@ -68,14 +65,12 @@ STUDY = Study(
     figures=figures,
     flops=flops,
     protocol=(
-        "ResNet-50 as He et al. (2016) print it, with the stride of a bottleneck in its first 1x1 convolution. "
-        "The recipe, for machines with GPUs and ImageNet: SGD with momentum 0.9; rate 0.1, cut to a tenth after 5 "
-        "epochs without a better top-1 accuracy; training ends after 10 such epochs or at epoch 90; batches of 256; "
-        "weight decay 0.0001, as in the recipe that the paper follows: on weights, and on GmP's scales, since it "
-        "shrinks w = r u by way of r, but on no angles; initial scales are the lengths of Glorot's weights, as in the "
-        "authors' runs, or 1, as in the paper's Section 4.3; the shorter side resized to 256-480, random squares of "
-        "224, flips and colours; validation on the centre square. The split that decides when to stop is the one that "
-        "is reported."
+        "ResNet-50 as He et al. (2016) print it, with the stride of a bottleneck in its first 1x1 convolution; SGD "
+        "with momentum 0.9 and batches of 256; rate 0.1, cut to a tenth after 5 epochs without a better top-1 "
+        "accuracy; at most 90 epochs, ended after 10 such ones; weight decay 0.0001 on weights and on GmP's scales "
+        "r, by which it shrinks w = r u; initial scales are the lengths of Glorot's weights, as in the authors' "
+        "runs, or 1, as in Section 4.3; the shorter side resized to 256-480, random squares of 224, flips and "
+        "colours; validation on the centre square. The split that decides when to stop is the one that is reported."
     ),
 )
 
@@ -87,12 +82,12 @@ AUTHORS = replace(
     config={**STUDY.config, "authors": True},
     claims=(replace(STUDY.claims[0], where="Table 1, the authors' setup"),),
     protocol=(
-        "Like gmp/resnet50, with Glorot's uniform weights, images centred but not scaled, mean batch norm without a "
+        "As gmp/resnet50, with Glorot's uniform weights, images centred but not scaled, mean batch norm without a "
         "learned shift, IMN after every ReLU, also that after a sum, and the batch norm and the plateaus of the "
-        "authors' framework, which watch the top-5 accuracy. Their public code (github.com/Wenlin-Chen/"
-        "geometric-parameterization, imagenet2012/ at commit d1d3e90) trains a network of 34 layers until a plateau "
-        "ends it, without weight decay, keeps the last weights and validates on images resized to 368; this one has "
-        "the table's 50 layers and the paper's 90 epochs, decay and images."
+        "authors' framework, which watch the top-5 accuracy. Their public code "
+        "(github.com/Wenlin-Chen/geometric-parameterization, imagenet2012/ at commit d1d3e90) has 34 layers, no "
+        "weight decay, images resized to 368 and no last epoch, and keeps the last weights; here these are the "
+        "paper's."
     ),
 )
 STUDIES = (STUDY, AUTHORS)

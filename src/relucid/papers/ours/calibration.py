@@ -10,13 +10,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
 from relucid.report.figure import PALETTE
+from relucid.studies import Column, Runner, Scale, Study, Table
 from relucid.studies.compare import Comparison, compare, compare_share
 from relucid.studies.expect import Claim, Derived, Statistic
 from relucid.studies.improve import improve
 from relucid.studies.improvement import GIVEN, TRAINED, Improvement
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
 
 FEATURES, UNITS, CLASSES, EXAMPLES = 8, 16, 4, 200
 APART = (

@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from relucid.nn import Propagation
-from relucid.studies.run import Result
+from relucid.studies import Result
 
 SIDES = ("ordinary", "checkpointed", "reversible")
 MEGABYTE = 1e6
@@ -30,24 +30,33 @@ def transforms(layers: int, channels: int) -> list[nn.Module]:
 
 
 class Checkpointed(nn.Module):
-    """Heavy ball with beta = 1 in segments of sqrt(layers) layers: only their ends are kept, the rest is recomputed.
+    """Heavy ball with beta = 1 in segments: only their ends are kept, the rest is recomputed.
 
-    This is the best alternative: the shortest memory that checkpointing each layer once can have.
+    Args:
+        layers: T_1, ..., T_K.
+        length: of a segment; by default sqrt(K), which needs the least memory if each layer is recomputed once.
     """
 
-    def __init__(self, layers: Sequence[nn.Module]) -> None:
+    def __init__(self, layers: Sequence[nn.Module], length: int | None = None) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.length = max(1, round(math.sqrt(len(layers))))
-        self.ends: list[Tensor] = []  #: the states that the latest forward pass has kept
+        self.length = length or max(1, round(math.sqrt(len(layers))))
 
     def forward(self, x: Tensor) -> Tensor:
         """x_K, of the shape of x_0."""
-        self.ends, before = [], x
+        before = x
         for begin in range(0, len(self.layers), self.length):
-            self.ends += [x, before]
             x, before = checkpoint(self.segment, begin, x, before, use_reentrant=False)
         return x
+
+    @torch.no_grad()
+    def ends(self, x: Tensor) -> list[Tensor]:
+        """The states that a forward pass keeps."""
+        found, before = [], x
+        for begin in range(0, len(self.layers), self.length):
+            found += [x, before]
+            x, before = self.segment(begin, x, before)
+        return found
 
     def segment(self, begin: int, x: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         """The last two states of a segment."""
@@ -95,8 +104,7 @@ def needed(stage: nn.Module, x: Tensor) -> int:
     """Count the bytes that the backward pass needs: what was kept, and what it recomputes at a time."""
     own = [*stage.parameters()]
     if isinstance(stage, Checkpointed):
-        stage(x)
-        return size(stage.ends) + kept(lambda value: stage.segment(0, value, value.clone()), x, own)
+        return size(stage.ends(x)) + kept(lambda value: stage.segment(0, value, value.clone()), x, own)
     assert isinstance(stage, Propagation)
     recomputed = kept(stage.transforms[0], x, own) if stage.reversible else 0
     return kept(stage, x, own) + recomputed

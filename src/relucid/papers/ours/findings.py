@@ -5,8 +5,8 @@ from statistics import fmean
 from relucid.papers.ours.depth import SIDES
 from relucid.papers.ours.mend import CONVERTED, NEW, NEW_CRELU, RENEWED, UNCHANGED, WITHOUT
 from relucid.papers.ours.plasticity import HALF, RELU
+from relucid.studies import Table
 from relucid.studies.ledger import entry
-from relucid.studies.table import Table
 
 MENDING = (UNCHANGED, RENEWED, CONVERTED, WITHOUT, NEW, NEW_CRELU)
 METHODS = {"standard": "SP", "weight norm": "WN", "batch norm": "BN", "geometric": "GmP"}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +12,13 @@ from torch.optim import Adam
 
 from relucid.convert import to_crelu
 from relucid.papers.ours.streams import PROBE, Arm, Learners, RandomLabels, begin, course, dense, renew
+from relucid.papers.structure.images import parameters
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.expect import AtMost, Claim, Higher
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import AtMost, Claim, Column, Higher, Result, Runner, Scale, Store, Study, Table
 from relucid.train.stream import Stream
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 UNCHANGED, RESTARTED = "unchanged", "unchanged, new optimizer"
 RENEWED, INJECTED = "dead units re-initialised", "plasticity injection"
@@ -79,7 +78,7 @@ def run(config: Mapping[str, Any]) -> Result:
             "kept": kept.tolist(),
             "moved": moved.tolist(),
             "dead": after.dead[-1, 0].tolist(),
-            "parameters": sum(parameter.numel() for parameter in mended.stream.networks[0].parameters()),
+            "parameters": parameters(mended.stream.networks[0]),
         },
         {
             "fitted": [*before.scores.mean((1, 2)).tolist(), *after.scores.mean((1, 2)).tolist()],
@@ -163,25 +162,32 @@ def figures(table: Table, store: Store) -> list[Figure]:
 
 def over_tasks(found: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw the share of labels fitted and of dead units over the tasks, from the record of each way's run."""
-    from plotly.subplots import make_subplots
-
-    plot = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.65, 0.35], vertical_spacing=0.06)
-    plot.update_layout(height=440)
     config = next(iter(found.values()))["config"]
     config = config.get("mend", config)
-    for (row, record), color in zip(found.items(), PALETTE * 2, strict=False):
-        for line, name in enumerate(("fitted", "dead"), start=1):
-            y = record["history"][name]
-            drawn = {"name": row, "legendgroup": row, "showlegend": line == 1, "line_color": color}
-            plot.add_scatter(x=[*range(1, len(y) + 1)], y=y, row=line, col=1, **drawn)
+    courses = {row: (record["history"]["fitted"], record["history"]["dead"]) for row, record in found.items()}
+    plot = above_dead_units(courses, "fitted %", PALETTE * 2)
     plot.add_vline(config["before"] + 0.5, line_dash="dash", line_color=GREY)
-    plot.update_xaxes(title_text="task", row=2)
-    plot.update_yaxes(title_text="fitted %", row=1).update_yaxes(title_text="dead units %", row=2)
     alt = (
         "Lines of the share of labels fitted at the end of each task, one line per way to mend the network at the "
         "dashed line, and below it the share of dead units."
     )
     return Figure(f"Labels fitted, mended after task {config['before']}, rate {config['rate']:g}", alt, plot)
+
+
+def above_dead_units(
+    courses: Mapping[str, tuple[Sequence[float], Sequence[float]]], upper: str, colors: Sequence[str]
+) -> "go.Figure":
+    """Draw two values over the tasks, by name: the first in the upper panel, the share of dead units in the lower."""
+    from plotly.subplots import make_subplots
+
+    plot = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.65, 0.35], vertical_spacing=0.06)
+    plot.update_layout(height=440)
+    for (name, both), color in zip(courses.items(), colors, strict=False):
+        for line, y in enumerate(both, start=1):
+            drawn = {"name": name, "legendgroup": name, "showlegend": line == 1, "line_color": color}
+            plot.add_scatter(x=[*range(1, len(y) + 1)], y=y, row=line, col=1, **drawn)
+    plot.update_xaxes(title_text="task", row=2).update_yaxes(title_text=upper, row=1)
+    return plot.update_yaxes(title_text="dead units %", row=2)
 
 
 SIZES = {
@@ -191,6 +197,7 @@ SIZES = {
     "data": {"digits": 600, "batch": 60, "epochs": 12},
 }
 SMOKE = {"before": 2, "after": 2, "seeds": range(300, 302), "data": {"digits": 120, "batch": 60, "epochs": 2}}
+CODE = ("relucid.convert.to_crelu",)
 STUDY = Study(
     name="mend",
     title="A ReLU network that has stopped learning, mended in eight ways: the share of labels fitted afterwards",
@@ -206,17 +213,17 @@ STUDY = Study(
     scales={"cpu": Scale(SIZES, seconds=30), "smoke": Scale(SMOKE, seconds=2)},
     repeat={},
     protocol=(
-        "Networks of three hidden layers of 64 ReLUs learn random labels of the same 600 digits: 25 tasks of 12 epochs "
-        "in batches of 60, with Adam, whose state is kept from task to task. Then they are mended, and learn eight "
-        "more tasks, which are the same for all. Fitted: the share of labels fitted at the end of a task, mean over "
-        "these eight. Kept: the share of the 25th task's labels that is right immediately after mending. Converted: "
-        "every ReLU becomes CReLU, new weights are zero, Adam keeps its state or starts anew. Where it keeps its "
-        "state, the moments of new weights start at zero late in training, which makes their first steps up to three "
-        "times as long; a new optimizer corrects for that. Re-initialised: units with the same output for 256 inputs "
-        "get new incoming weights; their outgoing weights and Adam's moments are set to zero, once. Injection: the old "
-        "network is frozen, and a new one learns, minus its frozen copy. Two rates, the same before and after; ten "
-        "seeds; ± is the standard error. Claims, seeds, sizes and rates were fixed before any run with these seeds. A "
-        "small network on labels that mean nothing: what it shows is the ability to learn."
+        "Networks of three hidden layers of 64 ReLUs learn 25 tasks, random labels of the same 600 digits, for 12 "
+        "epochs each in batches of 60, with Adam, whose state is kept from task to task. Then they are mended, and "
+        "learn eight more tasks, the same for all. Fitted: the share of labels fitted at the end of a task, mean "
+        "over these eight. Kept: the share of the 25th task's labels that is right immediately after mending. "
+        "Converted: every ReLU becomes CReLU, new weights are zero, Adam keeps its state or starts anew. Where it "
+        "keeps its state, the moments of new weights start at zero late in training, which makes their first steps "
+        "up to three times as long. Re-initialised: units with the same output for 256 inputs get new incoming "
+        "weights; their outgoing weights and Adam's moments are set to zero, once. Injection: the old network is "
+        "frozen, and a new one learns, minus its frozen copy. Ten seeds; ± is the standard error. Claims, seeds, "
+        "sizes and rates were fixed before any run with these seeds. Labels mean nothing here: what is shown is the "
+        "ability to learn."
     ),
     baseline=UNCHANGED,
     paired=True,
@@ -227,34 +234,33 @@ STUDY = Study(
             "than unchanged, with a new optimizer, with its dead units re-initialised, or with plasticity injected.",
             (Higher((CONVERTED, WITHOUT), than=KEEP, columns=FITTED),),
             remark=remark,
-            code=("relucid.convert.to_crelu",),
+            code=CODE,
         ),
         Claim(
             "mend: outputs",
             f"The conversion changes no output by more than {ROUNDING:g}.",
             (AtMost((CONVERTED, WITHOUT), MOVED, ROUNDING),),
             kind="construction",
-            code=("relucid.convert.to_crelu",),
+            code=CODE,
         ),
-        Claim(
-            "mend: against a new ReLU network",
-            "The converted network learns the following tasks better than a new ReLU network, which has forgotten "
-            "everything.",
-            (Higher(CONVERTED, than=NEW, columns=FITTED),),
-            code=("relucid.convert.to_crelu",),
-        ),
-        Claim(
-            "mend: against a new CReLU network",
-            "The converted network learns the following tasks better than a new CReLU network of its size, which has "
-            "forgotten everything.",
-            (Higher(CONVERTED, than=NEW_CRELU, columns=FITTED),),
-            code=("relucid.convert.to_crelu",),
+        *(
+            Claim(
+                f"mend: against {new}",
+                f"The converted network learns the following tasks better than {new}{same}, which has forgotten "
+                "everything.",
+                (Higher(CONVERTED, than=row, columns=FITTED),),
+                code=CODE,
+            )
+            for new, same, row in (
+                ("a new ReLU network", "", NEW),
+                ("a new CReLU network", " of its size", NEW_CRELU),
+            )
         ),
         Claim(
             "mend: the optimizer's state",
             "A converted network learns the following tasks better if Adam keeps its state.",
             (Higher(CONVERTED, than=WITHOUT, columns=FITTED),),
-            code=("relucid.convert.to_crelu",),
+            code=CODE,
         ),
     ),
     figures=figures,

@@ -13,15 +13,10 @@ from relucid.convert import fuse, to_crelu
 from relucid.convert.refit import refit
 from relucid.data import Split
 from relucid.models import create
-from relucid.papers.cifar import REENCODED
 from relucid.papers.crelu.images import images
+from relucid.papers.structure.images import parameters as size
 from relucid.report.figure import Figure
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Store, Study, Table
 from relucid.train import Fitted, Machine, Recipe, fit
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -69,7 +64,7 @@ def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Sp
             counts = _fewer(net, merged)
             less, parameters = pruned(net, counts, batches), _parameters_left(net, counts)
         else:
-            less, parameters = merged, _size(merged)
+            less, parameters = merged, size(merged)
         metrics |= {
             f"error at {share}": _error(less, fitted, test),
             f"parameters at {share}": parameters,
@@ -80,18 +75,18 @@ def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Sp
 def _at_equal_size(net: nn.Module, images: Tensor, fitted: Fitted, test: Split) -> dict[str, float]:
     """Measure the test error with a share of the pairs merged, and pruned to at least as many parameters."""
     pairs = sum(_fewer(net, _merged(net, images[:2])).values())
-    metrics = {"error": _error(net, fitted, test), "parameters": float(_size(net))}
+    metrics = {"error": _error(net, fitted, test), "parameters": float(size(net))}
     for share in EQUAL_SHARES:
         for merge, prune, data in (
             (MERGE, PRUNE, None),
             (MERGE_DATA, PRUNE_DATA, list(images.split(64))),
         ):
             merged = _merged(net, images[:2], round(share * pairs), data)
-            counts = as_many(net, _fewer(net, merged), _size(merged))
+            counts = as_many(net, _fewer(net, merged), size(merged))
             metrics |= {
                 f"{merge} at {share}": _error(merged, fitted, test),
                 f"{prune} at {share}": _error(pruned(net, counts, data), fitted, test),
-                f"parameters, {merge} at {share}": _size(merged),
+                f"parameters, {merge} at {share}": size(merged),
                 f"parameters, {prune} at {share}": _parameters_left(net, counts),
             }
     return metrics
@@ -115,10 +110,6 @@ def _merged(
     if pairs is not None:
         options |= {"pairs": pairs, "data": data}
     return to_crelu(net, example, LAYERS, "merge", **options).model
-
-
-def _size(net: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in net.parameters())
 
 
 def _error(net: nn.Module, fitted: Fitted, test: Split) -> float:
@@ -162,13 +153,13 @@ def pruned(net: nn.Module, counts: Counts, data: list[Tensor] | None) -> nn.Modu
     prune()
     for reader in (*LAYERS[1:], "fc7") if data is not None and any(counts.values()) else ():
         refit(net, after, [reader], data or [], {})
-        prune()  # refitting must not bring pruned filters back
+        prune()  # refitting must not restore pruned filters
     return after
 
 
 def _parameters_left(net: nn.Module, counts: Counts) -> int:
     """The number of parameters without pruned filters and the weights that read them."""
-    total = _size(net)
+    total = size(net)
     for name, following in pairwise((*LAYERS, "fc7")):
         layer, reader = _convolution(net, name), net.get_submodule(following).weight
         assert isinstance(reader, Tensor)
@@ -283,7 +274,7 @@ AT_EQUAL_SIZE = Study(
     protocol=(
         "As merge, but one network per seed for all columns, and pruned to at least as many parameters as merging "
         "leaves, each layer in proportion to the filters that merging takes from it. Cpu scale: all images, averaged "
-        f"over 2x2 pixels, a quarter of the width, 12 epochs, 512 images to refit on. {REENCODED}"
+        "over 2x2 pixels, a quarter of the width, 12 epochs, 512 images to refit on."
     ),
 )
 STUDIES = (
@@ -330,8 +321,7 @@ STUDIES = (
             "Pairs: filters with negative cosine, matched most opposite first; at 100% nearly half of all filters are "
             "gone. Pruning removes as many filters from each layer, the shortest ones, and saves more parameters, "
             "because a merged filter is still read twice. Refitted: the following layers are fitted to their earlier "
-            "outputs by least squares on training images, without further training. Batch norm is folded first. Small "
-            f"scale: an eighth of the width, 5000 training images, 5 epochs, 128 images to refit on. {REENCODED}"
+            "outputs by least squares on training images, without further training. Batch norm is folded first."
         ),
     ),
 )

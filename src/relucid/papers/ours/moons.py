@@ -9,7 +9,7 @@ import torch
 from relucid.data import Data, Split
 from relucid.papers.gmp.evolution import evolve
 from relucid.papers.gmp.problems import Problem, error_rate
-from relucid.studies.run import Result
+from relucid.studies import Result
 from relucid.train import Plateau
 from relucid.train.measure import LOSSES
 

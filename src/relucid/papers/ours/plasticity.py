@@ -10,14 +10,11 @@ from torch import Tensor
 
 from relucid.papers.cifar import REENCODED
 from relucid.papers.ours.streams import SETTINGS, Arm, Course, begin, course
+from relucid.papers.structure.images import parameters
 from relucid.report.figure import PALETTE, Figure, literal
+from relucid.studies import Column, Result, Runner, Scale, Store, Study, Table
 from relucid.studies.expect import Claim, Derived, Higher, Quantity, Samples
 from relucid.studies.plan import merge
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
 
 RELU, LEAKY, NORM, GEOMETRIC = "ReLU", "Leaky ReLU", "ReLU, layer norm", "ReLU, geometric weights"
 RENEWED, HALF, CRELU = "ReLU, dead units re-initialised", "CReLU, half the units", "CReLU"
@@ -62,7 +59,7 @@ def run(config: Mapping[str, Any]) -> Result:
                 for rate, by_seed in zip(rates, values, strict=True)
             },
             "rate": chosen,
-            "parameters": sum(parameter.numel() for parameter in found.stream.networks[0].parameters()),
+            "parameters": parameters(found.stream.networks[0]),
         },
         {
             **{name: values[:, 0].mean(1).tolist() for name, values in _curves(found).items()},
@@ -244,26 +241,24 @@ SMOKE = {
 }
 PROTOCOL = (
     "Networks learn one task after the other with Adam, whose state is kept from task to task. Permuted pixels: 50 "
-    "tasks, each a new permutation of the 64 pixels of 1,500 digits, every digit seen once, batches of 16; accuracy "
-    "before each step. Random labels: 25 tasks, each with new labels for the same 600 digits, 12 epochs in batches of "
-    "60; the share of labels fitted at the end. Both with three hidden layers of 64 units. Pairs of classes: 30 tasks, "
-    "each with two classes of CIFAR-10 in 16 x 16 pixels, 600 images, 3 epochs in batches of 50, and a new output "
-    "layer; accuracy on 400 test images; three 3 x 3 convolutions with stride 2 and 16, 32 and 64 filters. CReLU with "
-    "half the units has as many channels as ReLU and about half the parameters; CReLU has as many units as ReLU, and "
-    "more parameters. Dead: units with the same output for 256 inputs of the task; re-initialised after every task, "
-    "their incoming weights are drawn anew, and their outgoing weights and Adam's moments set to zero. L2: a penalty "
-    "in the loss, at two strengths. Rates: 0.0001, 0.0003, 0.001, 0.003 and 0.01 (pairs: the last three), all tried on "
-    "three seeds (pairs: two); each network has the one with the best last fifth of the tasks on them, and then learns "
-    "with ten other seeds (pairs: five). First and last fifth: means over these tasks; ± is the standard error over "
-    f"seeds. {REENCODED}"
+    "tasks, each a new permutation of the 64 pixels of 1,500 digits, seen once in batches of 16; accuracy before "
+    "each step. Random labels: 25 tasks with new labels for the same 600 digits, 12 epochs in batches of 60; the "
+    "share of labels fitted at the end. Both with three hidden layers of 64 units. Pairs of classes: 30 tasks with "
+    "600 images of two classes of CIFAR-10, 16 x 16 pixels, 3 epochs in batches of 50, and a new output layer; "
+    "accuracy on 400 test images; three 3 x 3 convolutions with stride 2 and 16, 32 and 64 filters. CReLU with half "
+    "the units has about half the parameters of ReLU, CReLU more. Dead: units with the same output for 256 inputs of "
+    "the task; re-initialised, they get new incoming weights, and their outgoing weights and Adam's moments are set "
+    "to zero. L2: a penalty in the loss. All rates (pairs: the last three of five) are tried on three seeds (pairs: "
+    "two); each network has the one with the best last fifth of the tasks, and then learns with ten other seeds "
+    f"(pairs: five). ± is the standard error over seeds. {REENCODED}"
 )
 CAVEAT = (
-    "Claims, seeds, sizes and rates were fixed before any result with these seeds was looked at; with seed 1000, ReLU, "
-    "CReLU with half the units, layer norm and re-initialisation were run to set the number of tasks, all networks for "
-    "a few tasks to see their time. For lack of time, sizes were then reduced twice, from 100, 50 and 50 tasks and all "
-    "rates for all seeds, when the first runs had been timed and before their results were looked at. These are small "
-    "networks and short streams. A rate at the end of the grid may not be a network's best. Dormant units with a "
-    "threshold above zero were not re-initialised, and no regularizer but L2 was tried."
+    "Claims, seeds, sizes and rates were fixed before any result with these seeds was looked at; with seed 1000, "
+    "four networks were run to set the number of tasks, all for a few tasks to see their time. For lack of time, "
+    "sizes were reduced twice, from 100, 50 and 50 tasks and all rates for all seeds, when the first runs had been "
+    "timed and before their results were looked at. Networks are small and streams short; a rate at the end of the "
+    "grid may not be a network's best; dormant units above a threshold of zero were not re-initialised, and no "
+    "regularizer but L2 was tried."
 )
 CODE = ("relucid.nn.CReLU", "relucid.train.stream.Stream")
 
@@ -275,21 +270,30 @@ SCALES = {
 DIGITS, IMAGES = ("permuted", "labels"), ("pairs",)
 
 
-def at_own_rates(name: str, data: str, settings: Sequence[str]) -> Study:
-    """The study in which every network has its own rate, in these settings."""
-    last = tuple(column(setting, "last fifth %") for setting in settings)
-    better = "learns the last fifth of the tasks better than"
+def _study(name: str, title: str, columns: Mapping[str, Column], **fields: Any) -> Study:
     return Study(
         name=name,
-        title=f"Which networks go on learning: accuracy in the first and last fifth of a stream of tasks, {data}",
+        title=title,
         run=RUNNER,
         rows=ROWS,
-        columns={label: shown for setting in settings for label, shown in columns(setting).items()},
+        columns=columns,
         scales=SCALES,
         repeat={},
         protocol=PROTOCOL,
         baseline=RELU,
         paired=True,
+        **fields,
+    )
+
+
+def at_own_rates(name: str, data: str, settings: Sequence[str]) -> Study:
+    """The study in which every network has its own rate, in these settings."""
+    last = tuple(column(setting, "last fifth %") for setting in settings)
+    better = "learns the last fifth of the tasks better than"
+    return _study(
+        name,
+        f"Which networks go on learning: accuracy in the first and last fifth of a stream of tasks, {data}",
+        {label: shown for setting in settings for label, shown in columns(setting).items()},
         claims=(
             Claim(
                 f"CReLU and ReLU, {data}",
@@ -327,21 +331,14 @@ def at_own_rates(name: str, data: str, settings: Sequence[str]) -> Study:
 
 def at_all_rates(name: str, data: str, settings: Sequence[str]) -> Study:
     """The same runs at every rate, on the seeds by which rates are chosen."""
-    return Study(
-        name=name,
-        title=f"Accuracy in the last fifth of a stream of tasks, at every rate, {data}",
-        run=RUNNER,
-        rows=ROWS,
-        columns={
+    return _study(
+        name,
+        f"Accuracy in the last fifth of a stream of tasks, at every rate, {data}",
+        {
             at(rate, setting): Column(f"last at {rate:g}", {"setting": setting}, best="highest", digits=1)
             for setting in settings
             for rate in SIZES[setting]["rates"]
         },
-        scales=SCALES,
-        repeat={},
-        protocol=PROTOCOL,
-        baseline=RELU,
-        paired=True,
         claims=(
             Claim(
                 f"ReLU stops learning, {data}",

@@ -5,37 +5,11 @@ from dataclasses import asdict
 from typing import Any
 
 from relucid.papers.gmp.evolution import LARGE
-from relucid.papers.ours import depth, mend, moons, plasticity
-from relucid.papers.ours.findings import (
-    BOUNDARIES,
-    DEAD,
-    DEPTH,
-    ERROR,
-    FIRST,
-    FITTED,
-    KEPT,
-    LAST,
-    LAYERS,
-    LEARNING,
-    LEFT,
-    MEND,
-    MENDING,
-    METHODS,
-    PARAMETERS,
-    STEP,
-    TURN,
-    boundaries,
-    free_depth,
-    learning,
-    mended,
-)
+from relucid.papers.ours import depth, findings, mend, moons, plasticity
 from relucid.papers.ours.mend import CONVERTED, NEW, NEW_CRELU, RENEWED, UNCHANGED, WAYS, WITHOUT
 from relucid.papers.ours.plasticity import ARMS, HALF, RELU
 from relucid.papers.ours.quickstart_page import quickstart_page
-from relucid.studies.expect import AtMost, Claim, Higher, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
+from relucid.studies import AtMost, Claim, Column, Higher, Lower, Result, Runner, Scale, Study
 
 
 def run(config: dict[str, Any]) -> Result:
@@ -48,7 +22,7 @@ def run(config: dict[str, Any]) -> Result:
 
 
 RUNNER = Runner("quickstart", run, version=3)
-OTHERS = tuple(row for row in METHODS if row != "geometric")
+OTHERS = tuple(row for row in findings.METHODS if row != "geometric")
 CONSTANT = 0.5  # megabytes
 
 
@@ -56,9 +30,12 @@ def rows() -> dict[str, Mapping[str, Any]]:
     """The rows of all four findings."""
     return {
         **{row: {"part": "stream", "arm": asdict(ARMS[row])} for row in (RELU, HALF)},
-        **{row: {"part": "mend", "way": WAYS[row]} for row in MENDING},
-        **{row: {"part": "moons", "method": method, "rate": LARGE} for row, method in METHODS.items()},
-        **{row: {"part": "depth", "layers": layers} for row, layers in LAYERS.items()},
+        **{row: {"part": "mend", "way": WAYS[row]} for row in findings.MENDING},
+        **{
+            row: {"part": "moons", "method": method, "rate": LARGE}
+            for row, method in findings.METHODS.items()
+        },
+        **{row: {"part": "depth", "layers": layers} for row, layers in findings.LAYERS.items()},
     }
 
 
@@ -94,18 +71,18 @@ STUDIES = (
         run=RUNNER,
         rows=rows(),
         columns={
-            FIRST: Column("first", best="highest", digits=1, optional=True),
-            LAST: Column("last", best="highest", digits=1, optional=True),
-            FITTED: Column("fitted", best="highest", digits=1, optional=True),
-            LEFT: Column("kept", best="highest", digits=0, optional=True),
-            DEAD: Column("dead", best=None, digits=0, optional=True),
-            PARAMETERS: Column("parameters", best=None, digits=0, optional=True),
-            TURN: Column("turn", digits=0, optional=True),
-            ERROR: Column("error", digits=1, optional=True),
-            **{column: Column(f"kept {side}", optional=True) for side, column in KEPT.items()},
+            findings.FIRST: Column("first", best="highest", digits=1, optional=True),
+            findings.LAST: Column("last", best="highest", digits=1, optional=True),
+            findings.FITTED: Column("fitted", best="highest", digits=1, optional=True),
+            findings.LEFT: Column("kept", best="highest", digits=0, optional=True),
+            findings.DEAD: Column("dead", best=None, digits=0, optional=True),
+            findings.PARAMETERS: Column("parameters", best=None, digits=0, optional=True),
+            findings.TURN: Column("turn", digits=0, optional=True),
+            findings.ERROR: Column("error", digits=1, optional=True),
+            **{column: Column(f"kept {side}", optional=True) for side, column in findings.KEPT.items()},
             **{
                 column: Column(f"step {side}", best=None, digits=0, optional=True)
-                for side, column in STEP.items()
+                for side, column in findings.STEP.items()
             },
         },
         scales={"full": Scale(FULL, seconds=14), "smoke": Scale(SMOKE, seconds=1)},
@@ -113,58 +90,57 @@ STUDIES = (
         paired=True,
         claims=(
             Claim(
-                LEARNING,
+                findings.LEARNING,
                 "Each at its own rate, CReLU with half the units learns the last fifth of the tasks better than ReLU.",
-                (Higher(HALF, than=RELU, columns=LAST),),
-                remark=learning,
+                (Higher(HALF, than=RELU, columns=findings.LAST),),
+                remark=findings.learning,
                 code=("relucid.nn.CReLU",),
             ),
             Claim(
-                MEND,
+                findings.MEND,
                 "Converted by to_crelu, with its optimizer's state or without, a network learns the following tasks "
                 "better than unchanged, or with its dead units re-initialised.",
-                (Higher((CONVERTED, WITHOUT), than=(UNCHANGED, RENEWED), columns=FITTED),),
-                remark=mended,
+                (Higher((CONVERTED, WITHOUT), than=(UNCHANGED, RENEWED), columns=findings.FITTED),),
+                remark=findings.mended,
                 code=("relucid.convert.to_crelu",),
             ),
             Claim(
-                f"{MEND}: against new networks",
+                f"{findings.MEND}: against new networks",
                 "Converted, with its optimizer's state or without, the network learns the following tasks better than "
                 "new networks, which have forgotten everything: a ReLU network, and a CReLU network of its size.",
-                (Higher((CONVERTED, WITHOUT), than=(NEW, NEW_CRELU), columns=FITTED),),
+                (Higher((CONVERTED, WITHOUT), than=(NEW, NEW_CRELU), columns=findings.FITTED),),
                 code=("relucid.convert.to_crelu",),
             ),
             Claim(
-                BOUNDARIES,
+                findings.BOUNDARIES,
                 "At a large rate, the largest turn of a boundary in a step is smaller for geometric units than for "
                 "the others.",
-                (Lower("geometric", than=OTHERS, columns=TURN),),
+                (Lower("geometric", than=OTHERS, columns=findings.TURN),),
                 kind="construction",
-                remark=boundaries,
+                remark=findings.boundaries,
                 code=("relucid.nn.GeometricLinear", "relucid.inspect.BoundaryTracker"),
             ),
             Claim(
-                f"{BOUNDARIES}: and the error?",
+                f"{findings.BOUNDARIES}: and the error?",
                 "At this rate, geometric units have a lower test error than the others.",
-                (Lower("geometric", than=OTHERS, columns=ERROR),),
+                (Lower("geometric", than=OTHERS, columns=findings.ERROR),),
                 code=("relucid.nn.GeometricLinear",),
             ),
             Claim(
-                DEPTH,
+                findings.DEPTH,
                 f"Reversible heavy ball needs at most {CONSTANT:g} MB for the backward pass, at any depth here.",
-                (AtMost(tuple(LAYERS), KEPT["reversible"], CONSTANT),),
+                (AtMost(tuple(findings.LAYERS), findings.KEPT["reversible"], CONSTANT),),
                 kind="construction",
-                remark=free_depth,
+                remark=findings.free_depth,
                 code=("relucid.nn.Propagation",),
             ),
         ),
         page=quickstart_page,
         protocol=(
-            "Keeps learning: as in the study plasticity, with 60 tasks of permuted pixels, three rates, "
-            "two seeds that choose the rate and six others. Mended: as in the study mend, at a rate of 0.001, with 20 "
-            "tasks before and 8 after, six seeds. These studies have more networks, rates and seeds, and CIFAR-10. "
-            "See what units do: ten units learn two crescents of points, shaped like the Banana set, for 60 epochs of "
-            f"Adam at a rate of {LARGE:g}, eight splits. A thousand layers: each is a ReLU and a convolution, 16 "
+            "Keeps learning: as plasticity, with 60 tasks of permuted pixels, three rates, two seeds that choose the "
+            "rate and six others. Mended: as mend, at a rate of 0.001, with 20 tasks before and 8 after, six seeds. "
+            "See what units do: ten units learn two crescents of points, shaped like the Banana set, for 60 epochs "
+            f"of Adam at a rate of {LARGE:g}, eight splits. A thousand layers: each is a ReLU and a convolution, 16 "
             "channels of 8 x 8, batches of 16, three seeds; memory: tensors saved for the backward pass and what it "
             "recomputes at a time, without parameters; checkpoints: in segments of sqrt(layers) layers; times are "
             "medians of steps that alternate between the sides. Written with seeds 0 to 5 in view; these are others."

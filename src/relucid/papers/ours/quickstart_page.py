@@ -10,35 +10,15 @@ import plotly.graph_objects as go
 
 from relucid.papers.gmp.evolution import LARGE
 from relucid.papers.gmp.fig3 import in_training
-from relucid.papers.ours.findings import (
-    BOUNDARIES,
-    DEAD,
-    DEPTH,
-    ERROR,
-    FIRST,
-    FITTED,
-    KEPT,
-    LAST,
-    LAYERS,
-    LEARNING,
-    LEFT,
-    MEND,
-    MENDING,
-    METHODS,
-    PARAMETERS,
-    STEP,
-    TURN,
-)
-from relucid.papers.ours.mend import over_tasks
+from relucid.papers.ours import findings
+from relucid.papers.ours.mend import above_dead_units, over_tasks
 from relucid.papers.ours.plasticity import HALF, RELU, smoothed
 from relucid.report.figure import PALETTE, Figure
-from relucid.report.page import CellStyle, Grid, GridCell, render
-from relucid.report.study import grid_of_environments, grid_of_runs
+from relucid.report.page import Grid, GridCell, render
+from relucid.report.study import grid_of_environments, grid_of_runs, shown
+from relucid.studies import Cell, Column, Store, Table
 from relucid.studies.formats import banner, cell_text
 from relucid.studies.ledger import Entry, entry
-from relucid.studies.store import Store
-from relucid.studies.study import Column
-from relucid.studies.table import Cell, Table
 
 
 @dataclass(frozen=True)
@@ -80,10 +60,10 @@ def parts(table: Table, store: Store) -> list[Part]:
         if claim.where in table.judged
     }
     layout = {
-        LEARNING: ((RELU, HALF), (FIRST, LAST, DEAD)),
-        MEND: (MENDING, (FITTED, LEFT, PARAMETERS)),
-        BOUNDARIES: (tuple(METHODS), (TURN, ERROR)),
-        DEPTH: (tuple(LAYERS), (*KEPT.values(), *STEP.values())),
+        findings.LEARNING: ((RELU, HALF), (findings.FIRST, findings.LAST, findings.DEAD)),
+        findings.MEND: (findings.MENDING, (findings.FITTED, findings.LEFT, findings.PARAMETERS)),
+        findings.BOUNDARIES: (tuple(findings.METHODS), (findings.TURN, findings.ERROR)),
+        findings.DEPTH: (tuple(findings.LAYERS), (*findings.KEPT.values(), *findings.STEP.values())),
     }
     figures = [learning(table), mending(table), turning(table, store), deepening(table)]
     return [
@@ -107,30 +87,23 @@ def grid(table: Table, rows: Sequence[str], columns: Sequence[str]) -> Grid:
 
 
 def _shown(cell: Cell, column: Column) -> GridCell:
-    """A cell, coloured if it is better or worse than the baseline."""
-    style: CellStyle = "" if cell.better is None else "good" if cell.better else "bad"
-    return GridCell(cell_text(replace(cell, better=None), column), cell.mean, style)
+    """A cell without a mark: it is coloured if it is better or worse than the baseline."""
+    return replace(shown(cell, column), text=cell_text(replace(cell, better=None), column))
 
 
 def learning(table: Table) -> list[Figure]:
     """Draw accuracy and dead units over the tasks: both networks at their own rates, and ReLU at CReLU's."""
-    from plotly.subplots import make_subplots
-
-    found = {row: record for row in (RELU, HALF) for record in table.behind(row, LAST)}
+    found = {row: record for row in (RELU, HALF) for record in table.behind(row, findings.LAST)}
     if len(found) < 2:
         return []
     rates = {row: record["metrics"]["rate"] for row, record in found.items()}
     lines = {f"{row}, rate {rates[row]:g}": (found[row], "") for row in found}
     lines.setdefault(f"{RELU}, rate {rates[HALF]:g}", (found[RELU], f" at {rates[HALF]:g}"))
-    plot = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.65, 0.35], vertical_spacing=0.06)
-    plot.update_layout(height=440)
-    for (name, (record, at)), color in zip(lines.items(), (PALETTE[1], PALETTE[0], PALETTE[2]), strict=False):
-        for line, what in enumerate(("score", "dead"), start=1):
-            y = smoothed(record["history"][f"{what}{at}"])
-            drawn = {"name": name, "legendgroup": name, "showlegend": line == 1, "line_color": color}
-            plot.add_scatter(x=[*range(1, len(y) + 1)], y=y, row=line, col=1, **drawn)
-    plot.update_xaxes(title_text="task", row=2).update_yaxes(title_text="accuracy %", row=1)
-    plot.update_yaxes(title_text="dead units %", row=2)
+    courses = {
+        name: (smoothed(record["history"][f"score{at}"]), smoothed(record["history"][f"dead{at}"]))
+        for name, (record, at) in lines.items()
+    }
+    plot = above_dead_units(courses, "accuracy %", (PALETTE[1], PALETTE[0], PALETTE[2]))
     ends = "; ".join(
         f"{trace.name}: {trace.y[0]:.0f} to {trace.y[-1]:.0f}" for trace in plot.data if trace.showlegend
     )
@@ -141,21 +114,21 @@ def learning(table: Table) -> list[Figure]:
 
 def mending(table: Table) -> list[Figure]:
     """Draw the share of labels fitted, task by task, before and after mending."""
-    found = {row: record for row in MENDING for record in table.behind(row, FITTED)}
+    found = {row: record for row in findings.MENDING for record in table.behind(row, findings.FITTED)}
     return [over_tasks(found)] if found else []
 
 
 def turning(table: Table, store: Store) -> list[Figure]:
     """Draw the boundaries through training, with a slider."""
-    rates = dict.fromkeys(METHODS.values(), LARGE)
+    rates = dict.fromkeys(findings.METHODS.values(), LARGE)
     return [in_training(table, store, rates, f"Training at a rate of {LARGE:g}; the slider moves through it")]
 
 
 def deepening(table: Table) -> list[Figure]:
     """Draw the megabytes needed and the milliseconds per step, over depth."""
     return [
-        _over_depth(table, "Needed for the backward pass", "MB", KEPT),
-        _over_depth(table, "Time per step", "ms", STEP),
+        _over_depth(table, "Needed for the backward pass", "MB", findings.KEPT),
+        _over_depth(table, "Time per step", "ms", findings.STEP),
     ]
 
 
@@ -168,8 +141,10 @@ def _over_depth(table: Table, what: str, unit: str, columns: Mapping[str, str]) 
     }
     plot = go.Figure(layout={"height": 320, **axes})
     for (side, column), color in zip(columns.items(), PALETTE, strict=False):
-        y = [table.cells[row, column].mean for row in LAYERS]
-        plot.add_scatter(name=side, mode="lines+markers", x=[*LAYERS.values()], y=y, line_color=color)
+        y = [table.cells[row, column].mean for row in findings.LAYERS]
+        plot.add_scatter(
+            name=side, mode="lines+markers", x=[*findings.LAYERS.values()], y=y, line_color=color
+        )
     described = "; ".join(
         f"{trace.name}: {', '.join(f'{y or 0:.2f}' for y in trace.y)}" for trace in plot.data
     )

@@ -24,7 +24,7 @@ RECIPE = {
 AUGMENT = ["flip", "crop"]
 # structure 7.1 trains both families by the strategies of the DenseNet paper, whose source decays all parameters.
 DECAY = {"residual": "all", "dense": "all"}
-DECAYS_ALL = "Full scale: weight decay acts on all parameters, as in the source of DenseNet."
+DECAYS_ALL = "Weight decay acts on all parameters, as in the source of DenseNet."
 
 
 def noise(images: int = 8, pixels: int = 64, classes: int = 1000) -> Data[Split]:

@@ -8,9 +8,7 @@ from torch import Tensor, nn
 from relucid.nn import Propagation
 from relucid.papers.structure.objective import ACTIVATIONS, Objective, minimize
 from relucid.papers.structure.section5_1 import rules
-from relucid.studies.expect import AtMost, Claim
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
+from relucid.studies import AtMost, Claim, Column, Runner, Scale, Study
 
 ROUNDING = 1000.0  # in 1e-15 of the largest state: the rounding of float64 over thirty layers
 

@@ -9,11 +9,8 @@ import torch
 from relucid.nn.rules import ADMM, HeavyBall, Nesterov, Nesterov2, Plain, Rule
 from relucid.papers.structure.convergence import layers_to_reach, strongly_convex
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.expect import Claim, Derived, Quantity, Samples
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Derived, Quantity, Runner, Scale, Store, Study, Table
+from relucid.studies.expect import Samples
 
 
 def rules(kappa: float) -> dict[str, Rule]:
@@ -119,10 +116,9 @@ STUDY = Study(
     baseline="GD (7)",
     source="structure Section 5.1",
     protocol=(
-        "ReLU layers of 100 units, all with the same W and bias; their objective has L = 1 and mu = 1 / kappa, and "
-        "the eigenvalues of its Hessian are evenly spaced in their logarithm. Counted are the layers until x is "
-        f"within 1e-6 of the minimizer, relative to the first distance, at most {LIMIT:,}. Three random instances. "
-        "HB-Net's beta = 1 is a row of its own."
+        "ReLU layers of 100 units, all with the same W and bias; their objective has L = 1 and mu = 1 / kappa, the "
+        "eigenvalues of its Hessian are evenly spaced in their logarithm. Layers are counted until x is within 1e-6 of "
+        f"the minimizer, relative to the first distance, at most {LIMIT:,}. Three random instances."
     ),
     claims=(
         Claim(

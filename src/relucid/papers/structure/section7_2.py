@@ -7,15 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from relucid.papers.cifar import REENCODED
 from relucid.papers.structure.images import AUGMENT, DECAY, DECAYS_ALL, RECIPE, load, train
 from relucid.report.curves import training
-from relucid.studies.expect import Claim, Higher, Lower
+from relucid.studies import Claim, Column, Higher, Lower, Result, Runner, Scale, Study, Table
 from relucid.studies.plan import merge
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
 from relucid.train import DivergedError, Machine
 from relucid.train.measure import error as error_of
 
@@ -55,9 +50,8 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
         history, error = diverged.history, 100.0
     metrics = {"trained": 100.0 * (error < STARTED), "train_error": error}
     batches = math.ceil(len(load(config).train) / recipe["batch_size"])
-    if len(loss.errors) >= batches * len(
-        history.get("train_error", [])
-    ):  # else it was resumed, and the rest is lost
+    # Of a run that was resumed, the errors before that are lost.
+    if len(loss.errors) >= batches * len(history.get("train_error", [])):
         metrics["steps"] = steps_to_start(loss.errors, batches * recipe["epochs"])
     return Result(metrics, history)
 
@@ -124,9 +118,8 @@ STUDY = Study(
             seconds=750,
             rows={row: {} for row in ROWS},
             protocol=(
-                "At cpu scale: as at small scale, but all images, 10 epochs, 7,810 steps, and eight seeds. Designed "
-                "before any of it was run: by Fisher's exact test, eight runs that all train differ from three "
-                "of eight (p = 0.026), not from four."
+                "Designed before any of it was run: by Fisher's exact test, eight runs that all train differ from "
+                "three of eight (p = 0.026), not from four."
             ),
         ),
         "small-40": Scale(
@@ -135,9 +128,9 @@ STUDY = Study(
             seconds=35,
             rows={row: {} for row in (CONTROL, HBNET)},
             protocol=(
-                "At this scale: as at small scale, with forty seeds that no earlier run has had. Designed before any "
-                "of it was run, with sixty seeds, and cut to forty for want of time before any outcome was looked at: "
-                "by Fisher's exact test, forty runs that all train differ from 34 (p = 0.026), not from 35."
+                "The seeds are new. Designed before any of it was run, with sixty seeds, and cut to forty for want of "
+                "time before any outcome was looked at: by Fisher's exact test, forty runs that all train differ from "
+                "34 (p = 0.026), not from 35."
             ),
         ),
         "small": Scale(
@@ -166,14 +159,10 @@ STUDY = Study(
     source="structure Section 7.2",
     protocol=(
         f"A run has trained if the training error of its last epoch is below {STARTED:.0f}%, the mark at which He et "
-        "al. end the warm-up that ResNet-110 needs; a run with a loss that is no longer finite has not. Steps are "
-        f"counted until the mean error of the last {WINDOW} batches is below the mark; a run that never gets there is "
-        "counted with all its steps. The recipe is Table 4's, at a learning rate of 0.1. "
-        "Full scale: 300 epochs, and ResNet-110 with He et al.'s warm-up, a "
-        "rate of 0.01 until the training error of an epoch is below the mark. Small scale: all 110 layers at a quarter "
-        "of the width, and only the first 5 epochs, 395 steps, on 5,000 images averaged over 4x4 pixels. "
-        "After a look at seed 0, which is one of the seeds here, a second rate of 0.5 was dropped in favour of more "
-        f"seeds. {REENCODED}"
+        "al. end the warm-up that ResNet-110 needs, a rate of 0.01; a run whose loss is no longer finite has not. "
+        f"Steps are counted until the mean error of the last {WINDOW} batches is below the mark, all of them if it "
+        "never is. The recipe is Table 4's, 300 epochs at a rate of 0.1. After a look at seed 0, one of those at "
+        "small scale, a second rate of 0.5 was dropped in favour of more seeds."
     ),
     claims=(
         Claim(

@@ -12,14 +12,9 @@ from torch.nn.functional import mse_loss
 
 from relucid.data import Split
 from relucid.models import create
-from relucid.report.curves import curves
+from relucid.report.curves import of_column
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Cell, Table
+from relucid.studies import Cell, Claim, Column, Lower, Result, Runner, Scale, Store, Study, Table
 from relucid.train import DivergedError, ensemble
 
 RULES = {"ADMM (14)": "admm", "GD (7)": "gd", "HB (11)": "hb", "AGD (12)": "agd", "AGD2 (13)": "agd2"}
@@ -32,9 +27,8 @@ MSE = {
     40: (1.07749, 1.00653, 1.00457, 1.00213, 0.99964),
 }
 DIGITS = 5  # shown of a loss
-ABOVE_ZERO = sum(
-    loss > 1 for losses in MSE.values() for loss in losses
-)  # 1 is the expected loss of an output of 0
+# 1 is the expected loss of an output of 0.
+ABOVE_ZERO = sum(loss > 1 for losses in MSE.values() for loss in losses)
 
 
 def run(config: dict[str, Any]) -> Result:
@@ -141,7 +135,7 @@ def figures(table: Table, store: Store) -> list[Figure]:
     last = list(table.study.columns)[-1]
     return [
         Figure("Loss over depth", alt, plot),
-        curves(table, store, last, "train_loss", "mean squared error", f"Training curves, {last}"),
+        of_column(table, store, last, "train_loss", "mean squared error", f"Training curves, {last}"),
     ]
 
 
@@ -166,10 +160,10 @@ STUDY = Study(
     },
     source="structure Table 2",
     protocol=(
-        "The loss on the training data after 1000 epochs, as in the paper: x and f are independent noise, so there "
-        "is nothing to generalize. Sigmoid layers with biases, beta = 0.3 for HB. The paper does not name the "
-        "optimizer; these runs use Adam at 0.001 on the full batch. Full scale: 10,000 pairs of 100 features; small: "
-        "3,200 pairs of 32 features, also a hundred pairs per feature. All networks of a seed see the same data."
+        "The loss on the training data after 1000 epochs, as in the paper: x and f are independent noise, 10,000 "
+        "pairs of 100 features, with nothing to generalize. Sigmoid layers with biases, beta = 0.3 for HB. The paper "
+        "does not name the optimizer: here it is Adam at 0.001 on the full batch. All networks of a seed see the "
+        "same data."
     ),
     paired=True,
     claims=(

@@ -13,11 +13,7 @@ from torch.nn.functional import mse_loss
 from relucid.data import Data, Split
 from relucid.models import create
 from relucid.papers.structure.table2 import RULES
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
-from relucid.studies.table import Table
+from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Study, Table
 from relucid.train import DivergedError, ensemble
 
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
@@ -119,12 +115,12 @@ STUDY = Study(
     repeat={"seed": range(8)},
     source="structure Table 2",
     protocol=(
-        "Not the paper's task, which nothing can learn: a teacher of two layers with noise, 1,000 pairs of 16 features "
-        "to train on and 1,000 new ones. Sigmoid layers as in the paper, and a linear output; orthogonal weights that "
-        "make up for the slope of a sigmoid: signals keep their size over the depth, except with ADMM. 300 epochs of "
-        "Adam on the full batch. Every run chooses its rate from five on the task of another seed: by the training "
-        "loss, and for new data by new data. Designed after a look at one seed that is not among these. All networks "
-        "of a seed see the same data."
+        "Not the paper's task, which nothing can learn: a teacher of two layers with noise, 1,000 pairs of 16 "
+        "features to train on and 1,000 new ones. Sigmoid layers and a linear output; orthogonal weights make up for "
+        "the slope of a sigmoid, so that signals keep their size over the depth, except with ADMM. 300 epochs of "
+        "Adam on the full batch, at one of five rates, chosen on the task of another seed: by the training loss, and "
+        "for new data by new data. Designed after a look at one seed that is not among these. Networks of a seed see "
+        "the same data."
     ),
     paired=True,
     tries=RATES,

@@ -3,15 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from relucid.papers.cifar import REENCODED
+from relucid.papers.scales import designed, gain
 from relucid.papers.structure.images import AUGMENT, DECAY, DECAYS_ALL, RECIPE, parameters, train
 from relucid.papers.tuning import held_out_error, rates_of
 from relucid.report.curves import training
-from relucid.studies.expect import Claim, Lower
+from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Study
 from relucid.studies.plan import merge
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
 from relucid.train import Machine
 
 RESNET, CONTROL, HBNET = "ResNet", "ResNet without ReLU after the sum", "HB-Net (16)"
@@ -77,10 +74,6 @@ SMALL = Scale(
         "recipe": {"epochs": 10},
     },
     seconds=45,
-    protocol=(
-        "Small scale: 10 epochs on the first 5,000 images, averaged over 2x2 pixels; residual networks of 20 layers "
-        "and half the width, dense ones of 16 layers and growth rate 8; all 10,000 test images."
-    ),
 )
 SMOKE = Scale(
     {
@@ -100,47 +93,29 @@ WITHOUT: dict[str, Any] = {"recipe": {"augment": []}, "dense": {"dropout": 0.2}}
 # At cpu scale without it: networks that are trained this briefly do not overfit.
 BRIEF: dict[str, Any] = {"dense": {"dropout": 0.0}}
 DENSE_RATES, RESIDUAL_RATES = (0.03, 0.1, 0.3), (0.03, 0.1, 0.3, 1.0)
-CPU_PROTOCOL = (
-    "At cpu scale: all images, averaged over 2x2 pixels, without augmentation or dropout, {}; rates by a tenth of the "
-    "training images, held out, in {}-rates. Designed before any test error was seen: with a deviation of 0.5 "
-    "points between seeds {} pairs tell a difference of {:.1f} points, and the published one, {:.1%} of the other "
-    "network's error, would be {:.1f} points at 28%."
-)
 
 
-def _cpu(
-    name: str,
-    what: str,
-    seeds: int,
-    tells: float,
-    effect: float,
-    seconds: float,
-    config: Any,
-    chosen: Any,
-) -> Scale:
+def _cpu(name: str, effect: float, seconds: float, config: Any, chosen: Any) -> Scale:
     """A scale at which two cores can answer the claim about some of the rows, each at the rate chosen for it."""
     return Scale(
         {"pool": 2, **config},
-        {"seed": range(seeds)},
+        {"seed": range(4)},
         seconds=seconds,
         rows={row: merge(BRIEF, {"recipe": {"lr": rate}}) for row, rate in chosen.items()},
         columns=("CIFAR-10", "parameters"),
         tuned_by=f"{name}-rates",
-        protocol=CPU_PROTOCOL.format(what, name, seeds, tells, effect, 28 * effect),
+        protocol=designed(4, 1.5, effect, at=28),
     )
 
 
 def _effect(n: int, depth: int, row: str, than: str) -> float:
     """By what share the published error of a row without augmentation is lower than another's."""
     published = PUBLISHED["CIFAR-10", n, depth]
-    return 1 - published[row][0] / published[than][0]
+    return gain(published[row][0], published[than][0])
 
 
 DENSE_CPU = _cpu(
     "structure/cifar",
-    "dense networks of 13 layers and growth rate 8, weight decay on all parameters, 8 epochs, four seeds",
-    seeds=4,
-    tells=1.5,
     seconds=300,
     effect=_effect(9, 40, AGDNET, DENSENET),
     config={
@@ -152,9 +127,6 @@ DENSE_CPU = _cpu(
 )
 RESIDUAL_CPU = _cpu(
     "structure/cifar-deeper",
-    "residual networks of 20 layers and half the width, 14 epochs, four seeds",
-    seeds=4,
-    tells=1.5,
     seconds=360,
     effect=_effect(18, 52, HBNET, RESNET),
     config={"residual": {"depth": 20, "width": 0.5}, "recipe": {"epochs": 14}},
@@ -190,11 +162,9 @@ def _study(name: str, data: str, n: int, depth: int, scales: dict[str, Scale], *
         },
         source="structure Table 4",
         protocol=(
-            "SGD with Nesterov momentum 0.9, batches of 64, learning rate 0.1, a tenth of it after one half and a "
-            "hundredth after three quarters of training, weight decay 0.0001; (+) is with random flips and crops, "
-            "DenseNet and AGD-Net without it have dropout 0.2. "
-            "Except for rates at cpu scale the recipe is fixed, and the test set is looked at once, "
-            f"after training. Full scale: 300 epochs on all images. {REENCODED}"
+            "SGD with Nesterov momentum 0.9, batches of 64, learning rate 0.1, cut to a tenth after one half and "
+            "after three quarters of 300 epochs, weight decay 0.0001; (+) is with random flips and crops, DenseNet "
+            "and AGD-Net without it have dropout 0.2. The test set is looked at once, after training."
         ),
         paired=True,
         claims=(*_claims(data, n, depth, (plain, augmented)), *more),
@@ -203,7 +173,7 @@ def _study(name: str, data: str, n: int, depth: int, scales: dict[str, Scale], *
 
 
 def _claims(data: str, n: int, depth: int, columns: tuple[str, str]) -> tuple[Claim, ...]:
-    """What the table says of these networks."""
+    """The claims of the table about these networks."""
     where, published = f"Table 4, {data}", PUBLISHED[data, n, depth]
     code = ("relucid.models.published.STRUCTURE",)
     dense = Claim(
@@ -277,7 +247,7 @@ MOMENTUM = Study(
     source="structure Table 4",
     protocol=(
         "As structure/cifar-deeper at cpu scale, with eight seeds that no earlier run has had, and both rates of "
-        f"the networks there for either. Designed before any of it was run. {REENCODED}"
+        "the networks there for either. Designed before any of it was run."
     ),
     paired=True,
     claims=(

@@ -6,10 +6,7 @@ from typing import Any
 from relucid.papers.imagenet import imagenet_flops
 from relucid.papers.structure.images import DECAY, DECAYS_ALL, RECIPE, backbone, parameters, train
 from relucid.report.curves import training
-from relucid.studies.expect import Claim, Lower
-from relucid.studies.run import Result
-from relucid.studies.runner import Runner
-from relucid.studies.study import Column, Scale, Study
+from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Study
 from relucid.train import Machine
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -67,11 +64,8 @@ STUDY = Study(
             "epochs": 100,
             "batch_size": 256,
             "steps": [30, 60, 90],
-            "augment": [
-                "jitter",
-                "color",
-                "flip",
-            ],  # of windows of the photographs: see `relucid.data.imagenet`
+            # Of windows of the photographs: see `relucid.data.imagenet`.
+            "augment": ["jitter", "color", "flip"],
         },
     },
     published={
@@ -82,14 +76,13 @@ STUDY = Study(
     },
     source="structure Table 5",
     protocol=(
-        "SGD with Nesterov momentum 0.9, batches of 256, learning rate 0.1, cut to a tenth after 30, 60 and 90 of 100 "
-        "epochs, weight decay 0.0001. Augmentation as in fb.resnet.torch, whose own figure the published 26.73 / 8.74 "
-        "of ResNet-34 is, and in the source of DenseNet, whose strategies the paper follows (its text: 'standard' "
-        "crops and flips): random windows of 8 to 100% of a photograph, resized to 224 pixels, jitter of brightness, "
-        "contrast and saturation by 0.4, lighting along the principal components of colour, and flips. The windows "
-        "and the jitter are torchvision's: aspects between 3/4 and 4/3, bilinear, colours clipped (there: 9/16 to "
-        "16/9, bicubic, not clipped). Error of the centre crop of 224 from a shorter side of 256 on the validation "
-        "set, which is used once. One seed, as in the paper."
+        "SGD with Nesterov momentum 0.9, batches of 256, learning rate 0.1, cut to a tenth after 30, 60 and 90 of "
+        "100 epochs, weight decay 0.0001. Augmentation as in fb.resnet.torch, whose figure is the published one of "
+        "ResNet-34, and in the source of DenseNet, whose strategies the paper follows (its text: 'standard' crops "
+        "and flips): random windows of 8 to 100% of a photograph, resized to 224 pixels, jitter of brightness, "
+        "contrast and saturation by 0.4, lighting, flips. Windows and jitter are torchvision's: aspects between 3/4 "
+        "and 4/3, bilinear, colours clipped (there: 9/16 to 16/9, bicubic, not clipped). Validated once, on the "
+        "centre crop of 224 from a shorter side of 256. One seed, as in the paper."
     ),
     claims=(
         Claim(
