@@ -112,7 +112,6 @@ def import_results(source: str | Path, store: Store) -> Imported:
     source, imported, refused = Path(source), Imported(), set[str]()
     with _opened(source) as (count, runs, votes):
         for run, outcome, arrays in runs:
-            count -= 1
             if outcome.state == "failed" and store.state(run.key):
                 imported.there += 1
             elif store.put_packed(run, outcome, arrays):
@@ -123,7 +122,7 @@ def import_results(source: str | Path, store: Store) -> Imported:
             else:
                 refused.add(run.key)
                 imported.conflicts.append(f"{run.key[:8]} {run.canonical}")
-        imported.damaged = count
+        imported.damaged = count - imported.added - imported.there - len(imported.conflicts)
         for keys, error in votes:
             if not refused.intersection(keys):
                 store.put_vote(keys, error)
