@@ -1,3 +1,4 @@
+import re
 import runpy
 from pathlib import Path
 
@@ -5,7 +6,7 @@ from relucid.report.front import Headline, brief, front
 from relucid.studies import Claim, Column, Lower, Outcome, Scale, Store, Study, cells, table
 from relucid.studies.ledger import entries
 
-results_pages = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "pages.py"))["results_pages"]
+PAGES = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "pages.py"))
 PAPER = {"p": "A paper"}
 STUDY = Study(
     "p/s",
@@ -53,7 +54,7 @@ def written(*tables):
     first = front(
         found, tables, [Headline("p", "Table 1", "New is better", "points")], ["This was found."], ["Beware."]
     )
-    return results_pages(found, tables, first, PAPER)
+    return PAGES["results_pages"](found, tables, first, PAPER)
 
 
 def in_order(text, parts):
@@ -145,3 +146,10 @@ def test_a_run_whose_process_died_is_counted_and_has_no_environment(tmp_path):
     store.close()
     text = written(recorded(tmp_path, "full", "abc", missing=1))["results/p-s.md"]
     assert "11 of 12 runs so far, 1 failed, 0:10:00 of computing, torch 2 on a processor" in text
+
+
+def test_the_figure_of_the_calibration_shows_both_rules_for_every_setting_within_its_frame(recorded_tables):
+    (found,) = [each for each in recorded_tables if each.study.name == "calibration"]
+    drawn = PAGES["calibrated"](found)
+    assert drawn.count('<circle class="now"') == drawn.count('<circle class="before"') == 1 + 5 + 4 + 1
+    assert max(float(x) for x in re.findall(r' x2?="([\d.]+)"', drawn)) < 520

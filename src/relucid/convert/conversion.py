@@ -18,10 +18,10 @@ from torch import nn
 from relucid import __version__
 from relucid.convert.copies import copied
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
-from relucid.convert.run import seeded
 from relucid.convert.surgery import Operation, Surgery
 from relucid.extras import needed
 from relucid.printing import Tabular
+from relucid.randomness import seeded
 
 Status = Literal["changed", "kept", "refused"]
 WEIGHTS, OPERATIONS = "weights.safetensors", "operations.json"

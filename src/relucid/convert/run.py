@@ -1,12 +1,10 @@
 """What a network computes in one mode: outputs, gradients and statistics."""
 
-import random
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from relucid._torch import DispatchMode, schema_of, tree_leaves, tree_map_only
 from relucid.convert.examples import Batch, arguments
 from relucid.inspect.execution import tensors_in
+from relucid.randomness import seeded
 
 
 @dataclass(frozen=True)
@@ -102,21 +101,6 @@ def _mode(model: nn.Module, training: bool) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
-
-
-@contextmanager
-def seeded() -> Iterator[None]:
-    """Draw the same random numbers every time, from torch, numpy and Python, whose states are put back."""
-    own, numpys = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        random.seed(0)
-        np.random.seed(0)
-        try:
-            yield
-        finally:
-            random.setstate(own)
-            np.random.set_state(numpys)
 
 
 def _leaf(x: Tensor) -> Tensor:

@@ -1,8 +1,6 @@
 """Data in any form: examples with targets, read when they are needed, and a training and a test part of them."""
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,6 +16,7 @@ from relucid.data.dataset import Data, Split, holdout
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
 from relucid.data.own import Images, from_arrays, from_table, image_tensor
 from relucid.data.tables import UCI, banana, levy, uci
+from relucid.randomness import seeded
 
 SHARE = 0.2  # split off for testing, where data have no test part
 FEWEST = 20  # examples to train and test on
@@ -209,21 +208,6 @@ def inputs_and_targets(batch: Any) -> tuple[Any, Tensor]:
     *inputs, targets = batch
     found = inputs[0] if len(inputs) == 1 else inputs
     return tuple(found) if isinstance(found, list) else found, torch.as_tensor(targets)
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed Python, NumPy and torch (on the CPU), and restore their random states afterwards."""
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
-        torch.default_generator.manual_seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
 
 
 def _is_array(value: Any) -> bool:

@@ -249,13 +249,19 @@ class _Recorder(DispatchMode):
         if len(node.upstream) == 1:
             is_complex = any(tensor.is_complex() for tensor in tensors_in(read))
             node.kind = None if is_complex else self._rectification(node)
+        node.name = self._name(node, args)
+        return node
+
+    def _name(self, node: Node, args: Any) -> str:
+        """The name of a rectification or of a product with a weight; "" for other operations."""
         if node.kind:
             inside = not node.leaf or node.module in self.owned
-            node.name = self._unique(":".join(filter(None, (node.module, op))) if inside else node.module)
-        elif op in FACTORS and [self._of(args[i]).data for i in FACTORS[op]].count(True) == 1:
-            weight = next(n for i in FACTORS[op] if not (n := self._of(args[i])).data)
-            node.name = self._unique(self._layer(weight.parameters) or f"{node.module}:constant")
-        return node
+            return self._unique(":".join(filter(None, (node.module, node.op))) if inside else node.module)
+        factors = [self._of(args[i]) for i in FACTORS.get(node.op, ())]
+        weights = [factor for factor in factors if not factor.data]
+        if len(factors) - len(weights) != 1:
+            return ""
+        return self._unique(self._layer(weights[0].parameters) or f"{node.module}:constant")
 
     def nodes_of(self, tree: Any) -> tuple[Node, ...]:
         """The operations that produced the values in a tree."""

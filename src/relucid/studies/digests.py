@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from relucid.data.given import seeded
+from relucid.randomness import seeded
 
 SAMPLED = 16  # examples that identify data which are not in memory
 LARGE = 2**28  # bytes from which an array is identified by some of its rows

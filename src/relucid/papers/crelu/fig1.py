@@ -36,6 +36,7 @@ ROWS = {
 CONTROLLED, NEARER = "DeepSea (cells, segmentation)", "most opposite less most aligned"
 EXCESS = "mu less that of random filters"
 LAYERS = 5  # in crelu Fig. 2, from the first
+SCALES = {"full": Scale({"random": False}, seconds=1), "smoke": Scale({"random": True}, seconds=1)}
 
 
 def alexnet() -> nn.Module:
@@ -141,7 +142,7 @@ ALIGNED = Study(
         "most aligned, cosine": Column("aligned", best=None),
         NEARER: Column("nearer", best=None, digits=3),
     },
-    scales={"full": Scale({"random": False}, seconds=1), "smoke": Scale({"random": True}, seconds=1)},
+    scales=SCALES,
     repeat={},
     source="crelu Fig. 2",
     protocol=(
@@ -174,7 +175,7 @@ STUDIES = (
             "filters": Column("filters", best=None, digits=0),
             "paired %": Column("paired", best=None, digits=0),
         },
-        scales={"full": Scale({"random": False}, seconds=1), "smoke": Scale({"random": True}, seconds=1)},
+        scales=SCALES,
         repeat={},
         source="crelu Fig. 1, 2",
         protocol=(

@@ -101,7 +101,7 @@ STATEMENTS = (
         code=("relucid.nn.MeanNorm",),
         tests=(
             "nn/test_meannorm.py::test_training_subtracts_the_mean_of_each_channel",
-            "nn/test_meannorm.py::test_does_not_fold_into_a_zero_padded_convolution",
+            "convert/test_fuse.py::test_imn_before_a_padded_convolution_becomes_a_batch_norm_and_elsewhere_part_of_the_layer",
         ),
     ),
     Claim(

@@ -25,32 +25,15 @@ DERIVED: dict[str, dict[str, Any]] = {
     "ADMM-Net (14)": {"family": "residual", "design": {"propagation": "admm"}},
     "DMRNet (20)": {"family": "residual", "design": {"propagation": {"rule": "RelaxedADMM"}}},
 }
-# Error rates without and with augmentation.
+# Error rates without and with augmentation, by data set, n and L.
 PUBLISHED = {
-    ("CIFAR-10", 9, 40): {
-        "ResNet": (10.05, 5.32),
-        "HB-Net (16)": (10.17, 5.46),
-        "DenseNet": (7.0, 5.24),
-        "AGD-Net (18)": (6.44, 5.2),
-    },
-    ("CIFAR-10", 18, 52): {
-        "ResNet": (9.17, 5.06),
-        "HB-Net (16)": (8.66, 5.04),
-        "DenseNet": (6.05, 5.09),
-        "AGD-Net (18)": (5.75, 4.94),
-    },
-    ("CIFAR-100", 9, 40): {
-        "ResNet": (39.65, 26.03),
-        "HB-Net (16)": (38.52, 26.0),
-        "DenseNet": (27.55, 24.42),
-        "AGD-Net (18)": (26.33, 24.87),
-    },
-    ("CIFAR-100", 18, 52): {
-        "ResNet": (38.13, 24.71),
-        "HB-Net (16)": (36.4, 23.93),
-        "DenseNet": (26.3, 24.33),
-        "AGD-Net (18)": (24.92, 23.84),
-    },
+    place: dict(zip((RESNET, HBNET, DENSENET, AGDNET), errors, strict=True))
+    for place, errors in {
+        ("CIFAR-10", 9, 40): ((10.05, 5.32), (10.17, 5.46), (7.0, 5.24), (6.44, 5.2)),
+        ("CIFAR-10", 18, 52): ((9.17, 5.06), (8.66, 5.04), (6.05, 5.09), (5.75, 4.94)),
+        ("CIFAR-100", 9, 40): ((39.65, 26.03), (38.52, 26.0), (27.55, 24.42), (26.33, 24.87)),
+        ("CIFAR-100", 18, 52): ((38.13, 24.71), (36.4, 23.93), (26.3, 24.33), (24.92, 23.84)),
+    }.items()
 }
 
 
