@@ -26,14 +26,14 @@ class Lit(LightningModule):
         self.head = nn.Linear(1, 1)
 
 
-def test_a_checkpoint_of_lightning_loads_and_its_prefix_is_said(tmp_path, capsys):
+def test_a_checkpoint_of_lightning_loads_and_its_prefix_is_named(tmp_path, capsys):
     trained, path = network(), tmp_path / "epoch.ckpt"
     trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
     trainer.strategy.connect(Lit(trained))
     trainer.save_checkpoint(path)
     assert same(restore(network(), path), trained)
-    said = "weights are named net.*, ignoring the prefix; not used: head.weight, head.bias"
-    assert capsys.readouterr().err == f"{path}: {said}\n"
+    named = "weights are named net.*, ignoring the prefix; not used: head.weight, head.bias"
+    assert capsys.readouterr().err == f"{path}: {named}\n"
 
 
 @pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "model.backbone."])
@@ -83,13 +83,15 @@ def damaged():
 
 @pytest.mark.parametrize("unsafe", [False, True])
 @pytest.mark.parametrize("name, write", damaged().items())
-def test_a_damaged_file_is_said_to_be_one_and_nobody_is_told_to_trust_it(tmp_path, name, write, unsafe):
+def test_a_damaged_file_is_refused_without_advice_to_trust_it(tmp_path, name, write, unsafe):
     path = tmp_path / "w.pt"
     write(path)
-    with pytest.raises(Exception, match=r"w\.pt (cannot be read: it is damaged|cannot be unpickled)") as told:
+    with pytest.raises(
+        Exception, match=r"w\.pt (cannot be read: it is damaged|cannot be unpickled)"
+    ) as refused:
         load(path, unsafe=unsafe)
-    assert "--unsafe-pickle" not in str(told.value)
-    assert len(str(told.value).splitlines()) == 1
+    assert "--unsafe-pickle" not in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("new", [True, False])
@@ -103,14 +105,14 @@ def test_a_whole_file_with_more_than_weights_needs_trust(tmp_path, new):
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.*:DeprecationWarning")
 @pytest.mark.parametrize("unsafe", [False, True])
-def test_torchscript_is_no_checkpoint(tmp_path, unsafe):
+def test_torchscript_is_refused(tmp_path, unsafe):
     torch.jit.save(torch.jit.trace(network(), torch.zeros(1, 3)), tmp_path / "net.pt")
     with pytest.raises(ValueError, match="is a TorchScript program, not weights"):
         load(tmp_path / "net.pt", unsafe=unsafe)
 
 
 @pytest.mark.parametrize("text", [b"", b"hello", b"\xff" * 100])
-def test_a_damaged_safetensors_file_is_said_to_be_one(tmp_path, text):
+def test_a_damaged_safetensors_file_is_refused(tmp_path, text):
     path = tmp_path / "w.safetensors"
     path.write_bytes(text)
     with pytest.raises(ValueError, match="cannot be read: it is damaged"):
@@ -120,6 +122,6 @@ def test_a_damaged_safetensors_file_is_said_to_be_one(tmp_path, text):
 @pytest.mark.parametrize("state", [{"0.weight": torch.zeros(2)}, {0: torch.zeros(1)}, {}, torch.zeros(2)])
 def test_weights_of_another_network_are_refused_in_a_line(tmp_path, state):
     torch.save(state, tmp_path / "w.pt")
-    with pytest.raises(ValueError, match=r"does not fit this network|holds no named weights") as told:
+    with pytest.raises(ValueError, match=r"does not fit this network|holds no named weights") as refused:
         restore(network(), Path(tmp_path / "w.pt"))
-    assert len(str(told.value).splitlines()) == 1
+    assert len(str(refused.value).splitlines()) == 1

@@ -24,11 +24,9 @@ def test_the_claims_of_one_paper_are_shown_with_state_and_effects(relucid):
 
 def test_without_results_the_store_is_asked(relucid, tmp_path):
     (tmp_path / "runs").mkdir()
-    status, out, told = relucid("claims", "ours", "--store", str(tmp_path / "runs"))
+    status, out, err = relucid("claims", "ours", "--store", str(tmp_path / "runs"))
     assert status == 0
-    assert told.startswith(
-        f"There are no results in {tmp_path / 'runs'}, so no claim counts as run; --results"
-    )
+    assert f"no results in {tmp_path / 'runs'}" in err
     assert out.count("not run") == sum(len(study.claims) for study in studies()["ours"])
     assert "holds" not in out.split()
 
@@ -36,11 +34,11 @@ def test_without_results_the_store_is_asked(relucid, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("gpm",), "there is no paper 'gpm'; did you mean 'gmp'?"),
+        (("gpm",), "did you mean 'gmp'?"),
         (("--results", "nowhere"), "there is no directory nowhere"),
     ],
 )
-def test_what_is_not_there_is_told(relucid, arguments, message):
-    status, _, told = relucid("claims", *arguments)
+def test_unknown_papers_and_directories_are_refused(relucid, arguments, message):
+    status, _, err = relucid("claims", *arguments)
     assert status != 0
-    assert message in told
+    assert message in err

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from relucid.cli.app import app
@@ -53,98 +55,71 @@ def _here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "factory, sentence",
     [
-        (
-            "divide",
-            "user.py:divide fails: ZeroDivisionError: division by zero (user.py, line 7: return 1 / 0)",
-        ),
-        ("leave", "user.py:leave fails: it calls sys.exit(3) (user.py, line 10: sys.exit(3))"),
-        (
-            "leave_without_a_word",
-            "user.py:leave_without_a_word fails: it calls sys.exit() (user.py, line 13: sys.exit())",
-        ),
-        (
-            "misspell",
-            "user.py:misspell fails: ValueError: no model in `relucid.models.names()` is called 'resnte20'; "
-            "did you mean 'resnet20' or 'resnet1202' or 'resnet50'? "
-            '(user.py, line 16: return create("resnte20", num_classes=10))',
-        ),
+        ("divide", "ZeroDivisionError: division by zero (user.py, line 7: return 1 / 0)"),
+        ("leave", "it calls sys.exit(3) (user.py, line 10: sys.exit(3))"),
+        ("leave_without_a_word", "it calls sys.exit() (user.py, line 13: sys.exit())"),
+        ("misspell", '(user.py, line 16: return create("resnte20", num_classes=10))'),
+        ("library", '(user.py, line 19: return nn.Linear(-1, "a"))'),
         (
             "Picky",
-            "the network fails on these inputs: AssertionError: four features "
-            '(user.py, line 30: assert x.shape[1] == 4, "four features")',
+            'AssertionError: four features (user.py, line 30: assert x.shape[1] == 4, "four features")',
         ),
-        (
-            "Leaving",
-            "the network fails on these inputs: it calls sys.exit('done') "
-            '(user.py, line 35: sys.exit("done"))',
-        ),
+        ("Leaving", "it calls sys.exit('done') (user.py, line 35: sys.exit(\"done\"))"),
     ],
 )
-def test_what_fails_in_the_users_file_is_said_with_its_line(relucid, factory, sentence):
-    status, shown, told = relucid("examine", f"user.py:{factory}", "--example", "1,3")
-    assert (status, shown, told) == (1, "", f"relucid: {sentence}")
+def test_an_error_in_the_users_file_is_reported_with_its_line(relucid, factory, sentence):
+    status, out, err = relucid("examine", f"user.py:{factory}", "--example", "1,3")
+    assert (status, out) == (1, "")
+    assert err.startswith("relucid: ")
+    assert err.endswith(sentence)
 
 
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        (
-            "def build(:\n",
-            "mine.py cannot be imported: SyntaxError: invalid syntax (mine.py, line 1: def build(:)",
-        ),
+        ("def build(:\n", "SyntaxError: invalid syntax (mine.py, line 1: def build(:)"),
         ("import sys\nsys.exit()\n", "it calls sys.exit() (mine.py, line 2: sys.exit())"),
-        (
-            "import nowhere\n",
-            "ModuleNotFoundError: No module named 'nowhere' (mine.py, line 1: import nowhere)",
-        ),
+        ("import nowhere\n", "No module named 'nowhere' (mine.py, line 1: import nowhere)"),
         (
             "import argparse\nargparse.ArgumentParser().parse_args(['--x'])\n",
             "sys.exit(2) (mine.py, line 2: ",
         ),
-        ("\0", "mine.py cannot be imported"),
+        ("\0", "cannot be imported"),
     ],
 )
-@pytest.mark.parametrize(
-    "command", ["examine mine.py:build --example 1,3", "examine mine:build --example 1,3"]
-)
-def test_a_file_that_cannot_be_imported_is_said_with_its_line(
-    relucid, tmp_path, monkeypatch, text, sentence, command
+@pytest.mark.parametrize("module", ["mine.py", "mine"])
+def test_a_file_that_cannot_be_imported_is_reported_with_its_line(
+    relucid, tmp_path, monkeypatch, text, sentence, module
 ):
     (tmp_path / "mine.py").write_text(text)
-    monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
-    status, _, told = relucid(*command.split())
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    status, _, err = relucid("examine", f"{module}:build", "--example", "1,3")
     assert status == 1
-    assert sentence.removeprefix("mine.py ") in told
-    assert told.splitlines()[-1].startswith("relucid: mine")
+    assert sentence in err
+    assert err.splitlines()[-1].startswith("relucid: mine")
 
 
 @pytest.mark.parametrize("command", ["run", "show", "logs", "report"])
-def test_a_study_that_ends_the_program_is_said(relucid, tmp_path, command):
+def test_a_study_that_ends_the_program_is_refused(relucid, tmp_path, command):
     (tmp_path / "study.py").write_text("import sys\nsys.exit(0)\n")
-    status, _, told = relucid(command, "study.py")
+    status, _, err = relucid(command, "study.py")
     assert status == 1
-    assert told.startswith("relucid: study.py calls sys.exit() when it is loaded")
+    assert err.startswith("relucid: study.py calls sys.exit() when it is loaded")
 
 
-def test_data_that_fails_while_it_is_read_is_said_with_its_line(relucid):
-    status, _, told = relucid("examine", "user.py:chatty", "--data", "user.py:batches")
+def test_an_error_while_data_are_read_is_reported_with_its_line(relucid):
+    status, _, err = relucid("examine", "user.py:chatty", "--data", "user.py:batches")
     assert status == 1
-    assert told.endswith("""KeyError: 'missing' (user.py, line 38: yield {}["missing"])""")
+    assert err.endswith("""KeyError: 'missing' (user.py, line 38: yield {}["missing"])""")
 
 
-def test_what_a_network_prints_does_not_mix_with_json(relucid):
-    status, shown, told = relucid("examine", "user.py:chatty", "--example", "1,3", "--json")
-    assert (status, told) == (0, "building\n")
-    assert shown.startswith("{")
+def test_output_of_a_network_does_not_mix_with_json(relucid):
+    status, out, err = relucid("examine", "user.py:chatty", "--example", "1,3", "--json")
+    assert (status, err) == (0, "building\n")
+    assert out.startswith("{")
 
 
-def test_what_fails_in_a_library_is_said_too(relucid):
-    status, _, told = relucid("examine", "user.py:library", "--example", "1,3")
-    assert status == 1
-    assert '(user.py, line 19: return nn.Linear(-1, "a"))' in told
-
-
-def test_faults_of_relucid_are_not_taken_for_the_users(monkeypatch):
+def test_bugs_of_relucid_are_not_blamed_on_the_user(monkeypatch):
     broken = compile("lambda *_, **__: {}['missing']", str(OURS / "inspect" / "broken.py"), "eval")
     monkeypatch.setattr("relucid.inspect.examine", eval(broken))
     with pytest.raises(KeyError, match="missing"):

@@ -309,8 +309,8 @@ def fault(words: list[str], status: int, out: str, err: str) -> str | None:
         return "a traceback"
     if status != 0:
         last = err.strip().splitlines()[-1:]
-        told = last and (last[0].startswith("relucid: ") or status == 2 or words[0] == "run")
-        return None if told else "a failure without a word"
+        explained = last and (last[0].startswith("relucid: ") or status == 2 or words[0] == "run")
+        return None if explained else "a failure without a word"
     if "--help" in words or "--quiet" in words:
         return None
     if words[0] in ("list", "show", "examine", "convert", "run", "logs") and not out.strip():

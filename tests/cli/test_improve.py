@@ -108,13 +108,13 @@ def improve(relucid, *options, network="net.py:build", data="net.py:data"):
     return relucid("improve", network, "--data", data, *quick, *options)
 
 
-def test_the_network_is_handed_back_and_loads_without_relucid_and_without_its_code(place, relucid):
-    status, said, told = improve(relucid)
-    assert status == 0, told
-    assert "first: 2 of 6 units are dead on 100 inputs; to_crelu lets them learn again" in said
-    assert "Training: 1 epoch of adam, loss cross_entropy, rate 0.001, batches of 64." in said
-    assert "Judged by: test error % (lower is better)." in said
-    assert "Your network: " in said
+def test_the_written_network_loads_without_relucid_and_without_its_code(place, relucid):
+    status, out, err = improve(relucid)
+    assert status == 0, err
+    assert "first: 2 of 6 units are dead on 100 inputs" in out
+    assert "Training: 1 epoch of adam" in out
+    assert "Judged by: test error % (lower is better)." in out
+    assert "Your network: " in out
     subprocess.run([sys.executable, "-I", "-c", LOAD, "out"], check=True, cwd=place)
     found = json.loads((place / "out" / "improvement.json").read_text())
     assert found["plain layers"]
@@ -124,23 +124,20 @@ def test_the_network_is_handed_back_and_loads_without_relucid_and_without_its_co
 
 
 def test_a_dry_run_says_what_would_be_done_and_leaves_nothing(place, relucid):
-    status, said, _ = improve(relucid, "--try", "crelu", "--dry-run")
+    status, out, _ = improve(relucid, "--try", "crelu", "--dry-run")
     assert status == 0
-    assert (
-        "Compared: as given; trained further; CReLU; dead units redrawn; from scratch; CReLU from scratch."
-        in said
-    )
-    assert said.splitlines()[-1].startswith("11 runs, 11 still to do: about 0:00:")
+    assert "trained further; CReLU; dead units redrawn; from scratch; CReLU from scratch." in out
+    assert out.splitlines()[-1].startswith("11 runs, 11 still to do: about 0:00:")
     assert {path.name for path in place.iterdir()} <= {"net.py", "__pycache__"}
 
 
 def test_without_a_test_split_there_is_a_warning_even_if_quiet_and_nothing_from_scratch(place, relucid):
-    status, said, told = improve(relucid, "--try", "crelu", "-q", data="net.py:one")
-    assert status == 0, told
+    status, out, err = improve(relucid, "--try", "crelu", "-q", data="net.py:one")
+    assert status == 0, err
     caution = "if so, all results are too good"
-    assert caution in told
-    assert "Training from scratch is left out: the comparison is fair only with a test part" in told
-    assert caution in said.splitlines()[-1]
+    assert caution in err
+    assert "Training from scratch is left out" in err
+    assert caution in out.splitlines()[-1]
     found = json.loads((place / "out" / "improvement.json").read_text())
     assert caution in found["headline"]
     rows = {each["row"] for each in found["cells"]}
@@ -149,34 +146,32 @@ def test_without_a_test_split_there_is_a_warning_even_if_quiet_and_nothing_from_
 
 def test_own_training_and_an_own_metric_on_data_of_any_kind(place, relucid):
     own = ("--train", "net.py:train", "--metric", "net.py:hits", "--higher", "--example", "64,4")
-    status, said, told = improve(relucid, "--try", "crelu", *own, data="net.py:own_data")
-    assert status == 0, told
-    assert "Training: your function train.\nJudged by: test hits (higher is better)." in said
+    status, out, err = improve(relucid, "--try", "crelu", *own, data="net.py:own_data")
+    assert status == 0, err
+    assert "Training: your function train.\nJudged by: test hits (higher is better)." in out
     found = json.loads((place / "out" / "improvement.json").read_text())
     assert "Trained further: " in found["headline"]
 
 
 def test_the_recipe_has_options(place, relucid):
     options = ("--optimizer", "sgd", "--weight-decay", "0.01", "--step", "0.5", "--metric", "f1")
-    status, said, _ = improve(relucid, "--try", "crelu", *options, "--dry-run")
+    status, out, _ = improve(relucid, "--try", "crelu", *options, "--dry-run")
     assert status == 0
-    words = (
-        "1 epoch of sgd, loss cross_entropy, rate 0.001, times 0.1 at 0.5, batches of 64, weight decay 0.01."
-    )
-    assert words in said
-    assert "Judged by: test F1 (higher is better)." in said
+    for words in ("1 epoch of sgd", "times 0.1 at 0.5", "weight decay 0.01"):
+        assert words in out
+    assert "Judged by: test F1 (higher is better)." in out
 
 
 def test_a_forgotten_checkpoint_is_a_warning(place, relucid):
-    told = improve(relucid, "--dry-run", "--try", "crelu", network="net.py:random")[2]
-    assert "Warning: The network has random weights" in told
+    err = improve(relucid, "--dry-run", "--try", "crelu", network="net.py:random")[2]
+    assert "Warning: The network has random weights" in err
     assert "random weights" not in improve(relucid, "--dry-run", "--try", "crelu")[2]
 
 
 def test_examples_may_be_integers(place, relucid):
     assert relucid("examine", "net.py:words", "--example", "int:64,16")[0] == 0
-    status, _, told = relucid("examine", "net.py:words", "--example", "int:a")
-    assert (status, "int:1,16 for integers" in told) == (1, True)
+    status, _, err = relucid("examine", "net.py:words", "--example", "int:a")
+    assert (status, "int:1,16 for integers" in err) == (1, True)
 
 
 @pytest.mark.parametrize("command", ["improve", "convert"])
@@ -190,8 +185,8 @@ def test_the_help_is_not_broken_in_the_middle_of_a_line(relucid, monkeypatch, co
 
 def test_a_second_time_takes_force_and_trains_nothing(place, relucid):
     assert improve(relucid, "--try", "crelu", "--loss", "net.py:loss", "-q")[0] == 0
-    status, _, told = improve(relucid, "--try", "crelu", "--loss", "net.py:loss", "-q")
-    assert (status, "exists; --force replaces it" in told) == (1, True)
+    status, _, err = improve(relucid, "--try", "crelu", "--loss", "net.py:loss", "-q")
+    assert (status, "exists; --force replaces it" in err) == (1, True)
     kept = (place / "out" / "weights.safetensors").read_bytes()
     assert improve(relucid, "--try", "crelu", "--loss", "net.py:loss", "-q", "--force")[0] == 0
     assert (place / "out" / "weights.safetensors").read_bytes() == kept
@@ -203,8 +198,8 @@ def test_a_second_time_takes_force_and_trains_nothing(place, relucid):
         ("net.py:build", "nowhere", (), "there are no data nowhere"),
         ("net.py:build", "net.py:nothing", (), "NoneType is not data"),
         ("net.py:build", "net.py:five", (), "does not take inputs of shape (5,)"),
-        ("net.py:narrow", "net.py:data", (), "label 2 is out of range: the network has 2 outputs"),
-        ("net.py:broken", "net.py:data", (), "last.weight of the network has values that are not finite"),
+        ("net.py:narrow", "net.py:data", (), "label 2 is out of range"),
+        ("net.py:broken", "net.py:data", (), "not finite"),
         ("net.py:build", "empty", (), "empty is empty"),
         ("net.py:build", "net.py:data", ("--try", "crellu"), "did you mean 'crelu'?"),
         ("net.py:build", "net.py:data", ("--loss", "mean"), "there is no loss mean"),
@@ -216,9 +211,9 @@ def test_a_second_time_takes_force_and_trains_nothing(place, relucid):
 )
 def test_bad_input_gets_one_sentence_and_leaves_nothing(place, relucid, network, data, options, words):
     (place / "empty").mkdir()
-    status, _, told = improve(relucid, *options, network=network, data=data)
+    status, _, err = improve(relucid, *options, network=network, data=data)
     assert status == 1
-    assert words in told.strip().splitlines()[-1]
+    assert words in err.strip().splitlines()[-1]
     assert sorted(path.name for path in place.iterdir() if path.suffix != ".pyc") == ["empty", "net.py"]
 
 
@@ -227,27 +222,17 @@ def test_a_full_disk_leaves_nothing_half_written(place, relucid, monkeypatch):
         raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
 
     monkeypatch.setattr(torch.export, "save", full)
-    status, _, told = improve(relucid, "--try", "crelu", "-q")
+    status, _, err = improve(relucid, "--try", "crelu", "-q")
     assert status == 1
-    assert "out cannot be written: PytorchStreamWriter failed" in told
+    assert "out cannot be written: PytorchStreamWriter failed" in err
     assert sorted(path.name for path in place.iterdir()) == ["net.py", "runs"]
 
 
 @pytest.mark.slow
-def test_what_was_killed_goes_on_where_it_stopped(place, relucid):
-    words = [
-        "improve",
-        "net.py:build",
-        "--data",
-        "net.py:data",
-        "--epochs",
-        "1",
-        "--seeds",
-        "3",
-        "--jobs",
-        "1",
-    ]
-    process = subprocess.Popen([sys.executable, "-m", "relucid.cli", *words, "--store", "runs", "-o", "out"])
+def test_a_killed_command_resumes_where_it_stopped(place, relucid):
+    quick = ("--epochs", "1", "--seeds", "3", "--jobs", "1", "--store", "runs", "-o", "out")
+    words = ["improve", "net.py:build", "--data", "net.py:data", *quick]
+    process = subprocess.Popen([sys.executable, "-m", "relucid.cli", *words])
     while not (done := started(place / "runs")) and process.poll() is None:
         time.sleep(0.05)
     process.kill()  # SIGKILL

@@ -8,7 +8,6 @@ import typer
 from relucid.cli import options
 from relucid.cli.app import app
 from relucid.cli.export import WRITERS
-from relucid.data import directory, present
 from relucid.studies import FORMATS
 from relucid.studies.executors import EXECUTORS
 
@@ -30,16 +29,6 @@ def test_the_names_in_help_texts_are_those_of_the_packages():
     assert tuple(FORMATS) == options.FORMATS
 
 
-def test_list_looks_for_data_where_the_loaders_do(relucid, tmp_path, monkeypatch):
-    monkeypatch.setenv("RELUCID_DATA", str(tmp_path))
-    (tmp_path / "cifar10").mkdir()
-    shown = relucid("list")[1]
-    assert str(directory()) in shown.replace("\n", "")
-    found = " ".join(shown.partition("present:")[2].partition("missing:")[0].split())
-    assert found == ", ".join(name for name, there in present().items() if there)
-    assert "cifar10" in found
-
-
 @pytest.mark.parametrize(
     "arguments, completed",
     [
@@ -50,7 +39,7 @@ def test_list_looks_for_data_where_the_loaders_do(relucid, tmp_path, monkeypatch
         ([], "relucid convert net.py:build --to cr"),
     ],
 )
-def test_what_needs_no_torch_does_not_wait_for_it(arguments, completed):
+def test_help_and_completion_do_not_import_torch(arguments, completed):
     environment = dict(os.environ)
     if completed is not None:
         words = {"COMP_WORDS": completed, "COMP_CWORD": str(len(completed.split()) - 1)}
@@ -111,9 +100,3 @@ def test_every_argument_and_option_says_what_it_is(parameter):
 @pytest.mark.parametrize("command", list(typer.main.get_command(app).commands.values()), ids=lambda c: c.name)
 def test_every_command_says_what_it_does(command):
     assert command.help.endswith(".")
-
-
-def test_the_version_is_told(relucid):
-    from relucid import __version__
-
-    assert relucid("--version") == (0, f"relucid {__version__}\n", "")

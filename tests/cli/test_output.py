@@ -54,7 +54,7 @@ def test_an_empty_directory_is_filled_without_force(tmp_path):
         (lambda out: os.mkfifo(out), "is a file, which is never replaced"),
     ],
 )
-def test_what_is_no_former_result_is_never_replaced(tmp_path, make, complaint, force):
+def test_other_files_are_never_replaced(tmp_path, make, complaint, force):
     make(tmp_path / "out")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ValueError, match=complaint):
@@ -62,7 +62,7 @@ def test_what_is_no_former_result_is_never_replaced(tmp_path, make, complaint, f
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_was_put_there_while_the_result_was_computed_is_kept(tmp_path):
+def test_files_added_during_the_computation_are_kept(tmp_path):
     out = filled(tmp_path / "out", a="ours")
 
     def fill(place):
@@ -108,7 +108,7 @@ def test_ctrl_c_at_any_rename_leaves_the_old_or_the_new_result(tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_a_full_disk_is_said_with_the_name_of_the_result_and_leaves_nothing(tmp_path):
+def test_a_full_disk_names_the_result_and_leaves_nothing(tmp_path):
     def fill(place):
         raise OSError(28, "No space left on device", str(place / "a"))
 

@@ -39,8 +39,8 @@ def terminal(relucid, tmp_path, monkeypatch):
     (tmp_path / "my_net.py").write_text(NETWORK)
 
     def type_in(*arguments):
-        status, shown, told = relucid(*arguments)
-        assert status == 0, told
+        status, shown, err = relucid(*arguments)
+        assert status == 0, err
         return re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
 
     return type_in
@@ -118,17 +118,3 @@ def test_no_table_of_the_quickstart_has_an_empty_row_or_column(quickstart_store,
     rows = [line.strip("│").split("│") for line in lines if line.startswith("│")]
     assert rows
     assert [row for row in rows if not "".join(row[1:]).strip()] == []
-
-
-def test_the_list_begins_with_data_and_models_and_the_study_to_begin_with(terminal):
-    lines = terminal("list")
-    assert lines[0] == "Data sets"
-    studies = lines.index("Studies, for relucid run; begin with quickstart")
-    assert lines[studies + 1].startswith("  quickstart")
-
-
-def test_all_results_need_results(relucid, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    status, _, told = relucid("report", "--all", "-o", "page.html")
-    assert (status, "go to relucid's repository" in told) == (1, True)
-    assert not (tmp_path / "page.html").exists()

@@ -1,8 +1,9 @@
 import pytest
 
 from relucid.papers import find
+from relucid.studies import Outcome, Store, cells
 
-# What a user would write. The log tells who ran what, and when.
+# What a user would write. The log has who ran what, and when.
 FILE = """
 import os, signal, time
 import numpy as np
@@ -66,3 +67,17 @@ def log(tmp_path):
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     return read
+
+
+@pytest.fixture
+def fill():
+    """A function that puts `outcome(config)` into a store for every run of a study, unless it is None."""
+
+    def fill(study, place, outcome, scale=None):
+        with Store(place) as store:
+            for run in (run for runs in cells(study, scale).values() for run in runs):
+                found = outcome(run.config)
+                if found is not None:
+                    store.put(run, found if isinstance(found, Outcome) else Outcome("finished", found))
+
+    return fill

@@ -5,9 +5,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from relucid.studies import Cell, Claim, Column, Lower, Outcome, Scale, Store, Study, cells, table
+from relucid.studies import Cell, Claim, Column, Lower, Outcome, Scale, Study, table
 from relucid.studies.caveats import RULES, UNDERFITS, Evidence, caveats
-from relucid.studies.expect import Claim as AnyClaim
 from relucid.studies.ledger import entries
 
 CLAIM = Claim("Table 1", "New errs less.", (Lower("new", than="old", columns="error"),))
@@ -24,60 +23,62 @@ def study(**changes):
     return Study(**{**settings, **changes})
 
 
-def evidence(place, scale="full", of=None, train_error=1.0, metrics=None, rates=None):
-    """The evidence of runs whose held-out error is lowest at a rate of 0.1, if they have one."""
-    of = of or study()
-    store = Store(place)
-    for runs in cells(of, scale).values():
-        for run in runs:
-            held = abs(run.config.get("lr", 0.1) - 0.1) * (100 + run.config["seed"]) + run.config["seed"]
-            found = {
-                "error": 9.0 + run.config["x"] + run.config["seed"],
-                "val_error": held,
-                **(metrics or {}),
-            }
-            history = {} if train_error is None else {"train_error": [50.0, train_error]}
-            store.put(run, Outcome("finished", found, history))
-    store.close()
-    return Evidence(of, of.claims[0], table(of, scale, store=place), rates)
+@pytest.fixture
+def evidence(tmp_path, fill):
+    """A function for the evidence of runs whose held-out error is lowest at a rate of 0.1, if they have one."""
+
+    def evidence(scale="full", of=None, train_error=1.0, metrics=None, rates=None, place="runs"):
+        of = of or study()
+        history = {} if train_error is None else {"train_error": [50.0, train_error]}
+
+        def outcome(config):
+            seed = config["seed"]
+            held = abs(config.get("lr", 0.1) - 0.1) * (100 + seed) + seed
+            found = {"error": 9.0 + config["x"] + seed, "val_error": held, **(metrics or {})}
+            return Outcome("finished", found, history)
+
+        fill(of, tmp_path / place, outcome, scale)
+        return Evidence(of, of.claims[0], table(of, scale, store=tmp_path / place), rates)
+
+    return evidence
 
 
 def words(found):
     return [each.word for each in caveats(found)]
 
 
-def test_a_claim_without_trouble_has_no_caveat(tmp_path):
-    assert words(evidence(tmp_path)) == []
+def test_a_claim_without_trouble_has_no_caveat(evidence):
+    assert words(evidence()) == []
 
 
 @pytest.mark.parametrize("error, found", [(UNDERFITS, []), (UNDERFITS + 1, ["underfit"])])
-def test_a_training_error_above_the_limit_is_a_caveat(tmp_path, error, found):
-    assert words(evidence(tmp_path, train_error=error)) == found
+def test_a_training_error_above_the_limit_is_a_caveat(evidence, error, found):
+    assert words(evidence(train_error=error)) == found
 
 
-def test_below_the_papers_scale_an_unrecorded_training_error_is_one_too(tmp_path):
-    assert "training error unknown" in words(evidence(tmp_path, "cpu", train_error=None))
-    assert words(evidence(tmp_path, "full", train_error=None)) == []
+def test_below_the_papers_scale_an_unrecorded_training_error_is_one_too(evidence):
+    assert "training error unknown" in words(evidence("cpu", train_error=None))
+    assert words(evidence("full", train_error=None)) == []
 
 
-def test_what_measures_how_well_a_network_fits_needs_no_training_error(tmp_path):
-    found = words(evidence(tmp_path, "cpu", train_error=None, metrics={"fitted": 40.0}))
+def test_a_measure_of_fit_needs_no_training_error(evidence):
+    found = words(evidence("cpu", train_error=None, metrics={"fitted": 40.0}))
     assert "training error unknown" not in found
 
 
-def test_networks_of_another_depth_are_a_caveat_that_names_both(tmp_path):
-    (found,) = caveats(evidence(tmp_path, "cpu"))
+def test_networks_of_another_depth_are_a_caveat_that_names_both(evidence):
+    (found,) = caveats(evidence("cpu"))
     assert (found.word, found.text) == ("other size", "20 layers instead of 110")
 
 
 @pytest.mark.parametrize("grid, found", [((0.1, 0.3), ["rate at edge"]), ((0.03, 0.1, 0.3), [])])
-def test_a_rate_at_the_edge_of_its_grid_is_a_caveat(tmp_path, grid, found):
-    assert words(evidence(tmp_path, of=study(choose={"lr": grid}))) == found
+def test_a_rate_at_the_edge_of_its_grid_is_a_caveat(evidence, grid, found):
+    assert words(evidence(of=study(choose={"lr": grid}))) == found
 
 
-def test_a_rate_chosen_by_less_than_the_noise_between_seeds_is_a_caveat(tmp_path):
+def test_a_rate_chosen_by_less_than_the_noise_between_seeds_is_a_caveat(evidence):
     of = study(choose={"lr": (0.03, 0.1, 0.3)}, by="error")  # the error does not depend on the rate
-    assert "rate by chance" in words(evidence(tmp_path, of=of))
+    assert "rate by chance" in words(evidence(of=of))
 
 
 def tuned(errors):
@@ -101,35 +102,35 @@ def tuned(errors):
         ((30.0, 35.0, 36.0), ["rate at edge"]),
     ],
 )
-def test_rates_of_another_study_are_judged_by_its_held_out_errors(tmp_path, errors, found):
-    seen = words(evidence(tmp_path, "cpu", rates=tuned(errors)))
+def test_rates_of_another_study_are_judged_by_its_held_out_errors(evidence, errors, found):
+    seen = words(evidence("cpu", rates=tuned(errors)))
     assert [word for word in seen if word.startswith("rate")] == found
 
 
-def test_runs_that_choose_for_themselves_are_judged_by_what_most_of_them_chose(tmp_path):
+def test_runs_that_choose_for_themselves_are_judged_by_what_most_of_them_chose(evidence):
     of = study(tries=RATES)
-    assert words(evidence(tmp_path / "edge", of=of, metrics={"rate": [0.3, 0.3, 0.1]})) == ["rate at edge"]
-    assert words(evidence(tmp_path / "middle", of=of, metrics={"rate": [0.1, 0.3, 0.1]})) == []
+    assert words(evidence(of=of, metrics={"rate": [0.3, 0.3, 0.1]}, place="edge")) == ["rate at edge"]
+    assert words(evidence(of=of, metrics={"rate": [0.1, 0.3, 0.1]}, place="middle")) == []
 
 
-def test_splits_of_one_data_set_are_a_caveat(tmp_path):
-    assert words(evidence(tmp_path, of=study(splits=("old", "new")))) == ["shared splits"]
+def test_splits_of_one_data_set_are_a_caveat(evidence):
+    assert words(evidence(of=study(splits=("old", "new")))) == ["shared splits"]
 
 
-def test_a_claim_stated_after_its_data_says_so_with_the_date(tmp_path):
+def test_a_claim_stated_after_its_data_says_so_with_the_date(evidence):
     of = study(claims=(replace(CLAIM, stated="2020-02-02"),))
-    (found,) = caveats(evidence(tmp_path, of=of))
+    (found,) = caveats(evidence(of=of))
     assert found.text == "stated on 2020-02-02, after its data"
 
 
-def test_the_rates_are_found_by_the_name_that_the_scale_gives(tmp_path):
-    found = evidence(tmp_path, "cpu")
+def test_the_rates_are_found_by_the_name_that_the_scale_gives(evidence):
+    found = evidence("cpu")
     (entry,) = entries({"p": (found.study,)}, {}, [found.table, tuned((35.0, 30.0, 29.98))])
     assert "rate by chance" in [each.word for each in entry.caveats]
 
 
-def test_no_claim_brings_caveats_of_its_own():
-    assert "caveat" not in " ".join(field.name for field in fields(AnyClaim))
+def test_no_claim_has_caveats_of_its_own():
+    assert "caveat" not in " ".join(field.name for field in fields(Claim))
     assert all(list(inspect.signature(rule).parameters) == ["evidence"] for rule in RULES.values())
 
 

@@ -8,10 +8,7 @@ MADE = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-em
 def commit_in(directory):
     subprocess.run(["git", "init", "-q"], cwd=directory, check=True)
     subprocess.run(["git", *MADE], cwd=directory, check=True)
-    told = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=directory, check=True, capture_output=True, text=True
-    )
-    return told.stdout.strip()
+    return subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=directory, text=True).strip()
 
 
 def test_a_run_has_the_commit_of_the_working_directory(tmp_path, monkeypatch):

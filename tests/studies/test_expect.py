@@ -13,13 +13,10 @@ from relucid.studies import (
     Lower,
     Near,
     NotWorse,
-    Outcome,
     Quantity,
     Scale,
-    Store,
     Study,
     Table,
-    cells,
     table,
 )
 from relucid.studies.compare import (
@@ -94,9 +91,9 @@ def test_rows_are_compared_with_numbers_and_with_another_column():
 
 
 def test_a_claim_that_names_what_a_study_does_not_have_is_refused():
-    with pytest.raises(ValueError, match="no row 'newer' in claim 'here' of study 's'; did you mean 'new'"):
+    with pytest.raises(ValueError, match="claim 'here' of study 's'; did you mean 'new'"):
         study(Lower("newer", than="old", columns="a"))
-    with pytest.raises(ValueError, match="no column 'c' in claim 'here' of study 's'"):
+    with pytest.raises(ValueError, match="no column 'c'"):
         study(Lower("new", than="old", columns="c"))
 
 
@@ -113,7 +110,7 @@ def test_whether_values_are_paired_is_the_study_s_to_say_and_the_expectation_s()
     (unpaired,) = judged([Lower("new", than="old", columns="a")], values, paired=False)
     (also,) = judged([Lower("new", than="old", columns="a", paired=False)], values)
     assert unpaired.found == also.found == compare(LOWER, OLD)
-    assert (unpaired.found.test, unpaired.outcome) == ("Welch's t-test", NO_DIFFERENCE)
+    assert unpaired.outcome == NO_DIFFERENCE
 
 
 def test_cells_of_which_a_repetition_is_missing_are_not_paired():
@@ -317,22 +314,19 @@ def test_an_accuracy_is_scaled_by_its_error_too():
     assert found.wanted == pytest.approx(3.0 * 28.5 / 60.0)
 
 
-def test_smoke_judges_nothing_and_shows_no_published_figures_but_says_what_it_is(tmp_path):
+def test_smoke_judges_nothing_and_shows_no_published_figures_but_says_what_it_is(tmp_path, fill):
     of_study = study(
         Lower("new", than="old", columns="a"),
         columns={"a": Column("error")},
         published={"old": {"a": (987.6, 0.1)}},
         baseline="old",
     )
-    store = Store(tmp_path)
+
+    def outcome(config):
+        return {"error": (5.0 + 0.2 * config["seed"]) * (config["row"] == "old") + 0.1 * config["seed"]}
+
     for scale in ("smoke", "full"):
-        for runs in cells(of_study, scale).values():
-            for run in runs:
-                value = (5.0 + 0.2 * run.config["seed"]) * (run.config["row"] == "old") + 0.1 * run.config[
-                    "seed"
-                ]
-                store.put(run, Outcome("finished", {"error": value}))
-    store.close()
+        fill(of_study, tmp_path, outcome, scale)
     smoke, full = (table(of_study, scale, store=tmp_path) for scale in ("smoke", "full"))
     assert (smoke.judged, smoke.verdict) == ({}, None)
     assert {cell.better for cell in smoke.cells.values()} == {None}

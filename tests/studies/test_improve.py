@@ -46,7 +46,7 @@ def found(store):
     return relucid.improve(network, known_and_new(), recipe=QUICK, seeds=2, store=store, jobs=1, name="net")
 
 
-def test_what_the_findings_suggest_is_tried_beside_the_network_as_given_and_the_controls(found):
+def test_suggested_conversions_are_tried_beside_the_given_network_and_the_controls(found):
     scratch = f"CReLU {SCRATCH}"
     assert list(found.table.study.rows) == [GIVEN, TRAINED, "CReLU", DEAD, SCRATCH, scratch]
     size = {row: found.table.cells[row, "parameters"].mean for row in found.table.study.rows}
@@ -144,7 +144,7 @@ def test_where_nothing_helps_the_network_is_returned_as_it_was_given(found):
     assert better.conclusion().startswith("Nothing helps here; a difference of 0.")
 
 
-def test_what_is_better_than_training_but_not_than_the_network_itself_is_not_returned(found):
+def test_a_row_better_than_training_but_not_than_the_network_itself_is_not_returned(found):
     assert judged(found, {**TRAINED_ON, **WORSE, GIVEN: [2.0], "CReLU": [4.0, 4.1, 4.3]}).row == GIVEN
 
 
@@ -270,7 +270,7 @@ def memorized():
     return net, inputs, labels
 
 
-def test_what_a_network_knows_by_heart_proves_nothing_against_one_from_scratch(tmp_path):
+def test_a_memorized_test_part_is_not_compared_with_a_network_from_scratch(tmp_path):
     net, inputs, labels = memorized()
     options = {"tries": ["crelu"], "recipe": QUICK, "seeds": 2, "store": tmp_path, "jobs": 1}
     with pytest.warns(UserWarning, match="if so, all results are too good"):

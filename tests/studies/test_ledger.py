@@ -101,7 +101,7 @@ def test_cpu_decides_over_small_and_full_over_cpu_in_whatever_order_they_are_dec
     assert entry("ours", mine, CLAIM, tables["cpu"]).stands == "holds (2 of 2 hold) at cpu scale"
 
 
-def test_what_has_not_been_run_is_ready_or_needs_a_gpu():
+def test_a_claim_without_results_is_not_run_or_needs_a_gpu():
     assert entry("ours", study(), CLAIM, None).state == "not run"
     long = study(scales={"full": Scale(seconds=1e6)})
     assert entry("ours", long, CLAIM, None).state == "needs a GPU"

@@ -48,7 +48,7 @@ def test_four_times_the_repetitions_detect_half_the_difference_or_less():
     assert found.detectable_with(1) == math.inf
 
 
-def test_a_pilot_tells_how_many_seeds_the_published_effect_needs(tmp_path):
+def test_a_pilot_shows_how_many_seeds_the_published_effect_needs(tmp_path):
     (found,) = planned(study(), tmp_path)
     level = pilot(study(), "small", tmp_path).table.cells["base", "error"].mean
     assert found.wanted == pytest.approx(2.0 * level / 20.0)  # the same share of the level
@@ -56,7 +56,7 @@ def test_a_pilot_tells_how_many_seeds_the_published_effect_needs(tmp_path):
     assert found.with_seeds(found.needed) <= found.wanted < found.with_seeds(found.needed - 1)
 
 
-def test_two_seeds_tell_what_the_planned_ones_will(tmp_path):
+def test_two_seeds_predict_what_the_planned_ones_detect(tmp_path):
     (found,) = planned(study(repeat={"seed": range(18)}), tmp_path, seeds=2)
     assert (found.found.n, found.seeds) == (2, 18)
     assert found.error == pytest.approx(found.found.error / 3)

@@ -1,8 +1,4 @@
 import os
-import random
-import re
-import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -29,6 +25,11 @@ def command(path, store, *options):
 
 def values(study, store):
     return {place: cell.values for place, cell in table(study, store=store).cells.items()}
+
+
+def states(study, store):
+    """How many runs of each row have finished or failed."""
+    return [dict(cell.states) for cell in table(study, store=store).cells.values()]
 
 
 def count_starts(lines):
@@ -61,7 +62,7 @@ def trains(config, machine):
     return {"channels last": fitted.engine.memory_format == "channels_last"}
 
 
-def test_how_a_run_trained_is_kept_with_it_and_told_where_it_is_shown(tmp_path):
+def test_how_a_run_trained_is_kept_and_shown(tmp_path):
     study = Study("trains", "", trains, {"a": {}}, {"layout": Column("channels last")}, repeat={"seed": [0]})
     run(study, store=tmp_path, jobs=1)
     found = table(study, store=tmp_path)
@@ -73,23 +74,18 @@ def test_how_a_run_trained_is_kept_with_it_and_told_where_it_is_shown(tmp_path):
     assert shown["trained"] == trained
 
 
-def test_what_fails_is_recorded_the_others_go_on_and_it_is_tried_again_on_request(load_study, tmp_path, log):
+def test_a_failed_run_is_recorded_the_others_go_on_and_it_is_retried_on_request(load_study, tmp_path, log):
     broken = "if config['x'] == 2 and not os.path.exists(LOG + '.repaired'): raise RuntimeError('broken')"
     study, store = load_study(extra=broken), tmp_path / "runs"
     for _ in range(2):
         run(study, store=store, jobs=1)
-    cells = table(study, store=store).cells
-    assert [dict(cells[row, "value"].states) for row in "123"] == [
-        {"finished": 2},
-        {"failed": 2},
-        {"finished": 2},
-    ]
+    assert states(study, store) == [{"finished": 2}, {"failed": 2}, {"finished": 2}]
     failed = [record for record in table(study, store=store).runs if record["state"] == "failed"]
     assert all("RuntimeError: broken" in record["error"] for record in failed)
     assert sum(count_starts(log()).values()) == 6
     (tmp_path / "log.repaired").touch()
     run(study, store=store, jobs=1, retry=True)
-    assert dict(table(study, store=store).cells["2", "value"].states) == {"finished": 2}
+    assert states(study, store) == [{"finished": 2}] * 3
     assert sum(count_starts(log()).values()) == 8
 
 
@@ -105,16 +101,16 @@ def test_a_run_that_diverges_is_an_outcome_of_its_own():
 @pytest.mark.parametrize(
     "returned, message",
     [
-        (3.5, "a run function returns a dict of metrics or a Result, not float"),
-        ({"error": float("nan")}, "metric 'error' is nan; it must be a finite number or a list of them"),
-        ({"error": [[1.0]]}, "metric 'error' is .* it must be a finite number"),
-        ({"error": "low"}, "could not convert string to float"),
+        (3.5, "not float"),
+        ({"error": float("nan")}, "metric 'error' is nan"),
+        ({"error": [[1.0]]}, "metric 'error'"),
+        ({"error": "low"}, "ValueError"),
     ],
 )
-def test_what_a_run_returns_must_be_numbers(returned, message):
+def test_a_run_must_return_numbers(returned, message):
     outcome = execute(lambda config: returned, Run("f", {}), Machine())
     assert outcome.state == "failed"
-    assert re.search(message, outcome.error)
+    assert message in outcome.error
 
 
 def test_a_run_function_may_take_the_machine_and_return_more_than_metrics(tmp_path):
@@ -132,9 +128,8 @@ def test_ctrl_c_keeps_what_is_finished_and_lets_the_rest_be_leased(load_study, t
     with pytest.raises(KeyboardInterrupt):
         run(study, store=store, jobs=1)
     assert len(values(study, store)["1", "value"]) == 1
-    opened = Store(store)
-    for name in (tmp_path / "runs" / "work").iterdir():
-        assert opened.lease(name.name) is not None
+    with Store(store) as opened:
+        assert all(opened.lease(place.name) for place in (store / "work").iterdir())
 
 
 SUMS = """
@@ -173,7 +168,7 @@ def test_a_run_may_have_more_threads_and_says_how_many():
 
 
 def test_an_unknown_executor_is_refused():
-    with pytest.raises(ValueError, match="there is no executor 'slurm'; there are local, ray, dask"):
+    with pytest.raises(ValueError, match="there are local, ray, dask"):
         executing("slurm").__enter__()
 
 
@@ -199,14 +194,9 @@ def test_a_run_whose_process_dies_is_tried_three_times_and_the_others_go_on(load
         study,
         store=tmp_path / "runs",
         executor=Mortal(),
-        report=lambda run, outcome: seen.update({run.config["x"]: outcome}),
+        report=lambda run, end: seen.update({run.config["x"]: end}),
     )
-    assert {x: each.state for x, each in seen.items()} == {
-        1: "finished",
-        2: "failed",
-        3: "finished",
-        4: "finished",
-    }
+    assert [seen[x].state for x in (1, 2, 3, 4)] == ["finished", "failed", "finished", "finished"]
     assert "its process died 3 times" in seen[2].error
 
 
@@ -223,10 +213,7 @@ def test_a_worker_that_dies_is_replaced_and_its_run_done_again(load_study, tmp_p
 def test_a_run_that_exits_has_failed_and_the_others_go_on(load_study, tmp_path):
     study = load_study(extra="if config['x'] == 2: raise SystemExit(0)")
     run(study, store=tmp_path / "runs", jobs=1)
-    cells = table(study, store=tmp_path / "runs").cells
-    assert [dict(cells[row, "value"].states) for row in "123"] == [
-        {"finished": 2}, {"failed": 2}, {"finished": 2}
-    ]  # fmt: skip
+    assert states(study, tmp_path / "runs") == [{"finished": 2}, {"failed": 2}, {"finished": 2}]
     failed = [each for each in table(study, store=tmp_path / "runs").runs if each["state"] == "failed"]
     assert all("SystemExit" in each["error"] for each in failed)
 
@@ -235,10 +222,8 @@ def test_a_run_that_exits_has_failed_and_the_others_go_on(load_study, tmp_path):
 def test_a_run_that_exits_at_once_fails_alone_among_four_at_a_time(load_study, tmp_path, log):
     study = load_study(extra="if config['x'] == 2: os._exit(0)", rows=4, seeds=2, pause=0.5)
     run(study, store=tmp_path / "runs", jobs=4)
-    cells = table(study, store=tmp_path / "runs").cells
-    assert [dict(cells[row, "value"].states) for row in "1234"] == [
-        {"finished": 2}, {"failed": 2}, {"finished": 2}, {"finished": 2}
-    ]  # fmt: skip
+    done, failed = {"finished": 2}, {"failed": 2}
+    assert states(study, tmp_path / "runs") == [done, failed, done, done]
 
 
 @pytest.mark.slow
@@ -249,16 +234,6 @@ def test_a_run_that_always_kills_its_worker_is_given_up_and_the_others_finish(lo
     assert dict(found.cells["1", "value"].states) == {"finished": 1}
     (failed,) = (record for record in found.runs if record["state"] == "failed")
     assert "its process died 3 times" in failed["error"]
-
-
-def test_two_processes_share_the_work_and_do_nothing_twice(write_study, load_study, tmp_path, log):
-    path, store = write_study(rows=6, seeds=2, pause=0.3), tmp_path / "runs"
-    both = [subprocess.Popen(command(path, store, "--jobs", "1"), env=ENVIRONMENT) for _ in range(2)]
-    assert [process.wait() for process in both] == [0, 0]
-    assert set(count_starts(log()).values()) == {1}
-    assert len(count_starts(log())) == 12
-    assert len({process for _, _, _, process in log()}) == 2
-    assert all(len(found) == 2 for found in values(load_study(rows=6, seeds=2, pause=0.3), store).values())
 
 
 def test_workers_do_not_outlive_a_process_that_is_killed(write_study, tmp_path, log):
@@ -285,48 +260,6 @@ def _alive(process):
         return False
 
 
-@pytest.mark.slow
-def test_twenty_kills_lose_nothing_repeat_nothing_and_change_nothing(write_study, load_study, tmp_path, log):
-    # A good part of a run is its writing, 8 MB that do not compress: many kills hit a write.
-    path, store, rng = (
-        write_study(rows=20, seeds=2, pause=0.2, size=1_000_000),
-        tmp_path / "runs",
-        random.Random(0),
-    )
-    study, database = load_study(rows=20, seeds=2, pause=0.2, size=1_000_000), store / "results.sqlite"
-    finished, torn = set(), 0
-    for attempt in range(20):
-        before = len(log())
-        process = subprocess.Popen(
-            command(path, store, "--jobs", str(1 + attempt % 2)), env=ENVIRONMENT, start_new_session=True,
-            stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-        while len(log()) == before:
-            assert process.poll() is None, (
-                "there was nothing left to do: the test does not see what it should"
-            )
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0, 1.5))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        time.sleep(0.5)  # for its workers to follow
-        assert not {(x, seed) for _, x, seed, _ in log()[before:]} & finished, "a finished run was run again"
-        opened = sqlite3.connect(database)
-        assert opened.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        rows = opened.execute(
-            "SELECT json_extract(run, '$.config.x'), json_extract(run, '$.config.seed') FROM run"
-        )
-        found = {(str(x), str(seed)) for x, seed in rows}
-        opened.close()
-        assert finished <= found, "a finished run was lost"
-        finished = found
-        torn += len({(x, seed) for word, x, seed, _ in log()[before:] if word == "end"} - found)
-    subprocess.run(command(path, store, "--jobs", "2"), env=ENVIRONMENT, check=True)
-    run(study, store=tmp_path / "uninterrupted", jobs=2)
-    assert values(study, store) == values(study, tmp_path / "uninterrupted")
-    assert torn > 3, "hardly a kill hit a write: the test does not see what it should"
-
-
 def test_a_worker_leaves_ctrl_c_to_its_parent():
     code = (
         "import os, signal; from relucid.studies.executors import _prepare_worker; "
@@ -339,7 +272,7 @@ def lacks_data(config):
     raise MissingDataError(f"moons/{config['seed']} does not exist: get it")
 
 
-def test_missing_data_are_said_once_and_no_run_is_recorded_as_failed(tmp_path):
+def test_missing_data_stop_the_study_and_no_run_is_recorded_as_failed(tmp_path):
     study = Study("s", "", lacks_data, {"a": {}}, {"loss": Column("loss")}, repeat={"seed": range(4)})
     with pytest.raises(MissingDataError, match="does not exist: get it"):
         run(study, store=tmp_path, jobs=1)

@@ -21,7 +21,7 @@ def store(tmp_path):
     opened.close()
 
 
-def test_what_is_put_comes_back(store):
+def test_an_outcome_comes_back_as_it_was_put(store):
     arrays = {"weights": np.arange(6.0).reshape(2, 3), "labels": np.array([1, 2], np.uint8)}
     put = Outcome(
         "finished", {"error": 1.5, "each": [1.0, 2.0]}, {"loss": [3.0, float("nan")]}, arrays, None,
@@ -100,26 +100,24 @@ def test_the_directory_of_a_lease_stays_until_the_run_is_finished(store):
     assert not again.directory.exists()
 
 
-@pytest.mark.parametrize(
-    "version, why", [(9, "newer relucid wrote it: upgrade"), (3, "older relucid wrote it")]
-)
+@pytest.mark.parametrize("version, why", [(9, "newer relucid"), (3, "older relucid")])
 def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path, version, why):
     Store(tmp_path).close()
     database = sqlite3.connect(tmp_path / "results.sqlite")
     database.execute(f"PRAGMA user_version = {version}")
     database.close()
-    with pytest.raises(StoreError, match=f"has schema {version}, not {VERSION} .*{why}"):
+    with pytest.raises(StoreError, match=f"schema {version}, not {VERSION} .*{why}"):
         Store(tmp_path)
     database = sqlite3.connect(tmp_path / "results.sqlite")
     assert database.execute("PRAGMA user_version").fetchone() == (version,)
 
 
-def test_a_full_disk_is_told_and_loses_nothing(store):
+def test_a_full_disk_is_an_error_that_loses_nothing(store):
     store.put(RUN, Outcome("finished", {"error": 1.0}))
     (pages,) = store.database.execute("PRAGMA page_count").fetchone()
     store.database.execute(f"PRAGMA max_page_count = {pages + 2}")  # what a disk of that size would do
     noise = np.random.default_rng(0).random(100_000)
-    with pytest.raises(StoreError, match="its disk is full: make room and run the same command again"):
+    with pytest.raises(StoreError, match="disk is full"):
         store.put(OTHER, Outcome("finished", {"error": 1.0}, arrays={"noise": noise}))
     assert store.get(RUN.key).metrics == {"error": 1.0}
     assert store.get(OTHER.key) is None
@@ -128,14 +126,14 @@ def test_a_full_disk_is_told_and_loses_nothing(store):
     assert np.array_equal(store.arrays(OTHER.key)["noise"], noise)
 
 
-def test_a_directory_that_cannot_be_written_to_is_told():
+def test_a_read_only_directory_is_refused():
     directory = Path(tempfile.mkdtemp())
     directory.chmod(0o555)
     root = os.geteuid() == 0
     if root:  # for whom nothing is read-only
         os.seteuid(65534)
     try:
-        with pytest.raises(StoreError, match=r"Permission denied.*name a directory that can be written to"):
+        with pytest.raises(StoreError, match="Permission denied"):
             Store(directory / "runs")
     finally:
         if root:
@@ -143,12 +141,12 @@ def test_a_directory_that_cannot_be_written_to_is_told():
         directory.rmdir()
 
 
-def test_a_file_in_the_place_of_the_directory_or_the_database_is_told(tmp_path):
+def test_a_file_in_the_place_of_the_directory_or_the_database_is_refused(tmp_path):
     (tmp_path / "file").write_text("I am no directory")
     with pytest.raises(StoreError, match=r"cannot use .*results.sqlite"):
         Store(tmp_path / "file")
     (tmp_path / "results.sqlite").write_text("I am no database, and long enough to be looked at" * 100)
-    with pytest.raises(StoreError, match="it is damaged or not a database: move it away"):
+    with pytest.raises(StoreError, match="damaged or not a database"):
         Store(tmp_path)
 
 
@@ -172,7 +170,7 @@ def test_an_array_that_was_put_elsewhere_is_not_believed(store):
 
 def test_pickled_objects_are_refused(store):
     store.put(RUN, Outcome("finished", arrays={"a": np.array([print], dtype=object)}))
-    with pytest.raises(StoreError, match="it is damaged, or no array of numbers"):
+    with pytest.raises(StoreError, match="no array of numbers"):
         store.arrays(RUN.key)
 
 

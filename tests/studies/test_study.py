@@ -67,11 +67,8 @@ def test_small_is_what_is_run_where_no_scale_is_named_else_cpu_else_the_first():
     "wrong, message",
     [
         ({"baseline": "c"}, "no baseline 'c' in study 's'; there are a, b"),
-        ({"published": {"c": {}}}, "no published row 'c' in study 's'"),
-        (
-            {"published": {"a": {"eror": 1.0}}},
-            "no published column 'eror' in study 's'; did you mean 'error'",
-        ),
+        ({"published": {"c": {}}}, "no published row 'c'"),
+        ({"published": {"a": {"eror": 1.0}}}, "did you mean 'error'"),
     ],
 )
 def test_names_in_a_study_must_exist(wrong, message):
@@ -81,14 +78,14 @@ def test_names_in_a_study_must_exist(wrong, message):
 
 @pytest.mark.parametrize("what, nothing", [("name", ""), ("rows", {}), ("columns", {})])
 def test_a_study_without_a_name_rows_or_columns_is_refused(what, nothing):
-    with pytest.raises(ValueError, match=f"has no {what}: a study needs a name, rows and columns"):
+    with pytest.raises(ValueError, match=f"has no {what}"):
         study(**{what: nothing})
 
 
-def test_a_wrong_row_or_scale_is_told_with_the_nearest_names():
-    with pytest.raises(ValueError, match="no scale 'ful' in study 's'; did you mean 'full'"):
+def test_a_wrong_row_or_scale_is_refused_with_the_nearest_names():
+    with pytest.raises(ValueError, match="did you mean 'full'"):
         plan(study(), "ful")
-    with pytest.raises(ValueError, match="no row 'c' in study 's'; there are a, b"):
+    with pytest.raises(ValueError, match="there are a, b"):
         plan(study(), only="c")
 
 
@@ -109,8 +106,8 @@ def test_another_runner_version_or_value_is_another_run():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2}, {1, 2}, object(), b"bytes", int])
-def test_what_json_does_not_have_is_refused_by_its_place(value):
-    with pytest.raises(TypeError, match=r"config.config.model.width is .*; it must be finite numbers, text"):
+def test_values_that_json_lacks_are_refused_by_their_place(value):
+    with pytest.raises(TypeError, match=r"config\.config\.model\.width is "):
         _ = Run("f", {"model": {"width": [value]}}).key
 
 
@@ -145,8 +142,8 @@ def test_the_runs_of_a_runner_carry_its_name_and_version_wherever_its_function_l
     }
 
 
-def test_what_has_no_name_is_no_run_function():
-    with pytest.raises(TypeError, match="it must be a function, or a Runner that gives it a name"):
+def test_a_run_function_needs_a_name():
+    with pytest.raises(TypeError, match="a function, or a Runner"):
         study(run="package.module:function")
 
 

@@ -1,7 +1,6 @@
 import csv
 import io
 import json
-import math
 
 import numpy as np
 import pytest
@@ -13,17 +12,6 @@ from relucid.studies.formats import cell_text, legend
 from relucid.studies.study import Scale
 
 
-def fill(study, store, outcome, **options):
-    """Put what `outcome` says of every run's configuration into a store."""
-    opened = Store(store)
-    for runs in cells(study, **options).values():
-        for run in runs:
-            found = outcome(run.config)
-            if found is not None:
-                opened.put(run, found if isinstance(found, Outcome) else Outcome("finished", found))
-    opened.close()
-
-
 def simple(**changes):
     settings = {
         "name": "s", "title": "t", "run": print, "rows": {"base": {"x": 0.0}, "other": {"x": 5.0}},
@@ -32,32 +20,33 @@ def simple(**changes):
     return Study(**{**settings, **changes})
 
 
-def test_a_cell_has_the_mean_of_its_runs_and_its_standard_error(tmp_path):
-    fill(simple(), tmp_path, lambda config: {"error": config["x"] + config["seed"]})
-    cell = table(simple(), store=tmp_path).cells["other", "error"]
+@pytest.fixture
+def tabulated(tmp_path, fill):
+    """A function that puts outcomes into a store and returns the table."""
+
+    def tabulated(study, outcome):
+        fill(study, tmp_path, outcome)
+        return table(study, store=tmp_path)
+
+    return tabulated
+
+
+def test_a_cell_has_the_mean_of_its_runs_and_its_standard_error(tabulated):
+    found = tabulated(simple(), lambda config: {"error": config["x"] + config["seed"]})
+    cell = found.cells["other", "error"]
     assert cell.values == (5, 6, 7, 8)
     assert cell.mean == 6.5
     assert cell.error == pytest.approx(stats.sem([5, 6, 7, 8]))
 
 
-def test_the_splits_of_a_run_count_as_values(tmp_path):
-    study = simple(repeat={})
-    fill(study, tmp_path, lambda config: {"error": [1.0, 2.0, 3.0]})
-    assert table(study, store=tmp_path).cells["base", "error"].values == (1, 2, 3)
+def test_the_splits_of_a_run_count_as_values(tabulated):
+    found = tabulated(simple(repeat={}), lambda config: {"error": [1.0, 2.0, 3.0]})
+    assert found.cells["base", "error"].values == (1, 2, 3)
 
 
-def test_what_is_missing_diverged_or_failed_is_told(tmp_path):
-    def outcome(config):
-        kinds = {
-            0: {"error": 1.0},
-            1: Outcome("diverged", error="nan"),
-            2: Outcome("failed", error="no"),
-            3: None,
-        }
-        return kinds[config["seed"]] if config["x"] else None
-
-    fill(simple(), tmp_path, outcome)
-    found = table(simple(), store=tmp_path).cells
+def test_a_cell_counts_runs_that_are_missing_diverged_or_failed(tabulated):
+    kinds = [{"error": 1.0}, Outcome("diverged", error="nan"), Outcome("failed", error="no"), None]
+    found = tabulated(simple(), lambda config: kinds[config["seed"]] if config["x"] else None).cells
     assert dict(found["other", "error"].states) == {"finished": 1, "diverged": 1, "failed": 1}
     assert cell_text(found["other", "error"], Column("error")) == "1.00 (1 diverged, 1 failed)"
     assert cell_text(found["base", "error"], Column("error")) == "· (0 of 4 runs)"
@@ -66,18 +55,16 @@ def test_what_is_missing_diverged_or_failed_is_told(tmp_path):
 @pytest.mark.parametrize(
     "best, shift, better", [("lowest", -9, True), ("lowest", 9, False), ("highest", 9, True)]
 )
-def test_a_significant_difference_from_the_baseline_is_marked(tmp_path, best, shift, better):
+def test_a_significant_difference_from_the_baseline_is_marked(tabulated, best, shift, better):
     study = simple(columns={"error": Column("error", best=best)})
-    fill(study, tmp_path, lambda config: {"error": config["seed"] + (shift if config["x"] else 0)})
-    found = table(study, store=tmp_path)
+    found = tabulated(study, lambda config: {"error": config["seed"] + (shift if config["x"] else 0)})
     assert found.cells["other", "error"].better is better
     assert found.cells["base", "error"].better is None
     assert legend(found) == "marks: + better, - worse than base, beyond chance"
 
 
-def test_what_may_be_chance_is_not_marked(tmp_path):
-    fill(simple(), tmp_path, lambda config: {"error": config["seed"] + config["x"] / 10})
-    found = table(simple(), store=tmp_path)
+def test_a_difference_by_chance_is_not_marked(tabulated):
+    found = tabulated(simple(), lambda config: {"error": config["seed"] + config["x"] / 10})
     assert found.cells["other", "error"].better is None
     assert legend(found) == ""
 
@@ -86,100 +73,93 @@ def test_what_may_be_chance_is_not_marked(tmp_path):
     "published, confirms",
     [((1.6, 0.1), True), (1.6, True), ((9.0, 0.1), False), (9.0, False), ((9.0, 5.0), True)],
 )
-def test_a_published_figure_is_confirmed_or_not(tmp_path, published, confirms):
+def test_a_published_figure_is_confirmed_or_not(tabulated, published, confirms):
     study = simple(published={"base": {"error": published}}, source="a Table 1")
-    fill(study, tmp_path, lambda config: {"error": config["seed"]})
-    found = table(study, store=tmp_path)
+    found = tabulated(study, lambda config: {"error": config["seed"]})
     assert found.cells["base", "error"].confirms is confirms
     assert ("! differs from a Table 1" in legend(found)) is not confirms
 
 
-def test_the_rate_is_chosen_on_validation_data_for_each_cell_and_told(tmp_path):
-    study = simple(choose={"lr": [0.1, 0.01]}, by="val")
-
+def test_the_rate_is_chosen_on_validation_data_for_each_cell_and_named(tabulated):
     def outcome(config):  # the test error would choose otherwise
         good = (config["lr"] == 0.1) == (config["x"] == 0)
         return {"val": 1.0 if good else 2.0, "error": 7.0 if good else 3.0}
 
-    fill(study, tmp_path, outcome)
-    found = table(study, store=tmp_path).cells
-    assert [dict(found[row, "error"].chosen) for row in ("base", "other")] == [{"lr": 0.1}, {"lr": 0.01}]
-    assert found["base", "error"].values == (7.0,) * 4
-    assert cell_text(found["base", "error"], Column("error")) == "7.00 ± 0.00"
-    assert legend(table(study, store=tmp_path)) == "chosen: lr 0.01 for other (error); lr 0.1 for all others"
+    found = tabulated(simple(choose={"lr": [0.1, 0.01]}, by="val"), outcome)
+    chosen = [dict(found.cells[row, "error"].chosen) for row in ("base", "other")]
+    assert chosen == [{"lr": 0.1}, {"lr": 0.01}]
+    assert found.cells["base", "error"].values == (7.0,) * 4
+    assert cell_text(found.cells["base", "error"], Column("error")) == "7.00 ± 0.00"
+    assert legend(found) == "chosen: lr 0.01 for other (error); lr 0.1 for all others"
 
 
-def test_where_one_rate_is_tried_none_is_chosen(tmp_path):
+def test_where_one_rate_is_tried_none_is_chosen(tabulated):
     study = simple(choose={"lr": [0.1]}, by="val")
-    fill(study, tmp_path, lambda config: {"val": 1.0, "error": 7.0} if config["seed"] else None)
-    cell = table(study, store=tmp_path).cells["base", "error"]
+    found = tabulated(study, lambda config: {"val": 1.0, "error": 7.0} if config["seed"] else None)
+    cell = found.cells["base", "error"]
     assert (cell.values, dict(cell.chosen)) == ((7.0,) * 3, {})
+
+
+def test_nothing_is_chosen_before_all_rates_were_tried(tabulated):
+    study = simple(choose={"lr": [0.1, 0.01]}, by="val")
+    found = tabulated(study, lambda config: {"val": 1.0, "error": 1.0} if config["lr"] == 0.1 else None)
+    assert found.cells["base", "error"].values == ()
+    assert cell_text(found.cells["base", "error"], Column("error")) == "· (4 of 8 runs)"
+    assert not found.complete
+
+
+def test_a_rate_that_diverges_is_not_chosen(tabulated):
+    def outcome(config):
+        diverges = config["lr"] == 0.1 and config["seed"] == 3
+        return Outcome("diverged", error="nan") if diverges else {"val": config["lr"] < 0.1, "error": 2.0}
+
+    found = tabulated(simple(choose={"lr": [0.1, 0.01]}, by="val"), outcome)
+    assert dict(found.cells["base", "error"].chosen) == {"lr": 0.01}
 
 
 OTHER_IS_LOWER = Claim("Table 1", "Other is lower.", (Lower("other", than="base", columns="error"),))
 
 
-def test_a_verdict_is_on_all_rows_or_none(tmp_path):
+def test_there_is_no_verdict_before_every_cell_has_a_value_nor_without_claims(tabulated, tmp_path):
     study = simple(claims=(OTHER_IS_LOWER,))
-    fill(study, tmp_path, lambda config: {"error": config["x"] + config["seed"] * (1 + config["x"] / 100)})
-    found = table(study, store=tmp_path)
+    assert tabulated(study, lambda config: {"error": config["seed"]} if config["x"] else None).verdict is None
+    found = tabulated(study, lambda config: {"error": config["seed"] * 1.01 - 5})
     (judged,) = found.judged["Table 1"]
     assert found.verdict == f"Table 1: the opposite holds. {judged}."
     assert table(study, only="base", store=tmp_path).verdict is None
+    assert table(simple(), store=tmp_path).verdict is None
     tried = simple(claims=(OTHER_IS_LOWER,), choose={"lr": [0.1, 0.01]}, by="error")
-    fill(tried, tmp_path, lambda config: {"error": 1.0} if config["lr"] == 0.1 else None)
-    assert table(tried, store=tmp_path).judged == {}
+    assert tabulated(tried, lambda config: {"error": 1.0} if config["lr"] == 0.1 else None).judged == {}
 
 
-def test_nothing_is_chosen_before_all_was_tried_nor_what_diverges(tmp_path):
-    study = simple(choose={"lr": [0.1, 0.01]}, by="val")
-    fill(study, tmp_path, lambda config: {"val": 1.0, "error": 1.0} if config["lr"] == 0.1 else None)
-    found = table(study, store=tmp_path)
-    assert found.cells["base", "error"].values == ()
-    assert cell_text(found.cells["base", "error"], Column("error")) == "· (4 of 8 runs)"
-    assert not found.complete
-
-    def outcome(config):
-        diverges = config["lr"] == 0.1 and config["seed"] == 3
-        return Outcome("diverged", error="nan") if diverges else {"val": config["lr"] < 0.1, "error": 2.0}
-
-    fill(study, tmp_path / "other", outcome)
-    assert dict(table(study, store=tmp_path / "other").cells["base", "error"].chosen) == {"lr": 0.01}
-
-
-def test_a_vote_is_the_error_of_the_mean_probabilities_of_all_runs(tmp_path):
+def test_a_vote_is_the_error_of_the_mean_probabilities_of_all_runs(tabulated):
     columns = {"vote": Column("error", summary="vote", repeat={"fold": range(3)})}
     study, targets, rng = simple(columns=columns), np.array([0, 1, 2, 1]), np.random.default_rng(0)
     outputs = rng.normal(size=(3, 4, 3)).astype(np.float32)
 
     def outcome(config):
-        return Outcome(
-            "finished", {"error": 1.0}, arrays={"outputs": outputs[config["fold"]], "targets": targets}
-        )
+        arrays = {"outputs": outputs[config["fold"]], "targets": targets}
+        return Outcome("finished", {"error": 1.0}, arrays=arrays)
 
-    fill(study, tmp_path, lambda config: outcome(config) if config["fold"] < 2 else None)
-    assert table(study, store=tmp_path).cells["base", "vote"].values == ()
-    fill(study, tmp_path, outcome)
+    found = tabulated(study, lambda config: outcome(config) if config["fold"] < 2 else None)
+    assert found.cells["base", "vote"].values == ()
     probabilities = np.exp(outputs) / np.exp(outputs).sum(2, keepdims=True)
     expected = 100 * (probabilities.mean(0).argmax(1) != targets).mean()
-    cell = table(study, store=tmp_path).cells["base", "vote"]
+    cell = tabulated(study, outcome).cells["base", "vote"]
     assert cell.values == (pytest.approx(expected),)
     assert cell.error is None
 
 
-def test_a_metric_that_no_run_has_is_told(tmp_path):
-    fill(simple(), tmp_path, lambda config: {"eror": 1.0})
-    with pytest.raises(ValueError, match="a run has no metric 'error'; it has eror"):
-        table(simple(), store=tmp_path)
+def test_a_metric_that_no_run_has_is_refused(tabulated):
+    with pytest.raises(ValueError, match="no metric 'error'; it has eror"):
+        tabulated(simple(), lambda config: {"eror": 1.0})
 
 
 @pytest.fixture
-def filled(tmp_path):
-    study = simple(
-        rows={"base": {"x": 0.0}, "a & b_|%": {"x": 5.0}}, published={"base": {"error": (1.5, 0.25)}}
-    )
-    fill(study, tmp_path, lambda config: {"error": config["x"] + config["seed"]})
-    return table(study, store=tmp_path)
+def filled(tabulated):
+    rows = {"base": {"x": 0.0}, "a & b_|%": {"x": 5.0}}
+    study = simple(rows=rows, published={"base": {"error": (1.5, 0.25)}})
+    return tabulated(study, lambda config: {"error": config["x"] + config["seed"]})
 
 
 def test_it_prints_as_the_figures_and_what_they_are_worth_and_is_a_table_in_a_notebook(filled):
@@ -221,47 +201,34 @@ def test_markdown_and_latex_have_the_figures_and_escape_what_is_special(filled):
     assert latex.startswith(r"\begin{tabular}{lc}")
 
 
-def test_the_time_that_is_left_is_told_from_runs_of_the_same_kind_then_of_the_study_then_by_the_scale(
-    tmp_path,
+def test_the_time_left_is_estimated_from_runs_of_the_same_kind_then_of_the_study_then_from_the_scale(
+    tmp_path, fill
 ):
     study = simple(scales={"full": Scale(seconds=100.0)})
     runs = [run for found in cells(study).values() for run in found]
-    store = Store(tmp_path)
-    assert estimate(study, "full", runs, store).seconds == [100] * 8
-    fill(
-        study,
-        tmp_path,
-        lambda config: Outcome("finished", {"error": 1.0}, seconds=7.0) if config["x"] else None,
-    )
-    left = estimate(study, "full", runs, store)
-    assert (left.seconds, left.basis) == ([7] * 4, "4 runs on an unknown device")
-    fill(study, tmp_path, lambda config: None if config["seed"] else Outcome("finished", seconds=1.0))
-    less = estimate(study, "full", runs, store)
-    assert (less.missing, less.seconds) == (left.missing[1:], [1] * 3)
-    assert estimate(simple(), "full", runs, Store(tmp_path / "empty")).seconds is None
+    with Store(tmp_path) as store:
+        assert estimate(study, "full", runs, store).seconds == [100] * 8
+        seven = Outcome("finished", {"error": 1.0}, seconds=7.0)
+        fill(study, tmp_path, lambda config: seven if config["x"] else None)
+        left = estimate(study, "full", runs, store)
+        assert (left.seconds, left.basis) == ([7] * 4, "4 runs on an unknown device")
+        fill(study, tmp_path, lambda config: None if config["seed"] else Outcome("finished", seconds=1.0))
+        less = estimate(study, "full", runs, store)
+        assert (less.missing, less.seconds) == (left.missing[1:], [1] * 3)
+    with Store(tmp_path / "empty") as empty:
+        assert estimate(simple(), "full", runs, empty).seconds is None
 
 
-def test_means_of_nothing_are_none_and_not_a_number_never_appears(tmp_path):
+def test_the_mean_of_nothing_is_none(tmp_path):
     found = table(simple(), store=tmp_path)
     assert found.cells["base", "error"].mean is None
-    assert not any(
-        isinstance(value, float) and math.isnan(value) for value in found.to_dict()["cells"][0].values()
-    )
+    assert found.to_dict()["cells"][0]["mean"] is None
 
 
-def test_a_recorded_table_is_the_table_again(tmp_path):
+def test_a_recorded_table_is_the_table_again(tabulated):
     study = simple(published={"other": {"error": (6.0, 0.1)}}, claims=(OTHER_IS_LOWER,))
-    fill(study, tmp_path, lambda config: {"error": config["x"] + config["seed"]})
-    found = table(study, store=tmp_path)
+    found = tabulated(study, lambda config: {"error": config["x"] + config["seed"]})
     again = Table.from_dict(study, json.loads(FORMATS["json"](found)))
     assert again == found
     assert found.to_dict()["verdict"] == again.verdict
     assert again.verdict.startswith("Table 1: the opposite holds. other minus base, error: 5.00 [")
-
-
-def test_there_is_no_verdict_before_every_cell_has_a_run_nor_without_claims(tmp_path):
-    study = simple(claims=(OTHER_IS_LOWER,))
-    fill(study, tmp_path, lambda config: {"error": config["seed"]} if config["x"] else None)
-    assert table(study, store=tmp_path).verdict is None
-    fill(simple(), tmp_path, lambda config: {"error": 1.0})
-    assert table(simple(), store=tmp_path).verdict is None

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from relucid.studies.task import RECIPE, Called, identity, task
+from relucid.studies.digests import digest_of_data
+from relucid.studies.task import RECIPE, Called, task
 from relucid.train import Machine
 
 
@@ -158,7 +159,7 @@ def test_a_loader_is_read_by_its_own_collation():
 
 
 @pytest.mark.parametrize("data", [Stream(), DataLoader(Stream()), iter([])])
-def test_what_has_no_index_is_refused_in_a_sentence(data):
+def test_data_without_an_index_are_refused(data):
     with pytest.raises(TypeError, match="cannot be shuffled and split"):
         task(network(), data)
 
@@ -252,7 +253,7 @@ def test_every_seed_tests_with_other_examples_unless_the_data_have_their_own():
     assert torch.equal(given.split(1)[1].inputs, inputs[:9])
 
 
-def test_data_are_told_apart():
+def test_different_data_have_different_digests():
     inputs, targets = classes()
     other = inputs.clone()
     other[50, 0] += 1e-6
@@ -264,9 +265,11 @@ def test_data_are_told_apart():
         Lazy(59),
         {"a": inputs},
     ]
-    assert len({identity(each) for each in known}) == len(known)
-    assert identity((inputs.numpy(), targets.numpy())) == identity((inputs.clone(), targets.clone()))
-    assert identity(Lazy()) == identity(Lazy())
+    assert len({digest_of_data(each) for each in known}) == len(known)
+    assert digest_of_data((inputs.numpy(), targets.numpy())) == digest_of_data(
+        (inputs.clone(), targets.clone())
+    )
+    assert digest_of_data(Lazy()) == digest_of_data(Lazy())
 
 
 def test_a_network_may_return_a_mapping_or_a_named_tuple():
@@ -294,7 +297,7 @@ def test_a_network_may_return_a_mapping_or_a_named_tuple():
         (network, (torch.randn(30, 4), torch.randn(30)), "3 outputs per example, but there are 1 targets"),
     ],
 )
-def test_what_does_not_fit_together_is_refused_at_the_door(model, data, words):
+def test_networks_and_data_that_do_not_fit_are_refused(model, data, words):
     with pytest.raises((ValueError, TypeError), match=words):
         task(model, data)
 

@@ -54,12 +54,8 @@ def test_a_study_is_the_same_after_its_file_was_imported_elsewhere(study, tmp_pa
     assert ours.to_dict() == theirs.to_dict()
     assert len(ours.cells["a", "vote"].values) == 1
     assert study_page(ours, here, "voters") == study_page(theirs, there, "voters")
-    run(
-        study,
-        store=tmp_path / "there",
-        jobs=1,
-        report=lambda run, outcome: pytest.fail("ran again") if outcome else None,
-    )
+    with Store(tmp_path / "there") as complete:
+        assert complete.missing(plan(study)) == []
 
 
 def test_small_arrays_are_in_the_file_and_others_are_named(study, tmp_path):
@@ -138,7 +134,7 @@ def test_a_failure_gives_way_to_an_outcome_and_never_takes_its_place(pair):
     assert [here.get(run.key).metrics for run in (RUN, OTHER)] == [{"error": 2.0}, {"error": 1.0}]
 
 
-def test_what_a_run_was_brought_without_is_added_later(pair):
+def test_arrays_and_history_that_an_import_lacked_are_added_later(pair):
     here, there = pair
     here.put(RUN, Outcome("finished", {"error": 1.0}))
     there.put(RUN, Outcome("finished", {"error": 1.0}, {"loss": [1.0]}, {"a": np.ones(2)}))
@@ -150,12 +146,12 @@ def test_what_a_run_was_brought_without_is_added_later(pair):
 @pytest.mark.parametrize(
     "change, complaint",
     [
-        ({"config": {"x": 2}}, "has another key than its configuration gives"),
-        ({"state": "won"}, "is 'won'; it must be finished, diverged, failed"),
-        ({"metrics": {"error": "<b>"}}, "could not convert string to float: '<b>'"),
-        ({"metrics": {"error": None}}, "metric 'error' is None; it must be a finite number"),
-        ({"metrics": {"error": float("inf")}}, "metric 'error' is inf; it must be a finite number"),
-        ({"history": {"loss": ["<b>"]}}, "could not convert string to float: '<b>'"),
+        ({"config": {"x": 2}}, "another key"),
+        ({"state": "won"}, "finished, diverged, failed"),
+        ({"metrics": {"error": "<b>"}}, "'<b>'"),
+        ({"metrics": {"error": None}}, "metric 'error' is None"),
+        ({"metrics": {"error": float("inf")}}, "metric 'error' is inf"),
+        ({"history": {"loss": ["<b>"]}}, "'<b>'"),
         ({"arrays": {"a": "not base64!"}}, "cannot be imported"),
         ({"arrays": {"a": "AAAA"}}, "it is damaged"),
         ({"seconds": None}, "cannot be imported"),
@@ -181,20 +177,20 @@ def test_a_file_that_cannot_be_right_is_refused_as_a_whole(tmp_path, pair, chang
         (b'{"runs": 3}', "has no runs"),
     ],
 )
-def test_what_is_no_file_of_results_is_told(tmp_path, pair, content, complaint):
+def test_a_file_without_results_is_refused(tmp_path, pair, content, complaint):
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(ValueError, match=f"{complaint}.*show STUDY --format json"):
+    with pytest.raises(ValueError, match=complaint):
         import_results(tmp_path / "file", pair[0])
 
 
-def test_what_is_no_store_is_told(tmp_path, pair):
+def test_a_directory_without_a_store_is_refused(tmp_path, pair):
     with pytest.raises(ValueError, match=r"there is no .*nowhere"):
         import_results(tmp_path / "nowhere", pair[0])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"is not a store: it has no results.sqlite"):
+    with pytest.raises(ValueError, match="is not a store"):
         import_results(tmp_path / "empty", pair[0])
     (tmp_path / "empty" / "results.sqlite").write_text("not a database" * 100)
-    with pytest.raises(ValueError, match=r"cannot be read .*: it is damaged or not a store"):
+    with pytest.raises(ValueError, match="damaged or not a store"):
         import_results(tmp_path / "empty", pair[0])
 
 
@@ -232,5 +228,5 @@ def test_a_recorded_file_is_never_overwritten_by_another_scale_or_by_fewer_runs(
         record(table(study, store=part.directory), part, tmp_path)
     assert path.read_text() == before
     path.write_text(json.dumps({**json.loads(before), "scale": "small"}))
-    with pytest.raises(ValueError, match="holds voters at scale small, which is never overwritten"):
+    with pytest.raises(ValueError, match="never overwritten"):
         record(table(study, store=whole.directory), whole, tmp_path)

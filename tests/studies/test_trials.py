@@ -31,7 +31,7 @@ ROWS, SEEDS = 6, 5
 
 
 def study(log=None, pause=0.0, size=1, rows=ROWS):
-    """A study of short runs that tell, if there is a log, which of them were begun."""
+    """A study of short runs that write to a log, if there is one, which of them were begun."""
 
     def measure(config):
         if log:
@@ -101,7 +101,7 @@ def test_kills_at_random_moments_lose_nothing_repeat_nothing_and_change_nothing(
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         assert not finished & set(log.read_text().splitlines()), "a finished run was run again"
-        with closing(Store(store)) as opened:
+        with Store(store) as opened:
             assert opened.database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             found = {f"{each.config['x']} {each.config['seed']}" for each in opened.runs()}
         assert finished <= found, "a finished run was lost"
@@ -145,13 +145,13 @@ def test_a_damaged_store_gives_right_numbers_or_none_and_says_what_is_wrong(tmp_
             try:
                 found = attempt(whole, tmp_path / "damaged")
             except (StoreError, ValueError) as error:
-                seen["told" if len(str(error).splitlines()) == 1 else "said badly"] += 1
+                seen["refused" if len(str(error).splitlines()) == 1 else "several lines"] += 1
                 continue
             for row, numbers in found.items():
                 assert set(numbers) <= set(right[row]), "a wrong number"
             seen["right" if found == right else "missing"] += 1
-    assert seen.keys() <= {"told", "right", "missing"}
-    assert min(seen["told"], seen["right"]) > 0, seen
+    assert seen.keys() <= {"refused", "right", "missing"}
+    assert min(seen["refused"], seen["right"]) > 0, seen
 
 
 def _settle(directory):
@@ -168,7 +168,7 @@ def _shown(study, directory):
 def _read(study, directory):
     """Every outcome with its arrays, each of which must be what was put there."""
     found = {row: [] for row in study.rows}
-    with closing(Store(directory, create=False)) as store:
+    with Store(directory, create=False) as store:
         for each in plan(study):
             outcome = store.get(each.key)
             for name, array in store.arrays(each.key).items():
@@ -181,34 +181,34 @@ def _read(study, directory):
 
 def _imported(study, directory):
     target = directory / "target"
-    with closing(Store(target)) as store:
+    with Store(target) as store:
         import_results(directory, store)
     return values(study, target)
 
 
 def test_a_number_whose_bit_has_flipped_is_not_believed(tmp_path):
     (whole,) = plan(study(rows=1))[:1]
-    with closing(Store(tmp_path / "runs")) as store:
+    with Store(tmp_path / "runs") as store:
         store.put(whole, Outcome("finished", {"value": 1.25}))
     _settle(tmp_path / "runs")
     path = Path(tmp_path / "runs" / "results.sqlite")
     path.write_bytes(path.read_bytes().replace(b"1.25", b"1.35"))
     with (
-        closing(Store(tmp_path / "runs")) as store,
+        Store(tmp_path / "runs") as store,
         pytest.raises(StoreError, match=r"run .* is damaged: `relucid import"),
     ):
         store.get(whole.key)
 
 
-def test_what_is_whole_of_a_damaged_store_is_brought_into_a_new_one(tmp_path):
+def test_intact_runs_of_a_damaged_store_are_imported_into_a_new_one(tmp_path):
     first, second = plan(study(rows=2))[:2]
-    with closing(Store(tmp_path / "runs")) as store:
+    with Store(tmp_path / "runs") as store:
         store.put(first, Outcome("finished", {"value": 1.25}))
         store.put(second, Outcome("finished", {"value": 7.5}))
     _settle(tmp_path / "runs")
     path = tmp_path / "runs" / "results.sqlite"
     path.write_bytes(path.read_bytes().replace(b"1.25", b"1.35"))
-    with closing(Store(tmp_path / "new")) as new:
+    with Store(tmp_path / "new") as new:
         imported = import_results(tmp_path / "runs", new)
         assert (imported.added, imported.damaged) == (1, 1)
         assert new.get(second.key).metrics == {"value": 7.5}

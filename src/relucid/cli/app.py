@@ -10,11 +10,13 @@ import typer
 from relucid import __version__
 from relucid.cli.claims import claims
 from relucid.cli.convert import convert
+from relucid.cli.examine import examine
 from relucid.cli.foreign import ForeignError
 from relucid.cli.improve import improve
 from relucid.cli.listing import list_
-from relucid.cli.report import examine, report
-from relucid.cli.studies import import_, logs, run, show
+from relucid.cli.report import report
+from relucid.cli.run import run
+from relucid.cli.studies import import_, logs, show
 from relucid.memory import keep_memory
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relucid.cli.options import Directory
+from relucid.cli.options import Directory, Results
 
 if TYPE_CHECKING:
     from relucid.studies import Table
@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 SHOWN = 3  # comparisons per claim
-
-
-Results = Annotated[
-    Path | None,
-    typer.Option("--results", help="Directory of recorded results; by default ./results, or else the store."),
-]
 
 
 def claims(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Unsafe, completing
+from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Out, Replace, Unsafe, completing
 from relucid.cli.output import check_directory, write_directory
 from relucid.conversions import CONVERSIONS
 from relucid.extras import command
@@ -22,58 +22,64 @@ FILES = (DESCRIPTION, "weights.safetensors", "operations.json", "model.pt2", "mo
 WITH_LAYERS = ("crelu", "merge", "geometric")
 
 
+Kind = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND",
+        help=f"What to convert it to: {', '.join(CONVERSIONS)}.",
+        autocompletion=completing(CONVERSIONS),
+    ),
+]
+Example = Annotated[str, typer.Option(metavar="SHAPE", help=EXAMPLE)]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help=f"{DATA} Only for merge, which refits the layers after the merged filters."
+    ),
+]
+Layers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Name or glob of layers to convert, or auto for those that `examine` suggests; repeat the option "
+        "for more. All layers by default.",
+    ),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        help="Largest acceptable relative difference of the outputs; for merge, of a filter and the opposite one.",
+    ),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(metavar="X", help="Only for merge: how far the outputs may move, relative to their size."),
+]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="safetensors: the weights alone; pt2: also a program for torch.export.load; onnx: also a graph for "
+        "ONNX runtimes.",
+        autocompletion=completing(EXPORTS),
+    ),
+]
+
+
 def convert(
     network: Factory,
-    to: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND",
-            help=f"What to convert it to: {', '.join(CONVERSIONS)}.",
-            autocompletion=completing(CONVERSIONS),
-        ),
-    ],
-    example: Annotated[str, typer.Option(metavar="SHAPE", help=EXAMPLE)],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Directory for the result.")],
+    to: Kind,
+    example: Example,
+    out: Out,
     checkpoint: Checkpoint = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help=f"{DATA} Only for merge, which refits the layers after the merged filters."
-        ),
-    ] = None,
-    layers: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name or glob of layers to convert, or auto for those that `examine` suggests; repeat the option "
-            "for more. All layers by default.",
-        ),
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="Largest acceptable relative difference of the outputs; for merge, of a filter and the opposite one.",
-        ),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="Only for merge: how far the outputs may move, relative to their size.",
-        ),
-    ] = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="safetensors: the weights alone; pt2: also a program for torch.export.load; onnx: also a graph for "
-            "ONNX runtimes.",
-            autocompletion=completing(EXPORTS),
-        ),
-    ] = "safetensors",
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
+    data: Data = None,
+    layers: Layers = None,
+    tolerance: Tolerance = None,
+    budget: Budget = None,
+    form: Format = "safetensors",
+    force: Replace = False,
     unsafe: Unsafe = False,
 ) -> None:
     """Convert a network and keep its function; write the result, and a record of the changes, into a directory.

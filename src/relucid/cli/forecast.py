@@ -46,11 +46,11 @@ def print_forecast(
     planned: Plan, study: Study, store: Path, fleet: Fleet, *, seeds: int | None, name: str
 ) -> None:
     """Print the missing runs, their time and power; `name` is the identifier the user passed."""
-    results = Store(store, create=False)
-    if found := outdated(planned, results):
+    with Store(store, create=False) as results:
+        found = outdated(planned, results)
+        expected = estimate(study, planned.scale, planned.runs, results, fleet.tflops)
+    if found:
         typer.echo(f"{describe(found)}: pass --keep to count them, or --rerun to repeat them", err=True)
-    expected = estimate(study, planned.scale, planned.runs, results, fleet.tflops)
-    results.close()
     typer.echo(f"{len(planned)} runs, {len(expected.missing)} still to do: {forecast(expected, fleet)}.")
     typer.echo(f"`{shlex.join(['relucid', 'logs', name, '--scale', planned.scale])}` lists them.")
     for line in _power(study, planned.scale, store, seeds, name):

@@ -19,6 +19,7 @@ from relucid.cli.options import (
     Factory,
     Jobs,
     Quiet,
+    Replace,
     Unsafe,
     completing,
 )
@@ -36,94 +37,113 @@ AUGMENTATIONS = ("flip", "crop")
 OWN, OURS = "Your own training", "Our recipe"
 
 
+Data = Annotated[
+    str,
+    typer.Option(
+        help="MODULE:FUNCTION that returns two data sets, loaders, or pairs of inputs and targets: one to train "
+        "on, and one to test on that the network has not seen; the name of a built-in set; or a folder with "
+        "folders train and test, each with one folder of images per class. A single data set, folder of images or "
+        ".csv file is split in two. With --train and --metric, whatever these two take."
+    ),
+]
+Target = Annotated[str | None, typer.Option(help="Column of a .csv file to predict.")]
+Size = Annotated[
+    int | None, typer.Option(min=1, help="Size to which the images of a folder are scaled and cut.")
+]
+Tries = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--try",
+        help=f"Conversion to try: {', '.join(IMPROVING)}; repeat the option for more. By default those that the "
+        "findings suggest.",
+        autocompletion=completing(IMPROVING),
+    ),
+]
+MetricName = Annotated[
+    str | None,
+    typer.Option(
+        help=f"What decides: {', '.join(METRICS)}, or MODULE:FUNCTION of a network and data that returns a number, "
+        "or a dict of numbers, of which the first decides.",
+        autocompletion=completing(METRICS),
+    ),
+]
+Higher = Annotated[bool, typer.Option("--higher", help="Higher values of your own metric are better.")]
+Repetitions = Annotated[int, typer.Option(min=2, max=10**4, help="Number of repetitions.")]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Say what would be tried and, from a few batches, how long it takes; then stop."
+    ),
+]
+
+# Your own training
+Train = Annotated[
+    str | None,
+    typer.Option(
+        help="MODULE:FUNCTION of a network, data and a seed that trains the network and returns it.",
+        rich_help_panel=OWN,
+    ),
+]
+Example = Annotated[
+    str | None,
+    typer.Option(help=f"{EXAMPLE} Needed if --data are of a kind of their own.", rich_help_panel=OWN),
+]
+
+# Our recipe
+LossName = Annotated[
+    str | None,
+    typer.Option(
+        help=f"{', '.join(LOSSES)}, or MODULE:FUNCTION of outputs and targets.", rich_help_panel=OURS
+    ),
+]
+Epochs = Annotated[int, typer.Option(min=1, help="Epochs of further training.", rich_help_panel=OURS)]
+Optimizer = Annotated[str, typer.Option(help=f"{', '.join(OPTIMIZERS)}.", rich_help_panel=OURS)]
+Rate = Annotated[float, typer.Option(min=1e-12, help="Learning rate.", rich_help_panel=OURS)]
+Decay = Annotated[float, typer.Option(min=0, help="Weight decay.", rich_help_panel=OURS)]
+Steps = Annotated[
+    list[float] | None,
+    typer.Option(
+        help="Epoch, or share of training if below 1, at which the rate is divided by 10; repeat it for more.",
+        rich_help_panel=OURS,
+    ),
+]
+Augment = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=f"Augmentation of images: {', '.join(AUGMENTATIONS)}; repeat it for more.", rich_help_panel=OURS
+    ),
+]
+BatchSize = Annotated[int, typer.Option(min=1, help="Examples per step.", rich_help_panel=OURS)]
+
+
 def improve(
     network: Factory,
-    data: Annotated[
-        str,
-        typer.Option(
-            help="MODULE:FUNCTION that returns two data sets, loaders, or pairs of inputs and targets: one to train "
-            "on, and one to test on that the network has not seen; the name of a built-in set; or a folder with "
-            "folders train and test, each with one folder of images per class. A single data set, folder of images or "
-            ".csv file is split in two. With --train and --metric, whatever these two take."
-        ),
-    ],
+    data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the network and the page.")],
     checkpoint: Checkpoint = None,
-    target: Annotated[str | None, typer.Option(help="Column of a .csv file to predict.")] = None,
-    size: Annotated[
-        int | None, typer.Option(min=1, help="Size to which the images of a folder are scaled and cut.")
-    ] = None,
-    tries: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--try",
-            help=f"Conversion to try: {', '.join(IMPROVING)}; repeat the option for more. By default those that the "
-            "findings suggest.",
-            autocompletion=completing(IMPROVING),
-        ),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            help=f"What decides: {', '.join(METRICS)}, or MODULE:FUNCTION of a network and data that returns a number, "
-            "or a dict of numbers, of which the first decides.",
-            autocompletion=completing(METRICS),
-        ),
-    ] = None,
-    higher: Annotated[
-        bool, typer.Option("--higher", help="Higher values of your own metric are better.")
-    ] = False,
-    train: Annotated[
-        str | None,
-        typer.Option(
-            help="MODULE:FUNCTION of a network, data and a seed that trains the network and returns it.",
-            rich_help_panel=OWN,
-        ),
-    ] = None,
-    example: Annotated[
-        str | None,
-        typer.Option(help=f"{EXAMPLE} Needed if --data are of a kind of their own.", rich_help_panel=OWN),
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(
-            help=f"{', '.join(LOSSES)}, or MODULE:FUNCTION of outputs and targets.", rich_help_panel=OURS
-        ),
-    ] = None,
-    epochs: Annotated[
-        int, typer.Option(min=1, help="Epochs of further training.", rich_help_panel=OURS)
-    ] = 30,
-    optimizer: Annotated[str, typer.Option(help=f"{', '.join(OPTIMIZERS)}.", rich_help_panel=OURS)] = "adam",
-    lr: Annotated[float, typer.Option(min=1e-12, help="Learning rate.", rich_help_panel=OURS)] = 1e-3,
-    weight_decay: Annotated[float, typer.Option(min=0, help="Weight decay.", rich_help_panel=OURS)] = 0.0,
-    step: Annotated[
-        list[float] | None,
-        typer.Option(
-            help="Epoch, or share of training if below 1, at which the rate is divided by 10; repeat it for more.",
-            rich_help_panel=OURS,
-        ),
-    ] = None,
-    augment: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"Augmentation of images: {', '.join(AUGMENTATIONS)}; repeat it for more.",
-            rich_help_panel=OURS,
-        ),
-    ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.", rich_help_panel=OURS)] = 64,
-    seeds: Annotated[int, typer.Option(min=2, max=10**4, help="Number of repetitions.")] = 8,
+    target: Target = None,
+    size: Size = None,
+    tries: Tries = None,
+    metric: MetricName = None,
+    higher: Higher = False,
+    train: Train = None,
+    example: Example = None,
+    loss: LossName = None,
+    epochs: Epochs = 30,
+    optimizer: Optimizer = "adam",
+    lr: Rate = 1e-3,
+    weight_decay: Decay = 0.0,
+    step: Steps = None,
+    augment: Augment = None,
+    batch_size: BatchSize = 64,
+    seeds: Repetitions = 8,
     jobs: Jobs = None,
     executor: ExecutorName = "local",
     address: Address = None,
     store: Directory = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Say what would be tried and, from a few batches, how long it takes; then stop."
-        ),
-    ] = False,
+    dry_run: DryRun = False,
     quiet: Quiet = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier result.")] = False,
+    force: Replace = False,
     unsafe: Unsafe = False,
 ) -> None:
     """Improve a network: examine it, convert it, train it further alongside fair controls, compare, return the best.
@@ -185,10 +205,9 @@ def _print_time(tried: "Project", store: Path | None, jobs: int | None) -> None:
     from relucid.cli.forecast import Fleet, forecast
     from relucid.studies.estimate import Estimate
 
-    results = engine.Store(store or engine.default_store(), create=False)
     planned, seconds = tried.plan, tried.seconds()
-    missing = [run for run in planned if (done := results.get(run.key)) is None or done.state == "failed"]
-    results.close()
+    with engine.Store(store or engine.default_store(), create=False) as results:
+        missing = results.missing(planned, retry=True)
     how_long = "how long depends on your training"
     if seconds is not None:
         each = {run.key: seconds[row] for (row, _), runs in planned.cells.items() for run in runs}

@@ -28,10 +28,8 @@ def progress(
     planned: Plan, store: Path, *, retry: bool, quiet: bool
 ) -> Iterator[Callable[[Run, Outcome | None], None]]:
     """Show a progress bar over the missing runs, with the time left; failures are printed above it."""
-    results = Store(store)
-    again = (None, "failed") if retry else (None,)
-    missing = {run.key for run in planned if results.state(run.key) in again}
-    results.close()
+    with Store(store) as results:
+        missing = {run.key for run in results.missing(planned, retry=retry)}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     hidden = quiet or os.environ.get("RANK", "0") != "0"
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:

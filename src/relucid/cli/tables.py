@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from relucid.inspect import Changes, Examination
 from relucid.studies import Table
 from relucid.studies.formats import banner, cell_text, legend, published
-from relucid.studies.ledger import Entry, entry
+from relucid.studies.ledger import Entry
 
 Row = tuple[Sequence[str], str]  # cells, and their style
 
@@ -78,9 +78,8 @@ def print_table(table: Table, name: str, store: Path | None) -> None:
     console.print(f"[bold]{escape(study.name)}[/bold] ({table.scale}): {escape(study.title)}")
     if banner(table):
         console.print(f"[bold]{banner(table)}[/bold]")
-    for claim in study.claims:
-        if claim.where in table.judged:
-            _print_claim(console, entry("", study, claim, table))
+    for each in table.entries:
+        _print_claim(console, each)
     rows: list[Row] = []
     for row in dict.fromkeys(row for row, _ in table.cells):
         cells = [(table.cells[row, label], column) for label, column in study.columns.items()]

@@ -15,10 +15,11 @@ from relucid.studies.expect import (
     Statistic,
 )
 from relucid.studies.formats import FORMATS
+from relucid.studies.outcome import Outcome
 from relucid.studies.plan import Plan, Run, cells, plan
 from relucid.studies.run import Result, default_store, run
 from relucid.studies.runner import Runner
-from relucid.studies.store import Outcome, Store, StoreError
+from relucid.studies.store import Store, StoreError
 from relucid.studies.study import Column, Scale, Study
 from relucid.studies.table import Cell, Table, table
 from relucid.studies.travel import export_results, import_results

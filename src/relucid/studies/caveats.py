@@ -21,13 +21,13 @@ SIZES = {
     "width": "width {} instead of {}",
     "growth": "growth rate {} instead of {}",
     "features": "{} features instead of {}",
+    "data": "{} instead of {}",
 }
-DATA = {"data": "{} instead of {}"}
 
 
 @dataclass(frozen=True)
 class Caveat:
-    """A reason for doubt: a word or two for a table, and a sentence without a point."""
+    """A reason for doubt: a word or two for a table, and a sentence without its full stop."""
 
     word: str
     text: str
@@ -57,7 +57,7 @@ class Evidence:
         for each in self.claim.comparisons():
             for side in (each.a, each.b):
                 if isinstance(side, Place):
-                    found[side.row, side.column] = None
+                    found[side] = None
                 elif not isinstance(side, float):
                     rows = side.rows if isinstance(side, Quantity) and side.rows else self.table.study.rows
                     found |= dict.fromkeys((row, first) for row in rows)
@@ -136,7 +136,7 @@ def size(evidence: Evidence) -> str:
             ours, theirs = (_size(runs[place][0].config) for runs in (here, there))
             found |= dict.fromkeys(
                 text.format(ours[name], theirs[name])
-                for name, text in {**SIZES, **DATA}.items()
+                for name, text in SIZES.items()
                 if name in ours and name in theirs and ours[name] != theirs[name]
             )
     return ", ".join(found)
@@ -145,10 +145,9 @@ def size(evidence: Evidence) -> str:
 def _size(config: Mapping[str, Any]) -> dict[str, str]:
     """The depth, width and data of a run's configuration, as text."""
     backbone = config.get(config.get("family", ""), {})
-    found = {"width": 1.0} | {name: config[name] for name in SIZES if name in config} if config else {}
-    found |= {name: backbone[name] for name in SIZES if name in backbone}
-    shown = {name: f"{value:g}" for name, value in found.items() if isinstance(value, int | float)}
-    return shown | ({"data": config["data"]} if isinstance(config.get("data"), str) else {})
+    found = {"width": 1.0, **config, **backbone} if config else {}
+    sizes = {name: found[name] for name in SIZES if isinstance(found.get(name), int | float | str)}
+    return {name: value if isinstance(value, str) else f"{value:g}" for name, value in sizes.items()}
 
 
 def shared(evidence: Evidence) -> str:

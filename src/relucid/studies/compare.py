@@ -8,7 +8,7 @@ smallest one that a design with this noise would find in four trials of five.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 from statistics import fmean, stdev
 from typing import Literal
@@ -43,30 +43,22 @@ class Comparison:
 
     Args:
         effect: the mean of A minus that of B.
-        low: lower end of the interval of the effect at this level.
-        high: its upper end.
         p: two-sided p-value of the effect.
         n: number of values (of pairs, where they are paired).
-        detectable: the smallest difference that would be found at this level with 80% power; infinity if there is none.
         error: standard error of the effect; 0 where all differences are equal, which leaves their sign to judge.
         freedom: degrees of freedom of that error.
-        test: how it was judged, in words.
         sides: 2 where A and B have repetitions of their own, 1 where they share them or B is a number.
-        level: of significance: 5%, or less where it is one of several comparisons (see `at`).
+        level: of significance: 5%, or less where it is one of several comparisons.
         exact: the p-value of the exact sign-flip test, for eight pairs or fewer.
         counts: for shares, the counts and numbers of values of A and of B.
         draws: values of the effect that represent its distribution: of a bootstrap, or quantiles.
     """
 
     effect: float
-    low: float
-    high: float
     p: float
     n: int
-    detectable: float
     error: float
-    freedom: float
-    test: str
+    freedom: float = math.inf
     sides: int = 1
     level: float = LEVEL
     exact: float | None = None
@@ -74,40 +66,53 @@ class Comparison:
     draws: np.ndarray | None = field(default=None, repr=False, compare=False)
 
     def at(self, level: float) -> "Comparison":
-        """The same comparison with its interval, and what is detectable, at another level of significance.
+        """The same comparison at another level of significance.
 
         >>> found = compare([1.0, 2.0, 3.0], 0.0)
         >>> print(found.interval, "|", found.at(0.05 / 4).interval)
         2.00 [-0.484, 4.48] | 2.00 [-3.12, 7.12]
         """
-        low, high = self._ends(level)
-        if self.counts is not None:
-            _, n, theirs, m = self.counts
-            detectable = 100 * _detectable_share(theirs / m, n, m, level)
-        elif self.error:
-            detectable = self.error * detectable_errors(self.freedom, level)
-        else:
-            detectable = 0.0 if self.p < level else math.inf
-        return replace(self, low=low, high=high, detectable=detectable, level=level)
+        return replace(self, level=level)
 
     def among(self, comparisons: int) -> "Comparison":
         """The same comparison at the level that allows for so many of them."""
         return self.at(LEVEL / comparisons)
 
-    def _ends(self, level: float) -> tuple[float, float]:
-        """The interval at a level; it excludes 0 only where the test rejects it at this level."""
+    @property
+    def low(self) -> float:
+        """The lower end of the effect's interval at this level."""
+        return self._ends[0]
+
+    @property
+    def high(self) -> float:
+        """The upper end of the effect's interval at this level."""
+        return self._ends[1]
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        """The interval; it excludes 0 only where the test rejects it at this level."""
         from scipy.special import stdtrit
 
         if self.draws is not None:
-            low, high = np.quantile(self.draws, [level / 2, 1 - level / 2])
+            low, high = np.quantile(self.draws, [self.level / 2, 1 - self.level / 2])
             return float(low), float(high)
         if self.counts is not None:
-            low, high = _newcombe(*self.counts, level)
-            return (low, high) if self.p < level else (min(low, 0.0), max(high, 0.0))
+            low, high = _newcombe(*self.counts, self.level)
+            return (low, high) if self.p < self.level else (min(low, 0.0), max(high, 0.0))
         if self.error == 0:
-            return (self.effect, self.effect) if self.p < level else (-math.inf, math.inf)
-        half = self.error * float(stdtrit(self.freedom, 1 - level / 2))
+            return (self.effect, self.effect) if self.p < self.level else (-math.inf, math.inf)
+        half = self.error * float(stdtrit(self.freedom, 1 - self.level / 2))
         return self.effect - half, self.effect + half
+
+    @property
+    def detectable(self) -> float:
+        """The smallest difference that would be found at this level with 80% power; infinity if there is none."""
+        if self.counts is not None:
+            _, n, theirs, m = self.counts
+            return 100 * _detectable_share(theirs / m, n, m, self.level)
+        if self.error:
+            return self.error * detectable_errors(self.freedom, self.level)
+        return 0.0 if self.p < self.level else math.inf
 
     def detectable_with(self, repetitions: int) -> float:
         """The difference that this many repetitions per side would detect, given the noise seen here.
@@ -160,21 +165,19 @@ def compare(
     >>> print(found, "; detectable:", round(found.detectable, 2))
     -1.50 [-1.75, -1.25], p = 0.0015, exact p = 0.25 ; detectable: 0.33
     """
+    if paired:
+        assert isinstance(b, Sequence)
+        if len(a) != len(b):
+            raise ValueError(f"paired values come in pairs, not {len(a)} and {len(b)}")
+        a, b = [x - y for x, y in zip(a, b, strict=True)], 0.0
     if isinstance(b, int | float):
         b = Known(b)
     if isinstance(b, Known):
-        return _of_one_sample(
-            a, b, "t-test against a number" if not b.error else "t-test against a published mean"
-        )
-    if paired:
-        if len(a) != len(b):
-            raise ValueError(f"paired values come in pairs, not {len(a)} and {len(b)}")
-        return _of_one_sample([x - y for x, y in zip(a, b, strict=True)], Known(0.0), "paired t-test")
+        return _of_one_sample(a, b)
     if min(len(a), len(b)) < 2:
         return None
     errors = [stdev(each) / math.sqrt(len(each)) for each in (a, b)]
-    freedoms = (len(a) - 1, len(b) - 1)
-    found = _judged(fmean(a) - fmean(b), errors, freedoms, len(a) + len(b), "Welch's t-test")
+    found = _t_test(fmean(a) - fmean(b), errors, (len(a) - 1, len(b) - 1), len(a) + len(b))
     return replace(found, sides=2)
 
 
@@ -187,16 +190,14 @@ def compare_with_one(a: Sequence[float], b: float) -> Comparison | None:
     if len(a) < 2:
         return None
     error = stdev(a) * math.sqrt(1 + 1 / len(a))
-    return _judged(fmean(a) - b, (error,), (len(a) - 1,), len(a), "t-test against one value")
+    return _t_test(fmean(a) - b, (error,), (len(a) - 1,), len(a))
 
 
-def _of_one_sample(values: Sequence[float], known: Known, test: str) -> Comparison | None:
+def _of_one_sample(values: Sequence[float], known: Known) -> Comparison | None:
     if len(values) < 2:
         return None
-    error = stdev(values) / math.sqrt(len(values))
-    found = _judged(
-        fmean(values) - known.mean, (error, known.error), (len(values) - 1, math.inf), len(values), test
-    )
+    errors = stdev(values) / math.sqrt(len(values)), known.error
+    found = _t_test(fmean(values) - known.mean, errors, (len(values) - 1, math.inf), len(values))
     if known.error or found.error == 0 or len(values) > FEW:
         return found
     return replace(found, exact=sign_flip([value - known.mean for value in values]))
@@ -213,9 +214,7 @@ def sign_flip(differences: Sequence[float]) -> float:
     return float((np.abs(sums) >= least).mean())
 
 
-def _judged(
-    effect: float, errors: Sequence[float], freedoms: Sequence[float], n: int, test: str
-) -> Comparison:
+def _t_test(effect: float, errors: Sequence[float], freedoms: Sequence[float], n: int) -> Comparison:
     """Perform a t-test with the degrees of freedom of Welch and Satterthwaite."""
     from scipy.special import stdtr
 
@@ -224,13 +223,13 @@ def _judged(
         # Equal differences are no proof (small test sets count whole examples): all that counts is their sign, and
         # coins may all show the same side, too.
         p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)
-        return Comparison(effect, effect, effect, p, n, math.inf, 0.0, math.inf, test).at(LEVEL)
+        return Comparison(effect, p, n, error=0.0)
     spread = sum(error**4 / freedom for error, freedom in zip(errors, freedoms, strict=True))
     freedom = variance**2 / spread if spread else math.inf
     error = math.sqrt(variance)
     effect = 0.0 if abs(effect) < 1e-9 * error else effect  # what rounding leaves of differences that cancel
     p = float(2 * stdtr(freedom, -abs(effect) / error))
-    return Comparison(effect, effect, effect, p, n, math.inf, error, freedom, test).at(LEVEL)
+    return Comparison(effect, p, n, error, freedom)
 
 
 def detectable_errors(freedom: float, level: float = LEVEL) -> float:
@@ -275,11 +274,7 @@ def compare_shares(a: Sequence[float], b: Sequence[float]) -> Comparison | None:
     effect = 100 * (one / n - other / m)
     p = float(fisher_exact([[one, n - one], [other, m - other]]).pvalue)
     error = 100 * math.sqrt(sum((k / of) * (1 - k / of) / of for k, of in counts))
-    found = Comparison(
-        effect, effect, effect, p, n + m, math.inf, error, math.inf, "Fisher's exact test", 2,
-        counts=(one, n, other, m),
-    )  # fmt: skip
-    return found.at(LEVEL)
+    return Comparison(effect, p, n + m, error, sides=2, counts=(one, n, other, m))
 
 
 def compare_share(a: Sequence[float], b: float) -> Comparison | None:
@@ -298,11 +293,7 @@ def compare_share(a: Sequence[float], b: float) -> Comparison | None:
     places = (np.arange(DRAWS) + 0.5) / DRAWS
     draws = 100 * beta.ppf(places, count + 0.5, len(a) - count + 0.5) - b
     p = 2 * min(float((draws > 0).mean()), float((draws < 0).mean()))
-    effect, error = fmean(a) - b, float(draws.std())
-    found = Comparison(
-        effect, effect, effect, p, len(a), math.inf, error, math.inf, "Jeffreys interval", draws=draws
-    )
-    return found.at(LEVEL)
+    return Comparison(fmean(a) - b, p, len(a), float(draws.std()), draws=draws)
 
 
 def _newcombe(one: int, n: int, other: int, m: int, level: float) -> tuple[float, float]:
@@ -344,11 +335,8 @@ def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int, seed: int =
     effect = float(statistic(np.arange(n)[None])[0])
     draws = statistic(np.random.default_rng(seed).integers(n, size=(DRAWS, n)))
     below, above = float((draws <= 0).mean()), float((draws >= 0).mean())
-    error = float(draws.std(ddof=1))
     p = max(min(1.0, 2 * min(below, above)), 1 / DRAWS)
-    test = "bootstrap over repetitions"
-    found = Comparison(effect, effect, effect, p, n, math.inf, error, math.inf, test, draws=draws)
-    return found.at(LEVEL)
+    return Comparison(effect, p, n, float(draws.std(ddof=1)), draws=draws)
 
 
 def differ(a: float, b: float, n: int) -> bool:
@@ -371,7 +359,7 @@ def differ_by_repetition(a: Mapping[str, float], b: Mapping[str, float]) -> bool
 
 
 def decide(low: float, high: float, published: float | None) -> Verdict:
-    """Decide what the interval of an effect, taken in the claimed direction, says of a claim.
+    """Decide what the interval of an effect, taken in the claimed direction, means for a claim.
 
     Args:
         low: lower end of the interval; above 0 is what is claimed.

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean
 
 from relucid.studies.compare import Comparison
-from relucid.studies.expect import Claim, Expected, Higher, Lower
+from relucid.studies.expect import Claim, Expected, Listed
 from relucid.studies.judge import judge
 from relucid.studies.plan import Plan, Run, plan
 from relucid.studies.store import Store
@@ -65,16 +65,12 @@ def estimate(
             devices.add(str(outcome.environment.get("device", "an unknown device")))
     if tflops is not None:
         return _counted(study, missing, kind, tflops)
-    usual, basis = study.scales[scale].seconds, "what the scale says of one core"
+    usual, basis = study.scales[scale].seconds, "what the scale says for one core"
     if known:
         times = [seconds for found in known.values() for seconds in found]
         usual, basis = mean(times), f"{len(times)} runs on {', '.join(sorted(devices))}"
     if usual is None:
-        advice = (
-            ""
-            if study.flops is None
-            else "; its operations are counted: say how many TFLOP/s a device sustains"
-        )
+        advice = "; its operations are counted: say how many TFLOP/s a device sustains" if study.flops else ""
         return Estimate(missing, None, f"no run has been timed{advice}")
     return Estimate(missing, [mean(known.get(kind(run), [usual])) for run in missing], basis)
 
@@ -188,15 +184,13 @@ def pilot(study: Study, scale: str | None, store: Path, *, seeds: int | None = N
         seeds: how many are planned, by default the study's own.
     """
     planned, own = _seeds(plan(study, scale, seeds=seeds)), plan(study, scale)
-    results = Store(store, create=False)
-    try:
-        if _done(own, results):
+    with Store(store, create=False) as results:
+        if own and not results.missing(own):
             return Pilot(table(own, store=store), _seeds(own), planned)
         for first in range(max(planned, _seeds(own)), 1, -1):
-            if _done(fewer := plan(study, scale, seeds=first), results):
+            fewer = plan(study, scale, seeds=first)
+            if fewer and not results.missing(fewer):
                 return Pilot(table(fewer, store=store), first, planned)
-    finally:
-        results.close()
     return None
 
 
@@ -204,30 +198,18 @@ def _seeds(runs: Plan) -> int:
     return len({run.config["seed"] for run in runs if "seed" in run.config})
 
 
-def _done(runs: Plan, store: Store) -> bool:
-    return bool(runs) and all(store.state(run.key) for run in runs)
-
-
 def power(found: Pilot) -> Iterator[Planned]:
     """What every comparison of a study's claims would detect with the planned seeds.
 
     A study that claims nothing is taken to compare its rows with its baseline, or with the first of them.
     """
-    for claim in found.table.study.claims or (_against_baseline(found.table.study),):
+    study = found.table.study
+    baseline = study.baseline or next(iter(study.rows))
+    against_baseline = Claim(f"against {baseline}", "", (Listed(tuple(study.against(baseline))),))
+    for claim in study.claims or (against_baseline,):
         for each in judge(found.table, claim):
             if each.found is not None and each.found.error > 0:
                 values = each.found.n / each.found.sides
                 per_seed, seeds = (values / found.seeds, found.planned) if found.seeds else (1, round(values))
                 wanted = each.expected.margin or each.wanted
                 yield Planned(claim.where, each.expected, each.found, per_seed, seeds, wanted)
-
-
-def _against_baseline(study: Study) -> Claim:
-    baseline = study.baseline or next(iter(study.rows))
-    others = tuple(row for row in study.rows if row != baseline)
-    expectations = tuple(
-        (Lower if column.best == "lowest" else Higher)(others, than=baseline, columns=name)
-        for name, column in study.columns.items()
-        if column.best is not None
-    )
-    return Claim(f"against {baseline}", "", expectations)

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -36,15 +36,14 @@ def using(threads: int) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-@contextmanager
 def executing(
     executor: str | Executor = "local",
     jobs: int | None = None,
     address: str | None = None,
     threads: int = 1,
     gpus_per_run: float = 0,
-) -> Iterator[tuple[Executor, int]]:
-    """Open an executor; yield it with the number of runs that it executes at a time.
+) -> AbstractContextManager[tuple[Executor, int]]:
+    """An executor while it is open, with the number of runs that it executes at a time.
 
     Args:
         executor: "local": this process if there is one job, else processes of this machine; "ray" or "dask": a
@@ -65,22 +64,13 @@ def executing(
             "the local executor does not assign GPUs; ray does, on one machine too: executor 'ray' without an address"
         )
     if executor == "ray":
-        with _ray(jobs, address, threads, gpus_per_run) as cluster:
-            yield cluster
-    elif executor == "dask":
-        with _dask(jobs, address, gpus_per_run) as cluster:
-            yield cluster
-    else:
-        jobs = jobs or (1 if torch.cuda.is_available() else max(1, cores() // threads))
-        if isinstance(executor, Executor):
-            yield executor, jobs
-        elif jobs == 1:
-            yield Here(), 1
-        else:
-            with warnings.catch_warnings(), Processes() as processes:
-                # loky replaces a process when its memory has grown, for example after loading images.
-                warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-                yield processes, jobs
+        return _ray(jobs, address, threads, gpus_per_run)
+    if executor == "dask":
+        return _dask(jobs, address, gpus_per_run)
+    jobs = jobs or (1 if torch.cuda.is_available() else max(1, cores() // threads))
+    if isinstance(executor, Executor):
+        return nullcontext((executor, jobs))
+    return nullcontext((Here(), 1)) if jobs == 1 else _processes(jobs)
 
 
 def cores() -> int:
@@ -127,6 +117,14 @@ class Processes(Executor):
         future: Future[Any] = process.submit(*task, **kwargs)
         future.add_done_callback(lambda _: self.idle.append(process))
         return future
+
+
+@contextmanager
+def _processes(jobs: int) -> Iterator[tuple[Executor, int]]:
+    with warnings.catch_warnings(), Processes() as processes:
+        # loky replaces a process when its memory has grown, for example after loading images.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+        yield processes, jobs
 
 
 def _prepare_worker(parent: int) -> None:

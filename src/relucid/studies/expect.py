@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 
 from relucid.studies.compare import Comparison
 
@@ -15,8 +15,7 @@ Kind = Literal["experiment", "mathematics", "construction"]
 Relation = Literal["lower", "higher", "equal", "at most", "near", "not worse"]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A cell of the table."""
 
     row: str
@@ -117,6 +116,11 @@ class _Ordered:
     columns: Names = ()
     than_column: str | None = None
     paired: bool | None = None
+    relation: ClassVar[Relation]
+
+    def comparisons(self) -> Iterator[Expected]:
+        """One comparison per row, reference and column."""
+        return (Expected(a, b, self.relation, self.paired) for a, b in self._pairs())
 
     def _pairs(self) -> Iterator[tuple[Place, Place | float]]:
         for place in _places(self.rows, self.columns):
@@ -136,17 +140,13 @@ class Lower(_Ordered):
     ['GmP minus SP, Boston', 'GmP minus WN, Boston']
     """
 
-    def comparisons(self) -> Iterator[Expected]:
-        """One comparison per row, reference and column."""
-        return (Expected(a, b, "lower", self.paired) for a, b in self._pairs())
+    relation = "lower"
 
 
 class Higher(_Ordered):
     """Rows with higher cells."""
 
-    def comparisons(self) -> Iterator[Expected]:
-        """One comparison per row, reference and column."""
-        return (Expected(a, b, "higher", self.paired) for a, b in self._pairs())
+    relation = "higher"
 
 
 @dataclass(frozen=True)
@@ -154,10 +154,11 @@ class NotWorse(_Ordered):
     """Rows that are worse than others by less than a margin, by one-sided tests on either side of the margin."""
 
     margin: float = 0.0
+    relation = "not worse"
 
     def comparisons(self) -> Iterator[Expected]:
         """One comparison per row, reference and column."""
-        return (Expected(a, b, "not worse", self.paired, self.margin) for a, b in self._pairs())
+        return (replace(each, margin=self.margin) for each in super().comparisons())
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ class Project:
                 network = treatment.apply(self.task.network, self.task.example, self.task.watched()).model
                 begin = time.perf_counter()
                 with using(1):
-                    called = self.task._called(network)
+                    called = self.task.called(network)
                     fit(called, few, replace(recipe, epochs=epochs), seed=0, machine=Machine())
                 took.append(time.perf_counter() - begin)
             found[row] = took[0] + recipe.epochs * max(0.0, took[1] - took[0]) / 2 * len(part) / len(few)
@@ -294,11 +294,8 @@ def _packed(network: nn.Module) -> dict[str, np.ndarray]:
 
 def _kept(key: str, store: str | Path) -> dict[str, Any]:
     """The weights that a run has left in the store."""
-    results = Store(store, create=False)
-    try:
+    with Store(store, create=False) as results:
         arrays = results.arrays(key)
-    finally:
-        results.close()
     content = b"".join(arrays[name].tobytes() for name in sorted(arrays))
     state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
     return state

@@ -157,14 +157,14 @@ def _comparison(table: "Table", expected: Expected) -> Comparison | None:
 
 
 def _samples(table: "Table", side: Place | Quantity) -> Samples:
-    return table.cells[side.row, side.column].samples if isinstance(side, Place) else side.sample(table)
+    return table.cells[side].samples if isinstance(side, Place) else side.sample(table)
 
 
 def _exact(table: "Table", expected: Expected) -> Judged:
     """Compare a count with a number, in the digits that are shown, or the largest value with what it may be."""
     assert isinstance(expected.a, Place)
     assert isinstance(expected.b, float)
-    cell = table.cells[expected.a.row, expected.a.column]
+    cell = table.cells[expected.a]
     if cell.mean is None:
         return Judged(expected, None, UNDECIDED)
     if expected.relation == "at most":
@@ -173,7 +173,7 @@ def _exact(table: "Table", expected: Expected) -> Judged:
     else:
         effect = round(cell.mean, table.study.columns[expected.a.column].digits) - expected.b
         holds = effect == 0
-    found = Comparison(effect, effect, effect, float(holds), len(cell.values), 0.0, 0.0, 0.0, "exact")
+    found = Comparison(effect, p=0.0, n=len(cell.values), error=0.0)
     return Judged(expected, found, HOLDS if holds else REVERSED)
 
 
@@ -181,7 +181,7 @@ def _published(table: "Table", expected: Expected) -> float | None:
     """The published effect; None unless both sides were published."""
     if not isinstance(expected.a, Place) or not isinstance(expected.b, Place):
         return None
-    a, b = (table.cells[each.row, each.column].published[0] for each in (expected.a, expected.b))
+    a, b = (table.cells[each].published[0] for each in (expected.a, expected.b))
     return None if a is None or b is None else a - b
 
 
@@ -189,10 +189,7 @@ def _error_level(table: "Table", expected: Expected) -> tuple[float, float] | No
     """B's error here and in the paper; None at the paper's own scale."""
     if not isinstance(expected.b, Place) or table.scale == "full":
         return None
-    cell, perfect = (
-        table.cells[expected.b.row, expected.b.column],
-        table.study.columns[expected.b.column].perfect,
-    )
+    cell, perfect = table.cells[expected.b], table.study.columns[expected.b.column].perfect
     if cell.mean is None or cell.published[0] is None:
         return None
     here, there = abs(cell.mean - perfect), abs(cell.published[0] - perfect)

@@ -95,28 +95,15 @@ def entries(
         statements: the claims of each paper that no study covers.
         tables: what has been recorded, at any scale.
     """
-    recorded: dict[str, list[Table]] = {}
-    for table in tables:
-        recorded.setdefault(table.study.name, []).append(table)
-    found = [
-        entry(paper, study, claim, *_judged_by(study, claim, recorded))
-        for paper, studies in papers.items()
-        for study in studies
-        for claim in study.claims
-    ]
+    recorded = list(tables)
+    found = []
+    for paper, study in ((paper, study) for paper, studies in papers.items() for study in studies):
+        mine = [table for table in recorded if table.study.name == study.name]
+        for claim in study.claims:
+            found.append(entry(paper, study, claim, best(study, _with(claim, mine)), recorded))
     for paper, claims in statements.items():
         found += [Entry(paper, claim, "true" if claim.holds else "false as stated") for claim in claims]
     return found
-
-
-def _judged_by(
-    study: Study, claim: Claim, recorded: Mapping[str, Sequence["Table"]]
-) -> tuple["Table | None", "Table | None"]:
-    """The table by which a claim is judged, and the one by which its learning rates were chosen."""
-    table = best(study, _with(claim, recorded.get(study.name, [])))
-    tuned_by = study.scales[table.scale].tuned_by if table else ""
-    rates = (each for each in recorded.get(tuned_by, []) if table and each.scale == table.scale)
-    return table, next(rates, None)
 
 
 def _with(claim: Claim, tables: Sequence["Table"]) -> list["Table"]:
@@ -132,13 +119,9 @@ def _with(claim: Claim, tables: Sequence["Table"]) -> list["Table"]:
 
 def best(study: Study, tables: Sequence["Table"]) -> "Table | None":
     """The complete table at the largest scale except smoke; if none is complete, the largest incomplete one."""
-    usable = [table for table in tables if table.scale != "smoke"]
-    for among in ([table for table in usable if table.complete], usable):
-        by_scale = {table.scale: table for table in among}
-        for scale in study.largest_first():
-            if scale in by_scale:
-                return by_scale[scale]
-    return None
+    order = [scale for scale in study.largest_first() if scale != "smoke"]
+    usable = [table for table in tables if table.scale in order]
+    return min(usable, key=lambda table: (not table.complete, order.index(table.scale)), default=None)
 
 
 def at_scales(paper: str, study: Study, tables: Sequence["Table"]) -> list[tuple["Table", list[Entry]]]:
@@ -146,18 +129,23 @@ def at_scales(paper: str, study: Study, tables: Sequence["Table"]) -> list[tuple
     mine = {table.scale: table for table in tables if table.study.name == study.name}
     found = []
     for table in (mine[scale] for scale in study.largest_first() if scale in mine and scale != "smoke"):
-        tuned_by = study.scales[table.scale].tuned_by
-        rates = [each for each in tables if each.study.name == tuned_by and each.scale == table.scale]
         claims = [claim for claim in study.claims if claim.where in table.judged]
-        rate = rates[0] if rates else None
-        found.append((table, [entry(paper, study, claim, table, rate) for claim in claims]))
+        found.append((table, [entry(paper, study, claim, table, tables) for claim in claims]))
     return found
 
 
 def entry(
-    paper: str, study: Study, claim: Claim, table: "Table | None", rates: "Table | None" = None
+    paper: str, study: Study, claim: Claim, table: "Table | None", recorded: Sequence["Table"] = ()
 ) -> Entry:
-    """The entry of a claim that a study checks; `rates` is the table by which its learning rates were chosen."""
+    """The entry of a claim that a study checks.
+
+    Args:
+        paper: the paper.
+        study: the study with all its scales.
+        claim: one of its claims.
+        table: the results by which it is judged.
+        recorded: all results: those of the study by which the learning rates were chosen may be among them.
+    """
     if table is None:
         scale = study.scales[study.default_scale]
         long = scale.seconds is None or scale.seconds > LONG
@@ -165,6 +153,8 @@ def entry(
     judged = table.judged.get(claim.where, [])
     filled = all(cell.samples for (_, of), cell in table.cells.items() if not study.columns[of].optional)
     remark = claim.remark(table) if claim.remark and filled else ""
+    chosen_by = study.scales[table.scale].tuned_by, table.scale
+    rates = next((each for each in recorded if (each.study.name, each.scale) == chosen_by), None)
     found = caveats(Evidence(study, claim, table, rates)) if judged and claim.kind == "experiment" else ()
     word = state(judged) if claim.kind == "experiment" else proved(judged)
     return Entry(paper, claim, word, study, table, judged, found, remark)

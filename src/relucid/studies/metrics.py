@@ -21,37 +21,38 @@ class Metric:
         label: its name in tables.
         higher: whether higher values are better.
         function: the user's own; None for a metric that relucid computes.
+        measured: the name that training gives it, if it is a mean over examples.
     """
 
     label: str
     higher: bool = False
     function: Measure | None = None
+    measured: str = ""
 
 
 METRICS = {
-    "error": Metric("error %"),
-    "rmse": Metric("RMSE"),
-    "loss": Metric("loss"),
+    "error": Metric("error %", measured="error"),
+    "rmse": Metric("RMSE", measured="mse"),
+    "loss": Metric("loss", measured="loss"),
     "f1": Metric("F1", higher=True),
     "auc": Metric("AUC", higher=True),
 }
-MEASURED = {"error %": "error", "RMSE": "mse", "loss": "loss"}  # by the name that training gives it
 
 
 def score(metric: Metric, loss: str | Loss, batches: Iterable[tuple[Any, Tensor]]) -> float:
     """A metric by name, over batches of outputs and targets."""
-    if metric.label not in MEASURED:
+    if not metric.measured:
         outputs, targets = (torch.cat(each).cpu() for each in zip(*batches, strict=True))
         return (f1 if metric.label == "F1" else auc)(outputs, targets)
     total, count = 0.0, 0
     for outputs, targets in batches:
-        counted = int((targets != IGNORED).sum()) if metric.label == "error %" else len(targets)
+        counted = int((targets != IGNORED).sum()) if metric.measured == "error" else len(targets)
         if counted:
-            total += float(measures(loss, outputs, targets)[MEASURED[metric.label]].double()) * counted
+            total += float(measures(loss, outputs, targets)[metric.measured].double()) * counted
             count += counted
-    if metric.label == "error %":
+    if metric.measured == "error":
         return exact_share(total / count, count)
-    return math.sqrt(total / count) if metric.label == "RMSE" else total / count
+    return math.sqrt(total / count) if metric.measured == "mse" else total / count
 
 
 def f1(outputs: Tensor, targets: Tensor) -> float:

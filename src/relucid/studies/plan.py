@@ -49,29 +49,6 @@ def sha256(text: str) -> str:
 Cells = dict[tuple[str, str], list[Run]]
 
 
-def cells(
-    study: Study, scale: str | None = None, *, only: str | None = None, seeds: int | None = None
-) -> Cells:
-    """The runs of every cell, by row and column.
-
-    Args:
-        study: the study.
-        scale: one of its scales.
-        only: one of its rows.
-        seeds: how many seeds to run, where the seed is repeated.
-    """
-    scale = scale or study.default_scale
-    study = study.at(scale)
-    chosen = study.scales[scale]
-    if only is not None:
-        named(only, study.rows, "row", f"study {study.name!r}")
-    return {
-        (row, column): _runs(study, chosen, study.rows[row], study.columns[column], seeds)
-        for row in ([only] if only is not None else study.rows)
-        for column in study.columns
-    }
-
-
 @dataclass(frozen=True, eq=False)
 class Plan(Sequence[Run]):
     """The runs of a study: by cell, and in sequence without duplicates.
@@ -104,7 +81,13 @@ class Plan(Sequence[Run]):
 def plan(
     study: "Study | Plan", scale: str | None = None, *, only: str | None = None, seeds: int | None = None
 ) -> Plan:
-    """All runs of a study, see `cells`; a plan is returned as it is.
+    """All runs of a study; a plan is returned as it is.
+
+    Args:
+        study: the study.
+        scale: one of its scales.
+        only: one of its rows.
+        seeds: how many seeds to run, where the seed is repeated.
 
     >>> study = Study("s", "", print, {"a": {"x": 1}, "b": {"x": 2}}, {"loss": Column("loss")}, repeat={"seed": [0, 1]})
     >>> [(run.config["x"], run.config["seed"]) for run in plan(study)]
@@ -113,7 +96,22 @@ def plan(
     if isinstance(study, Plan):
         return study
     scale = scale or study.default_scale
-    return Plan(study.at(scale), scale, cells(study, scale, only=only, seeds=seeds))
+    study = study.at(scale)
+    if only is not None:
+        named(only, study.rows, "row", f"study {study.name!r}")
+    runs = {
+        (row, column): _runs(study, study.scales[scale], study.rows[row], study.columns[column], seeds)
+        for row in (study.rows if only is None else [only])
+        for column in study.columns
+    }
+    return Plan(study, scale, runs)
+
+
+def cells(
+    study: Study, scale: str | None = None, *, only: str | None = None, seeds: int | None = None
+) -> Cells:
+    """The runs of every cell of a study, by row and column; the arguments are those of `plan`."""
+    return plan(study, scale, only=only, seeds=seeds).cells
 
 
 def _runs(study: Study, scale: Scale, row: Config, column: Column, seeds: int | None) -> list[Run]:

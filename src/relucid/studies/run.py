@@ -20,8 +20,9 @@ from relucid.data import MissingDataError
 from relucid.studies.changes import Changed, settle
 from relucid.studies.environment import environment
 from relucid.studies.executors import executing, using
+from relucid.studies.outcome import Outcome, State, numbers
 from relucid.studies.plan import Plan, Run, plan
-from relucid.studies.store import Lease, Outcome, State, Store
+from relucid.studies.store import Lease, Store
 from relucid.studies.study import Study
 from relucid.train import DivergedError, Machine, noting
 
@@ -115,15 +116,15 @@ class _Work:
         self.deaths: Counter[str] = Counter()
 
     def do(self, workers: Executor, size: int) -> None:
-        """Hand out runs, so many at a time, and store their outcomes until every run has one."""
+        """Submit runs, so many at a time, and store their outcomes until every run has one."""
         while self.todo or self.leased:
-            all_leased = self._hand_out(workers, size)
+            all_leased = self._submit(workers, size)
             if not self.leased:
                 time.sleep(POLL if self.todo else 0)
                 continue
             timeout = None if all_leased else POLL
             for future in wait(self.leased, timeout, FIRST_COMPLETED).done:
-                self._put_away(future)
+                self._record(future)
 
     def end(self) -> None:
         """Release the leases of unfinished runs."""
@@ -131,7 +132,7 @@ class _Work:
             lease.release()
         self.store.close()
 
-    def _hand_out(self, workers: Executor, size: int) -> bool:
+    def _submit(self, workers: Executor, size: int) -> bool:
         """Give every idle worker a run; return False if only runs leased by other processes are left."""
         elsewhere = 0
         while self.todo and len(self.leased) < size:
@@ -158,7 +159,7 @@ class _Work:
                 self.leased[future] = run, lease
         return True
 
-    def _put_away(self, future: "Future[Outcome]") -> None:
+    def _record(self, future: "Future[Outcome]") -> None:
         """Keep the outcome of a run; if its process has died, let it be run again."""
         run, lease = self.leased[future]
         try:
@@ -247,20 +248,3 @@ def _outcome(function: Function, run: Run, machine: Machine) -> Outcome:
         raise
     except BaseException:  # sys.exit() too: it ends the run, not the study
         return Outcome("failed", error=traceback.format_exc())
-
-
-def numbers(metrics: Any) -> dict[str, float | list[float]]:
-    """Convert metrics to finite numbers and lists of them, as they are stored.
-
-    >>> numbers({"error": 1, "each": (1, 2)})
-    {'error': 1.0, 'each': [1.0, 2.0]}
-    """
-    if not isinstance(metrics, Mapping):
-        raise TypeError(f"a run function returns a dict of metrics or a Result, not {type(metrics).__name__}")
-    found = {}
-    for name, value in metrics.items():
-        array = np.asarray(value, dtype=float)
-        if array.ndim > 1 or not np.isfinite(array).all():
-            raise ValueError(f"metric {name!r} is {value!r}; it must be a finite number or a list of them")
-        found[str(name)] = array.tolist()
-    return found

@@ -7,18 +7,17 @@ import json
 import math
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self
 
 import numpy as np
 from filelock import FileLock, Timeout
 
+from relucid.studies.outcome import Outcome, State
 from relucid.studies.plan import Run, sha256
-
-State = Literal["finished", "diverged", "failed"]
 
 VERSION = 4  # of the schema
 SCHEMA = (
@@ -55,20 +54,6 @@ RACES = 100  # attempts at a lease while others remove its directory
 
 class StoreError(RuntimeError):
     """The store cannot be used; the message says why and what to do."""
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """The outcome of a run."""
-
-    state: State
-    metrics: Mapping[str, float | list[float]] = field(default_factory=dict)
-    history: Mapping[str, list[float]] = field(default_factory=dict)
-    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
-    error: str | None = None
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    started: str = ""
-    seconds: float = 0.0
 
 
 def check_version(database: sqlite3.Connection, path: Path) -> None:
@@ -122,11 +107,22 @@ class Store:
         """Close the database; everything put into it is on disk already."""
         self.database.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def state(self, key: str) -> State | None:
         """The state of a run's outcome; None if it has none."""
         with self._explained():
             row = self.database.execute("SELECT state FROM run WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
+
+    def missing(self, runs: Iterable[Run], *, retry: bool = False) -> list[Run]:
+        """The runs that have no outcome; with `retry` those that failed, too."""
+        left = (None, "failed") if retry else (None,)
+        return [run for run in runs if self.state(run.key) in left]
 
     def get(self, key: str) -> Outcome | None:
         """The outcome of a run without its arrays; None if it has not been run."""

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from relucid.models.suggest import suggest
-from relucid.studies.expect import Claim
+from relucid.studies.expect import Claim, Expected, Place
 from relucid.studies.runner import Runner, runner_of
 
 if TYPE_CHECKING:
@@ -176,6 +176,17 @@ class Study:
         """The names of the scales in the order of `SCALES`; "cpu-seeds" counts as "cpu", other names as "small"."""
         rank = {name: place for place, name in enumerate(SCALES)}
         return sorted(self.scales, key=lambda name: rank.get(name.partition("-")[0], rank["small"]))
+
+    def against(self, baseline: str) -> list[Expected]:
+        """Comparisons of each other row with a baseline, in each column that has a better direction."""
+        return [
+            Expected(
+                Place(row, label), Place(baseline, label), "lower" if column.best == "lowest" else "higher"
+            )
+            for label, column in self.columns.items()
+            for row in self.rows
+            if column.best is not None and row != baseline
+        ]
 
     def at(self, scale: str) -> "Study":
         """The study as it is run at a scale: only the rows, columns, published figures and claims it has there."""

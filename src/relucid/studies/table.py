@@ -3,10 +3,10 @@
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -16,13 +16,14 @@ import torch
 from relucid.printing import Tabular, counted
 from relucid.studies import formats
 from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare
-from relucid.studies.expect import Claim, Higher, Lower, Place, Samples
+from relucid.studies.expect import Claim, Listed, Place, Samples
 from relucid.studies.judge import Judged, judge
-from relucid.studies.ledger import entry, sentence
+from relucid.studies.ledger import Entry, entry, sentence
+from relucid.studies.outcome import Outcome, from_record, recorded
 from relucid.studies.plan import Cells, Plan, Run, cells, plan
 from relucid.studies.run import default_store
-from relucid.studies.store import Outcome, Store
-from relucid.studies.study import Published, Study
+from relucid.studies.store import Store
+from relucid.studies.study import Column, Published, Study
 from relucid.train import vote
 
 Vote = Callable[[list[str]], float | None]  # of the keys of the runs that take part
@@ -89,7 +90,6 @@ class Table(Tabular):
     scale: str
     cells: Mapping[tuple[str, str], Cell]
     runs: list[dict[str, Any]]
-    votes: list[dict[str, Any]] = field(default_factory=list)
     planned: Cells = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ class Table(Tabular):
         return {
             claim.where: judge(self, claim)
             for claim in self.study.claims
-            if whole or (claim.of_cells and all((each.row, each.column) in begun for each in claim.places()))
+            if whole or (claim.of_cells and begun.issuperset(claim.places()))
         }
 
     @property
@@ -135,12 +135,16 @@ class Table(Tabular):
         return all(cell.complete for cell in self.cells.values())
 
     @property
-    def verdict(self) -> str | None:
-        """How the study's claims stand, in sentences; None if there are none or nothing was judged."""
-        found = [
+    def entries(self) -> list[Entry]:
+        """How the claims that can be judged stand."""
+        return [
             entry("", self.study, claim, self) for claim in self.study.claims if claim.where in self.judged
         ]
-        return " ".join(map(sentence, found)) or None
+
+    @property
+    def verdict(self) -> str | None:
+        """How the study's claims stand, in sentences; None if there are none or nothing was judged."""
+        return " ".join(map(sentence, self.entries)) or None
 
     def finished(self, **setting: Any) -> list[dict[str, Any]]:
         """The records of the finished runs with this setting."""
@@ -158,6 +162,15 @@ class Table(Tabular):
             return []
         planned = {run.key for run in (self.planned or cells(self.study, self.scale)).get(place, ())}
         return [run for run in self.finished(**self.cells[place].chosen) if run["key"] in planned]
+
+    @property
+    def votes(self) -> list[dict[str, Any]]:
+        """The errors of votes, each with the keys of the runs that voted."""
+        return [
+            {"runs": [run["key"] for run in self.behind(row, column)], "error": cell.values[0]}
+            for (row, column), cell in self.cells.items()
+            if self.study.columns[column].summary == "vote" and cell.samples
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: values, judgements, and every run with its measurements and environment."""
@@ -199,15 +212,15 @@ class Table(Tabular):
         }
 
     @classmethod
-    def from_dict(cls, study: Study, recorded: Mapping[str, Any]) -> "Table":
+    def from_dict(cls, study: Study, written: Mapping[str, Any]) -> "Table":
         """The table that `to_dict` wrote, recomputed from its runs."""
-        study = study.at(recorded["scale"])
-        rows = dict.fromkeys(each["row"] for each in recorded["cells"])
-        votes = {tuple(each["runs"]): each["error"] for each in recorded["votes"]}
-        planned = {place: runs for place, runs in cells(study, recorded["scale"]).items() if place[0] in rows}
-        outcomes = {each["key"]: _outcome(each) for each in recorded["runs"]}
-        whole = Plan(study, recorded["scale"], planned)
-        return _tabulated(whole, outcomes, recorded["runs"], lambda keys: votes.get(tuple(keys)))
+        study, scale = study.at(written["scale"]), written["scale"]
+        rows = {each["row"] for each in written["cells"]}
+        planned = {place: runs for place, runs in cells(study, scale).items() if place[0] in rows}
+        outcomes = {run.key: outcome for run, outcome in map(from_record, written["runs"])}
+        votes = {tuple(sorted(each["runs"])): each["error"] for each in written["votes"]}
+        whole = Plan(study, scale, planned)
+        return _tabulated(whole, outcomes, written["runs"], lambda keys: votes.get(tuple(sorted(keys))))
 
 
 def table(
@@ -220,68 +233,62 @@ def table(
 ) -> Table:
     """The results of a study, or of its plan, from the store; the arguments are those of `run`."""
     planned = plan(study, scale, only=only, seeds=seeds)
-    results = Store(store or default_store(), create=False)
-    try:
-        runs = {run.key: run for runs in planned.cells.values() for run in runs}
+    runs = {run.key: run for of_cell in planned.cells.values() for run in of_cell}
+    with Store(store or default_store(), create=False) as results:
         outcomes = {key: outcome for key in runs if (outcome := results.get(key))}
-        records = [_record(runs[key], outcome) for key, outcome in outcomes.items()]
+        records = [recorded(runs[key], outcome) for key, outcome in outcomes.items()]
         return _tabulated(planned, outcomes, records, lambda keys: _vote(keys, results))
-    finally:
-        results.close()
 
 
 def _tabulated(
     whole: Plan, outcomes: Mapping[str, Outcome], records: list[dict[str, Any]], votes: Vote
 ) -> Table:
     """The table of the finished runs, with its marks."""
-    study, scale, planned = whole.study, whole.scale, whole.cells
-    # A smoke test is not to be compared with anything.
-    published = {} if scale == "smoke" else study.published
-    filled = {
-        (row, column): replace(
-            _cell(study, row, column, runs, outcomes, votes),
-            published=_with_error(published.get(row, {}).get(column)),
-        )
-        for (row, column), runs in planned.items()
-    }
-    cast = [
-        {"runs": _finished(_chosen(study, planned[place], outcomes)[1], outcomes), "error": cell.values[0]}
-        for place, cell in filled.items()
-        if study.columns[place[1]].summary == "vote" and cell.samples
-    ]
-    bare = Table(study, scale, filled, records, planned=planned)
+    study, scale = whole.study, whole.scale
+    filled = {}
+    for (row, column), runs in whole.cells.items():
+        # A smoke test is not to be compared with anything.
+        published = None if scale == "smoke" else study.published.get(row, {}).get(column)
+        filled[row, column] = _cell(study, study.columns[column], runs, outcomes, votes, published)
+    bare = Table(study, scale, filled, records, whole.cells)
+    if scale == "smoke":
+        return bare
     better, confirms = _better(bare), _confirms(bare)
     marked = {
         place: replace(cell, better=better.get(place), confirms=confirms.get(place))
         for place, cell in filled.items()
     }
-    return Table(study, scale, marked, records, cast, planned)
+    return replace(bare, cells=marked)
 
 
 def _cell(
     study: Study,
-    row: str,
-    column: str,
+    column: Column,
     runs: list[Run],
     outcomes: Mapping[str, Outcome],
     votes: Vote,
+    published: Published | None,
 ) -> Cell:
-    """A cell: its values, and what was published."""
-    shown, (chosen, mine) = study.columns[column], _chosen(study, runs, outcomes)
-    finished = _finished(mine, outcomes)
-    samples: dict[str, float] = {}
-    if shown.summary == "vote":
-        value = votes(finished) if finished and len(finished) == len(mine) else None
-        samples = {} if value is None else {"vote": value}
-    else:
-        repeated, configs = _repeated(mine), {run.key: run.config for run in mine}
-        for key in finished:
-            label = ", ".join(f"{name} {configs[key][name]}" for name in repeated)
-            values = _values(outcomes[key], shown.metric, shown.optional)
-            samples |= {f"{label}, {place}".lstrip(", "): value for place, value in enumerate(values)}
+    chosen, mine = _chosen(study, runs, outcomes)
     counted = mine or runs  # all of them before one is chosen
     states = Counter[str](outcomes[run.key].state for run in counted if run.key in outcomes)
-    return Cell(samples, len(counted), states, chosen=chosen)
+    figure = published if isinstance(published, tuple) else (published, None)
+    return Cell(_samples(column, mine, outcomes, votes), len(counted), states, figure, chosen)
+
+
+def _samples(column: Column, runs: list[Run], outcomes: Mapping[str, Outcome], votes: Vote) -> Samples:
+    """The values of runs by repetition, or the error of their vote."""
+    finished = [run for run in runs if run.key in outcomes and outcomes[run.key].state == "finished"]
+    if column.summary == "vote":
+        error = votes([run.key for run in finished]) if finished and len(finished) == len(runs) else None
+        return {} if error is None else {"vote": error}
+    repeated = _repeated(runs)
+    found: dict[str, float] = {}
+    for run in finished:
+        config, values = run.config, _values(outcomes[run.key], column.metric, column.optional)
+        labels = [f"{name} {config[name]}" for name in repeated]
+        found |= {", ".join([*labels, str(place)]): value for place, value in enumerate(values)}
+    return found
 
 
 def _better(table: Table) -> dict[tuple[str, str], bool]:
@@ -290,46 +297,32 @@ def _better(table: Table) -> dict[tuple[str, str], bool]:
     What no claim compares with the baseline is judged as one more claim, with all its comparisons. Without a baseline,
     a cell is marked if it is better, or worse, than everything its claims compare it with.
     """
-    baseline = table.study.baseline
-    found: dict[tuple[str, str], dict[str, bool | None]] = defaultdict(dict)
-    for each in (judged for claim in table.judged.values() for judged in claim):
-        a, b = each.expected.a, each.expected.b
-        if isinstance(a, Place) and isinstance(b, Place) and a.column == b.column:
-            found[a.row, a.column].setdefault(b.row, _improves(table, each))
+    baseline, found = table.study.baseline, _improvements(chain.from_iterable(table.judged.values()), table)
     if baseline is None:
-        sure = {place: set(others.values()) for place, others in found.items()}
-        return {
-            place: outcomes.pop() is True for place, outcomes in sure.items() if outcomes in ({True}, {False})
-        }
-    for each in judge(table, Claim("", "", tuple(_against_baseline(table, baseline, found)))):
-        assert isinstance(each.expected.a, Place)
-        found[each.expected.a.row, each.expected.a.column][baseline] = _improves(table, each)
-    marks = {place: others.get(baseline) for place, others in found.items()}
-    return {place: mark for place, mark in marks.items() if mark is not None}
+        marks = defaultdict(set)
+        for (a, _), improves in found.items():
+            marks[a].add(improves)
+        return {place: True in each for place, each in marks.items() if each in ({True}, {False})}
+    left = [
+        each
+        for each in table.study.against(baseline)
+        if {*each.places()} <= table.cells.keys() and (each.a, each.b) not in found
+    ]
+    found |= _improvements(judge(table, Claim("", "", (Listed(tuple(left)),))), table)
+    return {a: improves for (a, b), improves in found.items() if b.row == baseline and improves is not None}
 
 
-def _against_baseline(
-    table: Table, baseline: str, known: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> Iterator[Lower | Higher]:
-    """Comparisons with the baseline for the cells that no claim compares with it; none at smoke scale."""
-    if table.scale == "smoke" or all(row != baseline for row, _ in table.cells):
-        return
-    for row, column in table.cells:
-        best = table.study.columns[column].best
-        if row != baseline and best is not None and baseline not in known.get((row, column), {}):
-            yield (Lower if best == "lowest" else Higher)(row, than=baseline, columns=column)
-
-
-def _improves(table: Table, judged: Judged) -> bool | None:
-    """Whether a significant difference is an improvement; None if there is no such difference."""
-    assert isinstance(judged.expected.a, Place)
-    best = table.study.columns[judged.expected.a.column].best
-    if judged.outcome not in (HOLDS, REVERSED) or best is None:
-        return None
-    if judged.expected.relation not in ("lower", "higher"):
-        return None
-    lower = (judged.expected.relation == "lower") == (judged.outcome == HOLDS)
-    return lower == (best == "lowest")
+def _improvements(judged: Iterable[Judged], table: Table) -> dict[tuple[Place, Place], bool | None]:
+    """For two cells of a column, whether the first is better, beyond chance; None if there is no such difference."""
+    found: dict[tuple[Place, Place], bool | None] = {}
+    for each in judged:
+        a, b, relation = each.expected.a, each.expected.b, each.expected.relation
+        if isinstance(a, Place) and isinstance(b, Place) and a.column == b.column:
+            best = table.study.columns[a.column].best
+            significant = each.outcome in (HOLDS, REVERSED) and relation in ("lower", "higher")
+            lower = (relation == "lower") == (each.outcome == HOLDS)
+            found.setdefault((a, b), lower == (best == "lowest") if significant and best else None)
+    return found
 
 
 def _confirms(table: Table) -> dict[tuple[str, str], bool]:
@@ -342,11 +335,6 @@ def _confirms(table: Table) -> dict[tuple[str, str], bool]:
         if mean is not None and (against := compare(cell.values, Known(mean, error or 0.0))):
             found[place] = against.p
     return {place: p >= LEVEL / len(found) for place, p in found.items()}
-
-
-def _with_error(figure: Published | None) -> tuple[float | None, float | None]:
-    """A published value and its standard error, None where there is none."""
-    return figure if isinstance(figure, tuple) else (figure, None)
 
 
 def _repeated(runs: Sequence[Run]) -> list[str]:
@@ -389,11 +377,6 @@ def _values(outcome: Outcome, metric: str, optional: bool = False) -> list[float
     return value if isinstance(value, list) else [value]
 
 
-def _finished(runs: Sequence[Run], outcomes: Mapping[str, Outcome]) -> list[str]:
-    """The keys of the runs that have finished."""
-    return [run.key for run in runs if run.key in outcomes and outcomes[run.key].state == "finished"]
-
-
 def _vote(keys: list[str], store: Store) -> float | None:
     """The error of the runs' vote; the imported error if their outputs were not imported."""
     arrays = [store.arrays(key) for key in keys]
@@ -401,33 +384,3 @@ def _vote(keys: list[str], store: Store) -> float | None:
         return store.vote(keys)
     outputs = [torch.from_numpy(each["outputs"]) for each in arrays]
     return vote(outputs, torch.from_numpy(arrays[0]["targets"]))
-
-
-def _record(run: Run, outcome: Outcome) -> dict[str, Any]:
-    """A run as a result file records it."""
-    return {
-        "key": run.key,
-        "runner": run.runner,
-        "version": run.version,
-        "config": run.config,
-        "state": outcome.state,
-        "metrics": dict(outcome.metrics),
-        "history": dict(outcome.history),
-        "error": outcome.error,
-        "environment": dict(outcome.environment),
-        "started": outcome.started,
-        "seconds": round(outcome.seconds, 3),
-    }
-
-
-def _outcome(record: Mapping[str, Any]) -> Outcome:
-    """The outcome that `_record` wrote."""
-    return Outcome(
-        record["state"],
-        record["metrics"],
-        record.get("history", {}),
-        error=record["error"],
-        environment=record["environment"],
-        started=record["started"],
-        seconds=record["seconds"],
-    )

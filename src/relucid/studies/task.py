@@ -1,7 +1,5 @@
 """What an improvement works on: a network, its data, how it is trained further and by what it is judged."""
 
-import hashlib
-import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
@@ -12,13 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from relucid._torch import tree_leaves, tree_map, tree_map_only
+from relucid.convert.conversion import first_line
 from relucid.data import Data, Split, in_batches
 from relucid.data.given import SHARE, Rows, apart, examples, is_pair_of_parts, read
 from relucid.printing import counted
 from relucid.randomness import seeded
+from relucid.studies.digests import digest_of_data, digest_of_network
 from relucid.studies.metrics import METRICS, Measure, Metric, score
 from relucid.studies.runner import version_of
 from relucid.studies.study import named
@@ -28,8 +27,6 @@ from relucid.train.measure import IGNORED, Loss, measures
 EXAMPLES = 8  # inputs on which conversions are checked
 WATCHED = 2048  # inputs on which units are counted
 BATCH = 64
-SAMPLED = 16  # examples that identify data which are not in memory
-LARGE = 2**28  # bytes from which an array is identified by some of its rows
 CURVES = ("train_loss", "train_error")  # kept of every epoch
 RECIPE = Recipe(epochs=30, batch_size=BATCH, optimizer="adam", lr=1e-3, normalize=False)
 
@@ -96,12 +93,14 @@ class Task:
             f"{counted(recipe.epochs, 'epoch')} of {recipe.optimizer}",
             f"loss {recipe.loss if isinstance(recipe.loss, str) else name_of(recipe.loss)}",
             f"rate {recipe.lr:g}",
-            *[f"times {recipe.factor:g} at {', '.join(f'{step:g}' for step in recipe.steps)}"]
-            * bool(recipe.steps),
-            f"batches of {recipe.batch_size or 'all examples'}",
-            *[f"weight decay {recipe.weight_decay:g}"] * bool(recipe.weight_decay),
-            *[f"augmentation {', '.join(recipe.augment)}"] * bool(recipe.augment),
         ]
+        if recipe.steps:
+            words.append(f"times {recipe.factor:g} at {', '.join(f'{step:g}' for step in recipe.steps)}")
+        words.append(f"batches of {recipe.batch_size or 'all examples'}")
+        if recipe.weight_decay:
+            words.append(f"weight decay {recipe.weight_decay:g}")
+        if recipe.augment:
+            words.append(f"augmentation {', '.join(recipe.augment)}")
         return f"Training: {', '.join(words)}."
 
     @property
@@ -134,7 +133,7 @@ class Task:
     ) -> tuple[nn.Module, dict[str, list[float]]]:
         """Train a network further, in place; return it with the measures of every epoch."""
         if isinstance(self.train, Recipe):
-            fitted = fit(self._called(network), self.split(seed)[0], self.train, seed=seed, machine=machine)
+            fitted = fit(self.called(network), self.split(seed)[0], self.train, seed=seed, machine=machine)
             return network.cpu(), {name: fitted.history[name] for name in CURVES if name in fitted.history}
         before = {name: value.shape for name, value in network.state_dict().items()}
         with seeded(seed):
@@ -150,7 +149,7 @@ class Task:
         function = self.metric.function
         if function is None:
             part, device = self.split(seed)[1], "cuda" if torch.cuda.is_available() else "cpu"
-            called = self._called(network.eval().to(device))
+            called = self.called(network.eval().to(device))
             outputs = ((tree_map_only(Tensor, Tensor.cpu, called(x)), y) for x, y in in_batches(part, BATCH))
             value = score(self.metric, self.loss, outputs)
             network.cpu()
@@ -172,13 +171,14 @@ class Task:
             loss = train.loss if isinstance(train.loss, str) else version_of(train.loss)
             train = asdict(replace(train, loss="mse")) | {"loss": loss}  # type: ignore[assignment]
         return {
-            "network": digest_of(self.network),
-            "data": identity(self.data if self.parts is None else self.parts),
+            "network": digest_of_network(self.network),
+            "data": digest_of_data(self.data if self.parts is None else self.parts),
             "train": version_of(train) if callable(train) else train,
             "metric": self.metric.label if measure is None else version_of(measure),
         }
 
-    def _called(self, network: nn.Module) -> "Called":
+    def called(self, network: nn.Module) -> "Called":
+        """The network as it is trained and tested: called with inputs in any form."""
         return Called(network, self.floats, raw=not isinstance(self.loss, str))
 
 
@@ -226,9 +226,8 @@ def task(
         raise ValueError("a loss is part of a recipe: with a training function of your own, compute it there")
     if train is not None and callable(metric) and not isinstance(data, str | Path):
         inputs = _readable(data) if example is None else example
-        return Task(
-            name, network, data, inputs, train, Metric(name_of(metric), higher, metric), random=random
-        )
+        own = Metric(name_of(metric), higher, metric)
+        return Task(name, network, data, inputs, train, own, random=random)
     parts = read(data, target, size)
     pool = parts.train if isinstance(parts, Data) else parts
     inputs, targets = pool.batch(torch.arange(min(BATCH, len(pool))))
@@ -238,16 +237,22 @@ def task(
     decides = _metric(metric, higher, chosen)
     found = Task(name, network, data, pool, train or recipe, decides, parts, floats, chosen, random)
     if train is None:
-        for part in (parts.train, parts.test) if isinstance(parts, Data) else (parts,):
-            all_in_memory = isinstance(part, Split)
-            _check_targets(outputs, part.targets if all_in_memory else part.batch(torch.arange(1))[1], chosen)
-        try:
-            measures(chosen, found._called(network)(inputs), targets)
-        except Exception as error:
-            raise ValueError(f"the loss cannot compare outputs with targets: {_first_line(error)}") from error
+        _check_loss(found, inputs, targets)
     if recipe.augment and not (isinstance(inputs, Tensor) and inputs.dim() == 4):
         raise ValueError(f"augmentation ({', '.join(recipe.augment)}) is for images (N, C, H, W)")
     return found
+
+
+def _check_loss(whole: Task, inputs: Any, targets: Tensor) -> None:
+    """Refuse data whose targets the loss cannot compare with the network's outputs."""
+    outputs = whole.called(whole.network)(inputs)
+    for part in (whole.parts.train, whole.parts.test) if isinstance(whole.parts, Data) else (whole.parts,):
+        in_memory = isinstance(part, Split)
+        _check_targets(outputs, part.targets if in_memory else part.batch(torch.arange(1))[1], whole.loss)
+    try:
+        measures(whole.loss, outputs, targets)
+    except Exception as error:
+        raise ValueError(f"the loss cannot compare outputs with targets: {first_line(error)}") from error
 
 
 def cast(inputs: Any, network: nn.Module, floats: bool = False) -> Any:
@@ -282,51 +287,6 @@ def scores(outputs: Any) -> Tensor:
     raise TypeError(f"the network returns a {kind}, not a tensor: name a loss of your own that takes it")
 
 
-def digest(*tensors: Tensor) -> str:
-    """A digest of numbers, shapes and precisions."""
-    found = hashlib.sha256()
-    for tensor in tensors:
-        found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
-        if tensor.nbytes > LARGE and len(tensor) > 1000:
-            tensor = tensor[:: len(tensor) // 1000]
-        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
-
-
-def digest_of(network: nn.Module) -> str:
-    """A digest of a network's structure and weights."""
-    layers = re.sub(r" at 0x[0-9a-f]+", "", f"{type(network).__qualname__} {network!r}")
-    names = " ".join(network.state_dict())
-    state = digest(*(value for value in network.state_dict().values() if isinstance(value, Tensor)))
-    return hashlib.sha256(f"{layers} {names} {state}".encode()).hexdigest()
-
-
-def identity(data: Any, depth: int = 4) -> str:
-    """A digest of data: of arrays, of some examples of a data set, or of an object's attributes."""
-    if isinstance(data, np.ndarray):
-        data = torch.from_numpy(data) if data.dtype.kind in "biufc" else data.tolist()
-    if isinstance(data, Tensor):
-        return digest(data)
-    if data is None or isinstance(data, str | bytes | int | float):
-        return repr(data)
-    parts: Any
-    if isinstance(data, DataLoader):
-        parts = [data.dataset]
-    elif isinstance(data, Mapping):
-        parts = [part for pair in sorted(data.items(), key=lambda item: str(item[0])) for part in pair]
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        places = (
-            sorted({round(place) for place in np.linspace(0, len(data) - 1, SAMPLED)}) if len(data) else []
-        )
-        with seeded(0):
-            parts = [len(data), *(data[place] for place in places)]
-    else:
-        parts = [part for pair in sorted(getattr(data, "__dict__", {}).items()) for part in pair]
-    inside = [identity(part, depth - 1) for part in parts] if depth else []
-    text = " ".join([type(data).__qualname__, *inside])
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def _built(model: nn.Module | Callable[[], nn.Module]) -> tuple[nn.Module, bool]:
     """The network, and whether it has other weights each time it is built."""
     network = model if isinstance(model, nn.Module) else model()
@@ -337,22 +297,23 @@ def _built(model: nn.Module | Callable[[], nn.Module]) -> tuple[nn.Module, bool]
     for name, value in network.state_dict().items():
         if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
             raise ValueError(f"{name} of the network has values that are not finite: load weights that are")
-    random = not isinstance(model, nn.Module) and digest_of(model()) != digest_of(network)
+    random = not isinstance(model, nn.Module) and digest_of_network(model()) != digest_of_network(network)
     return deepcopy(network).cpu().eval(), random  # the user's own is left as it is
 
 
 def _tried(network: nn.Module, inputs: Any) -> tuple[bool, Any]:
     """Whether the network needs integers as floating-point numbers, and its outputs for these inputs."""
     whole = any(isinstance(leaf, Tensor) and not leaf.is_floating_point() for leaf in tree_leaves(inputs))
-    first = None
+    errors = []
     for floats in (False, True) if whole else (False,):
         try:
             with torch.no_grad():
                 return floats, Called(network, floats, raw=True)(inputs)
         except Exception as error:  # whatever the user's code raises
-            first = first or error
+            errors.append(error)
     shapes = ", ".join(str(tuple(leaf.shape[1:])) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor))
-    raise ValueError(f"the network does not take inputs of shape {shapes}: {_first_line(first)}") from first
+    message = f"the network does not take inputs of shape {shapes}: {first_line(errors[0])}"
+    raise ValueError(message) from errors[0]
 
 
 def _suited_loss(outputs: Any, targets: Tensor) -> str:
@@ -375,7 +336,6 @@ def _check_targets(outputs: Any, targets: Tensor, loss: str | Loss) -> None:
     """Refuse targets that a loss by name cannot compare with the outputs."""
     if not isinstance(loss, str):
         return
-    outputs = scores(outputs)
     if loss == "cross_entropy":
         if outputs.dim() < 2:
             raise ValueError(
@@ -425,7 +385,3 @@ def _has_rows(leaf: Any) -> bool:
 def name_of(function: Any) -> str:
     """The name of a function, for people."""
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _first_line(error: BaseException | None) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,7 +1,6 @@
 """Export results from a store to a file, and import them from files and other stores."""
 
 import base64
-import binascii
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -9,21 +8,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from relucid.files import replacing
+from relucid.studies.outcome import Outcome, from_record
 from relucid.studies.plan import Run
-from relucid.studies.run import numbers
-from relucid.studies.store import (
-    RESULTS,
-    Outcome,
-    State,
-    Store,
-    StoreError,
-    check_version,
-    in_one_line,
-    unpacked,
-)
+from relucid.studies.store import RESULTS, Store, StoreError, check_version, in_one_line, unpacked
 from relucid.studies.table import Table
 
 SMALL = 2**18  # bytes of a packed array that goes into a file; larger ones stay in the store and are named
@@ -122,7 +112,6 @@ def import_results(source: str | Path, store: Store) -> Imported:
     source, imported, refused = Path(source), Imported(), set[str]()
     with _opened(source) as (count, runs, votes):
         for run, outcome, arrays in runs:
-            count -= 1
             if outcome.state == "failed" and store.state(run.key):
                 imported.there += 1
             elif store.put_packed(run, outcome, arrays):
@@ -133,7 +122,7 @@ def import_results(source: str | Path, store: Store) -> Imported:
             else:
                 refused.add(run.key)
                 imported.conflicts.append(f"{run.key[:8]} {run.canonical}")
-        imported.damaged = count
+        imported.damaged = count - imported.added - imported.there - len(imported.conflicts)
         for keys, error in votes:
             if not refused.intersection(keys):
                 store.put_vote(keys, error)
@@ -156,12 +145,7 @@ def _opened(source: Path) -> Iterator[tuple[int, Iterator[ImportedRun], Votes]]:
         with _copied(source) as store:
             yield store.count(), _runs_of_store(store), store.votes()
     else:
-        recorded = _parsed(source)
-        with _faults_named(source):
-            votes = [
-                (tuple(map(str, each["runs"])), float(each["error"])) for each in recorded.get("votes", [])
-            ]
-            runs = [_imported_run(record) for record in recorded["runs"]]
+        runs, votes = _runs_of_file(source)
         yield len(runs), iter(runs), votes
 
 
@@ -183,7 +167,7 @@ def _copied(source: Path) -> Iterator[Store]:
             raise ValueError(
                 f"{path} cannot be read ({in_one_line(error)}): it is damaged or not a store"
             ) from error
-        with closing(Store(directory)) as store:
+        with Store(directory) as store:
             yield store
 
 
@@ -211,40 +195,19 @@ def _parsed(source: Path) -> dict[str, Any]:
     return recorded
 
 
-@contextmanager
-def _faults_named(source: Path) -> Iterator[None]:
+def _runs_of_file(source: Path) -> tuple[list[ImportedRun], Votes]:
+    """The runs and votes of a result file; refuse all of it if any of it cannot be right."""
+    found = _parsed(source)
     try:
-        yield
-    except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
+        votes = [(tuple(map(str, each["runs"])), float(each["error"])) for each in found.get("votes", [])]
+        runs = []
+        for record in found["runs"]:
+            arrays = {name: _array(data) for name, data in record.get("arrays", {}).items()}
+            runs.append(ImportedRun(*from_record(record), arrays))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{source} cannot be imported: {what}") from error
-
-
-def _imported_run(record: Mapping[str, Any]) -> ImportedRun:
-    """A run from a file, after checking that its key matches its configuration."""
-    run = Run(record["runner"], record["config"], record["version"])
-    if record["key"] != run.key:
-        raise ValueError(f"run {str(record['key'])[:8]} has another key than its configuration gives")
-    if record["state"] not in get_args(State):
-        raise ValueError(f"run {run.key[:8]} is {record['state']!r}; it must be {', '.join(get_args(State))}")
-    outcome = Outcome(
-        record["state"],
-        numbers(record["metrics"]),
-        {
-            str(name): [_number(value) for value in values]
-            for name, values in record.get("history", {}).items()
-        },
-        error=None if record["error"] is None else str(record["error"]),
-        environment=dict(record["environment"]),
-        started=str(record["started"]),
-        seconds=float(record["seconds"]),
-    )
-    return ImportedRun(run, outcome, {name: _array(data) for name, data in record.get("arrays", {}).items()})
-
-
-def _number(value: Any) -> Any:
-    """A number of a history; None if it was not finite."""
-    return None if value is None else float(value)
+    return runs, votes
 
 
 def _array(text: str) -> bytes:

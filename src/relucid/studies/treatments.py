@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -35,8 +35,7 @@ class Treatment:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        layers = None if self.layers is None else list(self.layers)
-        return {"convert": self.convert, "layers": layers, "draw": self.draw}
+        return asdict(self)
 
     def apply(self, network: nn.Module, example: Any, data: Iterable[Any], seed: int = 0) -> Conversion:
         """A changed copy of a network, and how it was converted.
