@@ -49,9 +49,8 @@ def deep(layers: int, channels: int = 16) -> nn.Module:
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
     blocks = [PreActivation(channels) for _ in range(layers)]
     for block in blocks:
-        block.conv.weight.data.mul_(
-            layers**-0.5
-        )  # or a thousand layers amplify rounding beyond any tolerance
+        # Or else a thousand layers amplify rounding beyond any tolerance.
+        block.conv.weight.data.mul_(layers**-0.5)
     return nn.Sequential(nn.Conv2d(3, channels, 3, padding=1), *blocks, *head)
 
 

@@ -75,3 +75,8 @@ def html_table(rows: Sequence[Row]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
     body = ("".join(f"<td>{escape(cell)}</td>" for cell in row.values()) for row in rows)
     return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in body)}</table>"
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

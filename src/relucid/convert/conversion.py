@@ -20,7 +20,7 @@ from relucid.convert.copies import copied
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
 from relucid.convert.surgery import Operation, Surgery
 from relucid.extras import needed
-from relucid.printing import Tabular
+from relucid.printing import Tabular, first_line
 from relucid.randomness import seeded
 
 Status = Literal["changed", "kept", "refused"]
@@ -201,8 +201,3 @@ def _where(error: Exception) -> str:
         if "/torch/" not in frame.filename and "/relucid/" not in frame.filename:
             return f" (line {frame.lineno} of {Path(frame.filename).name})"
     return ""
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, tree_leaves, tree_map_only
 from relucid.convert.check import References
-from relucid.convert.conversion import Change, Conversion, Status, first_line
+from relucid.convert.conversion import Change, Conversion, Status
 from relucid.convert.copies import Throwaway, copied
 from relucid.convert.errors import ArgumentError, ConversionError, UnclearError
 from relucid.convert.examples import Batch, arguments
@@ -21,6 +21,7 @@ from relucid.convert.surgery import Surgery
 from relucid.inspect import examine
 from relucid.inspect.execution import Node, Recording, record
 from relucid.nn.geometric import _Geometric
+from relucid.printing import first_line
 
 Layers = str | Sequence[str] | None
 RECURRENT = nn.RNNBase | nn.RNNCellBase

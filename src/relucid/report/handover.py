@@ -15,6 +15,7 @@ from relucid._torch import tree_leaves, tree_map
 from relucid.convert import ConversionError, fuse
 from relucid.convert.conversion import OPERATIONS, WEIGHTS
 from relucid.files import replacing
+from relucid.printing import first_line
 from relucid.report.improvement import improvement_page
 from relucid.studies.improvement import GIVEN, Improvement
 from relucid.studies.task import Called
@@ -72,7 +73,7 @@ def exported(network: nn.Module, example: Any) -> "tuple[torch.export.ExportedPr
             try:
                 program = torch.export.export(network, args, kwargs, dynamic_shapes=dynamic, strict=False)
             except Exception as error:  # torch may fail in any way on code that it cannot follow
-                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                reason = first_line(error)
                 continue
             _keep_weights_only(program)
             count = next(len(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
@@ -116,7 +117,7 @@ def fill(found: Improvement, directory: Path, command: str) -> None:
         if result.program is not None:
             torch.export.save(result.program, directory / PROGRAM)
     except (SafetensorError, RuntimeError) as error:  # on a full disk, say
-        raise OSError((str(error).strip().splitlines() or ["the weights cannot be written"])[0]) from error
+        raise OSError(first_line(error)) from error
     (directory / DESCRIPTION).write_text(json.dumps(description(found, result), indent=1) + "\n")
     load = ["import torch", LOAD] if result.program is not None else []
     page = improvement_page(found, load=load, notes=result.notes, command=command)

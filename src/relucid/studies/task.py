@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import tree_leaves, tree_map, tree_map_only
-from relucid.convert.conversion import first_line
 from relucid.data import Data, Split, in_batches
 from relucid.data.given import SHARE, Rows, apart, examples, is_pair_of_parts, read
-from relucid.printing import counted
+from relucid.printing import counted, first_line
 from relucid.randomness import seeded
 from relucid.studies.digests import digest_of_data, digest_of_network
 from relucid.studies.metrics import METRICS, Measure, Metric, score

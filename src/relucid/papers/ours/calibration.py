@@ -16,9 +16,8 @@ from relucid.studies.improve import improve
 from relucid.studies.improvement import GIVEN, TRAINED, Improvement
 
 FEATURES, UNITS, CLASSES, EXAMPLES = 8, 16, 4, 200
-APART = (
-    1.8  # from the mean of a class to that of all, in deviations: a quarter of the examples are misclassified
-)
+# From the mean of a class to that of all, in deviations: a quarter of the examples are misclassified.
+APART = 1.8
 STEPS, RATE = 60, 0.02  # of Adam, on all examples
 SEEDS, SIZES = (2, 3, 4, 6, 8), (20, 100, 500, 2500)
 ALLOWED = 5.0  # per cent
