@@ -45,8 +45,8 @@ def test_a_result_prints_as_its_summary_and_shows_no_tensor(results):
 def test_an_examination_shows_in_one_line_where_it_is_not_printed(net):
     examined = examine(net, torch.randn(64, 6))
     found = len(examined.findings)
-    told = f"<Examination of 2 layers, {found} finding{'s' * (found != 1)}; print it for the summary>"
-    assert repr(examined) == told
+    expected = f"<Examination of 2 layers, {found} finding{'s' * (found != 1)}; print it for the summary>"
+    assert repr(examined) == expected
 
 
 @pytest.mark.parametrize("name", ["Examination", "Changes", "Conversion"])
