@@ -165,15 +165,14 @@ def compare(
     >>> print(found, "; detectable:", round(found.detectable, 2))
     -1.50 [-1.75, -1.25], p = 0.0015, exact p = 0.25 ; detectable: 0.33
     """
-    if paired:
-        assert isinstance(b, Sequence)
-        if len(a) != len(b):
-            raise ValueError(f"paired values come in pairs, not {len(a)} and {len(b)}")
-        a, b = [x - y for x, y in zip(a, b, strict=True)], 0.0
     if isinstance(b, int | float):
         b = Known(b)
     if isinstance(b, Known):
         return _of_one_sample(a, b)
+    if paired:
+        if len(a) != len(b):
+            raise ValueError(f"paired values come in pairs, not {len(a)} and {len(b)}")
+        return _of_one_sample([x - y for x, y in zip(a, b, strict=True)], Known(0.0))
     if min(len(a), len(b)) < 2:
         return None
     errors = [stdev(each) / math.sqrt(len(each)) for each in (a, b)]
