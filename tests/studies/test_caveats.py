@@ -61,6 +61,10 @@ def test_below_the_papers_scale_an_unrecorded_training_error_is_one_too(evidence
     assert words(evidence("full", train_error=None)) == []
 
 
+def test_a_training_error_of_zero_is_known(evidence):
+    assert "training error unknown" not in words(evidence("cpu", train_error=0.0))
+
+
 def test_a_measure_of_fit_needs_no_training_error(evidence):
     found = words(evidence("cpu", train_error=None, metrics={"fitted": 40.0}))
     assert "training error unknown" not in found
