@@ -15,9 +15,6 @@ HEADLINES = (
         "The same on 2,500 images, which ReLU fits",
         "points",
     ),
-    Headline(
-        "crelu", "Table 1, CIFAR-10, gap", "CReLU narrows the gap between test and training error", "points"
-    ),
     Headline("crelu", "Fig. 3", "First filters are less opposite with CReLU than with ReLU", "cosine"),
     Headline(
         "crelu",
