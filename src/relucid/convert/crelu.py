@@ -342,11 +342,8 @@ def _is_per_channel(node: Node, dims: Mapping[Node, int]) -> bool:
     before = node.upstream[0]
     if before not in dims or node.has_weight:
         return False
-    size = before.shape[dims[before]]
     try:
-        travel(
-            node, {before: Layout(dims[before], torch.arange(size), torch.ones(size, dtype=torch.float64))}
-        )
+        travel(node, {before: Layout.same(before.shape[dims[before]], dims[before])})
     except StuckError:
         return False
     return True

@@ -23,9 +23,8 @@ from relucid.convert.reading import read
 from relucid.convert.subject import Subject, working
 from relucid.convert.surgery import NORMS, Surgery
 from relucid.nn import MeanNorm
-from relucid.nn.activation import Activation
 from relucid.nn.geometric import _Geometric
-from relucid.nn.kinds import kind_of
+from relucid.nn.kinds import is_homogeneous
 
 
 @conversion
@@ -184,16 +183,6 @@ def remaining_scale(layer: Any) -> Tensor | None:
     if is_homogeneous(layer.activation):
         return torch.where(scale < 0, -1.0, 1.0).double() if bool((scale < 0).any()) else None
     return torch.where(scale == 0, 1e-30, scale)
-
-
-def is_homogeneous(activation: Activation) -> bool:
-    """Whether g(a s) = a g(s) for every a > 0: a positive scale may be inside or outside.
-
-    >>> is_homogeneous(nn.LeakyReLU()), is_homogeneous(nn.ReLU6()), is_homogeneous(torch.tanh)
-    (True, False, False)
-    """
-    kind = kind_of(activation)
-    return kind is not None and kind.homogeneous
 
 
 @dataclass(frozen=True, eq=False)

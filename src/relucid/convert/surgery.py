@@ -24,7 +24,7 @@ from relucid.nn import (
     rules,
 )
 from relucid.nn.affine import affine_before, affine_of
-from relucid.nn.kinds import kind_of
+from relucid.nn.kinds import is_homogeneous
 from relucid.nn.propagation import Propagation
 
 Operation = dict[str, Any]  # {"do": a method of Surgery, and its arguments, as JSON has them}
@@ -164,8 +164,8 @@ class Surgery:
         layer: Any = copy.deepcopy(self.model.get_submodule(name))
         activation, layer.activation = layer.activation, None
         if activation is not None and layer.scale is not None:
-            kind = kind_of(activation)
-            layer.scale = nn.Parameter(layer.scale.detach().abs()) if kind and kind.homogeneous else None
+            kept = nn.Parameter(layer.scale.detach().abs())
+            layer.scale = kept if is_homogeneous(activation) else None
         new = layer.to_standard()
         if activation is not None:
             after = activation if isinstance(activation, nn.Module) else Function(activation)

@@ -125,6 +125,16 @@ def kind_of(activation: Any) -> Kind | None:
     return FUNCTIONS.get(activation)
 
 
+def is_homogeneous(activation: Any) -> bool:
+    """Whether g(a s) = a g(s) for every a > 0: a positive scale may be inside or outside.
+
+    >>> is_homogeneous(nn.LeakyReLU()), is_homogeneous(nn.ReLU6()), is_homogeneous(torch.tanh)
+    (True, False, False)
+    """
+    kind = kind_of(activation)
+    return kind is not None and kind.homogeneous
+
+
 def kind_of_operation(op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kind | None:
     """The kind of an operation by its ATen name and its arguments, of which the first is the value; or None.
 

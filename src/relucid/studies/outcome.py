@@ -66,14 +66,14 @@ def from_record(record: Mapping[str, Any]) -> tuple[Run, Outcome]:
         raise ValueError(f"run {str(record['key'])[:8]} has another key than its configuration gives")
     if record["state"] not in get_args(State):
         raise ValueError(f"run {run.key[:8]} is {record['state']!r}; it must be {', '.join(get_args(State))}")
-    history = {
+    history: dict[str, Any] = {
         str(name): [None if value is None else float(value) for value in values]  # None: it was not finite
         for name, values in record.get("history", {}).items()
     }
     return run, Outcome(
         record["state"],
         numbers(record["metrics"]),
-        history,  # type: ignore[arg-type]
+        history,
         error=None if record["error"] is None else str(record["error"]),
         environment=dict(record["environment"]),
         started=str(record["started"]),
