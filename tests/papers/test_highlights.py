@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from relucid.papers.highlights import HEADLINES, NOTES, WORDS, highlights
-from relucid.studies.compare import HOLDS, NO_EFFECT, REVERSED, UNDECIDED
+from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED
+from relucid.studies.judge import Judged
+from relucid.studies.ledger import state
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +76,29 @@ def test_a_finding_goes_when_its_claim_is_undecided(ledger, entries, name, words
     assert words not in sentences_with(ledger, name, lambda each: UNDECIDED)
 
 
-def test_momentum_is_not_named_as_the_cause(entries):
-    assert "due to momentum" not in " ".join(highlights(entries))
+@pytest.mark.parametrize(
+    "outcomes, words",
+    [
+        ((HOLDS, HOLDS), "momentum lowers the error"),
+        ((REVERSED, REVERSED), "momentum raises the error"),
+        ((NO_DIFFERENCE, NO_DIFFERENCE), "momentum makes no clear difference"),
+        ((HOLDS, NO_DIFFERENCE), "momentum at equal rates helps 1, harms 0 of 2"),
+        ((NO_DIFFERENCE, REVERSED), "momentum at equal rates helps 0, harms 1 of 2"),
+        ((), "whether momentum is the cause is open"),
+    ],
+)
+def test_whether_momentum_is_the_cause_is_what_equal_rates_show(ledger, outcomes, words):
+    entry = ledger["structure Table 4, momentum at equal rates"]
+    compared = entry.claim.comparisons()[: len(outcomes)]
+    judged = [Judged(each, None, outcome) for each, outcome in zip(compared, outcomes, strict=True)]
+    changed = replace(entry, judged=judged, state=state(judged) if judged else "not run")
+    (found,) = (
+        sentence
+        for sentence in highlights([changed if each is entry else each for each in ledger.values()])
+        if "HB-Net" in sentence
+    )
+    assert found.endswith(f"{words}.")
+    assert len(found.split()) <= WORDS
 
 
 def test_what_was_not_recorded_is_not_a_finding(entries):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from relucid.report.front import Headline
-from relucid.studies.compare import HOLDS, REVERSED
+from relucid.studies.compare import HOLDS, NO_DIFFERENCE, REVERSED, UNDECIDED
 from relucid.studies.expect import Place
 from relucid.studies.ledger import Entry
 
@@ -65,6 +65,14 @@ def highlights(entries: Sequence[Entry]) -> list[str]:
 
 
 Known = Mapping[tuple[str, str], Entry]
+# How structure/momentum may end; written before any of it was known.
+CAUSE = {
+    HOLDS: "at equal rates, momentum lowers the error",
+    REVERSED: "at equal rates, momentum raises the error",
+    NO_DIFFERENCE: "at equal rates, momentum makes no clear difference",
+    UNDECIDED: "momentum at equal rates helps {}, harms {} of {}",
+    "not run": "whether momentum is the cause is open",
+}
 
 
 def _holding(entry: Entry) -> int:
@@ -105,12 +113,16 @@ def _half(known: Known) -> str:
 
 
 def _momentum(known: Known) -> str:
-    entry = known["structure", "Table 4, CIFAR-10, HB-Net, n = 18"]
+    entry, equal = (
+        known["structure", f"Table 4, {where}"]
+        for where in ("CIFAR-10, HB-Net, n = 18", "momentum at equal rates")
+    )
     if entry.state != HOLDS or entry.judged[0].found is None:
         return ""
+    harms = sum(each.outcome == REVERSED for each in equal.judged)
+    cause = CAUSE[equal.state].format(_holding(equal), harms, len(equal.judged))
     return (
-        f"HB-Net errs {-entry.judged[0].found.effect:.1f} points less than ResNet, with 20 layers; whether momentum is "
-        "the cause is open."
+        f"HB-Net errs {-entry.judged[0].found.effect:.1f} points less than ResNet, with 20 layers; {cause}."
     )
 
 
