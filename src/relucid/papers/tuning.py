@@ -27,6 +27,7 @@ def rates_of(
     settings: Mapping[str, Config] = MappingProxyType({"": {}}),
     also: Sequence[str] = (),
     images: int = HELD_OUT,
+    folds: Sequence[int] = (),
 ) -> Study:
     """The study that tries every rate for the rows that `study` has at the scale "cpu".
 
@@ -43,24 +44,33 @@ def rates_of(
         settings: label -> what it adds to a run's configuration, where a row takes a rate for each: batch sizes, say.
         also: more scales of `study` whose rows take rates of their own.
         images: how many are held out.
+        folds: to hold out one after the other, with initial weights of their own; the one of `held_out` by default.
     """
     tuned = {name: study.scales[name] for name in (CPU, *also)}
     needed = {row for scale in tuned.values() for row in scale.rows or study.rows}
+    repeat, runs = {"fold": folds} if folds else {}, len(folds) or 1
+
+    def column(setting: str, added: Config, rate: float) -> Column:
+        config = _without({**added, **held_out(rate)}, repeat)
+        return Column("val_error", config, repeat, tries=(setting, rate), examples=images * runs)
+
     return Study(
         name=f"{study.name}-rates",
         title=f"Error on held-out images by learning rate, for {study.name}",
         run=study.run,
         rows={row: _without(added, held_out(rates[0])) for row, added in study.rows.items() if row in needed},
         columns={
-            _label(rate, setting): Column(
-                "val_error", {**added, **held_out(rate)}, repeat={}, tries=(setting, rate), examples=images
-            )
+            _label(rate, setting): column(setting, added, rate)
             for setting, added in settings.items()
             for rate in rates
         },
         scales={
             **{name: _tried(scale, epochs, seconds) for name, scale in tuned.items()},
-            "smoke": Scale({**study.scales["smoke"].config, **smoke}, seconds=study.scales["smoke"].seconds),
+            "smoke": Scale(
+                {**study.scales["smoke"].config, **smoke},
+                {"fold": folds[:1]},
+                seconds=study.scales["smoke"].seconds,
+            ),
         },
         config=study.config,
         source=study.source,
@@ -74,7 +84,8 @@ def rates_of(
             ),
         ),
         protocol=(
-            f"One run per row and rate{'' if len(settings) == 1 else ', in every setting'}, of the size and "
+            f"{'One run' if runs == 1 else f'{runs} runs'} per row and rate"
+            f"{'' if len(settings) == 1 else ', in every setting'}, of the size and "
             f"{'length' if epochs is None else f'schedule (in {epochs} epochs)'} of {study.name} at scale "
             f"{' or '.join(tuned)}. The error on {images:,} held-out training images chooses "
             "the rate of a row; the test images are not looked at."
@@ -104,9 +115,9 @@ def _tried(scale: Scale, epochs: int | None, seconds: float) -> Scale:
     return Scale(config, seconds=seconds, rows=scale.rows and {row: {} for row in scale.rows})
 
 
-def _without(row: Config, tried: Config) -> Config:
-    """What a row adds, except what is tried: a rate of its own would win over every column's."""
-    return {name: value for name, value in row.items() if name not in tried}
+def _without(config: Config, others: Config) -> Config:
+    """What a row or column adds, except what others set: a rate of a row's own would win over every column's."""
+    return {name: value for name, value in config.items() if name not in others}
 
 
 def _label(rate: float, setting: str) -> str:

@@ -443,14 +443,30 @@ def test_photographs_are_reconstructed_from_conv1_to_conv4_by_the_pseudoinverse_
     assert list(metrics) == [f"conv{number} lost" for number in range(1, 5)]
 
 
-@pytest.mark.parametrize("fitted, outcome", [(4.0, "holds"), (6.0, "undecided")])
-def test_nothing_is_judged_unless_the_baseline_is_fitted(filled, standing, fitted, outcome):
+@pytest.mark.parametrize("study", [table1.FITTED, table1.REFITTED])
+@pytest.mark.parametrize("baseline, half", [(4.0, 4.0), (6.0, 4.0), (4.0, 6.0)])
+def test_nothing_is_judged_unless_the_baseline_is_fitted_or_since_a_design_failed_both(
+    filled, standing, study, baseline, half
+):
     def values(row, column):
         if column == table1.TRAIN:
-            return [fitted - 0.1, fitted, fitted + 0.1]
+            error = half if row == table1.HALF else baseline
+            return [error - 0.1, error, error + 0.1]
         return [
             40.0 + seed - 3 * (row == table1.HALF) + 0.1 * (row == table1.HALF) * seed for seed in range(3)
         ]
 
-    found = filled(table1.FITTED.at("cpu"), values, "cpu")
-    assert standing(found, "Table 1, CIFAR-10, fitted").state == outcome
+    found = filled(study.at("cpu"), values, "cpu")
+    fitted = (baseline if study is table1.FITTED else max(baseline, half)) < table1.FITS
+    (claim,) = study.claims
+    assert standing(found, claim.where).state == ("holds" if fitted else "undecided")
+
+
+def test_runs_that_try_a_rate_three_times_differ_in_their_fold_and_include_the_one_tried_before():
+    once, three = (
+        plan(BY_NAME[f"crelu/{name}-rates"], "cpu") for name in ("convpool-fitted", "convpool-refitted")
+    )
+    assert {run.key for run in once} <= {run.key for run in three}
+    assert {len(cell) for cell in three.cells.values()} == {3}
+    assert {run.config["fold"] for run in three} == {2, 3, 4}
+    assert {column.examples for column in three.study.columns.values()} == {3 * 500}

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from inspect import signature
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ from torch.nn.functional import mse_loss
 
 from relucid.data import Data, Split, imagenet, jitter
 from relucid.models import create
-from relucid.papers.structure import STUDIES, images, section7_2, table2_learned
+from relucid.papers.structure import STUDIES, images, section7_2, table2_learned, table4
 from relucid.papers.structure.images import build, load
 from relucid.papers.structure.lemma1 import difference
 from relucid.papers.structure.section5_1 import count
@@ -338,6 +339,18 @@ def test_hb_net_is_compared_with_resnet_and_with_its_control(filled, standing, s
         entry = standing(found, f"Table 4, CIFAR-10, {where}")
         assert entry.state == expected
         assert [each.found.effect for each in entry.judged] == pytest.approx([shift] * 2, abs=1e-3)
+
+
+def test_runs_that_diverge_are_counted_once_all_have_been_done(filled):
+    study = table4.MOMENTUM
+    whole = filled(study, lambda row, column: range(8), "cpu")
+    place = table4.SAME_RATE.format(table4.CONTROL, 0.3), "CIFAR-10"
+    cell = replace(whole.cells[place], samples={"seed 0": 30.0}, states={"finished": 1, "diverged": 7})
+    found = table4.reaching_the_end(replace(whole, cells={**whole.cells, place: cell}))
+    assert found.effect == 100 * 7 / 8
+    assert found.p == fisher_exact([[8, 0], [1, 7]]).pvalue
+    running = replace(cell, states={"finished": 1, "diverged": 6})
+    assert table4.reaching_the_end(replace(whole, cells={**whole.cells, place: running})) is None
 
 
 def test_at_nine_blocks_on_cifar_10_the_paper_claims_nothing_of_hb_net():
