@@ -1,7 +1,7 @@
 """Draw README's picture, docs/images/quickstart.png, from results/quickstart-full.json; takes chromium.
 
 python docs/picture.py            # draw it
-python docs/picture.py --check    # fail if it was drawn from other results
+python docs/picture.py --check    # fail if it was drawn from other results, or in other words
 """
 
 import hashlib
@@ -26,12 +26,14 @@ FLAGS = (
 
 
 def digest() -> str:
-    """Of the results that the picture shows."""
-    return hashlib.sha256(RESULTS.read_bytes()).hexdigest()
+    """Of the results that the picture shows, and of its findings in words, which README has too."""
+    findings = (ROOT / "README.md").read_text().partition("<!-- quickstart -->")[2]
+    findings = findings.partition("<!-- /quickstart -->")[0]
+    return hashlib.sha256(RESULTS.read_bytes() + findings.encode()).hexdigest()
 
 
 def is_current() -> bool:
-    """Whether the picture was drawn from the recorded results."""
+    """Whether the picture was drawn from the recorded results, with the findings in these words."""
     return DIGEST.exists() and DIGEST.read_text().split() == [digest()]
 
 
@@ -75,5 +77,5 @@ if __name__ == "__main__":
         draw()
     elif not is_current():
         sys.exit(
-            "docs/images/quickstart.png is older than results/quickstart-full.json: run python docs/picture.py"
+            "docs/images/quickstart.png is older than its results or their words: run python docs/picture.py"
         )

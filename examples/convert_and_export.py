@@ -1,4 +1,4 @@
-"""A trained network, improved and exported: to CReLU, a little more training, plain layers, ONNX.
+"""A trained network, converted, trained further and exported: to CReLU, a little more training, plain layers, ONNX.
 
 python examples/convert_and_export.py digits.onnx
 """

@@ -1,4 +1,4 @@
-"""HB-Net with 1000 layers, trained in a memory that does not grow with their number.
+"""HB-Net with 1000 layers, trained with activations whose memory does not grow with their number.
 
 python examples/thousand_layers.py
 """

@@ -53,6 +53,12 @@ def test_a_scale_shortens_what_is_varied_and_seeds_can_be_asked_for():
     assert len(cells(tried, "smoke", seeds=7)["a", "average"]) == 1
 
 
+@pytest.mark.parametrize("asked, seeds", [(2, [10, 11]), (4, [10, 11, 20, 21])])
+def test_a_pilot_has_the_first_of_the_planned_seeds_and_more_of_them_continue_the_list(asked, seeds):
+    own = study(repeat={"seed": [10, 11, 20]})
+    assert [run.config["seed"] for run in cells(own, seeds=asked)["a", "error"]] == seeds
+
+
 def test_only_one_row_can_be_asked_for():
     assert {row for row, _ in cells(study(), only="b")} == {"b"}
 

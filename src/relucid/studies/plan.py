@@ -87,7 +87,7 @@ def plan(
         study: the study.
         scale: one of its scales.
         only: one of its rows.
-        seeds: how many seeds to run, where the seed is repeated.
+        seeds: how many seeds to run, where the seed is repeated: the first of them, then the numbers that follow.
 
     >>> study = Study("s", "", print, {"a": {"x": 1}, "b": {"x": 2}}, {"loss": Column("loss")}, repeat={"seed": [0, 1]})
     >>> [(run.config["x"], run.config["seed"]) for run in plan(study)]
@@ -119,7 +119,8 @@ def _runs(study: Study, scale: Scale, row: Config, column: Column, seeds: int | 
     pinned = row.keys() | column.config.keys()  # a row or column that fixes a name is not repeated over it
     grid = {name: scale.repeat.get(name, values) for name, values in grid.items() if name not in pinned}
     if seeds is not None and "seed" in grid:
-        grid["seed"] = range(seeds)
+        following = max(grid["seed"], default=-1) + 1
+        grid["seed"] = [*grid["seed"], *range(following, following + seeds)][:seeds]
     base = merge(study.config, scale.config, column.config, row)
     return [
         Run(study.runner.name, merge(base, dict(zip(grid, values, strict=True))), study.runner.version)
