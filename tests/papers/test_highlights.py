@@ -91,7 +91,7 @@ def test_whether_momentum_is_the_cause_is_what_equal_rates_show(ledger, outcomes
     entry = ledger["structure Table 4, momentum at equal rates"]
     compared = entry.claim.comparisons()[: len(outcomes)]
     judged = [Judged(each, None, outcome) for each, outcome in zip(compared, outcomes, strict=True)]
-    changed = replace(entry, judged=judged, state=state(judged) if judged else "not run")
+    changed = replace(entry, judged=judged, state=state(judged))
     (found,) = (
         sentence
         for sentence in highlights([changed if each is entry else each for each in ledger.values()])

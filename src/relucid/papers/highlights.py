@@ -71,8 +71,8 @@ CAUSE = {
     REVERSED: "at equal rates, momentum raises the error",
     NO_DIFFERENCE: "at equal rates, momentum makes no clear difference",
     UNDECIDED: "momentum at equal rates helps {}, harms {} of {}",
-    "not run": "whether momentum is the cause is open",
 }
+OPEN = "whether momentum is the cause is open"
 
 
 def _holding(entry: Entry) -> int:
@@ -120,7 +120,7 @@ def _momentum(known: Known) -> str:
     if entry.state != HOLDS or entry.judged[0].found is None:
         return ""
     harms = sum(each.outcome == REVERSED for each in equal.judged)
-    cause = CAUSE[equal.state].format(_holding(equal), harms, len(equal.judged))
+    cause = CAUSE.get(equal.state, OPEN).format(_holding(equal), harms, len(equal.judged))
     return (
         f"HB-Net errs {-entry.judged[0].found.effect:.1f} points less than ResNet, with 20 layers; {cause}."
     )
