@@ -134,6 +134,8 @@ DROPOUTS: set[Any] = {
     F.feature_alpha_dropout,
 }
 DROPOUTS |= {torch.dropout, torch.alpha_dropout, torch.feature_dropout, torch.dropout_}
+# What `scaled_dot_product_attention` takes by position after query, key, value and mask.
+AFTER_MASK = ("dropout_p", "is_causal")
 
 
 class _Counting(DispatchMode):
@@ -160,11 +162,13 @@ class _Halving(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in DROPOUTS:
-            given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
+            given = dict(zip(("input", "p", "train"), args, strict=False)) | kwargs
             x = given["input"]
-            if not given.get("training", True):
+            # Functions in `torch` say `train`; those in `torch.nn.functional` arrive with `training` by keyword.
+            if not given.get("training", given.get("train")):
                 return x
-            return x.mul_(0.5) if given.get("inplace") else x * 0.5
+            return x.mul_(0.5) if given.get("inplace", func is torch.dropout_) else x * 0.5
         if func is F.scaled_dot_product_attention:
-            kwargs, args = {**kwargs, "dropout_p": 0.0}, args[:4]
+            kwargs = dict(zip(AFTER_MASK, args[4:], strict=False)) | kwargs | {"dropout_p": 0.0}
+            args = args[:4]
         return func(*args, **kwargs)
