@@ -84,15 +84,17 @@ class BoundaryTracker:
         self.moved: dict[str, list[Tensor]] = {name: [] for name in self.layers}
         self.turned: dict[str, list[Tensor]] = {name: [] for name in self.layers}
         self.before = self._look() if every == 1 else {}
+        self._handles: list[RemovableHandle] = []
 
     def attach(self, optimizer: Optimizer) -> BoundaryTracker:
         """Make the optimizer call `step` after each of its own steps, until `detach`."""
-        self.handle: RemovableHandle = optimizer.register_step_post_hook(lambda *_: self.step())
+        self._handles.append(optimizer.register_step_post_hook(lambda *_: self.step()))
         return self
 
     def detach(self) -> None:
-        """Undo `attach`."""
-        self.handle.remove()
+        """Let go of every optimizer it was attached to."""
+        for handle in self._handles:
+            handle.remove()
 
     @torch.no_grad()
     def step(self) -> None:
