@@ -21,7 +21,7 @@ from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.norms import absorbed, fold, is_plain, norm_after, readers_of
 from relucid.convert.reading import read
 from relucid.convert.refit import Target, refit
-from relucid.convert.subject import Layers, Subject, feeding, select, suggestions
+from relucid.convert.subject import Layers, Subject, feeding, select
 from relucid.convert.surgery import Surgery
 from relucid.inspect.execution import Node, Recording
 from relucid.nn.kinds import KINDS
@@ -62,7 +62,7 @@ def merge(
     """The network with as many pairs merged as budget and limit allow, the most opposite first."""
     subject = Subject(model, example)
     subject.report.weighted, subject.report.rectified = "its input has no merged channels", "not chosen"
-    merger = Merger(subject, layers, partial(suggestions, model, example, "to_crelu", "merge"), tolerance)
+    merger = Merger(subject, layers, tolerance)
     merger.data = None if data is None else list(data)
     pairs = merger.pairs()[:limit]
 
@@ -119,12 +119,12 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
 class Merger:
     """The layers of a network whose opposite filters can be merged."""
 
-    def __init__(self, subject: Subject, layers: Layers, suggested: Any, tolerance: float) -> None:
+    def __init__(self, subject: Subject, layers: Layers, tolerance: float) -> None:
         self.subject, self.tolerance = subject, tolerance
         self.data: list[Any] | None = None
         self.obstacles: dict[str, str] = {}
         relus = {n.name: n for n in subject.nodes if n.kind == KINDS["relu"]}
-        chosen = select({name: (name, *feeding(node)) for name, node in relus.items()}, layers, suggested)
+        chosen = select({name: (name, *feeding(node)) for name, node in relus.items()}, layers)
         self.rectifiers: dict[str, Rectifier] = {}  # by layer
         for name in (name for name in relus if name in chosen):
             found = self._rectifier(relus[name])

@@ -260,16 +260,21 @@ class Report:
 
 
 def select(
-    names: Mapping[str, tuple[str, ...]], layers: Layers, suggested: Callable[[], list[str]]
+    names: Mapping[str, tuple[str, ...]], layers: Layers, suggested: Callable[[], list[str]] | None = None
 ) -> set[str]:
     """The keys of ``names`` with a name that is in ``layers`` or matches a glob in it.
 
-    None selects all of them, "auto" those that ``suggested`` names.
+    None selects all of them, "auto" those that ``suggested`` names; without it, "auto" is refused.
     """
     if layers is None:
         return set(names)
     known = {name for own in names.values() for name in own}
     if layers == "auto":
+        if suggested is None:
+            raise ArgumentError(
+                "layers='auto' is for to_crelu with mode='expand', the only conversion that examine suggests; "
+                "give names or globs, or leave layers out for all of them"
+            )
         layers = [name for name in suggested() if name in known]
     chosen = set()
     for pattern in [layers] if isinstance(layers, str) else layers:
@@ -283,12 +288,10 @@ def select(
     return chosen
 
 
-def suggestions(
-    model: nn.Module, example: Batch | list[Batch], conversion: str, mode: str | None = None
-) -> list[str]:
-    """The layers for which `relucid.inspect.examine` suggests a conversion."""
-    suggested = examine(model, example[0] if isinstance(example, list) else example).suggestions()
-    return [name for s in suggested if (s.conversion, s.mode) == (conversion, mode) for name in s.layers]
+def suggestions(model: nn.Module, example: Batch | list[Batch]) -> list[str]:
+    """The layers for which `relucid.inspect.examine` suggests `to_crelu`, the only conversion that it suggests."""
+    found = examine(model, example[0] if isinstance(example, list) else example)
+    return [name for suggestion in found.suggestions() for name in suggestion.layers]
 
 
 def feeding(node: Node) -> tuple[str, ...]:
