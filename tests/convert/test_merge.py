@@ -139,6 +139,19 @@ def test_layers_one_after_the_other_that_share_filters_are_refitted(norms):
     assert errors[1] < 0.7 * errors[0]
 
 
+def test_layers_refitted_in_place_are_those_of_a_copy():
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    for layer in model[0], model[2]:
+        plant(layer, [(0, 5), (2, 3)], noise=0.1)
+    x = torch.randn(500, 6, dtype=torch.float64)
+    copy, own = (
+        to_crelu(model, x, mode="merge", tolerance=0.7, budget=100.0, data=[x], inplace=inplace).model
+        for inplace in (False, True)
+    )
+    assert own is model
+    assert torch.equal(own(x), copy(x))
+
+
 def test_refitting_exact_pairs_changes_nothing():
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)).double()
     for layer in model[0], model[2]:

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, ConvTransposeNd
 from relucid.convert.conversion import Conversion
+from relucid.convert.copies import copied
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Batch
 from relucid.convert.flow import Flow, flow
@@ -62,8 +63,7 @@ def merge(
     """The network with as many pairs merged as budget and limit allow, the most opposite first."""
     subject = Subject(model, example)
     subject.report.weighted, subject.report.rectified = "its input has no merged channels", "not chosen"
-    merger = Merger(subject, layers, tolerance)
-    merger.data = None if data is None else list(data)
+    merger = Merger(subject, layers, tolerance, data)
     pairs = merger.pairs()[:limit]
 
     def attempt(count: int, inplace: bool = False, optimizer: Optimizer | None = None) -> Conversion | None:
@@ -119,9 +119,13 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
 class Merger:
     """The layers of a network whose opposite filters can be merged."""
 
-    def __init__(self, subject: Subject, layers: Layers, tolerance: float) -> None:
+    def __init__(
+        self, subject: Subject, layers: Layers, tolerance: float, data: Iterable[Any] | None
+    ) -> None:
         self.subject, self.tolerance = subject, tolerance
-        self.data: list[Any] | None = None
+        self.data = None if data is None else list(data)
+        # In place, the network has changed by the time that layers are fitted to what they computed before.
+        self.original = subject.model if data is None else copied(subject.model)
         self.obstacles: dict[str, str] = {}
         relus = {n.name: n for n in subject.nodes if n.kind == KINDS["relu"]}
         chosen = select({name: (name, *feeding(node)) for name, node in relus.items()}, layers)
@@ -244,7 +248,7 @@ class Merger:
             targets = {
                 name: Target(self.rectifiers[name].norm or name, share.mix) for name, share in shares.items()
             }
-            refit(self.subject.model, surgery.model, list(readers), self.data, targets)
+            refit(self.original, surgery.model, list(readers), self.data, targets)
 
     def _note(self, shares: dict[str, Share], flows: Sequence[Flow], obstacles: dict[str, str]) -> None:
         report = self.subject.report
