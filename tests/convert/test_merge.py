@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relucid.convert import to_crelu
-from relucid.convert.merge import opposite_pairs, rank_one
+from relucid.convert.merge import Merger, opposite_pairs, rank_one
 
 from .networks import Block, example, residual, trained_a_little
 
@@ -93,6 +93,33 @@ def test_a_budget_merges_as_many_pairs_as_it_allows():
         merged[budget] = conversion.parameters[1]
     assert merged[1e-10] >= merged[0.02] >= merged[10.0]
     assert merged[1e-10] > merged[10.0]
+
+
+def test_pairs_that_can_all_be_merged_are_merged_and_checked_once(monkeypatch):
+    counts, merged = [], Merger.merged
+
+    def counted(merger, pairs, *others):
+        counts.append(len(pairs))
+        return merged(merger, pairs, *others)
+
+    monkeypatch.setattr(Merger, "merged", counted)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    plant(model[0], [(0, 5), (2, 3)])
+    to_crelu(model, torch.randn(50, 6, dtype=torch.float64), mode="merge")
+    assert counts == [2]
+
+
+@pytest.mark.filterwarnings("ignore::relucid.convert.UnchangedWarning")
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("exact", range(6))
+def test_as_many_of_the_first_pairs_are_merged_as_the_budget_allows(exact, inplace):
+    model = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 3)).double()
+    pairs = [(i, i + 5) for i in range(5)]
+    plant(model[0], pairs[:exact])
+    plant(model[0], pairs[exact:], noise=0.1)
+    x = torch.randn(50, 6, dtype=torch.float64)
+    found = to_crelu(model, x, mode="merge", tolerance=1.0, budget=1e-9, inplace=inplace)
+    assert found.model[0].out_features == 10 - exact
 
 
 def test_refitting_on_data_brings_outputs_nearer():

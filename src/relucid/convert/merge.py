@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -74,13 +75,11 @@ def merge(
                 raise
             return None
 
-    fewest, most = 0, len(pairs) + 1  # the first `fewest` pairs can be merged, the first `most` cannot
-    if attempt(len(pairs)) is not None:
-        fewest = len(pairs)
-    while most - fewest > 1:
-        middle = (fewest + most) // 2
-        fewest, most = (middle, most) if attempt(middle) is not None else (fewest, middle)
-    found = attempt(fewest, inplace, optimizer)
+    # The network itself changes only once a copy has passed the check, so what fails leaves it alone.
+    found = attempt(len(pairs), inplace, optimizer)
+    if found is None:
+        most = bisect_left(range(1, len(pairs)), True, key=lambda count: attempt(count) is None)
+        found = attempt(most, inplace, optimizer)
     assert found is not None
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -171,11 +172,9 @@ def working(names: Iterable[str], attempt: Callable[[list[str], dict[str, str]],
         except ConversionError as error:
             if not every or not works([]):
                 raise
-            low, high = 0, len(every)  # the first `low` work, the first `high` do not
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if works(every[:middle]) else (low, middle)
-            dropped[every.pop(high - 1)] = f"with it, {first_line(error)}"
+            # The shortest beginning of the list that does not work ends with a part that breaks the network.
+            culprit = bisect_left(range(1, len(every)), True, key=lambda count: not works(every[:count]))
+            dropped[every.pop(culprit)] = f"with it, {first_line(error)}"
 
 
 def _within(name: str, owner: str) -> bool:
