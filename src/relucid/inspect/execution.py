@@ -128,7 +128,8 @@ def record(model: nn.Module, batch: Batch, *, training: bool = False) -> Recordi
     """
     with running(model, training=training) as (run, calls):
         nodes = run(batch, None)
-    return Recording(nodes, calls, calls[-1].outputs)
+    # The calls of a TorchScript network cannot be seen.
+    return Recording(nodes, calls, calls[-1].outputs if calls else ())
 
 
 def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[Node]:
