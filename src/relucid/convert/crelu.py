@@ -199,12 +199,10 @@ class Expansion:
 
     def _choose(self, layers: Layers, suggested: Any) -> None:
         """Keep the sites that ``layers`` names, by the rectification or by the layers that feed it."""
-        nodes = {
-            node.name: node for r in self.subject.recordings for node in r.nodes if node.kind is not None
-        }
         names = {
-            relu: (relu, relu.partition(":")[0], *feeding(node))
-            for relu, node in nodes.items()
+            node.name: (node.name, node.name.partition(":")[0], *feeding(node))
+            for recording in self.subject.recordings
+            for node in recording.nodes
             if node.kind is not None and not node.kind.doubled
         }
         chosen = select(names, layers, suggested)
