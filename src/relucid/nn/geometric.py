@@ -140,7 +140,7 @@ class _Geometric(nn.Module):
         self._evaluated = None
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; evaluation computes its weight anew."""
+        """Set the mode, and let go of the weight of evaluation, which training would hold for nothing."""
         self.forget_weight()
         return super().train(mode)
 
