@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from relucid.inspect.boundary import Boundary, Geometric, boundary
+from relucid.inspect.boundary import Boundary, boundary
 from relucid.inspect.execution import Batch
 from relucid.inspect.trace import trace
+from relucid.nn.geometric import _Geometric
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def change(before: Boundary, after: Boundary) -> tuple[Tensor, Tensor]:
 
 
 def _all_layers(model: nn.Module) -> tuple[dict[str, Tracked], dict[str, str]]:
-    kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | Geometric
+    kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | _Geometric
     return {name: (m, None) for name, m in model.named_modules() if isinstance(m, kinds)}, {}
 
 
