@@ -1,7 +1,7 @@
 """What a network computes in one mode: outputs, gradients and statistics."""
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from relucid._torch import DispatchMode, schema_of, tree_leaves, tree_map_only
 from relucid.convert.examples import Batch, arguments
-from relucid.inspect.execution import tensors_in
+from relucid.inspect.execution import in_mode, tensors_in
 from relucid.randomness import seeded
 
 
@@ -61,7 +61,7 @@ def run(
     args, kwargs = arguments(tree_map_only(Tensor, lambda x: x.clone() if x.requires_grad else x, example))
     counter = _Counting() if count else None
     with (
-        _mode(model, training),
+        in_mode(model, training),
         seeded(),
         torch.set_grad_enabled(backward),
         counter or nullcontext(),
@@ -88,19 +88,6 @@ def run(
         gradients is not None,
         0 if counter is None else counter.products,
     )
-
-
-@contextmanager
-def _mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Put a network into one mode, and back; in training already, modules put into evaluation by hand stay there."""
-    modes = {module: module.training for module in model.modules()}
-    if not training or not model.training:
-        model.train(training)
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _leaf(x: Tensor) -> Tensor:
