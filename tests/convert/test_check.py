@@ -207,3 +207,11 @@ def test_attention_keeps_all_its_arguments_but_the_dropout(causal):
     x, net = torch.randn(1, 2, 5, 4), Does(attention)
     for training in (True, False):
         assert torch.equal(run(net, x, training=training).outputs[0], attention(x, False))
+
+
+@pytest.mark.parametrize("other", [torch.nan, torch.inf, -torch.inf, 2.0])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_must_be_the_same(value, other):
+    before, after = torch.tensor([1.0, value]), torch.tensor([1.0, other])
+    same = torch.equal(before.nan_to_num(5.0, 6.0, 7.0), after.nan_to_num(5.0, 6.0, 7.0))
+    assert difference([before], [after]) == ((0.0, 0.0) if same else (torch.inf, torch.inf))
