@@ -4,6 +4,7 @@ import copy
 import inspect
 import random
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def test_the_pages_name_the_conversions_that_take_layers(page):
     (text,) = re.findall(r"^`layers=.*?(?=\n\n)", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
     taking = {f.__name__ for f in CONVERSIONS if "layers" in inspect.signature(f).parameters}
     assert set(re.findall(r"`(to_\w+|fuse)`", text.split(";")[0])) == taking
+
+
+@pytest.mark.parametrize("convert", [to_geometric, partial(to_crelu, mode="merge")])
+def test_layers_that_examine_suggests_are_refused_where_it_suggests_none(convert):
+    with pytest.raises(
+        ValueError, match=r"'auto' is for to_crelu with mode='expand', .*; give names or globs"
+    ):
+        convert(network(), torch.randn(2, 4), layers="auto")
 
 
 class Lost(nn.Module):

@@ -3,6 +3,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from relucid.convert import ConversionError, to_crelu, to_geometric
@@ -157,3 +158,60 @@ def test_a_network_for_inference_without_gradients_is_compared_by_its_outputs():
     conversion = to_crelu(Inference(), torch.randn(8, 4))
     assert conversion.model.net[2].in_features == 12
     assert conversion.gradient_error == 0
+
+
+class Does(nn.Module):
+    """A network that is one function of its input and its mode."""
+
+    def __init__(self, function: Callable[[Tensor, bool], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x, self.training)
+
+
+DROPOUTS = {
+    "torch, by keyword": lambda x, training: torch.dropout(x, 0.5, train=training),
+    "torch, by position": lambda x, training: torch.dropout(x, 0.5, training),
+    "torch, of features": lambda x, training: torch.feature_dropout(x, p=0.5, train=training),
+    "by keyword": lambda x, training: F.dropout(x, training=training),
+    "by position": lambda x, training: F.dropout(x, 0.5, training),
+    "alpha, in place": lambda x, training: F.alpha_dropout(x, 0.5, training, True),
+}
+
+
+@pytest.mark.parametrize("dropout", DROPOUTS.values(), ids=DROPOUTS)
+def test_a_dropout_halves_in_training_and_does_nothing_in_evaluation(dropout):
+    x = torch.randn(2, 3, 4)
+    trained, evaluated = (run(Does(dropout), x, training=mode).outputs[0] for mode in (True, False))
+    assert torch.equal(trained, x / 2)
+    assert torch.equal(evaluated, x)
+
+
+def test_a_dropout_in_place_halves_what_it_is_given():
+    def dropped(x: Tensor, training: bool) -> Tensor:
+        y = x.relu()
+        torch.dropout_(y, 0.5, train=training)
+        return y
+
+    x = torch.randn(2, 3)
+    assert torch.equal(run(Does(dropped), x, training=True).outputs[0], x.relu() / 2)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_keeps_all_its_arguments_but_the_dropout(causal):
+    def attention(x: Tensor, training: bool) -> Tensor:
+        return F.scaled_dot_product_attention(x, x, x, None, 0.5 if training else 0.0, causal)
+
+    x, net = torch.randn(1, 2, 5, 4), Does(attention)
+    for training in (True, False):
+        assert torch.equal(run(net, x, training=training).outputs[0], attention(x, False))
+
+
+@pytest.mark.parametrize("other", [torch.nan, torch.inf, -torch.inf, 2.0])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_must_be_the_same(value, other):
+    before, after = torch.tensor([1.0, value]), torch.tensor([1.0, other])
+    same = torch.equal(before.nan_to_num(5.0, 6.0, 7.0), after.nan_to_num(5.0, 6.0, 7.0))
+    assert difference([before], [after]) == ((0.0, 0.0) if same else (torch.inf, torch.inf))

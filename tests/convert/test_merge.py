@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relucid.convert import to_crelu
-from relucid.convert.merge import opposite_pairs, rank_one
+from relucid.convert.merge import Merger, opposite_pairs, rank_one
 
 from .networks import Block, example, residual, trained_a_little
 
@@ -95,6 +95,33 @@ def test_a_budget_merges_as_many_pairs_as_it_allows():
     assert merged[1e-10] > merged[10.0]
 
 
+def test_pairs_that_can_all_be_merged_are_merged_and_checked_once(monkeypatch):
+    counts, merged = [], Merger.merged
+
+    def counted(merger, pairs, *others):
+        counts.append(len(pairs))
+        return merged(merger, pairs, *others)
+
+    monkeypatch.setattr(Merger, "merged", counted)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    plant(model[0], [(0, 5), (2, 3)])
+    to_crelu(model, torch.randn(50, 6, dtype=torch.float64), mode="merge")
+    assert counts == [2]
+
+
+@pytest.mark.filterwarnings("ignore::relucid.convert.UnchangedWarning")
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("exact", range(6))
+def test_as_many_of_the_first_pairs_are_merged_as_the_budget_allows(exact, inplace):
+    model = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 3)).double()
+    pairs = [(i, i + 5) for i in range(5)]
+    plant(model[0], pairs[:exact])
+    plant(model[0], pairs[exact:], noise=0.1)
+    x = torch.randn(50, 6, dtype=torch.float64)
+    found = to_crelu(model, x, mode="merge", tolerance=1.0, budget=1e-9, inplace=inplace)
+    assert found.model[0].out_features == 10 - exact
+
+
 def test_refitting_on_data_brings_outputs_nearer():
     model = planted(noise=0.1)
     data = [torch.randn(64, 3, 8, 8, dtype=torch.float64) for _ in range(4)]
@@ -137,6 +164,19 @@ def test_layers_one_after_the_other_that_share_filters_are_refitted(norms):
     with torch.no_grad():
         errors = [float((net(x) - model(x)).square().mean()) for net in (plain, fitted)]
     assert errors[1] < 0.7 * errors[0]
+
+
+def test_layers_refitted_in_place_are_those_of_a_copy():
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    for layer in model[0], model[2]:
+        plant(layer, [(0, 5), (2, 3)], noise=0.1)
+    x = torch.randn(500, 6, dtype=torch.float64)
+    copy, own = (
+        to_crelu(model, x, mode="merge", tolerance=0.7, budget=100.0, data=[x], inplace=inplace).model
+        for inplace in (False, True)
+    )
+    assert own is model
+    assert torch.equal(own(x), copy(x))
 
 
 def test_refitting_exact_pairs_changes_nothing():

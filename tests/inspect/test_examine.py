@@ -233,8 +233,8 @@ def test_every_measure_is_available():
     data = torch.randn(8, 3, 8, 8)
     found = examine(net, data[:2], data.split(4), measures=MEASURES)
     first, second = found.layers
-    assert float(first.reconstruction.max()) < 1e-3
-    assert 0.5 < float(second.reconstruction.min()) < 1
+    assert float(first.measured["reconstruct"].ratio.max()) < 1e-3
+    assert 0.5 < float(second.measured["reconstruct"].ratio.min()) < 1
     expected = invariance(net, data.split(4)).layers
     torch.testing.assert_close(first.invariance.local_rate, expected["0"].local_rate)
     assert list(first.phase_correlation) == ["2"]
@@ -244,7 +244,8 @@ def test_every_measure_is_available():
 def test_measures_that_are_not_asked_for_are_not_made():
     layer = examine(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3), measures=["pairing"])["0"]
     assert layer.pairing
-    assert layer.activity is layer.boundary is layer.reconstruction is None
+    assert list(layer.measured) == ["pairing"]
+    assert layer.activity is layer.boundary is None
 
 
 def test_a_filter_of_zeros_does_no_harm():
@@ -306,7 +307,8 @@ def test_a_rectification_of_the_input_is_examined_though_no_weight_feeds_it():
     net = nn.Sequential(nn.ReLU(), nn.Linear(4, 2))
     layer = examine(net, torch.randn(50, 4), measures=MEASURES.keys() - {"invariance"})["0"]
     assert layer.activity.inputs == 50
-    assert layer.boundary is layer.reconstruction is None
+    assert layer.boundary is None
+    assert "reconstruct" not in layer.measured
 
 
 def test_a_single_rectified_number_does_no_harm():

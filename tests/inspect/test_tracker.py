@@ -144,6 +144,23 @@ def test_a_detached_tracker_stands_still():
     assert tracker.result().steps == (1, 2)
 
 
+def test_detaching_lets_go_of_every_optimizer():
+    net = mlp()
+    tracker, optimizers = BoundaryTracker(net), [torch.optim.SGD(net.parameters()) for _ in range(2)]
+    for optimizer in optimizers:
+        tracker.attach(optimizer)
+    tracker.detach()
+    for optimizer in optimizers:
+        optimizer.step()
+    assert tracker.result().steps == ()
+
+
+def test_a_tracker_that_was_never_attached_can_be_detached():
+    tracker = BoundaryTracker(mlp())
+    tracker.detach()
+    assert tracker.result().steps == ()
+
+
 def test_before_the_first_look_nothing_is_known():
     found = BoundaryTracker(mlp(), every=5).result()
     assert found.steps == ()

@@ -26,5 +26,5 @@ def test_a_network_is_complete_and_on_the_device_that_is_asked_for(name):
     with torch.device("meta"):
         net = create(name, num_classes=4, in_channels=4)
     assert net.name == name
-    assert None not in net.design.to_dict().values()
+    assert None not in vars(net.design).values()
     assert {tensor.device.type for tensor in [*net.parameters(), *net.buffers()]} == {"meta"}

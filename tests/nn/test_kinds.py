@@ -51,27 +51,16 @@ def test_homogeneous_activations_let_a_positive_scale_through(name):
     assert kind_of(activation).homogeneous == passes
 
 
-@pytest.mark.parametrize("name", [*ACTIVATIONS, "CReLU", "crelu"])
-def test_an_inverse_gives_back_what_went_in(name):
-    activation = {**ACTIVATIONS, "CReLU": CReLU(), "crelu": crelu}[name]
-    x = torch.randn(5, 4)
-    inverse = kind_of(activation).inverse
-    assert (inverse is None) == (name not in ("LeakyReLU", "RReLU", "F.leaky_relu", "CReLU", "crelu"))
-    if inverse is not None:
-        torch.testing.assert_close(inverse(activation(x)), x)
-
-
 def test_a_unit_of_one_phase_is_constant_below_its_boundary():
     phases = {name: kind_of(activation).phases for name, activation in ACTIVATIONS.items()}
     assert {name for name, count in phases.items() if count == 2} == {
         *("LeakyReLU", "RReLU", "AVR", "F.leaky_relu", "torch.abs")
     }
-    assert kind_of(CReLU()).phases == 2
+    assert kind_of(CReLU()).phases == kind_of(crelu).phases == 2
 
 
 def test_a_learned_slope_is_not_known_beforehand():
     assert kind_of(nn.PReLU(4)).below is None
-    assert kind_of(nn.PReLU(4)).inverse is None
 
 
 @pytest.mark.parametrize(
@@ -87,8 +76,6 @@ def test_a_threshold_elsewhere_is_none_of_the_table():
 
 
 def test_crelu_with_another_activation_inside_has_its_slope():
-    kind, x = kind_of(CReLU(activation=nn.LeakyReLU(0.2))), torch.randn(5, 4)
+    kind = kind_of(CReLU(activation=nn.LeakyReLU(0.2)))
     assert (kind.name, kind.below, kind.doubled) == ("crelu", 0.2, True)
-    torch.testing.assert_close(kind.inverse(CReLU(activation=nn.LeakyReLU(0.2))(x)), x)
-    assert kind_of(CReLU(activation=AVR())).inverse is None
     assert kind_of(CReLU(activation=torch.tanh)) is None

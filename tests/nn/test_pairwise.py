@@ -107,12 +107,6 @@ def test_layers_of_different_width_cannot_be_added():
         block(torch.randn(1, 4, 4, 4))
 
 
-def test_images_without_a_batch_are_concatenated_by_channel():
-    T = [PairwiseConv2d(nn.Conv2d(sum(widths(k)), GROWTH, 3, padding=1), widths(k)) for k in range(3)]
-    block, x = Pairwise(T, beta=0.1, dim=-3), torch.randn(2, FIRST, 4, 4)
-    torch.testing.assert_close(block(x[0]), block(x)[0])
-
-
 def test_begins_on_the_meta_device(device):
     conv = PairwiseConv2d(nn.Conv2d(5, 4, 3, device="meta"), [2, 3])
     assert conv(torch.empty(1, 5, 4, 4, device="meta")).shape == (1, 4, 2, 2)

@@ -58,8 +58,8 @@ def to_crelu(
         model: Any network.
         example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments, or a list of several.
             What a network executes on none of them stays as it is.
-        layers: Names or globs of activations, or of the layers that feed them; "auto" for those that
-            `relucid.inspect.examine` suggests. By default all.
+        layers: Names or globs of activations, or of the layers that feed them; "auto", in mode "expand", for those
+            that `relucid.inspect.examine` suggests. By default all.
         mode: "expand" or "merge".
         inplace: Convert the network itself; by default a copy.
         optimizer: With ``inplace``, an optimizer to take along: its groups refer to the new parameters, and its state
@@ -99,7 +99,7 @@ def to_crelu(
         raise ArgumentError("budget, pairs and data are for mode='merge'; 'expand' changes no output")
     subject = Subject(model, example)
     subject.report.weighted, subject.report.rectified = "its input has no new channels", "not chosen"
-    expansion = Expansion(subject, layers, partial(suggestions, model, example, "to_crelu", "expand"))
+    expansion = Expansion(subject, layers, partial(suggestions, model, example))
     return expansion.finish(tolerance, inplace, optimizer)
 
 
@@ -199,12 +199,10 @@ class Expansion:
 
     def _choose(self, layers: Layers, suggested: Any) -> None:
         """Keep the sites that ``layers`` names, by the rectification or by the layers that feed it."""
-        nodes = {
-            node.name: node for r in self.subject.recordings for node in r.nodes if node.kind is not None
-        }
         names = {
-            relu: (relu, relu.partition(":")[0], *feeding(node))
-            for relu, node in nodes.items()
+            node.name: (node.name, node.name.partition(":")[0], *feeding(node))
+            for recording in self.subject.recordings
+            for node in recording.nodes
             if node.kind is not None and not node.kind.doubled
         }
         chosen = select(names, layers, suggested)

@@ -130,16 +130,11 @@ def _next(
 
 def _is_own_weight(node: Node, name: str) -> bool:
     """Whether a product's weight is the parameter ``name.weight`` itself, at most transposed."""
-    weight = next(
-        (n for n in node.inputs if not n.data and len(n.parameters) == 1 and _leaf(n) == "weight"), None
+    own = {f"{name}.weight"}
+    return any(
+        n.parameters == own and (n.op == "parameter" or (n.op == "t" and n.inputs[0].op == "parameter"))
+        for n in node.inputs
     )
-    if weight is None or weight.parameters != {f"{name}.weight"}:
-        return False
-    return weight.op == "parameter" or (weight.op == "t" and weight.inputs[0].op == "parameter")
-
-
-def _leaf(node: Node) -> str:
-    return next(iter(node.parameters)).rpartition(".")[2]
 
 
 def _through_norm(module: BatchNormNd | MeanNorm, layout: Layout, name: str) -> Layout:

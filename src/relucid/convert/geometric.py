@@ -19,7 +19,7 @@ from relucid.convert.errors import ArgumentError
 from relucid.convert.examples import Batch, arguments
 from relucid.convert.heavyball import depends
 from relucid.convert.norms import absorbed, fold, norm_after, padding_of, pads_with_zeros, readers_of
-from relucid.convert.subject import Layers, Subject, select, suggestions, working
+from relucid.convert.subject import Layers, Subject, select, working
 from relucid.convert.surgery import GEOMETRIC, Surgery
 from relucid.inspect.execution import Node
 from relucid.inspect.operations import BATCH_NORMS
@@ -49,8 +49,7 @@ def to_geometric(
     Args:
         model: Any network.
         example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments, or a list of several.
-        layers: Names or globs; "auto" for those that `relucid.inspect.examine` suggests. By default all
-            but output layers, which learn no features (gmp 4.1).
+        layers: Names or globs. By default all but output layers, which learn no features (gmp 4.1).
         norm: What becomes of a batch norm that follows such a layer: it is kept, or folded into it.
         center: Batches of data, in the form of the example. If given, an input mean normalization (IMN) with the
             mean of these data is inserted before every converted layer but the first and those on a shortcut, and
@@ -75,8 +74,7 @@ def to_geometric(
     report = subject.report
     report.weighted, report.rectified = "not chosen", "it stays outside the layers"
     products = {node.name: node for node in subject.nodes if node.has_weight}
-    suggested = partial(suggestions, model, example, "to_geometric")
-    names = select({name: (name.partition("#")[0],) for name in products}, layers, suggested)
+    names = select({name: (name.partition("#")[0],) for name in products}, layers)
     plan = _Plan(subject, _chosen(subject, products, names, layers), norm == "fold", center)
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:

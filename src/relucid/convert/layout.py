@@ -170,9 +170,7 @@ def _viewed(node: Node, layout: Layout) -> Layout:
         case "expand":
             return layout.at(dim + len(node.shape) - dims)
         case "squeeze":
-            which = (
-                range(dims) if len(args) < 2 else args[1] if isinstance(args[1], list | tuple) else [args[1]]
-            )
+            which = range(dims) if len(args) < 2 else _listed(args[1])
             gone = {d % dims for d in which if shape[d % dims] == 1}
             if dim in gone:
                 raise StuckError("squeeze drops its channels")
@@ -189,8 +187,7 @@ def _cut(node: Node) -> list[int]:
     """The dimensions that a slice, a split or a flip works along."""
     args = node.call[1]
     at = 2 if node.op in ("split", "split_with_sizes", "roll") else 1
-    value = args[at] if len(args) > at else 0
-    return list(value) if isinstance(value, list | tuple) else [value]
+    return _listed(args[at] if len(args) > at else 0)
 
 
 def _regrouped(layout: Layout, shape: tuple[int, ...], out: tuple[int, ...]) -> Layout:
@@ -309,11 +306,6 @@ def _channel_dim(node: Node, dims: Mapping[Node, int]) -> int | None:
         return dim if len(node.shape) == len(source.shape) else None
     move: Callable[[Node, Layout], Layout] = _viewed if node.op in VIEWS else _reduced
     try:
-        return move(replace_inputs(node, source), Layout(dim, torch.zeros(1), torch.ones(1))).dim
+        return move(replace(node, inputs=(source,)), Layout(dim, torch.zeros(1), torch.ones(1))).dim
     except StuckError:
         return None
-
-
-def replace_inputs(node: Node, source: Node) -> Node:
-    """A copy of a node that reads ``source`` alone."""
-    return replace(node, inputs=(source,))

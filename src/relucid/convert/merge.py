@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, ConvTransposeNd
 from relucid.convert.conversion import Conversion
+from relucid.convert.copies import copied
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Batch
 from relucid.convert.flow import Flow, flow
@@ -21,7 +23,7 @@ from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.norms import absorbed, fold, is_plain, norm_after, readers_of
 from relucid.convert.reading import read
 from relucid.convert.refit import Target, refit
-from relucid.convert.subject import Layers, Subject, feeding, select, suggestions
+from relucid.convert.subject import Layers, Subject, feeding, select
 from relucid.convert.surgery import Surgery
 from relucid.inspect.execution import Node, Recording
 from relucid.nn.kinds import KINDS
@@ -62,8 +64,7 @@ def merge(
     """The network with as many pairs merged as budget and limit allow, the most opposite first."""
     subject = Subject(model, example)
     subject.report.weighted, subject.report.rectified = "its input has no merged channels", "not chosen"
-    merger = Merger(subject, layers, partial(suggestions, model, example, "to_crelu", "merge"), tolerance)
-    merger.data = None if data is None else list(data)
+    merger = Merger(subject, layers, tolerance, data)
     pairs = merger.pairs()[:limit]
 
     def attempt(count: int, inplace: bool = False, optimizer: Optimizer | None = None) -> Conversion | None:
@@ -74,13 +75,11 @@ def merge(
                 raise
             return None
 
-    fewest, most = 0, len(pairs) + 1  # the first `fewest` pairs can be merged, the first `most` cannot
-    if attempt(len(pairs)) is not None:
-        fewest = len(pairs)
-    while most - fewest > 1:
-        middle = (fewest + most) // 2
-        fewest, most = (middle, most) if attempt(middle) is not None else (fewest, middle)
-    found = attempt(fewest, inplace, optimizer)
+    # The network itself changes only once a copy has passed the check, so what fails leaves it alone.
+    found = attempt(len(pairs), inplace, optimizer)
+    if found is None:
+        most = bisect_left(range(1, len(pairs)), True, key=lambda count: attempt(count) is None)
+        found = attempt(most, inplace, optimizer)
     assert found is not None
     return found
 
@@ -119,12 +118,16 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
 class Merger:
     """The layers of a network whose opposite filters can be merged."""
 
-    def __init__(self, subject: Subject, layers: Layers, suggested: Any, tolerance: float) -> None:
+    def __init__(
+        self, subject: Subject, layers: Layers, tolerance: float, data: Iterable[Any] | None
+    ) -> None:
         self.subject, self.tolerance = subject, tolerance
-        self.data: list[Any] | None = None
+        self.data = None if data is None else list(data)
+        # In place, the network has changed by the time that layers are fitted to what they computed before.
+        self.original = subject.model if data is None else copied(subject.model)
         self.obstacles: dict[str, str] = {}
         relus = {n.name: n for n in subject.nodes if n.kind == KINDS["relu"]}
-        chosen = select({name: (name, *feeding(node)) for name, node in relus.items()}, layers, suggested)
+        chosen = select({name: (name, *feeding(node)) for name, node in relus.items()}, layers)
         self.rectifiers: dict[str, Rectifier] = {}  # by layer
         for name in (name for name in relus if name in chosen):
             found = self._rectifier(relus[name])
@@ -244,7 +247,7 @@ class Merger:
             targets = {
                 name: Target(self.rectifiers[name].norm or name, share.mix) for name, share in shares.items()
             }
-            refit(self.subject.model, surgery.model, list(readers), self.data, targets)
+            refit(self.original, surgery.model, list(readers), self.data, targets)
 
     def _note(self, shares: dict[str, Share], flows: Sequence[Flow], obstacles: dict[str, str]) -> None:
         report = self.subject.report

@@ -1,7 +1,7 @@
 """What a network computes in one mode: outputs, gradients and statistics."""
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from relucid._torch import DispatchMode, schema_of, tree_leaves, tree_map_only
 from relucid.convert.examples import Batch, arguments
-from relucid.inspect.execution import tensors_in
+from relucid.inspect.execution import in_mode, tensors_in
 from relucid.randomness import seeded
 
 
@@ -61,7 +61,7 @@ def run(
     args, kwargs = arguments(tree_map_only(Tensor, lambda x: x.clone() if x.requires_grad else x, example))
     counter = _Counting() if count else None
     with (
-        _mode(model, training),
+        in_mode(model, training),
         seeded(),
         torch.set_grad_enabled(backward),
         counter or nullcontext(),
@@ -88,19 +88,6 @@ def run(
         gradients is not None,
         0 if counter is None else counter.products,
     )
-
-
-@contextmanager
-def _mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Put a network into one mode, and back; in training already, modules put into evaluation by hand stay there."""
-    modes = {module: module.training for module in model.modules()}
-    if not training or not model.training:
-        model.train(training)
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _leaf(x: Tensor) -> Tensor:
@@ -134,6 +121,8 @@ DROPOUTS: set[Any] = {
     F.feature_alpha_dropout,
 }
 DROPOUTS |= {torch.dropout, torch.alpha_dropout, torch.feature_dropout, torch.dropout_}
+# What `scaled_dot_product_attention` takes by position after query, key, value and mask.
+AFTER_MASK = ("dropout_p", "is_causal")
 
 
 class _Counting(DispatchMode):
@@ -160,11 +149,13 @@ class _Halving(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in DROPOUTS:
-            given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
+            given = dict(zip(("input", "p", "train"), args, strict=False)) | kwargs
             x = given["input"]
-            if not given.get("training", True):
+            # Functions in `torch` say `train`; those in `torch.nn.functional` arrive with `training` by keyword.
+            if not given.get("training", given.get("train")):
                 return x
-            return x.mul_(0.5) if given.get("inplace") else x * 0.5
+            return x.mul_(0.5) if given.get("inplace", func is torch.dropout_) else x * 0.5
         if func is F.scaled_dot_product_attention:
-            kwargs, args = {**kwargs, "dropout_p": 0.0}, args[:4]
+            kwargs = dict(zip(AFTER_MASK, args[4:], strict=False)) | kwargs | {"dropout_p": 0.0}
+            args = args[:4]
         return func(*args, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -171,11 +172,9 @@ def working(names: Iterable[str], attempt: Callable[[list[str], dict[str, str]],
         except ConversionError as error:
             if not every or not works([]):
                 raise
-            low, high = 0, len(every)  # the first `low` work, the first `high` do not
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if works(every[:middle]) else (low, middle)
-            dropped[every.pop(high - 1)] = f"with it, {first_line(error)}"
+            # The shortest beginning of the list that does not work ends with a part that breaks the network.
+            culprit = bisect_left(range(1, len(every)), True, key=lambda count: not works(every[:count]))
+            dropped[every.pop(culprit)] = f"with it, {first_line(error)}"
 
 
 def _within(name: str, owner: str) -> bool:
@@ -260,16 +259,21 @@ class Report:
 
 
 def select(
-    names: Mapping[str, tuple[str, ...]], layers: Layers, suggested: Callable[[], list[str]]
+    names: Mapping[str, tuple[str, ...]], layers: Layers, suggested: Callable[[], list[str]] | None = None
 ) -> set[str]:
     """The keys of ``names`` with a name that is in ``layers`` or matches a glob in it.
 
-    None selects all of them, "auto" those that ``suggested`` names.
+    None selects all of them, "auto" those that ``suggested`` names; without it, "auto" is refused.
     """
     if layers is None:
         return set(names)
     known = {name for own in names.values() for name in own}
     if layers == "auto":
+        if suggested is None:
+            raise ArgumentError(
+                "layers='auto' is for to_crelu with mode='expand', the only conversion that examine suggests; "
+                "give names or globs, or leave layers out for all of them"
+            )
         layers = [name for name in suggested() if name in known]
     chosen = set()
     for pattern in [layers] if isinstance(layers, str) else layers:
@@ -283,12 +287,10 @@ def select(
     return chosen
 
 
-def suggestions(
-    model: nn.Module, example: Batch | list[Batch], conversion: str, mode: str | None = None
-) -> list[str]:
-    """The layers for which `relucid.inspect.examine` suggests a conversion."""
-    suggested = examine(model, example[0] if isinstance(example, list) else example).suggestions()
-    return [name for s in suggested if (s.conversion, s.mode) == (conversion, mode) for name in s.layers]
+def suggestions(model: nn.Module, example: Batch | list[Batch]) -> list[str]:
+    """The layers for which `relucid.inspect.examine` suggests `to_crelu`, the only conversion that it suggests."""
+    found = examine(model, example[0] if isinstance(example, list) else example)
+    return [name for suggestion in found.suggestions() for name in suggestion.layers]
 
 
 def feeding(node: Node) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from relucid._torch import version_of
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.measurement import ExaminedNetwork, Measurement, plain
 from relucid.nn.affine import affine_after, affine_of
-from relucid.nn.geometric import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear
+from relucid.nn.geometric import _Geometric
 from relucid.nn.sphere import angles_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from relucid.inspect.trace import Rectified
 
-Geometric = GeometricLinear | GeometricConv1d | GeometricConv2d | GeometricConv3d
 BLOCK = 1 << 22  # a weight of more values is not copied
 
 
@@ -134,7 +133,8 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
     >>> boundary(layer).radius, boundary(layer, norm).radius
     (tensor([0.5000]), tensor([-2.]))
     """
-    if norm is None and isinstance(layer, Geometric):  # u and lambda are its parameters: nothing to divide by
+    # The u and lambda of a geometric layer are its parameters: nothing to divide by.
+    if norm is None and isinstance(layer, _Geometric):
         u = layer.direction.detach()
         return Boundary(
             u, u.new_zeros(len(u)) if layer.offset is None else layer.offset.detach().to(u, copy=True)

@@ -20,7 +20,6 @@ from relucid.inspect.measurement import Measurement
 from relucid.inspect.pairing import Pairing, Pairings
 from relucid.inspect.phase import PhaseCorrelation, PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
-from relucid.inspect.reconstruction import Lost
 from relucid.inspect.trace import Rectified, Source
 from relucid.printing import Tabular, counted
 
@@ -72,11 +71,6 @@ class ExaminedLayer:
     def plasticity(self) -> Plasticity | None:
         """How able the layer is to learn on."""
         return self._find(Plasticity)
-
-    @property
-    def reconstruction(self) -> Tensor | None:
-        """Share of each of the example's inputs that is lost."""
-        return found.ratio if (found := self._find(Lost)) else None
 
     @property
     def invariance(self) -> LayerInvariance | None:

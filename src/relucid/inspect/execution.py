@@ -128,7 +128,8 @@ def record(model: nn.Module, batch: Batch, *, training: bool = False) -> Recordi
     """
     with running(model, training=training) as (run, calls):
         nodes = run(batch, None)
-    return Recording(nodes, calls, calls[-1].outputs)
+    # The calls of a TorchScript network cannot be seen.
+    return Recording(nodes, calls, calls[-1].outputs if calls else ())
 
 
 def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[Node]:
@@ -362,19 +363,14 @@ def tensors_in(tree: Any) -> list[Tensor]:
 @contextmanager
 def _undisturbed(model: nn.Module, training: bool) -> Iterator[None]:
     """Put ``model`` into one mode; afterwards restore its modes and buffers and the random state."""
-    modes = {module: module.training for module in model.modules()}
     buffers = {buffer: buffer.clone() for buffer in model.buffers()}
     devices = {p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"}
     fast_path = torch.backends.mha.get_fastpath_enabled()
     try:
-        if not training:
-            model.eval()
-        elif not model.training:  # otherwise modules that were put into evaluation by hand stay there
-            model.train()
         # The fast path of transformer layers is one opaque operation, and so is a compiled network.
         torch.backends.mha.set_fastpath_enabled(False)
         eager = torch.compiler.set_stance("force_eager") if compiler_is_imported() else nullcontext()
-        with torch.random.fork_rng(devices), torch.no_grad(), eager:
+        with in_mode(model, training), torch.random.fork_rng(devices), torch.no_grad(), eager:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
@@ -382,8 +378,21 @@ def _undisturbed(model: nn.Module, training: bool) -> Iterator[None]:
             for buffer, before in buffers.items():
                 if not torch.equal(buffer, before):
                     buffer.copy_(before)
-        for module, training in modes.items():
-            module.training = training
+
+
+@contextmanager
+def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """Put a network into one mode, and back; in training already, modules put into evaluation by hand stay there."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        if not training:
+            model.eval()
+        elif not model.training:
+            model.train()
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 @contextmanager

@@ -37,17 +37,16 @@ class Suggestion:
         mode = "" if self.mode is None else f", mode={self.mode!r}"
         return f"{self.conversion}(model, example, layers={list(self.layers)!r}{mode})"
 
-    def command(self, factory: str, *options: str, output: str | None = None) -> str:
-        """The command that converts, into ``converted-<name>`` unless ``output`` names a directory.
+    def command(self, factory: str, *options: str) -> str:
+        """The command that converts, into ``converted-<name>``.
 
         Args:
             factory: The function that builds the network, as MODULE:FACTORY.
             options: Further options for the network, such as "--checkpoint", "w.pt", "--example", "1,3,32,32".
-            output: Directory to write to.
         """
         layers = [word for layer in self.layers for word in ("--layers", layer)]
-        where = ("-o", output or f"converted-{self.name}")
-        return shlex.join(["relucid", "convert", factory, *options, "--to", self.name, *layers, *where])
+        words = ["relucid", "convert", factory, *options, "--to", self.name, *layers]
+        return shlex.join([*words, "-o", f"converted-{self.name}"])
 
     def to_dict(self) -> dict[str, Any]:
         """The suggestion as plain values."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from relucid._torch import ConvNd
-from relucid.inspect.execution import DATA, Batch, Node, execute
+from relucid.inspect.execution import DATA, Batch, Node, Recording, record
 from relucid.inspect.folding import FOLDED, VIEWS, Folded, Path, fold, label
 from relucid.inspect.operations import AVERAGES, PADS, SLICES, UPSAMPLINGS
 from relucid.nn.kinds import WITHOUT_BOUNDARY, Kind
@@ -141,13 +141,14 @@ def trace(model: nn.Module, example: Batch) -> Trace:
     """
     if any(parameter.is_meta for parameter in model.parameters()):
         raise ValueError("the network has weights without values, on the meta device: load them first")
-    nodes = execute(model, example)
+    recording = record(model, example)
+    nodes = recording.nodes
     readers = _readers(nodes)
     rectified = _distinct([_attribute(node, node.kind, readers[node]) for node in nodes if node.kind])
     rectified = _with_modules(rectified, model)
     found = {source.name for r in rectified for source in r.sources}
     unattributed = [(r.name, r.obstacle) for r in rectified if not r.sources]
-    unattributed += _unrectified(nodes, found)
+    unattributed += _unrectified(recording, found)
     unattributed += _activations(nodes)
     unattributed += _elsewhere(nodes, [name for name, p in model.named_parameters() if p.dim() > 1])
     return Trace(rectified, tuple(unattributed))
@@ -274,22 +275,18 @@ def _source(node: Node, path: Path) -> Source:
     return Source(node.name, parameters, weight.detach(), bias, 1, False, through)
 
 
-def _unrectified(nodes: list[Node], found: set[str]) -> list[tuple[str, str]]:
+def _unrectified(recording: Recording, found: set[str]) -> list[tuple[str, str]]:
     """The weights that feed no rectification, with what they feed instead."""
-    consumers: dict[Node, list[Node]] = defaultdict(list)
-    for node in nodes:
-        for n in node.inputs:
-            consumers[n].append(node)
-    weighted = [node for node in nodes if node.has_weight and node.name not in found]
-    return [(node.name, "feeds " + ", ".join(_feeds(node, consumers))) for node in weighted]
+    weighted = [node for node in recording.nodes if node.has_weight and node.name not in found]
+    return [(node.name, "feeds " + ", ".join(_feeds(node, recording.readers))) for node in weighted]
 
 
-def _feeds(node: Node, consumers: dict[Node, list[Node]]) -> list[str]:
+def _feeds(node: Node, readers: dict[Node, list[Node]]) -> list[str]:
     """The names of the operations that a value reaches, passing through norms and sums."""
     reached: dict[str, None] = {}  # an ordered set
     stack, seen = [node], {node}
     while stack:
-        following = consumers[stack.pop()]
+        following = readers.get(stack.pop(), [])
         if not following:
             reached["the output"] = None
         for n in (n for n in following if n not in seen):

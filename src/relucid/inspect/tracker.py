@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from relucid.inspect.boundary import Boundary, Geometric, boundary
+from relucid.inspect.boundary import Boundary, boundary
 from relucid.inspect.execution import Batch
 from relucid.inspect.trace import trace
+from relucid.nn.geometric import _Geometric
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:
@@ -84,15 +85,17 @@ class BoundaryTracker:
         self.moved: dict[str, list[Tensor]] = {name: [] for name in self.layers}
         self.turned: dict[str, list[Tensor]] = {name: [] for name in self.layers}
         self.before = self._look() if every == 1 else {}
+        self._handles: list[RemovableHandle] = []
 
     def attach(self, optimizer: Optimizer) -> BoundaryTracker:
         """Make the optimizer call `step` after each of its own steps, until `detach`."""
-        self.handle: RemovableHandle = optimizer.register_step_post_hook(lambda *_: self.step())
+        self._handles.append(optimizer.register_step_post_hook(lambda *_: self.step()))
         return self
 
     def detach(self) -> None:
-        """Undo `attach`."""
-        self.handle.remove()
+        """Let go of every optimizer it was attached to."""
+        for handle in self._handles:
+            handle.remove()
 
     @torch.no_grad()
     def step(self) -> None:
@@ -134,7 +137,7 @@ def change(before: Boundary, after: Boundary) -> tuple[Tensor, Tensor]:
 
 
 def _all_layers(model: nn.Module) -> tuple[dict[str, Tracked], dict[str, str]]:
-    kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | Geometric
+    kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | _Geometric
     return {name: (m, None) for name, m in model.named_modules() if isinstance(m, kinds)}, {}
 
 

@@ -86,19 +86,13 @@ class Design:
         """Fill in this design's open fields from ``other``."""
         return Design(**{f.name: _first(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON.
-
-        >>> Design(norm="batch").to_dict()
-        {'activation': None, 'weights': None, 'norm': 'batch', 'propagation': None}
-        """
-        rule = self.propagation
-        plain = {"rule": type(rule).__name__, **vars(rule)} if isinstance(rule, Rule) else rule
-        return {**{f.name: getattr(self, f.name) for f in fields(self)}, "propagation": plain}
-
     @classmethod
     def from_dict(cls, choices: Mapping[str, Any]) -> "Design":
-        """The design that ``to_dict`` wrote."""
+        """The design of these choices, as JSON has them: a rule is the name of its class and its arguments.
+
+        >>> print(Design.from_dict({"norm": "batch", "propagation": {"rule": "HeavyBall", "beta": 0.3}}).propagation)
+        HeavyBall(beta=0.3, beta1=None, beta2=None, learnable=False)
+        """
         unknown = [name for name in choices if name not in CHOICES]
         if unknown:
             raise ValueError(f"a design has no {unknown[0]!r}, only {', '.join(CHOICES)}")

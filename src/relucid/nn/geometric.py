@@ -140,7 +140,7 @@ class _Geometric(nn.Module):
         self._evaluated = None
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; evaluation computes its weight anew."""
+        """Set the mode, and let go of the weight of evaluation, which training would hold for nothing."""
         self.forget_weight()
         return super().train(mode)
 
@@ -252,9 +252,8 @@ def _equal(a: Tensor | None, b: Tensor | None) -> bool:
 
 def _built(latitudes: Tensor, scale: Tensor | None, sign: Tensor | None) -> Tensor:
     """The rows r u of a weight, (units, n), in the dtype of the latitudes."""
-    wide = torch.promote_types(latitudes.dtype, torch.float32)
-    rows = direction(latitudes.to(wide), None if scale is None else scale.to(wide))
-    return (rows if sign is None else rows * sign).to(latitudes.dtype)
+    rows = direction(latitudes, scale)
+    return rows if sign is None else rows * sign
 
 
 class GeometricLinear(_Geometric):

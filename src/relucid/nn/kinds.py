@@ -1,4 +1,4 @@
-"""Facts about activations: where a unit switches, its slope on either side, and its inverse.
+"""Facts about activations: where a unit switches, and its slope on either side.
 
 All activations here are piecewise linear. `KINDS` has the facts, once per activation; `kind_of` looks up a module or
 a torch function, `kind_of_operation` what a network executes.
@@ -6,7 +6,7 @@ a torch function, `kind_of_operation` what a network executes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,21 +36,6 @@ class Kind:
     def phases(self) -> int:
         """On how many sides of its boundary a unit responds to its input; on any other side it is constant."""
         return 1 if self.below == 0 and not self.doubled else 2
-
-    @property
-    def inverse(self) -> Callable[[Tensor], Tensor] | None:
-        """The inverse function; None if there is none, or if it depends on a learned slope.
-
-        >>> y = F.leaky_relu(torch.tensor([-2.0, 3.0]), 0.5)
-        >>> KINDS["leaky"].with_slope(0.5).inverse(y)
-        tensor([-2.,  3.])
-        """
-        below = self.below
-        if below is None or below == -1 or (below <= 0 and not self.doubled):
-            return None
-        if self.doubled:  # f(x) - f(-x) = (1 + below) x
-            return lambda y: (y.chunk(2, 1)[0] - y.chunk(2, 1)[1]) / (1 + below)
-        return lambda y: torch.where(y < 0, y / below, y)
 
     def with_slope(self, below: float | None) -> Kind:
         """A copy with another slope below its boundary."""

@@ -27,15 +27,11 @@ class PairwiseConv2d(nn.Module):
     Args:
         conv: an ``nn.Conv2d`` or a similar layer, with one group and zero padding.
         channels: the number of channels of each input.
-        device: of ``alpha``; that of ``conv`` by default.
-        dtype: of ``alpha``; that of ``conv`` by default.
     """
 
     weight_decay = False
 
-    def __init__(
-        self, conv: Any, channels: Sequence[int], device: Any = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, conv: Any, channels: Sequence[int]) -> None:
         super().__init__()
         phases, rest = divmod(conv.in_channels, sum(channels))
         if rest or phases == 0:
@@ -45,9 +41,8 @@ class PairwiseConv2d(nn.Module):
         self.conv = conv
         self._inputs = [j for j, count in enumerate(channels) for _ in range(count)] * phases
         like = next(conv.parameters())
-        kind = {"device": device or like.device, "dtype": dtype or like.dtype}
-        self.alpha = nn.Parameter(torch.empty(len(channels), **kind))
-        index = torch.empty(len(self._inputs), dtype=torch.long, device=kind["device"])
+        self.alpha = nn.Parameter(torch.empty(len(channels), device=like.device, dtype=like.dtype))
+        index = torch.empty(len(self._inputs), dtype=torch.long, device=like.device)
         self.register_buffer("_of_input", index, persistent=False)
         self.reset_parameters()
 
@@ -70,16 +65,14 @@ class Pairwise(nn.ModuleList):
     ``beta=0.1`` and transforms with a :class:`PairwiseConv2d` after batch norm and ReLU. The input z_0 has another
     number of channels, so it enters T only, and the h of Eq. 5 counts from z_1.
 
-    The channels are in ``dim``; with -3, images may come without a batch dimension.
-
     >>> block = Pairwise([nn.Conv2d(16, 12, 1), nn.Conv2d(28, 12, 1)], beta=0.1)
     >>> block(torch.zeros(2, 16, 8, 8)).shape
     torch.Size([2, 40, 8, 8])
     """
 
-    def __init__(self, transforms: Iterable[nn.Module], beta: float = 0.0, *, dim: int = 1) -> None:
+    def __init__(self, transforms: Iterable[nn.Module], beta: float = 0.0) -> None:
         super().__init__(transforms)
-        self.beta, self.dim = beta, dim
+        self.beta = beta
         self._momentum: list[float] = momentum(len(self)).tolist()
 
     def extra_repr(self) -> str:
@@ -91,14 +84,14 @@ class Pairwise(nn.ModuleList):
         layers: list[Tensor] = [x]
         running: Any = 0.0
         for k, transform in enumerate(self):
-            z = transform(torch.cat(layers, dim=self.dim))
+            z = transform(torch.cat(layers, dim=1))
             if self.beta != 0 and k > 0:
                 _check_channels(z, layers[-1])
                 # A running sum, as in Nesterov2: z_k - sum_j h_{k+1,j} z_j = -running.
                 running = self._momentum[k - 1] * (running + layers[-1])
                 z = z - self.beta * running
             layers.append(z)
-        return torch.cat(layers, dim=self.dim)
+        return torch.cat(layers, dim=1)
 
 
 def _check_channels(z: Tensor, before: Tensor) -> None:

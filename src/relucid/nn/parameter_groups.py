@@ -8,14 +8,13 @@ from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from relucid._torch import BatchNormNd
-from relucid.nn.geometric import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear
+from relucid.nn.geometric import _Geometric
 from relucid.nn.parametrization import GeometricParametrization
 
 _NORMS = (
     *(BatchNormNd, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
     *(nn.LayerNorm, nn.GroupNorm, nn.RMSNorm),
 )
-_GEOMETRIC = (GeometricLinear, GeometricConv1d, GeometricConv2d, GeometricConv3d)
 
 
 def parameter_groups(
@@ -58,7 +57,7 @@ def _scale(module: nn.Module) -> nn.Parameter | None:
     if isinstance(module, ParametrizationList) and isinstance(module[0], GeometricParametrization):
         _, scale = module.parameters(recurse=False)  # latitudes first
         return scale
-    return module.scale if isinstance(module, _GEOMETRIC) else None
+    return module.scale if isinstance(module, _Geometric) else None
 
 
 def _is_exempt(module: nn.Module) -> bool:

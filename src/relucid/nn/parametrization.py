@@ -42,8 +42,7 @@ class GeometricParametrization(nn.Module):
 
     def forward(self, latitudes: Tensor, scale: Tensor) -> Tensor:
         """The weight: each row is its scale times its direction."""
-        wide = torch.promote_types(latitudes.dtype, torch.float32)
-        return direction(latitudes.to(wide), scale.to(wide)).to(scale.dtype).view(self.shape)
+        return direction(latitudes, scale).view(self.shape)
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The latitudes and scales of a weight."""
