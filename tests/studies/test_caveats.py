@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import pytest
 
 from relucid.studies import Cell, Claim, Column, Lower, Outcome, Scale, Study, table
-from relucid.studies.caveats import RULES, UNDERFITS, Evidence, caveats
+from relucid.studies.caveats import RULES, UNDERFITS, Evidence, caveats, choices
 from relucid.studies.ledger import entries
 
 CLAIM = Claim("Table 1", "New errs less.", (Lower("new", than="old", columns="error"),))
@@ -83,6 +83,14 @@ def test_a_rate_at_the_edge_of_its_grid_is_a_caveat(evidence, grid, found):
 def test_a_rate_chosen_by_less_than_the_noise_between_seeds_is_a_caveat(evidence):
     of = study(choose={"lr": (0.03, 0.1, 0.3)}, by="error")  # the error does not depend on the rate
     assert "rate by chance" in words(evidence(of=of))
+
+
+@pytest.mark.parametrize("row", [{"hidden": (1, 2)}, {"net": {"width": 2}}])
+def test_the_rates_of_a_row_with_lists_or_nested_settings_are_found(evidence, row):
+    rows = {"old": {"x": 0, **row}, "new": {"x": 1, **row}}
+    of = study(choose={"lr": RATES}, rows=rows, config={"net": {"depth": 1}})
+    assert {choice.tried for choice in choices(evidence(of=of))} == {RATES}
+    assert words(evidence(of=of)) == []
 
 
 def tuned(errors):

@@ -210,9 +210,8 @@ def _by_cell(evidence: Evidence) -> Iterator[Choice]:
     table = evidence.table
     for row, column in evidence.places:
         for name, value in table.cells[row, column].chosen.items():
-            config = {**table.study.columns[column].config, **table.study.rows[row]}
             by_value: dict[float, dict[str, float]] = defaultdict(dict)
-            for run in table.finished(**config):
+            for run in table.tried(row, column):
                 rest = {key: each for key, each in run["config"].items() if key != name}
                 criterion = run["metrics"][table.study.by]
                 by_value[run["config"][name]][str(rest)] = criterion

@@ -158,10 +158,12 @@ class Table(Tabular):
     def behind(self, row: str, column: str | None = None) -> list[dict[str, Any]]:
         """The records of the finished runs behind a cell, at its chosen settings; by default the first cell."""
         place = row, column or next(iter(self.study.columns))
-        if place not in self.cells:
-            return []
-        planned = {run.key for run in (self.planned or cells(self.study, self.scale)).get(place, ())}
-        return [run for run in self.finished(**self.cells[place].chosen) if run["key"] in planned]
+        return self.tried(*place, **self.cells[place].chosen) if place in self.cells else []
+
+    def tried(self, row: str, column: str, /, **setting: Any) -> list[dict[str, Any]]:
+        """The records of the finished runs of a cell with this setting; by default with all that were tried."""
+        planned = {run.key for run in (self.planned or cells(self.study, self.scale)).get((row, column), ())}
+        return [run for run in self.finished(**setting) if run["key"] in planned]
 
     @property
     def votes(self) -> list[dict[str, Any]]:
