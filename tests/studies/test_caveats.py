@@ -119,6 +119,12 @@ def test_rates_of_another_study_are_judged_by_its_held_out_errors(evidence, erro
     assert [word for word in seen if word.startswith("rate")] == found
 
 
+def test_one_rate_that_another_study_has_tried_so_far_is_no_choice(evidence):
+    rates = tuned((35.0, 30.0, 36.0))
+    one = {place: replace(cell, states={}) for place, cell in rates.cells.items() if place[1] != "0.1"}
+    assert choices(evidence("cpu", rates=replace(rates, cells={**rates.cells, **one}))) == []
+
+
 def test_runs_that_choose_for_themselves_are_judged_by_what_most_of_them_chose(evidence):
     of = study(tries=RATES)
     assert words(evidence(of=of, metrics={"rate": [0.3, 0.3, 0.1]}, place="edge")) == ["rate at edge"]

@@ -200,6 +200,8 @@ def _by_study(evidence: Evidence) -> Iterator[Choice]:
             diverged = cell.mean is None
             errors[row, setting][rate] = math.inf if diverged else cell.mean or 0.0, column.examples
     for (row, _), found in errors.items():
+        if len(found) == 1:  # of a study that is half run, say: nothing has been chosen yet
+            continue
         best, second = sorted(found, key=lambda rate: found[rate])[:2]
         (lowest, examples), (next_lowest, _) = found[best], found[second]
         apart = math.isinf(next_lowest) or differ(lowest, next_lowest, examples)
