@@ -41,7 +41,7 @@ def study_page(
     if states["finished"] and study.figures:
         figures += study.figures(table, store)
     if not study.figures:
-        figures += recorded(table, store)
+        figures += recorded(table)
     if study.published or not study.figures:
         figures += comparisons(table)
     return render(
