@@ -269,7 +269,7 @@ def test_a_page_is_saved_from_python_with_calls_and_not_overwritten(found, tmp_p
     assert "What my network has learned" in page
     assert str(found.suggestions()[0]) in page
     assert "relucid convert" not in page
-    with pytest.raises(ValueError, match="exists"):
+    with pytest.raises(ValueError, match="exists: overwrite=True overwrites it"):
         found.save(path)
     found.save(path, overwrite=True)
 
