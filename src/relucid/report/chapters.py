@@ -88,7 +88,7 @@ def chapters(entries: Sequence[Entry], tables: Sequence[Table], papers: Mapping[
                 for entry in mine
                 if entry.counts and (drawn := effects(entry))
             ]
-            drawing = forest(f"Every experiment that {paper} comes to", {"": rows})
+            drawing = forest(f"Every experiment that {paper} comes to", rows)
             waiting = _merged(each for study in _studies(mine) for each in _waiting(study, mine))
             found.append(Chapter(paper, title.replace("*", ""), drawing, mine, sections, waiting))
     return found
