@@ -11,6 +11,7 @@ from relucid.report.front import brief
 from relucid.studies import Study, Table, plan
 from relucid.studies.ledger import Entry, at_scales
 from relucid.studies.study import SCALES
+from relucid.studies.table import is_dirty, is_unversioned
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ def made(part: ScaleResults) -> str:
     code = [
         f"{count} {what}"
         for count, what in (
-            (table.dirty, "with uncommitted changes"),
-            (table.unversioned, "without a commit"),
+            (sum(map(is_dirty, runs)), "with uncommitted changes"),
+            (sum(map(is_unversioned, runs)), "without a commit"),
         )
         if count
     ]

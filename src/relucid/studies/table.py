@@ -103,16 +103,6 @@ class Table(Tabular):
         """How far to trust the values, what the marks mean, and how the claims stand."""
         return [*filter(None, (formats.banner(self), formats.legend(self), self.verdict))]
 
-    @property
-    def dirty(self) -> int:
-        """How many of the runs were made from a work tree with uncommitted changes."""
-        return sum(map(is_dirty, self.runs))
-
-    @property
-    def unversioned(self) -> int:
-        """How many of the runs have no recorded commit."""
-        return sum(map(is_unversioned, self.runs))
-
     @cached_property
     def judged(self) -> dict[str, list[Judged]]:
         """The outcomes of all comparisons of the study's claims, by the claim's place in the paper.
