@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -235,7 +235,7 @@ def _study(whole: Task, treatments: Mapping[str, Treatment], seeds: int) -> Stud
         run=Runner("improve", partial(_run, whole), version=2),
         rows={
             GIVEN: {"start": None, **given},
-            **{row: {"start": each.to_dict()} for row, each in treatments.items()},
+            **{row: {"start": asdict(each)} for row, each in treatments.items()},
         },
         columns={
             f"test {decides}": Column(decides, best=best),  # type: ignore[arg-type]
