@@ -13,7 +13,6 @@ from relucid.report.figure import PALETTE, Figure, literal, wrapped
 from relucid.report.page import CellStyle, Grid, GridCell, render
 from relucid.studies import Cell, Column, Store, Table, plan
 from relucid.studies.formats import banner, cell_text, legend, published
-from relucid.studies.ledger import entry
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -49,7 +48,7 @@ def study_page(
         study=study,
         scale=table.scale,
         banner=banner(table),
-        claims=[entry("", study, claim, table) for claim in study.claims if claim.where in table.judged],
+        claims=table.entries,
         words=words(table),
         states=states,
         missing=len(plan(study, table.scale, only=only, seeds=seeds)) - len(table.runs),
