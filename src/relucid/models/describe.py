@@ -57,6 +57,15 @@ class Description:
         )
 
 
+def count_parameters(net: nn.Module) -> int:
+    """The number of a network's parameters.
+
+    >>> count_parameters(nn.Linear(4, 3))
+    15
+    """
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
 def describe(net: nn.Module, example: Tensor | None = None) -> Description:
     """Describe a network's layers: output shapes, parameters and multiply-adds, measured by running a copy on zeros.
 
