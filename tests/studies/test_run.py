@@ -21,7 +21,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def command(path, store, *options):
-    return [sys.executable, "-m", "relucid.cli", "run", str(path), "--store", str(store), *options]
+    return [sys.executable, "-m", "relucid", "run", str(path), "--store", str(store), *options]
 
 
 def values(study, store):
