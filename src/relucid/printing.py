@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
+LONGEST = 400  # characters of a message that is not ours
 Row = Mapping[str, str]  # text by heading
 
 
@@ -77,6 +78,9 @@ def html_table(rows: Sequence[Row]) -> str:
     return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in body)}</table>"
 
 
-def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, without the lists and traces that may follow."""
+    message = (isinstance(error, OSError) and error.strerror) or str(error)
+    lines = message.strip().splitlines()
+    line = lines[0].strip() if lines else type(error).__name__
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."

@@ -27,13 +27,13 @@ def test_without_the_extra_the_error_names_what_to_install(monkeypatch):
 
 def test_output_that_cannot_be_written_is_an_error():
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "relucid.cli", "list"]
+        command = [sys.executable, "-m", "relucid", "list"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (1, "relucid: No space left on device\n")
 
 
 def test_a_closed_pipe_is_not_an_error():
-    command = f"{sys.executable} -m relucid.cli list --json | head -1"
+    command = f"{sys.executable} -m relucid list --json | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("{\n", "")
 

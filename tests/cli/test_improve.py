@@ -232,7 +232,7 @@ def test_a_full_disk_leaves_nothing_half_written(place, relucid, monkeypatch):
 def test_a_killed_command_resumes_where_it_stopped(place, relucid):
     quick = ("--epochs", "1", "--seeds", "3", "--jobs", "1", "--store", "runs", "-o", "out")
     words = ["improve", "net.py:build", "--data", "net.py:data", *quick]
-    process = subprocess.Popen([sys.executable, "-m", "relucid.cli", *words])
+    process = subprocess.Popen([sys.executable, "-m", "relucid", *words])
     while not (done := started(place / "runs")) and process.poll() is None:
         time.sleep(0.05)
     process.kill()  # SIGKILL

@@ -130,7 +130,7 @@ study = Study("both", "", run, rows={"a": {}}, columns={"loss": Column("loss"), 
 def test_devices_work_on_one_run_together_and_give_what_one_gives(relucid, study):
     Path(study).write_text(DISTRIBUTED)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "relucid.cli", "run", study, "--seeds", "2", "--store"]
+    command = [sys.executable, "-m", "relucid", "run", study, "--seeds", "2", "--store"]
     subprocess.run([*command, "together", "--devices", "2"], check=True, env=environment)
     subprocess.run([*command, "alone", "--jobs", "1"], check=True, env=environment)
     losses = {}

@@ -46,6 +46,36 @@ def test_a_network_of_ones_own_needs_an_example():
         describe(net)
 
 
+def test_an_embedding_gets_integers():
+    net = nn.Sequential(nn.Embedding(20, 4), nn.Flatten(), nn.Linear(12, 2))
+    description = describe(net, torch.zeros(5, 3, dtype=torch.long))
+    assert [(row.output_shape, row.multiply_adds) for row in description.rows] == [
+        ((3, 4), 0),
+        ((12,), 0),
+        ((2,), 24),
+    ]
+
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(3, 8)
+
+    def forward(self, x):
+        return self.cell(x)[0]
+
+
+def test_of_several_outputs_the_first_is_shown():
+    (row,) = describe(Cell(), torch.zeros(5, 3)).rows
+    assert (row.output_shape, row.multiply_adds) == ((8,), 4 * 8 * (3 + 8))
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(3, 8), nn.GRU(3, 8), nn.MultiheadAttention(8, 2)])
+def test_layers_whose_multiply_adds_cannot_be_counted_are_refused(layer):
+    with pytest.raises(ValueError, match=f"multiply-adds of 0, a {type(layer).__name__}$"):
+        describe(nn.Sequential(layer), torch.zeros(5, 4, 3))
+
+
 def test_describing_changes_nothing():
     net = create("vgg6", norm="batch", num_classes=10, width=0.1)
     before = {key: value.clone() for key, value in net.state_dict().items()}

@@ -239,6 +239,23 @@ def test_long_networks_are_grouped_by_stage(without_library):
     assert len(set(re.findall(r'id="layer-\d+"', page))) == 21
 
 
+class Shared(nn.Module):
+    """A layer that is rectified many times."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        hidden = self.fc(x)
+        return sum((hidden + shift).relu() for shift in range(17))
+
+
+def test_many_activations_of_one_layer_are_grouped_by_the_dozen():
+    names = [stage.name for stage in stages_of(examine(Shared(), torch.randn(40, 4)))]
+    assert names == ["layers 1 to 12", "layers 13 to 17"]
+
+
 def test_columns_are_explained(found, without_library):
     page = without_library(examination_page(found, Provenance("net:build")))
     for name, meaning in found.columns().items():
@@ -252,7 +269,7 @@ def test_a_page_is_saved_from_python_with_calls_and_not_overwritten(found, tmp_p
     assert "What my network has learned" in page
     assert str(found.suggestions()[0]) in page
     assert "relucid convert" not in page
-    with pytest.raises(ValueError, match="exists"):
+    with pytest.raises(ValueError, match="exists: overwrite=True overwrites it"):
         found.save(path)
     found.save(path, overwrite=True)
 

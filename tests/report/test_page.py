@@ -23,8 +23,8 @@ def test_an_existing_page_is_overwritten_only_by_force(tmp_path):
     check(path, force=False)
     path.touch()
     check(path, force=True)
-    with pytest.raises(ValueError, match="--force"):
-        check(path, force=False)
+    with pytest.raises(ValueError, match="--force overwrites it"):
+        check(path, force=False, option="--force")
 
 
 def test_a_page_needs_a_directory(tmp_path):

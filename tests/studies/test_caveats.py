@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import pytest
 
 from relucid.studies import Cell, Claim, Column, Lower, Outcome, Scale, Study, table
-from relucid.studies.caveats import RULES, UNDERFITS, Evidence, caveats
+from relucid.studies.caveats import RULES, UNDERFITS, Evidence, caveats, choices
 from relucid.studies.ledger import entries
 
 CLAIM = Claim("Table 1", "New errs less.", (Lower("new", than="old", columns="error"),))
@@ -85,6 +85,14 @@ def test_a_rate_chosen_by_less_than_the_noise_between_seeds_is_a_caveat(evidence
     assert "rate by chance" in words(evidence(of=of))
 
 
+@pytest.mark.parametrize("row", [{"hidden": (1, 2)}, {"net": {"width": 2}}])
+def test_the_rates_of_a_row_with_lists_or_nested_settings_are_found(evidence, row):
+    rows = {"old": {"x": 0, **row}, "new": {"x": 1, **row}}
+    of = study(choose={"lr": RATES}, rows=rows, config={"net": {"depth": 1}})
+    assert {choice.tried for choice in choices(evidence(of=of))} == {RATES}
+    assert words(evidence(of=of)) == []
+
+
 def tuned(errors):
     """The table of a study that has tried rates, with these held-out errors for both rows."""
     columns = {f"{rate}": Column("val_error", tries=("", rate), examples=5000) for rate in RATES}
@@ -109,6 +117,12 @@ def tuned(errors):
 def test_rates_of_another_study_are_judged_by_its_held_out_errors(evidence, errors, found):
     seen = words(evidence("cpu", rates=tuned(errors)))
     assert [word for word in seen if word.startswith("rate")] == found
+
+
+def test_one_rate_that_another_study_has_tried_so_far_is_no_choice(evidence):
+    rates = tuned((35.0, 30.0, 36.0))
+    one = {place: replace(cell, states={}) for place, cell in rates.cells.items() if place[1] != "0.1"}
+    assert choices(evidence("cpu", rates=replace(rates, cells={**rates.cells, **one}))) == []
 
 
 def test_runs_that_choose_for_themselves_are_judged_by_what_most_of_them_chose(evidence):

@@ -7,6 +7,7 @@ from torch import nn
 
 import relucid
 from relucid.report.handover import FILES
+from relucid.report.improvement import improvement_page
 from relucid.studies import Store
 from relucid.studies import table as tabulate
 from relucid.studies.improve import UNFAIR, project
@@ -170,7 +171,13 @@ def test_a_row_whose_training_failed_says_why_and_counts_as_unknown(found):
 
 def test_the_level_of_several_intervals_is_explained(found):
     several = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3]})
-    assert any(line.startswith("Intervals at 98.8% hold together at 95%") for line in several.lines())
+    assert several.lines()[-1].startswith("The intervals are at 98.8%, so that all of them are right at once")
+
+
+def test_the_page_explains_the_level_and_states_the_conclusion_once(found):
+    several = judged(found, {**TRAINED_ON, **WORSE, "CReLU": [4.0, 4.1, 4.3]})
+    page = improvement_page(several, load=[], notes=[], command="")
+    assert [page.count(line) for line in several.lines()] == [1] * len(several.lines())
 
 
 def test_a_difference_that_nothing_could_show_is_not_mentioned(found):

@@ -41,6 +41,16 @@ def test_auc_is_that_of_class_1_or_of_each_class_against_the_rest():
     assert auc(outputs, many) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("metric", ["f1", "auc"])
+def test_logits_in_one_dimension_are_judged_as_those_in_a_column(metric):
+    logits, targets = torch.randn(20), torch.arange(20) % 2
+    row, column = (
+        score(METRICS[metric], "bce", in_batches(outputs, targets))
+        for outputs in (logits, logits.unsqueeze(1))
+    )
+    assert row == column
+
+
 def test_pixels_that_do_not_count_are_left_out_of_the_error():
     outputs, targets = torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.long)
     outputs[:, 1] = 1.0

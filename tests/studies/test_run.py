@@ -1,4 +1,5 @@
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ import torch
 from relucid.data import MissingDataError, Split
 from relucid.papers import find
 from relucid.report.study import grid_of_environments
-from relucid.studies import Column, Result, Run, Store, Study, run, table
+from relucid.studies import Column, Outcome, Result, Run, Store, Study, plan, run, table
 from relucid.studies.executors import Here, executing
 from relucid.studies.run import execute
 from relucid.train import Computed, DivergedError, Machine, Recipe, fit, memory_is_kept
@@ -20,7 +21,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def command(path, store, *options):
-    return [sys.executable, "-m", "relucid.cli", "run", str(path), "--store", str(store), *options]
+    return [sys.executable, "-m", "relucid", "run", str(path), "--store", str(store), *options]
 
 
 def values(study, store):
@@ -87,6 +88,23 @@ def test_a_failed_run_is_recorded_the_others_go_on_and_it_is_retried_on_request(
     run(study, store=store, jobs=1, retry=True)
     assert states(study, store) == [{"finished": 2}] * 3
     assert sum(count_starts(log()).values()) == 8
+
+
+@pytest.mark.parametrize("restarts, state", [("0", "finished"), ("1", "failed")])
+def test_failed_runs_are_retried_under_torchrun_unless_it_has_restarted_them(
+    load_study, tmp_path, monkeypatch, restarts, state
+):
+    study, store = load_study(rows=1, seeds=1), tmp_path / "runs"
+    with Store(store) as results:
+        results.put(plan(study)[0], Outcome("failed"))
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    told = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
+    told |= {"TORCHELASTIC_RUN_ID": "only", "TORCHELASTIC_RESTART_COUNT": restarts}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    run(study, store=store, retry=True)
+    assert states(study, store) == [{state: 1}]
 
 
 def test_a_run_that_diverges_is_an_outcome_of_its_own():

@@ -8,6 +8,7 @@ from torch import nn
 
 from relucid.data import Split
 from relucid.models import create
+from relucid.nn import HeavyBall
 from relucid.train import Plateau, ensemble
 from relucid.train.measure import LOSSES
 
@@ -26,6 +27,10 @@ DESIGNS = {
         "hidden": (8, 6),
     },
     "heavy ball": {"propagation": "heavy_ball", "norm": "batch", "hidden": (6, 6, 6)},
+    "learned momentum": {
+        "propagation": HeavyBall(beta1=1.0, beta2=-0.9, learnable=True),
+        "hidden": (6, 6, 6),
+    },
 }
 
 

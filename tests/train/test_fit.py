@@ -65,6 +65,15 @@ def test_it_is_the_loop_one_would_write():
     assert fitted.evaluate(held)["loss"] == pytest.approx(fitted.history["val_loss"][-1])
 
 
+def test_tokens_stay_integers_in_training_and_in_prediction():
+    tokens = torch.randint(20, (30, 5), generator=torch.Generator().manual_seed(0))
+    train = Split(tokens, tokens[:, 0] % 2)
+    network = nn.Sequential(nn.Embedding(20, 4), nn.Flatten(), nn.Linear(20, 2))
+    fitted = fit(network, train, Recipe(epochs=1, batch_size=None, lr=0.1))
+    assert torch.equal(fitted.predict(train), network(tokens))
+    assert fitted.evaluate(train)["loss"] == F.cross_entropy(network(tokens), train.targets).item()
+
+
 def test_a_table_changes_the_weight_decay_too():
     recipe = Recipe(epochs=2, batch_size=None, lr=9.0, momentum=0.0, table=((1, 0.1, 0.5), (2, 0.1, 0.0)))
     network = nn.Sequential(nn.Flatten(), nn.Linear(108, 2))

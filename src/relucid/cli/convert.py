@@ -13,6 +13,7 @@ from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Out
 from relucid.cli.output import check_directory, write_directory
 from relucid.conversions import CONVERSIONS
 from relucid.extras import command
+from relucid.printing import first_line
 
 if TYPE_CHECKING:
     from relucid.convert import Conversion
@@ -144,8 +145,6 @@ def _options(
 def _saved(converted: "Conversion", place: Path) -> None:
     """Write the weights and operations, from which `convert`, `examine` and Python go on."""
     from safetensors import SafetensorError
-
-    from relucid.cli.foreign import first_line
 
     try:
         converted.save(place)

@@ -56,7 +56,7 @@ def examine(
     from relucid.report.page import check, save
 
     if output is not None:
-        check(output, force)
+        check(output, force, "--force")
     if example is None and data is None:
         raise ValueError("examine needs inputs: pass their shape (--example 1,3,32,32), or --data")
     found, shape = _examined(build(network, checkpoint, unsafe=unsafe), example, data)

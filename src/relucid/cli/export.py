@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from relucid.cli.foreign import first_line
 from relucid.convert import ConversionError
+from relucid.printing import first_line
 
 
 def write_program(model: nn.Module, example: Tensor, path: Path) -> None:

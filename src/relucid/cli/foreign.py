@@ -8,10 +8,11 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from traceback import FrameSummary, extract_tb
 
+from relucid.printing import LONGEST, first_line
+
 OURS = Path(__file__).parents[1]
 # Python itself and installed packages:
 INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-LONGEST = 400  # characters of a message that is not ours
 
 
 class ForeignError(Exception):
@@ -37,14 +38,6 @@ def foreign(failure: str, *ours: type[Exception]) -> Iterator[None]:
         if not place and Path(frames[-1].filename).is_relative_to(OURS):
             raise
         raise ForeignError(f"{failure}: {_what(error)}{place}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, without the lists and traces that may follow."""
-    message = (isinstance(error, OSError) and error.strerror) or str(error)
-    lines = message.strip().splitlines()
-    line = lines[0].strip() if lines else type(error).__name__
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
 
 def _what(error: BaseException) -> str:

@@ -45,7 +45,7 @@ def report(
         raise ValueError(f"{given[0]} is for one study; --all shows each claim at its best scale")
     if not everything and results is not None:
         raise ValueError("--results is for --all; the page of a study shows what is in --store")
-    check(output, force)
+    check(output, force, "--force")
     page, what = _overview(results, store) if study is None else _study(study, part, store)
     with writing(output):
         save(page, output)

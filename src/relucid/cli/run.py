@@ -147,10 +147,10 @@ def _start_torchrun(devices: int, nodes: int) -> None:
     if nodes > 1:
         raise ValueError(
             f"with {nodes} nodes, start torchrun on each of them: torchrun --nnodes {nodes} "
-            f"--nproc-per-node {devices} --rdzv-backend c10d --rdzv-endpoint HOST:PORT -m relucid.cli run ..."
+            f"--nproc-per-node {devices} --rdzv-backend c10d --rdzv-endpoint HOST:PORT -m relucid run ..."
         )
     # If a process dies, torchrun restarts all of them. Unless each attempt has a TCP store of its own, the new
     # processes would find the dead ones' addresses in the shared one.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={devices}", "--max-restarts=3"]
-    os.execv(sys.executable, [sys.executable, "-m", *torchrun, "-m", "relucid.cli", *sys.argv[1:]])
+    os.execv(sys.executable, [sys.executable, "-m", *torchrun, "-m", "relucid", *sys.argv[1:]])

@@ -132,14 +132,8 @@ def print_comparison(changes: Changes, before: str, after: str) -> None:
         print(changes.summary())
         return
     _print_rows(console, changes.rows())
-    for change in changes.layers:
-        if change.died or change.revived:
-            died, revived = len(change.died), len(change.revived)
-            console.print(escape(f"{change.layer}: {died} units died, {revived} were revived"))
-    for name in changes.gone:
-        console.print(escape(f"{name}: only in {before}"))
-    for name in changes.new:
-        console.print(escape(f"{name}: only in {after}"))
+    for note in changes.notes():
+        console.print(escape(note))
 
 
 def _print_rows(console: Console, rows: Sequence[dict[str, str]]) -> None:

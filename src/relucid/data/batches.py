@@ -87,7 +87,8 @@ def _is_labelled(data: Any) -> bool:
     if not isinstance(data, tuple) or len(data) != 2 or None in map(_rows, data):
         return False
     inputs, targets = data
-    if _is_cut_from_one(inputs, targets):  # by x.split(...)
+    # x.split(...) cuts rows; columns of one table are inputs and targets
+    if inputs.shape[1:] == targets.shape[1:] and _is_cut_from_one(inputs, targets):
         return False
     if inputs.ndim > 1 and inputs.shape == targets.shape:
         raise ValueError(

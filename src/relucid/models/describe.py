@@ -10,6 +10,11 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 from torch.utils.flop_counter import FlopCounterMode
 
+from relucid._torch import tree_leaves
+
+TOKENS = (torch.int32, torch.int64)  # what an embedding takes
+FUSED = (nn.RNNBase, nn.MultiheadAttention)  # their kernels hide their products from the counter
+
 
 @dataclass(frozen=True)
 class Row:
@@ -52,6 +57,15 @@ class Description:
         )
 
 
+def count_parameters(net: nn.Module) -> int:
+    """The number of a network's parameters.
+
+    >>> count_parameters(nn.Linear(4, 3))
+    15
+    """
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
 def describe(net: nn.Module, example: Tensor | None = None) -> Description:
     """Describe a network's layers: output shapes, parameters and multiply-adds, measured by running a copy on zeros.
 
@@ -65,18 +79,23 @@ def describe(net: nn.Module, example: Tensor | None = None) -> Description:
 
     Args:
         net: a network from ``create``; any other needs an ``example``.
-        example: a batch of inputs; only its shape matters.
+        example: a batch of inputs; only its shape matters, and whether it has integers for an embedding.
     """
     shape = getattr(net, "input_shape", ()) if example is None else tuple(example.shape[1:])
     if not shape:
         raise ValueError("describe needs an example input for a network that `create` did not build")
+    for name, module in net.named_modules():
+        if isinstance(module, FUSED):
+            kind = type(module).__name__
+            raise ValueError(f"describe cannot count the multiply-adds of {name or 'the network'}, a {kind}")
     replica = deepcopy(net).eval()
     device = next((p.device for p in net.parameters()), None)
+    dtype = example.dtype if example is not None and example.dtype in TOKENS else None
     shapes: dict[str, tuple[int, ...]] = {}
     for name, module in replica.named_modules():
         module.register_forward_hook(_record(shapes, name))
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        replica(torch.zeros(1, *shape, device=device))
+        replica(torch.zeros(1, *shape, dtype=dtype, device=device))
     counts, root = counter.get_flop_counts(), type(replica).__name__
 
     def flops(name: str) -> int:
@@ -97,6 +116,9 @@ def describe(net: nn.Module, example: Tensor | None = None) -> Description:
 
 def _record(shapes: dict[str, tuple[int, ...]], name: str) -> Callable[[nn.Module, Any, Any], None]:
     def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-        shapes[name] = tuple(output.shape[1:])
+        # of several outputs the first is shown: a recurrent cell returns its state after it
+        first = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None)
+        if first is not None:
+            shapes[name] = tuple(first.shape[1:])
 
     return hook

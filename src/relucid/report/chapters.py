@@ -11,6 +11,7 @@ from relucid.report.front import brief
 from relucid.studies import Study, Table, plan
 from relucid.studies.ledger import Entry, at_scales
 from relucid.studies.study import SCALES
+from relucid.studies.table import is_dirty, is_unversioned
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def chapters(entries: Sequence[Entry], tables: Sequence[Table], papers: Mapping[
                 for entry in mine
                 if entry.counts and (drawn := effects(entry))
             ]
-            drawing = forest(f"Every experiment that {paper} comes to", {"": rows})
+            drawing = forest(f"Every experiment that {paper} comes to", rows)
             waiting = _merged(each for study in _studies(mine) for each in _waiting(study, mine))
             found.append(Chapter(paper, title.replace("*", ""), drawing, mine, sections, waiting))
     return found
@@ -127,8 +128,8 @@ def made(part: ScaleResults) -> str:
     code = [
         f"{count} {what}"
         for count, what in (
-            (table.dirty, "with uncommitted changes"),
-            (table.unversioned, "without a commit"),
+            (sum(map(is_dirty, runs)), "with uncommitted changes"),
+            (sum(map(is_unversioned, runs)), "without a commit"),
         )
         if count
     ]

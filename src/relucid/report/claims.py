@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from relucid.studies.formats import markdown
 from relucid.studies.ledger import STATES, Entry
 
 HEAD = """\
@@ -25,38 +26,35 @@ SHOWN = 3  # comparisons per claim; the page of results has all
 def claims_page(entries: Sequence[Entry], papers: Mapping[str, str]) -> str:
     """Write the page of all claims from the ledger and the papers' titles."""
     counts = Counter(each.state for each in entries)
-    summary = ["| state | claims | meaning |", "| --- | --- | --- |"]
-    summary += [
-        f"| {word} | {counts[word]} | {meaning} |" for word, meaning in STATES.items() if counts[word]
-    ]
-    parts = [HEAD, *summary, "", "## What studies found", ""]
+    states = [[word, str(counts[word]), meaning] for word, meaning in STATES.items() if counts[word]]
+    summary = markdown([["state", "claims", "meaning"], *states])
+    parts = [HEAD, summary, "", "## What studies found", ""]
     for paper, title in papers.items():
         rows = [_empirical(each) for each in entries if each.paper == paper and each.empirical]
-        head = ["| where | claim | state | how much | study |", "| --- | --- | --- | --- | --- |"]
-        parts += [f"### {paper}\n", f"{title}.\n", *head, *rows, ""]
+        table = markdown([["where", "claim", "state", "how much", "study"], *rows])
+        parts += [f"### {paper}\n", f"{title}.\n", table, ""]
     parts += ["## What tests check", ""]
     for paper in papers:
         rows = [_checked(each) for each in entries if each.paper == paper and not each.empirical]
         if rows:
-            head = ["| where | what | state | checked by | code |", "| --- | --- | --- | --- | --- |"]
-            parts += [f"### {paper}: definitions and theorems\n", *head, *rows, ""]
+            table = markdown([["where", "what", "state", "checked by", "code"], *rows])
+            parts += [f"### {paper}: definitions and theorems\n", table, ""]
     return "\n".join(parts)
 
 
-def _empirical(entry: Entry) -> str:
+def _empirical(entry: Entry) -> list[str]:
     judged = [str(each) for each in entry.judged[:SHOWN]]
     if len(entry.judged) > SHOWN:
         judged = [*judged, f"and {len(entry.judged) - SHOWN} more"]
     assert entry.study is not None
-    return _line(
-        entry.claim.where, _says(entry), f"**{entry.stands}**", "<br>".join(judged), f"`{entry.study.name}`"
-    )
+    found, study = "<br>".join(judged), f"`{entry.study.name}`"
+    return [entry.claim.where, _says(entry), f"**{entry.stands}**", found, study]
 
 
-def _checked(entry: Entry) -> str:
+def _checked(entry: Entry) -> list[str]:
     code = ", ".join(f"`{name.removeprefix('relucid.')}`" for name in entry.claim.code)
     tests = "; ".join(map(_test, entry.claim.tests))
-    return _line(entry.claim.where, _says(entry), f"**{entry.stands}**", tests, code)
+    return [entry.claim.where, _says(entry), f"**{entry.stands}**", tests, code]
 
 
 def _says(entry: Entry) -> str:
@@ -69,7 +67,3 @@ def _test(name: str) -> str:
     """Turn a test's name into the statement it makes."""
     file, _, function = name.partition("::")
     return f"{function.removeprefix('test_').replace('_', ' ')} (`{file}`)"
-
-
-def _line(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,12 +1,13 @@
 """Training curves: the mean of each row's runs, epoch by epoch."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from statistics import fmean
+from typing import Any
 
 from relucid.report.figure import Figure, literal
-from relucid.studies import Outcome, Store, Table, cells
+from relucid.studies import Store, Table, cells
 
 
 def averaged(courses: Iterable[Sequence[float | None]]) -> list[float]:
@@ -36,35 +37,19 @@ def training(table: Table, store: Store) -> list[Figure]:
         labels.setdefault(str(column.config), label)  # the first of those that show the same runs
     titles = {label: f", {label}" if len(labels) > 1 else "" for label in labels.values()}
     found = (
-        of_column(table, store, label, "train_error", "training error %", f"Training curves{of}")
+        of_column(table, label, "train_error", "training error %", f"Training curves{of}")
         for label, of in titles.items()
     )
     return [figure for figure in found if figure.plot.data]
 
 
-def of_column(table: Table, store: Store, column: str, name: str, quantity: str, title: str) -> Figure:
+def of_column(table: Table, column: str, name: str, quantity: str, title: str) -> Figure:
     """Draw the training curve of every row in a column."""
-    courses = {
-        row: averaged(
-            each.history[name] for each in _outcomes(table, store, row, column) if name in each.history
-        )
-        for row in dict.fromkeys(row for row, _ in table.cells)
-    }
-    return over_epochs(title, quantity, courses)
+    rows = dict.fromkeys(row for row, _ in table.cells)
+    return over_epochs(title, quantity, {row: _course(table.behind(row, column), name) for row in rows})
 
 
-def _outcomes(table: Table, store: Store, row: str, column: str) -> Iterator[Outcome]:
-    """The finished runs of a cell, at its chosen learning rate if there is one."""
-    chosen = table.cells[row, column].chosen
-    for run in cells(table.study, table.scale, only=row)[row, column]:
-        outcome = store.get(run.key)
-        if outcome is None or outcome.state != "finished":
-            continue
-        if all(run.config[name] == value for name, value in chosen.items()):
-            yield outcome
-
-
-def recorded(table: Table, store: Store) -> list[Figure]:
+def recorded(table: Table) -> list[Figure]:
     """Draw one figure per quantity recorded for every epoch.
 
     Only where all columns of a row show the same runs and nothing is chosen among them, so that a row has one course.
@@ -74,14 +59,16 @@ def recorded(table: Table, store: Store) -> list[Figure]:
     alone = all(keys[row] == {run.key for run in runs} for (row, _), runs in planned.items())
     if study.choose or not alone:
         return []
-    finished = {run["key"] for run in table.runs if run["state"] == "finished"}
-    courses: dict[str, dict[str, list[float]]] = {}
-    for row in study.rows:
-        histories = [outcome.history for key in keys[row] & finished if (outcome := store.get(key))]
-        for name in histories[0] if histories else ():
-            courses.setdefault(name, {})[row] = averaged(history[name] for history in histories)
+    runs = {row: table.behind(row) for row in study.rows}
+    names = dict.fromkeys(name for of_row in runs.values() for run in of_row for name in run["history"])
+    courses = {name: {row: _course(of_row, name) for row, of_row in runs.items()} for name in names}
     return [
         over_epochs(f"{name} during training", name, lines)
         for name, lines in courses.items()
         if any(len(set(y)) > 1 for y in lines.values())
     ]
+
+
+def _course(runs: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    """The mean course of a quantity over the runs that recorded it."""
+    return averaged(run["history"][name] for run in runs if name in run["history"])

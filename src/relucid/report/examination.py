@@ -4,7 +4,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 
 import plotly.graph_objects as go
 from torch import Tensor
@@ -168,7 +168,7 @@ def stages_of(found: Examination) -> list[Stage]:
 
 
 def _stage_names(names: Sequence[str]) -> list[str]:
-    """The stage of each layer: the first differing part of the paths, or every dozen layers if that is too fine.
+    """The stage of each layer: the first differing part of the paths, or every dozen layers if that does not group.
 
     >>> _stage_names([f"net.layer{i}.{j}.conv" for i in (1, 2) for j in range(9)])[8:10]
     ['layer1', 'layer2']
@@ -180,11 +180,9 @@ def _stage_names(names: Sequence[str]) -> list[str]:
     if len(names) <= SHORT:
         return [""] * len(names)
     paths = [name.partition(" ")[0].split(".") for name in names]
-    depth = 0
-    while len({tuple(path[: depth + 1]) for path in paths}) == 1:
-        depth += 1
+    depth = len([*takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))])
     stages = [path[depth] if len(path) > depth else path[-1] for path in paths]
-    if len(list(groupby(stages))) <= len(names) // 3:
+    if 1 < len(list(groupby(stages))) <= len(names) // 3:
         return stages
     dozen = 12
     return [

@@ -1,6 +1,6 @@
 """A forest plot as a drawing that needs no script: effects with their intervals, and the published ones."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
@@ -18,17 +18,17 @@ TEXT, LINE, GAP = 15, 8, 5  # heights of a line of text, of an interval among ot
 TOP, BOTTOM = 42, 32
 REACH = 30  # per cent; an arrow stands for what is beyond
 TICKS = (-20, -10, 0, 10, 20)
-BESIDE, ACROSS = 36, 78  # characters that fit beside the axis, and across the drawing
+BESIDE = 36  # characters that fit beside the axis
 KINDS = {HOLDS: "holds", REVERSED: "reversed"}
 Part = dict[str, Any]  # of the drawing, for the template
 
 
 @dataclass(frozen=True)
 class ForestRow:
-    """A label and the effects that are drawn beside it; without any it is only named, below the others."""
+    """A label and the effects that are drawn beside it."""
 
     label: str
-    effects: Sequence[Effect] = ()
+    effects: Sequence[Effect]
 
 
 @dataclass(frozen=True)
@@ -40,45 +40,20 @@ class Forest:
     svg: Markup
 
 
-def forest(title: str, groups: Mapping[str, Sequence[ForestRow]]) -> Forest:
-    """The rows of every group below its name, an axis above all of them and a legend below."""
+def forest(title: str, rows: Sequence[ForestRow]) -> Forest:
+    """The rows below each other, with an axis above and a legend below."""
     parts: list[Part] = []
     y = TOP
-    for name, rows in groups.items():
-        if rows:
-            drawn, y = _group(name, rows, y)
-            parts += drawn
-    described = [
-        (f"{name}: " if name else "") + ", ".join(row.label for row in rows)
-        for name, rows in groups.items()
-        if rows
-    ]
-    alt = f"{title}. Effects with intervals, in per cent of the baseline. {'; '.join(described)}."
+    for row in rows:
+        drawn, y = _row(row, y)
+        parts += drawn
+    described = ", ".join(row.label for row in rows)
+    alt = f"{title}. Effects with intervals, in per cent of the baseline. {described}."
     svg = environment().get_template("forest.svg").render(
         parts=parts, alt=alt, width=WIDTH, height=y + BOTTOM, left=LEFT, top=TOP, bottom=y,
         ticks=[(tick, _x(tick)) for tick in TICKS], colours=PALETTE,
     )  # fmt: skip
     return Forest(title, alt, Markup(svg))
-
-
-def _group(name: str, rows: Sequence[ForestRow], y: int) -> tuple[list[Part], int]:
-    """What is drawn for a group that begins at y, and where it ends."""
-    parts: list[Part] = []
-    if name:
-        parts.append({"kind": "group", "y": y + 16, "text": name})
-        y += 26
-    for row in rows:
-        if row.effects:
-            drawn, y = _row(row, y)
-            parts += drawn
-    if elsewhere := [row.label for row in rows if not row.effects]:
-        for text in wrap(
-            f"Not in per cent of a baseline: {'; '.join(elsewhere)}.", ACROSS, break_on_hyphens=False
-        ):
-            parts.append({"kind": "across", "y": y + 11, "text": text})
-            y += TEXT
-        y += GAP
-    return parts, y
 
 
 def _row(row: ForestRow, y: int) -> tuple[list[Part], int]:

@@ -83,10 +83,8 @@ def front(
     known = {(entry.paper, entry.claim.where): entry for entry in entries}
     shown = [(each, _narrowed(known[each.paper, each.where], each)) for each in headlines]
     shown = [(each, entry) for each, entry in shown if entry.judged]
-    rows = [
-        ForestRow(each.says, [effect] if (effect := median_effect(entry)) else []) for each, entry in shown
-    ]
-    drawing = forest("A dozen claims", {"": [row for row in rows if row.effects]})
+    rows = [ForestRow(each.says, [effect]) for each, entry in shown if (effect := median_effect(entry))]
+    drawing = forest("A dozen claims", rows)
     lines = [_line(each, entry) for each, entry in shown]
     return Front(
         summary(entries), lines, findings, drawing, [*notes, *_doubts(entries, tables), *_caveats(lines)]

@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -155,7 +155,7 @@ def description(found: Improvement, result: Delivery) -> dict[str, Any]:
         "headline": found.headline(),
         "better": found.better,
         "returned": found.row,
-        "start": None if found.row == GIVEN else found.project.treatments[found.row].to_dict(),
+        "start": None if found.row == GIVEN else asdict(found.project.treatments[found.row]),
         "plain layers": result.plain,
         "notes": list(result.notes),
         "left out": dict(found.project.left_out),

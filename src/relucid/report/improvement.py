@@ -35,7 +35,7 @@ def improvement_page(found: Improvement, *, load: Sequence[str], notes: Sequence
     return render(
         "improvement.html",
         name=project.task.name,
-        lines=found.lines()[: -1 - len(project.task.cautions)],
+        lines=[*found.results(), *found.levels()],
         conclusion=found.conclusion(),
         cautions=project.task.cautions,
         next_step=next_step(found),

@@ -94,13 +94,19 @@ def _script(value: Any) -> Markup:
     return Markup(to_json_plotly(value))
 
 
-def check(path: Path, force: bool) -> None:
-    """Refuse a path that cannot be written to, before anything is computed."""
+def check(path: Path, force: bool, option: str = "overwrite=True") -> None:
+    """Refuse a path that cannot be written to, before anything is computed.
+
+    Args:
+        path: the file to write.
+        force: whether it may exist.
+        option: how the user allows that.
+    """
     if not path.absolute().parent.is_dir():
         raise ValueError(f"there is no directory {path.absolute().parent}")
     _check_regular(path)
     if path.exists() and not force:
-        raise ValueError(f"{path} exists: --force overwrites it")
+        raise ValueError(f"{path} exists: {option} overwrites it")
 
 
 def save(page: str, path: Path) -> None:

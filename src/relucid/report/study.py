@@ -13,7 +13,6 @@ from relucid.report.figure import PALETTE, Figure, literal, wrapped
 from relucid.report.page import CellStyle, Grid, GridCell, render
 from relucid.studies import Cell, Column, Store, Table, plan
 from relucid.studies.formats import banner, cell_text, legend, published
-from relucid.studies.ledger import entry
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -41,7 +40,7 @@ def study_page(
     if states["finished"] and study.figures:
         figures += study.figures(table, store)
     if not study.figures:
-        figures += recorded(table, store)
+        figures += recorded(table)
     if study.published or not study.figures:
         figures += comparisons(table)
     return render(
@@ -49,7 +48,7 @@ def study_page(
         study=study,
         scale=table.scale,
         banner=banner(table),
-        claims=[entry("", study, claim, table) for claim in study.claims if claim.where in table.judged],
+        claims=table.entries,
         words=words(table),
         states=states,
         missing=len(plan(study, table.scale, only=only, seeds=seeds)) - len(table.runs),

@@ -200,6 +200,8 @@ def _by_study(evidence: Evidence) -> Iterator[Choice]:
             diverged = cell.mean is None
             errors[row, setting][rate] = math.inf if diverged else cell.mean or 0.0, column.examples
     for (row, _), found in errors.items():
+        if len(found) == 1:  # of a study that is half run, say: nothing has been chosen yet
+            continue
         best, second = sorted(found, key=lambda rate: found[rate])[:2]
         (lowest, examples), (next_lowest, _) = found[best], found[second]
         apart = math.isinf(next_lowest) or differ(lowest, next_lowest, examples)
@@ -210,9 +212,8 @@ def _by_cell(evidence: Evidence) -> Iterator[Choice]:
     table = evidence.table
     for row, column in evidence.places:
         for name, value in table.cells[row, column].chosen.items():
-            config = {**table.study.columns[column].config, **table.study.rows[row]}
             by_value: dict[float, dict[str, float]] = defaultdict(dict)
-            for run in table.finished(**config):
+            for run in table.tried(row, column):
                 rest = {key: each for key, each in run["config"].items() if key != name}
                 criterion = run["metrics"][table.study.by]
                 by_value[run["config"][name]][str(rest)] = criterion

@@ -106,10 +106,7 @@ class Comparison:
 
     @property
     def detectable(self) -> float:
-        """The smallest difference that would be found at this level with 80% power; infinity if there is none."""
-        if self.counts is not None:
-            _, n, theirs, m = self.counts
-            return 100 * _detectable_share(theirs / m, n, m, self.level)
+        """The smallest difference of means that would be found at this level with 80% power; infinity if none would."""
         if self.error:
             return self.error * detectable_errors(self.freedom, self.level)
         return 0.0 if self.p < self.level else math.inf
@@ -305,22 +302,6 @@ def _newcombe(one: int, n: int, other: int, m: int, level: float) -> tuple[float
     a, b = one / n, other / m
     low, high = a - b - math.hypot(a - low1, high2 - b), a - b + math.hypot(high1 - a, b - low2)
     return 100 * low, 100 * high
-
-
-@cache
-def _detectable_share(share: float, n: int, m: int, level: float) -> float:
-    """The smallest difference from `share` of m that Fisher's test finds in n; infinity if it finds none."""
-    from scipy.stats import binom, fisher_exact
-
-    found = np.array(
-        [[fisher_exact([[i, n - i], [j, m - j]]).pvalue < level for j in range(m + 1)] for i in range(n + 1)]
-    )
-    theirs = binom.pmf(range(m + 1), m, share)
-    for step in range(1, 101):
-        for other in (share - step / 100, share + step / 100):
-            if 0 <= other <= 1 and binom.pmf(range(n + 1), n, other) @ found @ theirs >= POWER:
-                return step / 100
-    return math.inf
 
 
 def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int, seed: int = 0) -> Comparison:

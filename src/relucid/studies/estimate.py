@@ -3,6 +3,7 @@
 import heapq
 import json
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -167,11 +168,8 @@ class Planned:
         """
         if not self.wanted or self.with_seeds(MOST) > self.wanted:
             return None
-        low, high = 0, MOST
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.with_seeds(middle) <= self.wanted else (middle, high)
-        return high
+        wanted = self.wanted
+        return bisect_left(range(MOST), True, key=lambda seeds: self.with_seeds(seeds) <= wanted)
 
 
 def pilot(study: Study, scale: str | None, store: Path, *, seeds: int | None = None) -> Pilot | None:

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from relucid.conversions import CONVERSIONS, IMPROVING
 from relucid.convert import ConversionError
 from relucid.inspect import Examination, examine
+from relucid.models.describe import count_parameters
 from relucid.studies.executors import using
 from relucid.studies.improvement import DEAD, GIVEN, SCRATCH, TRAINED, Improvement
 from relucid.studies.metrics import Measure
@@ -194,7 +195,7 @@ def project(whole: Task, tries: Sequence[str] | None = None, seeds: int = 8) -> 
         except (ConversionError, ValueError) as error:
             left_out[label] = str(error)
             continue
-        treatments[label], sizes[label] = treatment, _size(converted.model)
+        treatments[label], sizes[label] = treatment, count_parameters(converted.model)
     if any(finding.kind == "dead" for finding in found.findings):
         treatments[DEAD] = Treatment(draw="dead")
     if len(treatments) == 1:
@@ -205,7 +206,7 @@ def project(whole: Task, tries: Sequence[str] | None = None, seeds: int = 8) -> 
     else:
         treatments[SCRATCH] = Treatment(draw="all")
         largest = max(sizes, key=lambda row: sizes[row], default=None)
-        if largest is not None and sizes[largest] != _size(whole.network):
+        if largest is not None and sizes[largest] != count_parameters(whole.network):
             treatments[f"{largest} {SCRATCH}"] = replace(treatments[largest], draw="all")
     return Project(whole, found, treatments, left_out, _study(whole, treatments, seeds))
 
@@ -220,10 +221,6 @@ def _wanted(found: Examination, tries: Sequence[str] | None) -> dict[str, Treatm
     return suggested or {"crelu": Treatment("crelu")}
 
 
-def _size(network: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in network.parameters())
-
-
 def _study(whole: Task, treatments: Mapping[str, Treatment], seeds: int) -> Study:
     first = whole.measured(whole.network, FIRST)
     decides, *others = first
@@ -235,7 +232,7 @@ def _study(whole: Task, treatments: Mapping[str, Treatment], seeds: int) -> Stud
         run=Runner("improve", partial(_run, whole), version=2),
         rows={
             GIVEN: {"start": None, **given},
-            **{row: {"start": each.to_dict()} for row, each in treatments.items()},
+            **{row: {"start": asdict(each)} for row, each in treatments.items()},
         },
         columns={
             f"test {decides}": Column(decides, best=best),  # type: ignore[arg-type]
@@ -275,7 +272,9 @@ def _run(whole: Task, config: Mapping[str, Any], machine: Machine) -> Result:
         network = Treatment(**config["start"]).apply(network, whole.example, whole.watched(), seed).model
         network, history = whole.trained(network, seed, machine)
         arrays = _packed(network) if seed == FIRST else {}
-    return Result({**whole.measured(network, seed), "parameters": float(_size(network))}, history, arrays)
+    return Result(
+        {**whole.measured(network, seed), "parameters": float(count_parameters(network))}, history, arrays
+    )
 
 
 def _packed(network: nn.Module) -> dict[str, np.ndarray]:

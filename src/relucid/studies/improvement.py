@@ -114,7 +114,11 @@ class Improvement(Tabular):
         return " ".join(self.lines())
 
     def lines(self) -> list[str]:
-        """What was found: a sentence per row, the conclusion, and why not to take it at face value."""
+        """What was found: the results, the conclusion, and why not to take it at face value."""
+        return [*self.results(), self.conclusion(), *self.levels(), *self.project.task.cautions]
+
+    def results(self) -> list[str]:
+        """What every row achieves, a sentence each."""
         recipe, column = self.project.task.train, self.project.column
         more = f" for {counted(recipe.epochs, 'more epoch')}" if isinstance(recipe, Recipe) else " further"
         found = [f"Your network: {column.removesuffix(' %')} {self.show(self.mean(GIVEN))}."]
@@ -126,17 +130,17 @@ class Improvement(Tabular):
                 found.append(f"{start}: no result, {self._failure(row)}.")
             else:
                 found.append(f"{start}: {self.show(self.mean(row))} ({self.difference(judged)}).")
-        return [*found, self.conclusion(), *self._levels(), *self.project.task.cautions]
+        return found
 
-    def _levels(self) -> list[str]:
+    def levels(self) -> list[str]:
         """Why intervals are wider than usual, if they are."""
         levels = {each.found.confidence for each in self.compared.values() if each.found and each.found.error}
         wider = levels - {"95%"}
-        return (
-            [f"Intervals at {wider.pop()} hold together at 95%, as many as they are."]
-            if len(wider) == 1
-            else []
-        )
+        if len(wider) != 1:
+            return []
+        return [
+            f"The intervals are at {wider.pop()}, so that all of them are right at once with 95% probability."
+        ]
 
     def _failure(self, row: str) -> str:
         """Why a row has no result, from the first of its runs."""

@@ -43,6 +43,8 @@ def score(metric: Metric, loss: str | Loss, batches: Iterable[tuple[Any, Tensor]
     """A metric by name, over batches of outputs and targets."""
     if not metric.measured:
         outputs, targets = (torch.cat(each).cpu() for each in zip(*batches, strict=True))
+        if outputs.dim() == 1:  # one logit per example: (N,) and (N, 1) mean the same, as for the losses
+            outputs = outputs.unsqueeze(1)
         return (f1 if metric.label == "F1" else auc)(outputs, targets)
     total, count = 0.0, 0
     for outputs, targets in batches:

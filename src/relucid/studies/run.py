@@ -93,17 +93,24 @@ def run(
     runs, report = planned.runs, report or (lambda run, outcome: None)
     do = partial(execute, planned.study.runner.function, threads=threads)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        _run_together(do, runs, store or default_store(), machine, report, changed)
+        # After a failure, torchrun starts this process again: without a retry, so that the other runs get their turn.
+        first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+        _run_together(do, runs, store or default_store(), machine, report, changed, retry and first)
         return
     work = _Work(do, runs, Store(store or default_store()), machine, report)
     try:
-        settle(runs, work.store, changed)
-        if retry:
-            work.store.forget_failures([run.key for run in runs])
+        _prepare(runs, work.store, changed, retry)
         with executing(executor, jobs, address, threads, gpus_per_run) as (workers, size):
             work.do(workers, size)
     finally:
         work.end()
+
+
+def _prepare(runs: list[Run], store: Store, changed: Changed, retry: bool) -> None:
+    """Settle what becomes of runs from before the code changed, and of those that failed."""
+    settle(runs, store, changed)
+    if retry:
+        store.forget_failures([run.key for run in runs])
 
 
 class _Work:
@@ -195,11 +202,12 @@ def _run_together(
     machine: Machine,
     report: Report,
     changed: Changed,
+    retry: bool,
 ) -> None:
     """Execute one run at a time in all processes of torchrun; the first process chooses and records."""
     store = Store(directory) if os.environ["RANK"] == "0" else None
     if store:
-        settle(runs, store, changed)
+        _prepare(runs, store, changed, retry)
     dist.init_process_group("cpu:gloo,cuda:nccl" if dist.is_nccl_available() else "gloo")
     for run in runs:
         lease = store.lease(run.key) if store and not store.state(run.key) else None

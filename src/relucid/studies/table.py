@@ -103,16 +103,6 @@ class Table(Tabular):
         """How far to trust the values, what the marks mean, and how the claims stand."""
         return [*filter(None, (formats.banner(self), formats.legend(self), self.verdict))]
 
-    @property
-    def dirty(self) -> int:
-        """How many of the runs were made from a work tree with uncommitted changes."""
-        return sum(map(is_dirty, self.runs))
-
-    @property
-    def unversioned(self) -> int:
-        """How many of the runs have no recorded commit."""
-        return sum(map(is_unversioned, self.runs))
-
     @cached_property
     def judged(self) -> dict[str, list[Judged]]:
         """The outcomes of all comparisons of the study's claims, by the claim's place in the paper.
@@ -158,10 +148,12 @@ class Table(Tabular):
     def behind(self, row: str, column: str | None = None) -> list[dict[str, Any]]:
         """The records of the finished runs behind a cell, at its chosen settings; by default the first cell."""
         place = row, column or next(iter(self.study.columns))
-        if place not in self.cells:
-            return []
-        planned = {run.key for run in (self.planned or cells(self.study, self.scale)).get(place, ())}
-        return [run for run in self.finished(**self.cells[place].chosen) if run["key"] in planned]
+        return self.tried(*place, **self.cells[place].chosen) if place in self.cells else []
+
+    def tried(self, row: str, column: str, /, **setting: Any) -> list[dict[str, Any]]:
+        """The records of the finished runs of a cell with this setting; by default with all that were tried."""
+        planned = {run.key for run in (self.planned or cells(self.study, self.scale)).get((row, column), ())}
+        return [run for run in self.finished(**setting) if run["key"] in planned]
 
     @property
     def votes(self) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,10 +32,6 @@ class Treatment:
     convert: str | None = None
     layers: Sequence[str] | None = None
     draw: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return asdict(self)
 
     def apply(self, network: nn.Module, example: Any, data: Iterable[Any], seed: int = 0) -> Conversion:
         """A changed copy of a network, and how it was converted.

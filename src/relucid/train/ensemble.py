@@ -103,7 +103,7 @@ def ensemble(
         values=torch.full((epochs, count), torch.nan, dtype=torch.float64),
     )
     note(CONTIGUOUS)
-    width = max(parameter.shape[0] for parameter in networks[0].parameters())
+    width = max(parameter.shape[:1].numel() for parameter in networks[0].parameters())  # 1 for a number
     rows = min(batch_size or len(train[0]), len(train[0]))
     for members in torch.arange(count).split(max(1, LARGEST * torch.get_num_threads() // (rows * width))):
         stack = _Stack(members.tolist(), networks, train, monitor, rates, seeds)

@@ -43,7 +43,9 @@ class Fitted(Summarized):
         # All examples even if training was distributed; `Batches` would give each process only its share.
         for number, indices in enumerate(torch.arange(len(examples)).split(batch_size)):
             inputs, _ = examples.batch(indices, number)
-            inputs = self.moments.normalize(inputs.to(self.device)).to(dtype)
+            inputs = inputs.to(self.device)
+            if are_numbers(inputs):  # tokens go to the network as they are, as in training
+                inputs = self.moments.normalize(inputs).to(dtype)
             if crops is None:
                 outputs.append(self.network(self.engine.arrange(inputs)).cpu())
             else:

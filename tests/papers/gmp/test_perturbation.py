@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relucid.inspect.boundary import boundary
+from relucid.inspect.tracker import change
 from relucid.nn.geometric import GeometricLinear
+from relucid.nn.sphere import angles_of, metric
 from relucid.papers.gmp.perturbation import perturbation
 
 quick = settings(deadline=None, max_examples=50)
@@ -19,7 +21,8 @@ def test_a_geometric_unit_never_turns_by_more_than_its_angles_change(seed, input
     # gmp Theorem 3, the inequality
     torch.manual_seed(seed)
     found = perturbation(torch.randn(6, inputs), torch.randn(6), [epsilon, -epsilon])
-    assert (found.turned["geometric"] <= found.bound.unsqueeze(1) * (1 + 1e-9) + 1e-7).all()
+    bound = epsilon * math.sqrt(inputs - 1)  # the length of the change of all angles
+    assert (found.turned["geometric"] <= bound * (1 + 1e-9) + 1e-7).all()
 
 
 @quick
@@ -27,9 +30,10 @@ def test_a_geometric_unit_never_turns_by_more_than_its_angles_change(seed, input
 def test_to_first_order_it_turns_by_the_length_in_the_metric(seed, inputs):
     # gmp Theorem 3, the equality
     torch.manual_seed(seed)
-    epsilon = 1e-6
-    found = perturbation(torch.randn(6, inputs, dtype=torch.float64), None, [epsilon])
-    torch.testing.assert_close(found.turned["geometric"], found.first_order, rtol=1e-3, atol=0)
+    epsilon, weight = 1e-6, torch.randn(6, inputs, dtype=torch.float64)
+    turned = perturbation(weight, None, [epsilon]).turned["geometric"][0]
+    first_order = epsilon * metric(angles_of(weight)).sum(1).sqrt()
+    torch.testing.assert_close(turned, first_order, rtol=1e-3, atol=0)
 
 
 @quick
@@ -58,13 +62,13 @@ def test_geometric_units_change_as_the_layers_parameters_do():
     after = boundary(layer)
     torch.testing.assert_close(found.after["geometric"][0].direction, after.direction)
     torch.testing.assert_close(found.after["geometric"][0].radius, after.radius)
-    torch.testing.assert_close(found.moved["geometric"][0], (after.location - before.location).norm(dim=1))
+    moved, _ = change(found.before, found.after["geometric"][0])
+    torch.testing.assert_close(moved, (after.location - before.location).norm(dim=1))
 
 
 def test_a_direction_in_one_dimension_is_a_sign_and_cannot_turn():
     found = perturbation(torch.tensor([[-2.0], [1.0]]), None, [0.5])
     assert not found.turned["geometric"].any()
-    assert found.bound.tolist() == [0.0]
     assert found.after["geometric"][0].direction.tolist() == [[-1.0], [1.0]]
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from relucid.models import create
+from relucid.models.describe import count_parameters
 from relucid.papers.ours.together import ALL, ERROR, FIVE, NONE, PAIRS, SINGLE, STUDY, interaction
-from relucid.papers.structure.images import parameters
 from relucid.studies import cells
 
 SMALL = STUDY.at("small")
@@ -21,7 +21,7 @@ def test_all_rows_have_about_as_many_parameters(scale):
     for row in STUDY.at(scale).rows:
         config = cells(STUDY, scale)[row, ERROR][0].config
         backbone = config["residual"] | {"width": config["residual"]["width"] * config["channels"]}
-        counts[row] = parameters(create(**backbone, **config["design"], num_classes=10))
+        counts[row] = count_parameters(create(**backbone, **config["design"], num_classes=10))
     assert all(abs(count / counts[NONE] - 1) < 0.05 for count in counts.values()), counts
 
 

@@ -15,7 +15,7 @@ from relucid.papers.cifar import shrunk
 from relucid.papers.imagenet import imagenet_flops
 from relucid.papers.tuning import held_out_error
 from relucid.report.figure import PALETTE, Figure
-from relucid.studies import Result, Runner, Store, Table
+from relucid.studies import Result, Runner, Table
 from relucid.studies.study import Config, Published
 from relucid.train import Machine, Recipe, fit
 
@@ -113,15 +113,15 @@ def finished(table: Table, row: str, setting: Config) -> list[dict[str, Any]]:
     return [run for run in runs if run["config"].get("init") == config.get("init")]
 
 
-def accuracies(table: Table, store: Store, title: str, setting: Config) -> Figure:
+def accuracies(table: Table, title: str, setting: Config) -> Figure:
     """Draw top-5 accuracies with standard errors over the seeds, for the epochs that all seeds reached."""
     from plotly.subplots import make_subplots
 
     plot = make_subplots(1, 2, subplot_titles=["training", "validation"], shared_yaxes=True)
     for (dash, colour), row in zip(product(("solid", "dot"), PALETTE), table.study.rows, strict=False):
-        outcomes = [store.get(run["key"]) for run in finished(table, row, setting)]
+        histories = [run["history"] for run in finished(table, row, setting)]
         for place, name in enumerate(("train_error5", "val_error5"), start=1):
-            curves = [outcome.history[name] for outcome in outcomes if outcome and name in outcome.history]
+            curves = [history[name] for history in histories if name in history]
             epochs = np.array(list(zip(*curves, strict=False))).reshape(-1, max(1, len(curves)))
             spread = epochs.std(1, ddof=1) / len(curves) ** 0.5 if len(curves) > 1 else np.zeros(len(epochs))
             look = {"name": row, "legendgroup": row, "showlegend": place == 1}

@@ -1,6 +1,5 @@
 """How far a perturbation of a unit's parameters turns its boundary (gmp Section 3.4)."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,24 +8,20 @@ from torch import Tensor
 
 from relucid.inspect.boundary import Boundary, hyperplanes
 from relucid.inspect.tracker import change
-from relucid.nn.sphere import angles_of, metric, unit_vector
+from relucid.nn.sphere import angles_of, unit_vector
 
 
 @dataclass(frozen=True)
 class Perturbation:
     """Boundaries before and after every parameter changes by epsilon, for three parameterizations of a unit."""
 
-    epsilon: tuple[float, ...]
     before: Boundary
     after: dict[str, tuple[Boundary, ...]]  #: by parameterization, one per epsilon
     turned: dict[str, Tensor]  #: by parameterization: angles between u and u', (epsilons, N)
-    moved: dict[str, Tensor]  #: by parameterization: |phi' - phi|, (epsilons, N)
-    first_order: Tensor  #: (epsilons, N): |epsilon|_M of gmp Theorem 3, the limit of "geometric"
-    bound: Tensor  #: (epsilons,): |epsilon|_2, which "geometric" never exceeds
 
 
 def perturbation(weight: Tensor, bias: Tensor | None, epsilon: Sequence[float]) -> Perturbation:
-    r"""Measure how far units turn and move when each of their parameters grows by epsilon.
+    r"""Measure how far units turn when each of their parameters grows by epsilon.
 
     - "standard": w and b (gmp Eq. 12);
     - "weightnorm": v = w, l = |w| and b (Eq. 14), which turns as far as "standard";
@@ -58,16 +53,11 @@ def perturbation(weight: Tensor, bias: Tensor | None, epsilon: Sequence[float]) 
         after["standard"].append(hyperplanes(w + e, b + e))
         after["weightnorm"].append(hyperplanes((norms + e).unsqueeze(1) * direction, b + e))
         after["geometric"].append(Boundary(unit_vector(angles + e) * sign, before.radius + e))
-    changes = {name: [change(before, a) for a in boundaries] for name, boundaries in after.items()}
-    sizes = torch.tensor(list(epsilon), dtype=torch.float64).abs()
     return Perturbation(
-        epsilon=tuple(epsilon),
         before=before,
         after={name: tuple(boundaries) for name, boundaries in after.items()},
-        turned={name: torch.stack([turned for _, turned in c]) for name, c in changes.items()},
-        moved={name: torch.stack([moved for moved, _ in c]) for name, c in changes.items()},
-        first_order=sizes.unsqueeze(1) * metric(angles).sum(1).sqrt()
-        if angles.shape[1]
-        else torch.zeros(len(sizes), len(w)),
-        bound=sizes * math.sqrt(angles.shape[1]),
+        turned={
+            name: torch.stack([change(before, each)[1] for each in boundaries])
+            for name, boundaries in after.items()
+        },
     )

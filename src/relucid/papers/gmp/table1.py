@@ -9,7 +9,7 @@ from relucid.studies import Claim, Column, Higher, Scale, Store, Study, Table
 
 def figures(table: Table, store: Store) -> list[Figure]:
     """Draw accuracies over the epochs of training."""
-    return [accuracies(table, store, "Training curves", {})]
+    return [accuracies(table, "Training curves", {})]
 
 
 STUDY = Study(

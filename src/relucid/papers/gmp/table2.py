@@ -144,7 +144,7 @@ def late(row: str) -> Quantity:
 
 def figures(table: Table, store: Store) -> list[Figure]:
     """Draw accuracies over the epochs of training at the largest batch (gmp Fig. 4)."""
-    return [accuracies(table, store, "Training curves, largest batch", LARGEST)]
+    return [accuracies(table, "Training curves, largest batch", LARGEST)]
 
 
 STUDY = Study(

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from relucid.convert import to_crelu
+from relucid.models.describe import count_parameters
 from relucid.papers.ours.streams import PROBE, Arm, Learners, RandomLabels, begin, course, dense, renew
-from relucid.papers.structure.images import parameters
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies import AtMost, Claim, Column, Higher, Result, Runner, Scale, Store, Study, Table
 from relucid.train.stream import Stream
@@ -78,7 +78,7 @@ def run(config: Mapping[str, Any]) -> Result:
             "kept": kept.tolist(),
             "moved": moved.tolist(),
             "dead": after.dead[-1, 0].tolist(),
-            "parameters": parameters(mended.stream.networks[0]),
+            "parameters": count_parameters(mended.stream.networks[0]),
         },
         {
             "fitted": [*before.scores.mean((1, 2)).tolist(), *after.scores.mean((1, 2)).tolist()],

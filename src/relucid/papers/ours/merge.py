@@ -13,8 +13,8 @@ from relucid.convert import fuse, to_crelu
 from relucid.convert.refit import refit
 from relucid.data import Split
 from relucid.models import create
+from relucid.models.describe import count_parameters
 from relucid.papers.crelu.images import images
-from relucid.papers.structure.images import parameters as size
 from relucid.report.figure import Figure
 from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Store, Study, Table
 from relucid.train import Fitted, Machine, Recipe, fit
@@ -64,7 +64,7 @@ def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Sp
             counts = _fewer(net, merged)
             less, parameters = pruned(net, counts, batches), _parameters_left(net, counts)
         else:
-            less, parameters = merged, size(merged)
+            less, parameters = merged, count_parameters(merged)
         metrics |= {
             f"error at {share}": _error(less, fitted, test),
             f"parameters at {share}": parameters,
@@ -75,18 +75,18 @@ def _curve(method: str, net: nn.Module, images: Tensor, fitted: Fitted, test: Sp
 def _at_equal_size(net: nn.Module, images: Tensor, fitted: Fitted, test: Split) -> dict[str, float]:
     """Measure the test error with a share of the pairs merged, and pruned to at least as many parameters."""
     pairs = sum(_fewer(net, _merged(net, images[:2])).values())
-    metrics = {"error": _error(net, fitted, test), "parameters": float(size(net))}
+    metrics = {"error": _error(net, fitted, test), "parameters": float(count_parameters(net))}
     for share in EQUAL_SHARES:
         for merge, prune, data in (
             (MERGE, PRUNE, None),
             (MERGE_DATA, PRUNE_DATA, list(images.split(64))),
         ):
             merged = _merged(net, images[:2], round(share * pairs), data)
-            counts = as_many(net, _fewer(net, merged), size(merged))
+            counts = as_many(net, _fewer(net, merged), count_parameters(merged))
             metrics |= {
                 f"{merge} at {share}": _error(merged, fitted, test),
                 f"{prune} at {share}": _error(pruned(net, counts, data), fitted, test),
-                f"parameters, {merge} at {share}": size(merged),
+                f"parameters, {merge} at {share}": count_parameters(merged),
                 f"parameters, {prune} at {share}": _parameters_left(net, counts),
             }
     return metrics
@@ -159,7 +159,7 @@ def pruned(net: nn.Module, counts: Counts, data: list[Tensor] | None) -> nn.Modu
 
 def _parameters_left(net: nn.Module, counts: Counts) -> int:
     """The number of parameters without pruned filters and the weights that read them."""
-    total = size(net)
+    total = count_parameters(net)
     for name, following in pairwise((*LAYERS, "fc7")):
         layer, reader = _convolution(net, name), net.get_submodule(following).weight
         assert isinstance(reader, Tensor)

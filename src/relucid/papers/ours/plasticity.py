@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+from relucid.models.describe import count_parameters
 from relucid.papers.cifar import REENCODED
 from relucid.papers.ours.streams import SETTINGS, Arm, Course, begin, course
-from relucid.papers.structure.images import parameters
 from relucid.report.figure import PALETTE, Figure, literal
 from relucid.studies import Column, Result, Runner, Scale, Store, Study, Table
 from relucid.studies.expect import Claim, Derived, Higher, Quantity, Samples
@@ -59,7 +59,7 @@ def run(config: Mapping[str, Any]) -> Result:
                 for rate, by_seed in zip(rates, values, strict=True)
             },
             "rate": chosen,
-            "parameters": parameters(found.stream.networks[0]),
+            "parameters": count_parameters(found.stream.networks[0]),
         },
         {
             **{name: values[:, 0].mean(1).tolist() for name, values in _curves(found).items()},

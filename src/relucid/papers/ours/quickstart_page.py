@@ -18,7 +18,7 @@ from relucid.report.page import Grid, GridCell, render
 from relucid.report.study import grid_of_environments, grid_of_runs, shown
 from relucid.studies import Cell, Column, Store, Table
 from relucid.studies.formats import banner, cell_text
-from relucid.studies.ledger import Entry, entry
+from relucid.studies.ledger import Entry
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,7 @@ def quickstart_page(table: Table, store: Store, name: str) -> str:
 
 def parts(table: Table, store: Store) -> list[Part]:
     """The four findings."""
-    found = {
-        claim.where: entry("", table.study, claim, table)
-        for claim in table.study.claims
-        if claim.where in table.judged
-    }
+    entries = table.entries
     layout = {
         findings.LEARNING: ((RELU, HALF), (findings.FIRST, findings.LAST, findings.DEAD)),
         findings.MEND: (findings.MENDING, (findings.FITTED, findings.LEFT, findings.PARAMETERS)),
@@ -69,7 +65,7 @@ def parts(table: Table, store: Store) -> list[Part]:
     return [
         Part(
             f"{where[:1].upper()}{where[1:]}",
-            [each for name, each in found.items() if name.partition(":")[0] == where],
+            [each for each in entries if each.claim.where.partition(":")[0] == where],
             drawn,
             grid(table, rows, columns),
         )

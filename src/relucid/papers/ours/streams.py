@@ -67,22 +67,20 @@ class StreamNetwork(nn.Module):
         return seen if hidden else self.head(x.flatten(2).mean(2) if x.dim() > 2 else x)
 
 
-def dense(
-    arm: Arm, inputs: int = 64, widths: Sequence[int] = (64, 64, 64), classes: int = 10
-) -> StreamNetwork:
-    """Build a network of linear layers."""
+def dense(arm: Arm) -> StreamNetwork:
+    """Build a network of linear layers for images of 8 x 8 pixels and ten classes."""
     make = GeometricLinear if arm.geometric else nn.Linear
-    return _network(arm, inputs, widths, classes, make, nn.LayerNorm)
+    return _network(arm, 64, (64, 64, 64), 10, make, nn.LayerNorm)
 
 
-def convolutional(arm: Arm, widths: Sequence[int] = (16, 32, 64), classes: int = 2) -> StreamNetwork:
-    """Build a network of 3 x 3 convolutions, each of which halves the image."""
+def convolutional(arm: Arm) -> StreamNetwork:
+    """Build a network of 3 x 3 convolutions for two classes, each of which halves the image."""
 
     def make(channels: int, filters: int, **options: Any) -> nn.Module:
         kind = GeometricConv2d if arm.geometric else nn.Conv2d
         return kind(channels, filters, 3, stride=2, padding=1, **options)
 
-    return _network(arm, 3, widths, classes, make, lambda channels: nn.GroupNorm(1, channels))
+    return _network(arm, 3, (16, 32, 64), 2, make, lambda channels: nn.GroupNorm(1, channels))
 
 
 def _network(

@@ -7,7 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from relucid.data import holdout
-from relucid.papers.structure.images import AUGMENT, RECIPE, build, load, parameters
+from relucid.models.describe import count_parameters
+from relucid.papers.structure.images import AUGMENT, RECIPE, build, load
 from relucid.papers.tuning import held_out_error, rates_of
 from relucid.report.curves import training
 from relucid.studies import Claim, Column, Derived, Lower, Quantity, Result, Runner, Scale, Study, Table
@@ -57,7 +58,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     metrics = {
         "error": fitted.evaluate(data.test)["error"],
         "val_error": fitted.history["val_error"][-1],
-        "parameters": parameters(network),
+        "parameters": count_parameters(network),
     }
     return Result(metrics, fitted.history)
 

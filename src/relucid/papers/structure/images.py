@@ -78,8 +78,3 @@ def train(config: dict[str, Any], machine: Machine) -> tuple[Fitted, Data[Any]]:
     share = config.get("share", 0.0)
     rest, held = holdout(data.train, share, seed) if share else (data.train, None)
     return fit(build(config, data), rest, recipe, held, seed=seed, machine=machine), data
-
-
-def parameters(network: nn.Module) -> int:
-    """The number of a network's parameters."""
-    return sum(parameter.numel() for parameter in network.parameters())

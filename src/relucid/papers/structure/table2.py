@@ -135,7 +135,7 @@ def figures(table: Table, store: Store) -> list[Figure]:
     last = list(table.study.columns)[-1]
     return [
         Figure("Loss over depth", alt, plot),
-        of_column(table, store, last, "train_loss", "mean squared error", f"Training curves, {last}"),
+        of_column(table, last, "train_loss", "mean squared error", f"Training curves, {last}"),
     ]
 
 

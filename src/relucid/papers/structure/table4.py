@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from relucid.models.describe import count_parameters
 from relucid.papers.scales import designed, gain
-from relucid.papers.structure.images import AUGMENT, DECAY, DECAYS_ALL, RECIPE, parameters, train
+from relucid.papers.structure.images import AUGMENT, DECAY, DECAYS_ALL, RECIPE, train
 from relucid.papers.tuning import held_out_error, rates_of
 from relucid.report.curves import training
 from relucid.studies import Claim, Column, Derived, Lower, Result, Runner, Scale, Study, Table
@@ -44,7 +45,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     fitted, data = train(config, machine)
     if config.get("share"):  # the runs that choose a rate do not see the test set
         return held_out_error(fitted.history)
-    metrics = {"error": fitted.evaluate(data.test)["error"], "parameters": parameters(fitted.network)}
+    metrics = {"error": fitted.evaluate(data.test)["error"], "parameters": count_parameters(fitted.network)}
     return Result(metrics, fitted.history)
 
 

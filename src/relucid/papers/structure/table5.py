@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from relucid.models.describe import count_parameters
 from relucid.papers.imagenet import imagenet_flops
-from relucid.papers.structure.images import DECAY, DECAYS_ALL, RECIPE, backbone, parameters, train
+from relucid.papers.structure.images import DECAY, DECAYS_ALL, RECIPE, backbone, train
 from relucid.report.curves import training
 from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Study
 from relucid.train import Machine
@@ -24,7 +25,7 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     fitted, data = train(config, machine)
     found = fitted.evaluate(data.test)
     metrics = {name: found[name] for name in ("error", "error5")}
-    return Result({**metrics, "parameters": parameters(fitted.network)}, fitted.history)
+    return Result({**metrics, "parameters": count_parameters(fitted.network)}, fitted.history)
 
 
 def flops(config: Mapping[str, Any]) -> float | None:
