@@ -42,8 +42,8 @@ Layers = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="Name or glob of layers to convert, or auto for those that `examine` suggests; repeat the option "
-        "for more. All layers by default.",
+        help="Name or glob of layers to convert or, with --to crelu, auto for those that `examine` suggests; "
+        "repeat the option for more. All layers by default.",
     ),
 ]
 Tolerance = Annotated[
