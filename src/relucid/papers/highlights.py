@@ -66,7 +66,7 @@ def highlights(entries: Sequence[Entry]) -> list[str]:
 
 Known = Mapping[tuple[str, str], Entry]
 # How structure/momentum may end; written before any of it was known.
-CAUSE = {
+CAUSE: Mapping[str, str] = {
     HOLDS: "at equal rates, momentum lowers the error",
     REVERSED: "at equal rates, momentum raises the error",
     NO_DIFFERENCE: "at equal rates, momentum makes no clear difference",
