@@ -84,6 +84,7 @@ def test_a_finding_goes_when_its_claim_is_undecided(ledger, entries, name, words
         ((NO_DIFFERENCE, NO_DIFFERENCE), "momentum makes no clear difference"),
         ((HOLDS, NO_DIFFERENCE), "momentum at equal rates helps 1, harms 0 of 2"),
         ((NO_DIFFERENCE, REVERSED), "momentum at equal rates helps 0, harms 1 of 2"),
+        ((NO_DIFFERENCE, UNDECIDED), "whether momentum is the cause is open"),
         ((), "whether momentum is the cause is open"),
     ],
 )

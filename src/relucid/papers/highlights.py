@@ -9,12 +9,6 @@ from relucid.studies.ledger import Entry
 
 HEADLINES = (
     Headline("crelu", "Table 1, CIFAR-10", "CReLU with half the filters errs less than ReLU", "points"),
-    Headline(
-        "crelu",
-        "Table 1, CIFAR-10, fitted",
-        "The same on 2,500 images, which ReLU fits",
-        "points",
-    ),
     Headline("crelu", "Fig. 3", "First filters are less opposite with CReLU than with ReLU", "cosine"),
     Headline(
         "crelu",
@@ -28,6 +22,12 @@ HEADLINES = (
     Headline("gmp", "Table 3, held out", "GmP errs least, stopped and tuned by validation data", "RMSE"),
     Headline("gmp", "Table 2", "GmP+IMN is more accurate than batch norm", "points", "BN"),
     Headline("structure", "Table 4, CIFAR-10, HB-Net, n = 18", "HB-Net errs less than ResNet", "points"),
+    Headline(
+        "structure",
+        "Table 4, momentum at equal rates",
+        "HB-Net errs less than without momentum, at the same rate",
+        "points",
+    ),
     Headline("structure", "Table 4, CIFAR-10, AGD-Net, L = 40", "AGD-Net errs less than DenseNet", "points"),
     Headline(
         "structure",
@@ -119,8 +119,9 @@ def _momentum(known: Known) -> str:
     )
     if entry.state != HOLDS or entry.judged[0].found is None:
         return ""
-    harms = sum(each.outcome == REVERSED for each in equal.judged)
-    cause = CAUSE.get(equal.state, OPEN).format(_holding(equal), harms, len(equal.judged))
+    helps, harms = (sum(each.outcome == which for each in equal.judged) for which in (HOLDS, REVERSED))
+    known_cause = helps or harms or equal.state == NO_DIFFERENCE
+    cause = CAUSE[equal.state].format(helps, harms, len(equal.judged)) if known_cause else OPEN
     return (
         f"HB-Net errs {-entry.judged[0].found.effect:.1f} points less than ResNet, with 20 layers; {cause}."
     )

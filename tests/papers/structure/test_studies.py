@@ -349,6 +349,12 @@ def test_runs_that_diverge_are_counted_once_all_have_been_done(filled):
     found = table4.reaching_the_end(replace(whole, cells={**whole.cells, place: cell}))
     assert found.effect == 100 * 7 / 8
     assert found.p == fisher_exact([[8, 0], [1, 7]]).pvalue
+    remark = table4.where_both_end((table4.HBNET, 0.3), (table4.CONTROL, 0.3))
+    two = replace(cell, samples={"seed 0": 1.0, "seed 5": 7.0})
+    assert remark(whole) == ""
+    assert "in the 2 seeds in which neither diverges: -1.50 [" in remark(
+        replace(whole, cells={**whole.cells, place: two})
+    )
     running = replace(cell, states={"finished": 1, "diverged": 6})
     assert table4.reaching_the_end(replace(whole, cells={**whole.cells, place: running})) is None
 
