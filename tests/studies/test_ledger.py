@@ -137,6 +137,22 @@ def test_a_scale_that_cannot_answer_a_claim_does_not_judge_it():
     assert found[0].state == "not run"
 
 
+def test_a_claim_that_no_scale_can_answer_any_more_is_undecided_and_has_been_run():
+    only = {"scales": {"small": Scale(seconds=1), "smoke": Scale()}}
+    found = table(LOWER, "small", **only)
+    diverged = {
+        place: replace(cell, samples={"x": 5.0}, states={"finished": 1, "diverged": 2})
+        if place[0] == "new"
+        else cell
+        for place, cell in found.cells.items()
+    }
+    lost = replace(found, cells=diverged)
+    (undecided,) = entries({"ours": [study(**only)]}, {}, [lost])
+    assert (undecided.state, undecided.table) == (UNDECIDED, lost)
+    (left,) = entries({"ours": [study()]}, {}, [replace(lost, study=study())])
+    assert left.table is None
+
+
 def test_statements_stand_by_their_tests():
     proved, refuted = Claim("Lemma 1", "It holds."), Claim("Lemma 2", "It does not.", holds=False)
     found = entries({"p": (study(),)}, {"p": (proved, refuted)}, [table(LOWER)])

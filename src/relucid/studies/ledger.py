@@ -100,21 +100,29 @@ def entries(
     for paper, study in ((paper, study) for paper, studies in papers.items() for study in studies):
         mine = [table for table in recorded if table.study.name == study.name]
         for claim in study.claims:
-            found.append(entry(paper, study, claim, best(study, _with(claim, mine)), recorded))
+            found.append(entry(paper, study, claim, best(study, _with(study, claim, mine)), recorded))
     for paper, claims in statements.items():
         found += [Entry(paper, claim, "true" if claim.holds else "false as stated") for claim in claims]
     return found
 
 
-def _with(claim: Claim, tables: Sequence["Table"]) -> list["Table"]:
-    """The tables at scales that have the claim, and can answer it once their runs have been done."""
-    found = []
-    for table in tables:
-        judged = table.judged.get(claim.where, [])
-        has = any(each.where == claim.where for each in table.study.claims)
-        if has and (not judged or any(each.found for each in judged)):
-            found.append(table)
-    return found
+def _with(study: Study, claim: Claim, tables: Sequence["Table"]) -> list["Table"]:
+    """The tables that have the claim and can answer it once their runs have been done.
+
+    All that have it where none can, after a run has diverged, say, and no other scale is left to be run.
+    """
+    having = [table for table in tables if _has(table.study, claim)]
+    can = [
+        table
+        for table in having
+        if not (judged := table.judged.get(claim.where)) or any(each.found for each in judged)
+    ]
+    scales = {name for name in study.scales if name != "smoke" and _has(study.at(name), claim)}
+    return can or (having if scales == {table.scale for table in having} else [])
+
+
+def _has(study: Study, claim: Claim) -> bool:
+    return any(each.where == claim.where for each in study.claims)
 
 
 def best(study: Study, tables: Sequence["Table"]) -> "Table | None":
