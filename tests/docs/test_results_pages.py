@@ -81,7 +81,7 @@ def test_the_front_page_has_counts_headlines_findings_the_figure_and_the_doubts(
         "1. This was found.",
         "](images/results.svg)",
         "Beware. Of 12 runs, 12 were made with uncommitted changes and 0 without a commit.",
-        "1 claims (*post hoc*) were stated on 2020-02-02, with their data in view.",
+        "1 claim (*post hoc*) was stated on 2020-02-02, with data in view.",
     ]
     in_order(written(found)["results.md"], parts)
 

@@ -202,7 +202,7 @@ def _doubts(entries: Iterable[Entry], tables: Sequence[Table]) -> list[str]:
             f"Of {len(runs):,} runs, {dirty} were made with uncommitted changes and {unversioned} without a commit."
         )
     parts += [
-        f"{count} claims (*post hoc*) were stated on {date}, with their data in view."
+        f"{counted(count, 'claim')} (*post hoc*) {'was' if count == 1 else 'were'} stated on {date}, with data in view."
         for date, count in dates.items()
     ]
     return parts
