@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from relucid.papers.highlights import HEADLINES, NOTES, WORDS, highlights
-from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED
+from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED, compare
 from relucid.studies.judge import Judged
 from relucid.studies.ledger import state
 
@@ -34,10 +34,10 @@ def test_there_are_at_most_five_findings_of_at_most_twenty_words(entries):
     assert max(len(sentence.split()) for sentence in found) <= WORDS
 
 
-def test_about_a_dozen_claims_have_a_headline_and_all_of_them_exist(ledger):
-    assert 11 <= len(HEADLINES) <= 14
+def test_the_main_claims_have_a_headline_and_all_of_them_are_experiments(ledger):
+    assert 11 <= len(HEADLINES) <= 15
     assert all(f"{each.paper} {each.where}" in ledger for each in HEADLINES)
-    assert all(ledger[f"{each.paper} {each.where}"].counts for each in HEADLINES)
+    assert {ledger[f"{each.paper} {each.where}"].kind for each in HEADLINES} == {"experiment"}
 
 
 def test_the_copy_of_cifar_10_and_the_date_of_the_rule_are_on_the_front_page():
@@ -100,6 +100,28 @@ def test_whether_momentum_is_the_cause_is_what_equal_rates_show(ledger, outcomes
     )
     assert found.endswith(f"{words}.")
     assert len(found.split()) <= WORDS
+
+
+@pytest.mark.parametrize(
+    "effect, words",
+    [
+        (-3.14, "points more than ReLU where networks underfit, 3.1 less where both fit."),
+        (2.5, "points more than ReLU where networks underfit, 2.5 more where both fit."),
+        (None, "points more than ReLU, in networks that underfit."),
+    ],
+)
+def test_what_crelu_does_in_networks_that_fit_is_what_pairs_that_fit_show(ledger, effect, words):
+    entry = ledger["crelu Table 1, CIFAR-10, pairs that fit"]
+    found = None if effect is None else compare([effect - 0.1, effect, effect + 0.1], 0.0)
+    judged = [Judged(each, found, UNDECIDED).at(0.05) for each in entry.claim.comparisons()]
+    changed = replace(entry, judged=judged, state=state(judged))
+    (sentence,) = (
+        sentence
+        for sentence in highlights([changed if each is entry else each for each in ledger.values()])
+        if "half the filters" in sentence
+    )
+    assert sentence.endswith(words)
+    assert len(sentence.split()) <= WORDS
 
 
 def test_what_was_not_recorded_is_not_a_finding(entries):

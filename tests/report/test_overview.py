@@ -17,7 +17,7 @@ def page(ledger, recorded_tables, first):
 
 
 def test_it_begins_with_the_front_page_and_goes_on_with_every_paper_and_its_figure(page, first):
-    parts = [first.summary, "This was &lt;found&gt;.", "A dozen claims", "Beware."]
+    parts = [first.summary, "This was &lt;found&gt;.", "The main claims", "Beware."]
     parts += [part for paper in PAPERS for part in (f'<h2 id="{paper}"', f"Every experiment that {paper}")]
     places = [page.index(part) for part in parts]
     assert places == sorted(places)

@@ -9,6 +9,12 @@ from relucid.studies.ledger import Entry
 
 HEADLINES = (
     Headline("crelu", "Table 1, CIFAR-10", "CReLU with half the filters errs less than ReLU", "points"),
+    Headline(
+        "crelu",
+        "Table 1, CIFAR-10, pairs that fit",
+        "The same, with the seeds with which both fit their images",
+        "points",
+    ),
     Headline("crelu", "Fig. 3", "First filters are less opposite with CReLU than with ReLU", "cosine"),
     Headline(
         "crelu",
@@ -106,10 +112,12 @@ def _half(known: Known) -> str:
     entry = known["crelu", "Table 1, CIFAR-10"]
     if entry.state != REVERSED or len(entry.judged) != 1 or entry.judged[0].found is None:
         return ""
-    return (
-        f"CReLU with half the filters errs {entry.judged[0].found.effect:.1f} points more than ReLU, in networks that "
-        "underfit."
-    )
+    more = f"CReLU with half the filters errs {entry.judged[0].found.effect:.1f} points more than ReLU"
+    fitted = known["crelu", "Table 1, CIFAR-10, pairs that fit"]
+    if fitted.state not in (HOLDS, REVERSED) or fitted.judged[0].found is None:
+        return f"{more}, in networks that underfit."
+    effect = fitted.judged[0].found.effect
+    return f"{more} where networks underfit, {abs(effect):.1f} {'less' if effect < 0 else 'more'} where both fit."
 
 
 def _momentum(known: Known) -> str:

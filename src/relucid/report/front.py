@@ -1,4 +1,4 @@
-"""The front page of the results, to be read in a minute: a dozen claims, a few findings, a figure."""
+"""The front page of the results, to be read in a minute: the main claims, a few findings, a figure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -84,7 +84,7 @@ def front(
     shown = [(each, _narrowed(known[each.paper, each.where], each)) for each in headlines]
     shown = [(each, entry) for each, entry in shown if entry.judged]
     rows = [ForestRow(each.says, [effect]) for each, entry in shown if (effect := median_effect(entry))]
-    drawing = forest("A dozen claims", rows)
+    drawing = forest("The main claims", rows)
     lines = [_line(each, entry) for each, entry in shown]
     return Front(
         summary(entries), lines, findings, drawing, [*notes, *_doubts(entries, tables), *_caveats(lines)]

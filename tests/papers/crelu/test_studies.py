@@ -6,7 +6,18 @@ import torch
 from relucid.data import Data, Moments, Split
 from relucid.inspect import reconstruct
 from relucid.models import create
-from relucid.papers.crelu import STUDIES, fig2, fig4, table1, table2, table4, table6, table_s1, theorem_c1
+from relucid.papers.crelu import (
+    STUDIES,
+    fig2,
+    fig4,
+    table1,
+    table1_fitted,
+    table2,
+    table4,
+    table6,
+    table_s1,
+    theorem_c1,
+)
 from relucid.papers.crelu.images import images
 from relucid.papers.crelu.measures import LAYERS, measured, random_mu
 from relucid.studies import plan, table
@@ -443,7 +454,7 @@ def test_photographs_are_reconstructed_from_conv1_to_conv4_by_the_pseudoinverse_
     assert list(metrics) == [f"conv{number} lost" for number in range(1, 5)]
 
 
-@pytest.mark.parametrize("study", [table1.FITTED, table1.REFITTED])
+@pytest.mark.parametrize("study", [table1_fitted.FITTED, table1_fitted.REFITTED])
 @pytest.mark.parametrize("baseline, half", [(4.0, 4.0), (6.0, 4.0), (4.0, 6.0)])
 def test_nothing_is_judged_unless_the_baseline_is_fitted_or_since_a_design_failed_both(
     filled, standing, study, baseline, half
@@ -457,9 +468,22 @@ def test_nothing_is_judged_unless_the_baseline_is_fitted_or_since_a_design_faile
         ]
 
     found = filled(study.at("cpu"), values, "cpu")
-    fitted = (baseline if study is table1.FITTED else max(baseline, half)) < table1.FITS
-    (claim,) = study.claims
-    assert standing(found, claim.where).state == ("holds" if fitted else "undecided")
+    fitted = (baseline if study is table1_fitted.FITTED else max(baseline, half)) < table1_fitted.FITS
+    assert standing(found, study.claims[0].where).state == ("holds" if fitted else "undecided")
+
+
+def test_a_network_that_learns_nothing_leaves_the_other_pairs_to_be_judged(filled, standing):
+    def values(row, column):
+        dead = row == table1.HALF
+        if column == table1.TRAIN:
+            return [1.0, 2.0, 90.0 if dead else 0.0, 3.0]
+        return [40.0 - 3 * dead, 42.0 - 4 * dead, 90.0 if dead else 41.0, 43.0 - 5 * dead]
+
+    found = filled(table1_fitted.REFITTED.at("cpu"), values, "cpu")
+    assert standing(found, "Table 1, CIFAR-10, both fitted").state == "undecided"
+    pairs = standing(found, "Table 1, CIFAR-10, pairs that fit")
+    assert pairs.state == "holds"
+    assert (pairs.judged[0].found.effect, pairs.judged[0].found.n) == (pytest.approx(-4.0), 3)
 
 
 def test_runs_that_try_a_rate_three_times_differ_in_their_fold_and_include_the_one_tried_before():

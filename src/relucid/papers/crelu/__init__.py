@@ -6,6 +6,7 @@ from relucid.papers.crelu import (
     fig4,
     representations,
     table1,
+    table1_fitted,
     table2,
     table4,
     table5,
@@ -18,6 +19,7 @@ from relucid.papers.scales import described
 
 STUDIES = described(
     *table1.STUDIES,
+    *table1_fitted.STUDIES,
     *table2.STUDIES,
     *table4.STUDIES,
     *table5.STUDIES,
