@@ -63,6 +63,13 @@ def test_gmp_is_ahead_of_no_norm_and_not_of_batch_norm_only_where_results_show_i
     assert ("beats a network without norms, but not batch norm" in text) == expected
 
 
+def test_at_the_largest_batch_gmp_is_ahead_of_batch_norm_only_where_new_seeds_show_it(ledger, entries):
+    name = "gmp Table 2, against BN at 4B"
+    changed = replace(ledger[name], state=HOLDS)
+    found = " ".join(highlights([changed if each is ledger[name] else each for each in entries]))
+    assert "beats a network without norms, batch norm only at the largest batch." in found
+
+
 @pytest.mark.parametrize(
     "name, words",
     [

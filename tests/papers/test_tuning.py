@@ -105,7 +105,7 @@ def test_a_protocol_says_so_until_the_rates_have_been_tried(name):
     assert (UNTUNED in built_in()[name].at("cpu").protocol) == (f"{name}-rates" not in RATES)
 
 
-@pytest.mark.parametrize("name", TUNED)
+@pytest.mark.parametrize("name", [*TUNED, "gmp/vgg6-bn"])
 def test_a_protocol_has_the_difference_that_its_seeds_detect(name):
     study = built_in()[name]
     seeds = len(study.scales["cpu"].repeat["seed"])

@@ -63,7 +63,7 @@ def test_what_was_run_at_small_scale_only_waits_for_the_scale_that_would_answer(
 
 def test_a_scale_that_was_designed_and_not_run_waits_whatever_else_has_been_run(found):
     waiting = {each.command for chapter in found for each in chapter.waiting}
-    assert "relucid run gmp/vgg6 --scale cpu-seeds" in waiting
+    assert "relucid run crelu/vgg --scale cpu-seeds" in waiting
     assert "relucid run crelu/convpool --scale cpu-four" in waiting
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from relucid.printing import counted
 from relucid.report.effects import headline as median_effect
@@ -10,9 +10,8 @@ from relucid.report.effects import median
 from relucid.report.forest import Forest, ForestRow, forest
 from relucid.studies import Table
 from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED, Verdict
-from relucid.studies.expect import Place
 from relucid.studies.judge import Judged
-from relucid.studies.ledger import Entry, counted_outcomes, state
+from relucid.studies.ledger import Entry, counted_outcomes
 from relucid.studies.table import is_dirty, is_unversioned
 
 HOW = """\
@@ -42,14 +41,12 @@ class Headline:
         where: the claim's place in it.
         says: the claim in plain words.
         unit: of the effect.
-        against: show only the comparisons with this row.
     """
 
     paper: str
     where: str
     says: str
     unit: str = ""
-    against: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def front(
 ) -> Front:
     """The front page; headlines whose claims have not been run are left out."""
     known = {(entry.paper, entry.claim.where): entry for entry in entries}
-    shown = [(each, _narrowed(known[each.paper, each.where], each)) for each in headlines]
+    shown = [(each, known[each.paper, each.where]) for each in headlines]
     shown = [(each, entry) for each, entry in shown if entry.judged]
     rows = [ForestRow(each.says, [effect]) for each, entry in shown if (effect := median_effect(entry))]
     drawing = forest("The main claims", rows)
@@ -89,18 +86,6 @@ def front(
     return Front(
         summary(entries), lines, findings, drawing, [*notes, *_doubts(entries, tables), *_caveats(lines)]
     )
-
-
-def _narrowed(entry: Entry, headline: Headline) -> Entry:
-    """The entry with the comparisons that the headline is about."""
-    if not headline.against:
-        return entry
-    judged = [
-        each
-        for each in entry.judged
-        if isinstance(each.expected.b, Place) and each.expected.b.row == headline.against
-    ]
-    return replace(entry, judged=judged, state=state(judged))
 
 
 def _line(headline: Headline, entry: Entry) -> Line:
