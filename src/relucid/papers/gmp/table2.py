@@ -263,6 +263,7 @@ AGAINST_BN = replace(
         "As gmp/vgg6 at cpu scale, which four seeds left undecided, with twelve seeds that no run there has had. "
         + designed(12, 0.6, _share("BN", "batch 4B"), at=27, since="any of them was run")
     ),
+    flops=None,
 )
 # The images are the same at smoke scale; below full scale nothing else would be the paper's.
 LARGE = {name: scale for name, scale in STUDY.scales.items() if name in ("full", "smoke")}
