@@ -112,10 +112,6 @@ Unsafe = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Directory for the result.")]
 Replace = Annotated[bool, typer.Option("--force", help="Replace an earlier result.")]
 Overwrite = Annotated[bool, typer.Option("--force", help="Overwrite the page if it exists.")]
-Results = Annotated[
-    Path | None,
-    typer.Option("--results", help="Directory of recorded results; by default ./results, or else the store."),
-]
 EXAMPLE = "Shape of an input, such as 1,3,32,32, filled with random numbers, or int:1,16, with integers."
 DATA = (
     "Inputs: a .npy, .pt or .safetensors file, a folder of images, a built-in set, or MODULE:FUNCTION that returns "
