@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 from scipy.stats import chisquare, ks_2samp
 
 from relucid.data import Moments, Split, augment, color, crop, flip, jitter, moments, ten_crops
-from relucid.data.augment import AUGMENTATIONS, resized, windows
+from relucid.data.augment import AUGMENTATIONS, windows
 
 # Every pixel differs from every other and from the padding, so that a result tells how it was made.
 PICTURE = np.arange(1, 65, dtype=np.uint8).reshape(8, 8)
@@ -122,17 +122,6 @@ def test_where_no_window_fits_it_is_the_largest_central_one():
         ours = windows(torch.full((300,), height), torch.full((300,), width))
         (expected,) = {each[:4] for each in drawn if not each[4]}
         assert expected in set(map(tuple, ours.tolist()))
-
-
-def test_a_resized_crop_is_the_window_resized_as_interpolate_does():
-    images = torch.rand(4, 3, 24, 20, dtype=torch.float64)
-    chosen = torch.tensor([[0, 0, 24, 20], [3, 5, 7, 11], [20, 19, 4, 1], [1, 0, 23, 6]])
-    for image, result, (top, left, high, wide) in zip(
-        images, resized(images, chosen), chosen.tolist(), strict=True
-    ):
-        window = image[None, :, top : top + high, left : left + wide]
-        expected = torch.nn.functional.interpolate(window, (24, 20), mode="bilinear", antialias=True)
-        torch.testing.assert_close(result[None], expected)
 
 
 def torchvisions_jitter(image, order, factors):

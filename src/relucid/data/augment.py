@@ -70,35 +70,6 @@ def windows(height: Tensor, width: Tensor, generator: torch.Generator | None = N
     return torch.where(fits.any(1, keepdim=True), first, torch.cat([corner, largest], 1)).long()
 
 
-def resized_crop(images: Tensor) -> Tensor:
-    """Cut a random window out of each image, see `windows`, and resize it to the image's size (antialiased, bilinear).
-
-    >>> resized_crop(torch.ones(5, 3, 32, 32)).shape
-    torch.Size([5, 3, 32, 32])
-    """
-    n, _, height, width = images.shape
-    drawn = windows(torch.full((n,), height), torch.full((n,), width))
-    return resized(images, drawn.to(images.device))
-
-
-def resized(images: Tensor, windows: Tensor) -> Tensor:
-    """The windows (N, 4) of images, each resized to the size of its image."""
-    top, left, high, wide = windows.to(images.dtype).T
-    rows, columns = _triangles(top, high, images.shape[2]), _triangles(left, wide, images.shape[3])
-    return rows @ images @ columns.mT
-
-
-def _triangles(first: Tensor, length: Tensor, size: int) -> Tensor:
-    """Weights (N, 1, size, size) of the pixels from `first` on, `length` of them, in each of `size` resized pixels."""
-    first, length = (each[:, None, None, None] for each in (first, length))
-    place = torch.arange(size, device=first.device, dtype=first.dtype) + 0.5
-    scale = length / size
-    centre = first + place.unsqueeze(1) * scale
-    weight = (1 - (place - centre).abs() / scale.clamp_min(1)).clamp_min(0)
-    weight = weight * ((place > first) & (place < first + length))
-    return weight / weight.sum(3, keepdim=True)
-
-
 def jitter(images: Tensor, moments: Moments, strength: float = 0.4) -> Tensor:
     """Change brightness, contrast and saturation of normalized colour images, in an order drawn for each image.
 
@@ -139,7 +110,6 @@ def color(images: Tensor, moments: Moments) -> Tensor:
 AUGMENTATIONS: dict[str, Callable[[Tensor, Moments], Tensor]] = {
     "flip": lambda images, _: flip(images),
     "crop": lambda images, _: crop(images),
-    "resized_crop": lambda images, _: resized_crop(images),
     "jitter": jitter,
     "color": color,
 }
