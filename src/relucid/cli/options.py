@@ -5,7 +5,7 @@ What follows a command is completed at once; the names of studies and models are
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,6 +36,11 @@ def completing(known: Sequence[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in known if name.startswith(incomplete)]
 
 
+def one_of(names: Sequence[str], option: str, says: str, metavar: str = "NAME") -> Any:
+    """An option that takes one of these names."""
+    return typer.Option(option, metavar=metavar, help=says, autocompletion=completing(names))
+
+
 def _files(incomplete: str) -> list[tuple[str, str]]:
     start = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     found = (str(path) for path in sorted(start.glob("*.py")))
@@ -52,11 +57,11 @@ StudyName = Annotated[
 ]
 ScaleName = Annotated[
     str | None,
-    typer.Option(
+    one_of(
+        ("smoke", "small", "cpu", "full"),
         "--scale",
-        metavar="SCALE",
-        help="Scale of the study: smoke, small, cpu or full (not every study has all four); usually small by default.",
-        autocompletion=completing(["smoke", "small", "cpu", "full"]),
+        "Scale of the study: smoke, small, cpu or full (not every study has all four); usually small by default.",
+        "SCALE",
     ),
 ]
 Jobs = Annotated[
@@ -65,15 +70,7 @@ Jobs = Annotated[
         min=1, max=10**4, metavar="N", help="Runs at a time; by default one per core.", show_default=False
     ),
 ]
-ExecutorName = Annotated[
-    str,
-    typer.Option(
-        "--executor",
-        metavar="NAME",
-        help=f"Where to run: {', '.join(EXECUTORS)}.",
-        autocompletion=completing(EXECUTORS),
-    ),
-]
+ExecutorName = Annotated[str, one_of(EXECUTORS, "--executor", f"Where to run: {', '.join(EXECUTORS)}.")]
 Address = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Address of the Ray or Dask cluster.", show_default=False),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.options import FORMATS, Directory, Only, ScaleName, Seeds, StudyName, completing
+from relucid.cli.options import FORMATS, Directory, Only, ScaleName, Seeds, StudyName, one_of
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
     from relucid.studies import Outcome, Run, Store, Study, Table
@@ -28,11 +28,8 @@ class Selection(TypedDict):
 
 Format = Annotated[
     str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help=f"Format to print instead of a table for the terminal: {', '.join(FORMATS)}.",
-        autocompletion=completing(FORMATS),
+    one_of(
+        FORMATS, "--format", f"Format to print instead of a table for the terminal: {', '.join(FORMATS)}."
     ),
 ]
 Record = Annotated[
