@@ -8,7 +8,7 @@ import typer
 from relucid.cli.foreign import foreign
 from relucid.cli.options import Directory, Only, Overwrite, ScaleName, Seeds, StudyName
 from relucid.cli.output import writing
-from relucid.cli.studies import Selection, tabulated
+from relucid.cli.studies import tabulated
 
 Page = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page.")]
 
@@ -29,8 +29,7 @@ def report(
     from relucid.report.study import study_page
 
     check(output, force, "--force")
-    part: Selection = {"scale": scale, "only": only, "seeds": seeds}
-    with tabulated(study, part, store) as (table, kept):
+    with tabulated(study, scale, only, seeds, store) as (table, kept):
         if not table.runs:
             raise ValueError(f"no run of {study} is left to show")
         with foreign(f"{study} fails", engine.StoreError):
