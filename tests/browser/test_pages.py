@@ -11,12 +11,9 @@ from torch import nn
 import relucid
 from relucid import papers
 from relucid.inspect import examine
-from relucid.papers.highlights import HEADLINES, NOTES
 from relucid.papers.ours.quickstart_page import quickstart_page
 from relucid.report import Figure
 from relucid.report.examination import Provenance, examination_page
-from relucid.report.front import front
-from relucid.report.overview import overview_page
 from relucid.report.page import save
 from relucid.report.study import study_page
 from relucid.studies import Column, Store, Study, run, table
@@ -105,15 +102,6 @@ def quickstart(tmp_path_factory, quickstart_store):
     found = table(papers.find("quickstart"), "smoke", store=quickstart_store)
     save(quickstart_page(found, Store(quickstart_store), "quickstart"), path)
     return path.as_uri()
-
-
-@pytest.fixture(scope="module")
-def overview(tmp_path_factory, ledger, recorded_tables):
-    """The address of the page of all results."""
-    place, entries = tmp_path_factory.mktemp("overview"), list(ledger.values())
-    first = front(entries, recorded_tables, HEADLINES, ["A finding."], NOTES)
-    save(overview_page(entries, recorded_tables, first, papers.PAPERS), place / "page.html")
-    return (place / "page.html").as_uri()
 
 
 @pytest.fixture(params=["study", "examination", "improvement"])
@@ -264,20 +252,6 @@ def test_page_and_figures_follow_light_and_dark(browser, study):
     emulate(browser, "light")
     wait(browser, COLORS.replace("return", "const found =") + "return found[1] === 'rgb(28, 31, 36)'")
     assert browser.execute_script(COLORS)[0] == "rgb(255, 255, 255)"
-
-
-def test_all_results_fit_a_phone_in_the_dark_and_their_figures_need_no_script(browser, overview):
-    phone = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
-    emulate(browser, "dark")
-    browser.get(overview)
-    assert browser.execute_script("return document.scrollingElement.scrollWidth") == 390
-    fill = "return getComputedStyle(document.querySelector('.forest text:not(.dim)')).fill"
-    assert browser.execute_script(fill) == "rgb(232, 234, 237)"
-    assert browser.execute_script("return typeof Plotly") == "undefined"
-    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
-    text = "return document.querySelector('.forest .dim').getBoundingClientRect().height"
-    assert browser.execute_script(text) > 8  # pixels: it can still be read
 
 
 def test_a_phone_shows_the_page_without_scrolling_sideways(browser, page):

@@ -4,13 +4,7 @@ import pytest
 
 from relucid.papers import studies
 
-ROOT = Path(__file__).parents[2]
-RESULTS = str(ROOT / "results")
-
-
-def test_the_ledger_in_markdown_is_the_page_of_claims(relucid):
-    status, out, _ = relucid("claims", "--results", RESULTS, "--markdown")
-    assert (status, out) == (0, (ROOT / "docs" / "claims.md").read_text())
+RESULTS = str(Path(__file__).parents[2] / "results")
 
 
 def test_the_claims_of_one_paper_are_shown_with_state_and_effects(relucid):

@@ -65,9 +65,6 @@ def somewhere_else(tmp_path, monkeypatch):
         (("examine", BUILD, "--data", "row.npy"), "holds one row of 8 numbers, not a batch"),
         (("examine", BUILD, "--data", "nowhere"), "there are no data nowhere"),
         (("examine", SINGLE, "--data", "x.npy", "--checkpoint", "weights.pt"), "does not fit this network"),
-        (("report", "--all", "--scale", "smoke"), "--scale is for one study"),
-        (("report", "--all", "--seeds", "2"), "--seeds is for one study"),
-        (("report", "quickstart", "--results", "."), "--results is for --all"),
         (("logs", "quickstart", "--store", "elsewhere"), "there is no store elsewhere"),
     ],
 )

@@ -221,7 +221,7 @@ OPTIONS = {
     "--budget": NUMBERS,
     "-o": OUTPUTS,
 }
-FLAGS = ["--force", "--json", "--unsafe-pickle", "--dry-run", "--retry", "--quiet", "--help", "--tensorboard"]
+FLAGS = ["--force", "--json", "--unsafe-pickle", "--dry-run", "--retry", "--quiet", "--help"]
 COMMANDS = {  # what an argument is drawn from, options that are always there, options that may be
     "run": (
         [name for name in STUDIES if name != "quickstart"],

@@ -36,10 +36,3 @@ def test_the_page_of_a_part_of_a_study_is_that_of_its_runs(relucid, study):
         page = Path("page.html").read_text()
         assert "more are missing" not in page
         assert " ".join(["relucid run", study, "--scale small", *options]) in page
-
-
-def test_all_results_need_results(relucid, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    status, _, err = relucid("report", "--all", "-o", "page.html")
-    assert (status, "--results" in err) == (1, True)
-    assert not Path("page.html").exists()

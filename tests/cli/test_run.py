@@ -99,12 +99,6 @@ def test_after_ctrl_c_the_same_command_continues(relucid, study, edit):
     assert "1.00 (1 of 3 runs)" in relucid("show", study, "--scale", "broken")[1]
 
 
-def test_logs_for_tensorboard_need_tensorboard(relucid, study, monkeypatch):
-    monkeypatch.setattr("relucid.cli.run.find_spec", lambda name: None)
-    status, _, err = relucid("run", study, "--tensorboard")
-    assert (status, "pip install tensorboard" in err) == (1, True)
-
-
 DISTRIBUTED = """
 import os
 import torch

@@ -1,4 +1,3 @@
-import math
 from collections import Counter
 from itertools import permutations
 
@@ -6,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageOps
-from scipy.stats import chisquare, ks_2samp
+from scipy.stats import chisquare
 
 from relucid.data import Moments, Split, augment, color, crop, flip, jitter, moments, ten_crops
-from relucid.data.augment import AUGMENTATIONS, resized, windows
+from relucid.data.augment import AUGMENTATIONS
 
 # Every pixel differs from every other and from the padding, so that a result tells how it was made.
 PICTURE = np.arange(1, 65, dtype=np.uint8).reshape(8, 8)
@@ -78,61 +77,6 @@ def test_colour_shifts_an_image_along_the_principal_components_by_a_tenth_of_the
     unit = found.covariance / 255**2
     ours, theirs = torch.cov((shift[:, :, 0, 0] * found.std / 255).T.double()), 0.01 * unit @ unit
     torch.testing.assert_close(ours, theirs, rtol=0.03, atol=0.03 * theirs.max().item())
-
-
-def torchvisions_window(rng, height, width):
-    """RandomResizedCrop.get_params of torchvision: top, left, height, width, and whether a try succeeded."""
-    for _ in range(10):
-        area = height * width * rng.uniform(0.08, 1.0)
-        aspect = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
-        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-        if 0 < w <= width and 0 < h <= height:
-            return rng.integers(0, height - h + 1), rng.integers(0, width - w + 1), h, w, True
-    ratio, w, h = width / height, width, height
-    if ratio < 3 / 4:
-        h = round(w / (3 / 4))
-    elif ratio > 4 / 3:
-        w = round(h * (4 / 3))
-    return (height - h) // 2, (width - w) // 2, h, w, False
-
-
-@pytest.mark.parametrize("height, width", [(32, 32), (20, 90), (375, 500)])
-def test_windows_have_the_distribution_of_torchvisions_random_resized_crop(height, width):
-    rng, draws = np.random.default_rng(0), 5000
-    theirs = np.array([torchvisions_window(rng, height, width) for _ in range(draws)])
-    sides = (torch.full((draws,), side) for side in (height, width))
-    ours = windows(*sides, torch.Generator().manual_seed(0)).numpy()
-    top, left, high, wide = ours.T
-    assert min(top.min(), left.min()) >= 0
-    assert min(high.min(), wide.min()) > 0
-    assert ((top + high <= height) & (left + wide <= width)).all()
-    for measure in (
-        lambda w: w[:, 2] * w[:, 3],
-        lambda w: w[:, 2] / w[:, 3],
-        lambda w: w[:, 0],
-        lambda w: w[:, 1],
-    ):
-        assert ks_2samp(measure(ours), measure(theirs)).pvalue > 1e-3
-
-
-def test_where_no_window_fits_it_is_the_largest_central_one():
-    rng = np.random.default_rng(0)
-    for height, width in ((10, 400), (400, 10)):
-        drawn = [torchvisions_window(rng, height, width) for _ in range(300)]
-        ours = windows(torch.full((300,), height), torch.full((300,), width))
-        (expected,) = {each[:4] for each in drawn if not each[4]}
-        assert expected in set(map(tuple, ours.tolist()))
-
-
-def test_a_resized_crop_is_the_window_resized_as_interpolate_does():
-    images = torch.rand(4, 3, 24, 20, dtype=torch.float64)
-    chosen = torch.tensor([[0, 0, 24, 20], [3, 5, 7, 11], [20, 19, 4, 1], [1, 0, 23, 6]])
-    for image, result, (top, left, high, wide) in zip(
-        images, resized(images, chosen), chosen.tolist(), strict=True
-    ):
-        window = image[None, :, top : top + high, left : left + wide]
-        expected = torch.nn.functional.interpolate(window, (24, 20), mode="bilinear", antialias=True)
-        torch.testing.assert_close(result[None], expected)
 
 
 def torchvisions_jitter(image, order, factors):

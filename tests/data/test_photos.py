@@ -1,3 +1,4 @@
+import math
 import random
 
 import datasets
@@ -5,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.stats import ks_2samp
 
 from relucid.data import DamagedDataError, MissingDataError, imagenet
-from relucid.data.augment import windows
+from relucid.data.photos import window
 
 from .conftest import encoded, noise, write_parquet
 
@@ -71,20 +73,59 @@ def test_damage_is_named(place):
         imagenet()
 
 
+def torchvisions_window(rng, height, width):
+    """RandomResizedCrop.get_params of torchvision: top, left, height, width, and whether a try succeeded."""
+    for _ in range(10):
+        area = height * width * rng.uniform(0.08, 1.0)
+        aspect = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return rng.integers(0, height - h + 1), rng.integers(0, width - w + 1), h, w, True
+    ratio, w, h = width / height, width, height
+    if ratio < 3 / 4:
+        h = round(w / (3 / 4))
+    elif ratio > 4 / 3:
+        w = round(h * (4 / 3))
+    return (height - h) // 2, (width - w) // 2, h, w, False
+
+
+@pytest.mark.parametrize("height, width", [(32, 32), (20, 90), (375, 500)])
+def test_windows_have_the_distribution_of_torchvisions_random_resized_crop(height, width):
+    rng, draws = np.random.default_rng(0), 5000
+    theirs = np.array([torchvisions_window(rng, height, width) for _ in range(draws)])
+    chance = random.Random(0)
+    ours = np.array([window(height, width, chance) for _ in range(draws)])
+    top, left, high, wide = ours.T
+    assert min(top.min(), left.min()) >= 0
+    assert min(high.min(), wide.min()) > 0
+    assert ((top + high <= height) & (left + wide <= width)).all()
+    for measure in (
+        lambda w: w[:, 2] * w[:, 3],
+        lambda w: w[:, 2] / w[:, 3],
+        lambda w: w[:, 0],
+        lambda w: w[:, 1],
+    ):
+        assert ks_2samp(measure(ours), measure(theirs)).pvalue > 1e-3
+
+
+def test_where_no_window_fits_it_is_the_largest_central_one():
+    rng = np.random.default_rng(0)
+    for height, width in ((10, 400), (400, 10)):
+        drawn = [torchvisions_window(rng, height, width) for _ in range(300)]
+        ours = {window(height, width, random.Random(seed)) for seed in range(300)}
+        (expected,) = {each[:4] for each in drawn if not each[4]}
+        assert expected in ours
+
+
 def test_a_resized_photograph_is_a_random_window_of_it_resized_by_pillow(place):
     pixels = noise(1, 300, 400)[0]
     write_photos(place, [encoded(pixels)], [0])
     train = imagenet(resized=True).train
     first = train.batch(torch.tensor([0]), seed=1)[0]
     assert train.batch(torch.tensor([0]), seed=1)[0].equal(first)
-    drawn = windows(
-        torch.tensor([300]),
-        torch.tensor([400]),
-        torch.Generator().manual_seed(random.Random(1).getrandbits(63)),
-    )
-    top, left, high, wide = drawn[0].tolist()
-    window = Image.fromarray(pixels[top : top + high, left : left + wide])
-    expected = np.asarray(window.resize((224, 224), Image.Resampling.BILINEAR))
+    top, left, high, wide = window(300, 400, random.Random(1))
+    cut = Image.fromarray(pixels[top : top + high, left : left + wide])
+    expected = np.asarray(cut.resize((224, 224), Image.Resampling.BILINEAR))
     assert np.array_equal(first[0].permute(1, 2, 0).numpy(), expected)
     assert (
         imagenet(resized=True)

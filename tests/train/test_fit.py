@@ -231,17 +231,6 @@ def test_networks_in_double_precision_stay_so():
     assert network[0].weight.dtype == torch.float64
 
 
-def test_tensorboard_gets_the_measures_of_every_epoch(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    fitted = fit(small_network(), small_images(), PLAIN, machine=Machine(tensorboard=tmp_path))
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert [event.value for event in events.Scalars("train_loss")] == pytest.approx(
-        fitted.history["train_loss"]
-    )
-
-
 def test_a_progress_bar_shows_epochs_and_losses_where_it_is_wanted(capsys):
     fit(small_network(), small_images(), PLAIN, machine=Machine(progress=True))
     shown = "".join(capsys.readouterr())

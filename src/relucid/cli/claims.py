@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relucid.cli.options import Directory, Results
+from relucid.cli.options import Directory
 
 if TYPE_CHECKING:
     from relucid.studies import Table
@@ -20,28 +20,23 @@ def claims(
     paper: Annotated[
         str | None, typer.Argument(help="Only this paper: crelu, gmp, structure or ours.")
     ] = None,
-    results: Results = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Directory of recorded results; by default ./results, or else the store."),
+    ] = None,
     store: Directory = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown, as on the page docs/claims.md.")
-    ] = False,
 ) -> None:
     """Show every claim of the papers, how it stands, and by how much."""
     from rich.console import Console
     from rich.markup import escape
 
     from relucid.papers import PAPERS
-    from relucid.report.claims import claims_page
     from relucid.studies.study import named
 
     if paper is not None:
         named(paper, PAPERS, "paper")
-    found, _ = ledger(results, store)
-    if markdown:
-        typer.echo(claims_page(found, PAPERS), nl=False)
-        return
     console = Console()
-    for each in found:
+    for each in ledger(results, store):
         if each.empirical and paper in (None, each.paper):
             console.print(f"[bold]{each.paper} {escape(each.claim.where)}[/bold]  {escape(each.claim.says)}")
             console.print(f"  {escape(each.stands)}", style="dim" if each.table is None else None)
@@ -51,8 +46,8 @@ def claims(
                 console.print(f"    and {len(each.judged) - SHOWN} more: relucid show {each.study.name}")
 
 
-def ledger(results: Path | None, store: Path | None) -> "tuple[list[Entry], list[Table]]":
-    """Every claim, judged by a directory of recorded results, or else by a store; and these results."""
+def ledger(results: Path | None, store: Path | None) -> "list[Entry]":
+    """Every claim, judged by a directory of recorded results, or else by a store."""
     from relucid.cli.studies import checked
     from relucid.papers import recorded, statements, studies
     from relucid.studies.ledger import entries
@@ -68,7 +63,7 @@ def ledger(results: Path | None, store: Path | None) -> "tuple[list[Entry], list
             "results in relucid's repository.",
             err=True,
         )
-    return entries(studies(), statements(), tables), tables
+    return entries(studies(), statements(), tables)
 
 
 def _from_store(store: Path) -> "Iterator[Table]":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Out, Replace, Unsafe, completing
+from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Out, Replace, Unsafe, one_of
 from relucid.cli.output import check_directory, write_directory
 from relucid.conversions import CONVERSIONS
 from relucid.extras import command
@@ -24,12 +24,7 @@ WITH_LAYERS = ("crelu", "merge", "geometric")
 
 
 Kind = Annotated[
-    str,
-    typer.Option(
-        metavar="KIND",
-        help=f"What to convert it to: {', '.join(CONVERSIONS)}.",
-        autocompletion=completing(CONVERSIONS),
-    ),
+    str, one_of([*CONVERSIONS], "--to", f"What to convert it to: {', '.join(CONVERSIONS)}.", "KIND")
 ]
 Example = Annotated[str, typer.Option(metavar="SHAPE", help=EXAMPLE)]
 Data = Annotated[
@@ -59,12 +54,11 @@ Budget = Annotated[
 ]
 Format = Annotated[
     str,
-    typer.Option(
+    one_of(
+        EXPORTS,
         "--format",
-        metavar="NAME",
-        help="safetensors: the weights alone; pt2: also a program for torch.export.load; onnx: also a graph for "
-        "ONNX runtimes.",
-        autocompletion=completing(EXPORTS),
+        "safetensors: the weights alone; pt2: also a program for torch.export.load; onnx: also a graph for ONNX "
+        "runtimes.",
     ),
 ]
 

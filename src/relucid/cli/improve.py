@@ -34,8 +34,8 @@ LOSSES = ("cross_entropy", "bce", "mse", "mae")
 METRICS = ("error", "rmse", "loss", "f1", "auc")
 OPTIMIZERS = ("adam", "sgd", "nesterov")
 AUGMENTATIONS = ("flip", "crop")
-OWN, OURS = "Your own training", "Our recipe"
-
+of_our_recipe = partial(typer.Option, rich_help_panel="Our recipe")
+of_your_training = partial(typer.Option, rich_help_panel="Your own training")
 
 Data = Annotated[
     str,
@@ -75,45 +75,33 @@ DryRun = Annotated[
         "--dry-run", help="Say what would be tried and, from a few batches, how long it takes; then stop."
     ),
 ]
-
-# Your own training
 Train = Annotated[
     str | None,
-    typer.Option(
-        help="MODULE:FUNCTION of a network, data and a seed that trains the network and returns it.",
-        rich_help_panel=OWN,
+    of_your_training(
+        help="MODULE:FUNCTION of a network, data and a seed that trains the network and returns it."
     ),
 ]
 Example = Annotated[
-    str | None,
-    typer.Option(help=f"{EXAMPLE} Needed if --data are of a kind of their own.", rich_help_panel=OWN),
+    str | None, of_your_training(help=f"{EXAMPLE} Needed if --data are of a kind of their own.")
 ]
-
-# Our recipe
 LossName = Annotated[
-    str | None,
-    typer.Option(
-        help=f"{', '.join(LOSSES)}, or MODULE:FUNCTION of outputs and targets.", rich_help_panel=OURS
-    ),
+    str | None, of_our_recipe(help=f"{', '.join(LOSSES)}, or MODULE:FUNCTION of outputs and targets.")
 ]
-Epochs = Annotated[int, typer.Option(min=1, help="Epochs of further training.", rich_help_panel=OURS)]
-Optimizer = Annotated[str, typer.Option(help=f"{', '.join(OPTIMIZERS)}.", rich_help_panel=OURS)]
-Rate = Annotated[float, typer.Option(min=1e-12, help="Learning rate.", rich_help_panel=OURS)]
-Decay = Annotated[float, typer.Option(min=0, help="Weight decay.", rich_help_panel=OURS)]
+Epochs = Annotated[int, of_our_recipe(min=1, help="Epochs of further training.")]
+Optimizer = Annotated[str, of_our_recipe(help=f"{', '.join(OPTIMIZERS)}.")]
+Rate = Annotated[float, of_our_recipe(min=1e-12, help="Learning rate.")]
+Decay = Annotated[float, of_our_recipe(min=0, help="Weight decay.")]
 Steps = Annotated[
     list[float] | None,
-    typer.Option(
-        help="Epoch, or share of training if below 1, at which the rate is divided by 10; repeat it for more.",
-        rich_help_panel=OURS,
+    of_our_recipe(
+        help="Epoch, or share of training if below 1, at which the rate is divided by 10; repeat it for more."
     ),
 ]
 Augment = Annotated[
     list[str] | None,
-    typer.Option(
-        help=f"Augmentation of images: {', '.join(AUGMENTATIONS)}; repeat it for more.", rich_help_panel=OURS
-    ),
+    of_our_recipe(help=f"Augmentation of images: {', '.join(AUGMENTATIONS)}; repeat it for more."),
 ]
-BatchSize = Annotated[int, typer.Option(min=1, help="Examples per step.", rich_help_panel=OURS)]
+BatchSize = Annotated[int, of_our_recipe(min=1, help="Examples per step.")]
 
 
 def improve(

@@ -5,7 +5,7 @@ What follows a command is completed at once; the names of studies and models are
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,6 +36,11 @@ def completing(known: Sequence[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in known if name.startswith(incomplete)]
 
 
+def one_of(names: Sequence[str], option: str, says: str, metavar: str = "NAME") -> Any:
+    """An option that takes one of these names."""
+    return typer.Option(option, metavar=metavar, help=says, autocompletion=completing(names))
+
+
 def _files(incomplete: str) -> list[tuple[str, str]]:
     start = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     found = (str(path) for path in sorted(start.glob("*.py")))
@@ -52,11 +57,11 @@ StudyName = Annotated[
 ]
 ScaleName = Annotated[
     str | None,
-    typer.Option(
+    one_of(
+        ("smoke", "small", "cpu", "full"),
         "--scale",
-        metavar="SCALE",
-        help="Scale of the study: smoke, small, cpu or full (not every study has all four); usually small by default.",
-        autocompletion=completing(["smoke", "small", "cpu", "full"]),
+        "Scale of the study: smoke, small, cpu or full (not every study has all four); usually small by default.",
+        "SCALE",
     ),
 ]
 Jobs = Annotated[
@@ -65,15 +70,7 @@ Jobs = Annotated[
         min=1, max=10**4, metavar="N", help="Runs at a time; by default one per core.", show_default=False
     ),
 ]
-ExecutorName = Annotated[
-    str,
-    typer.Option(
-        "--executor",
-        metavar="NAME",
-        help=f"Where to run: {', '.join(EXECUTORS)}.",
-        autocompletion=completing(EXECUTORS),
-    ),
-]
+ExecutorName = Annotated[str, one_of(EXECUTORS, "--executor", f"Where to run: {', '.join(EXECUTORS)}.")]
 Address = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Address of the Ray or Dask cluster.", show_default=False),
@@ -112,10 +109,6 @@ Unsafe = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Directory for the result.")]
 Replace = Annotated[bool, typer.Option("--force", help="Replace an earlier result.")]
 Overwrite = Annotated[bool, typer.Option("--force", help="Overwrite the page if it exists.")]
-Results = Annotated[
-    Path | None,
-    typer.Option("--results", help="Directory of recorded results; by default ./results, or else the store."),
-]
 EXAMPLE = "Shape of an input, such as 1,3,32,32, filled with random numbers, or int:1,16, with integers."
 DATA = (
     "Inputs: a .npy, .pt or .safetensors file, a folder of images, a built-in set, or MODULE:FUNCTION that returns "

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,7 +62,6 @@ TFLOPs = Annotated[
         show_default=False,
     ),
 ]
-TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs into the store.")]
 
 
 def run(
@@ -83,7 +81,6 @@ def run(
     rerun: Rerun = False,
     dry_run: DryRun = False,
     tflops: TFLOPs = None,
-    tensorboard: TensorBoard = False,
     quiet: Quiet = False,
     store: Directory = None,
 ) -> None:
@@ -92,8 +89,6 @@ def run(
         raise ValueError("--keep and --rerun exclude each other: pass one of them")
     if not dry_run and tflops is not None:
         raise ValueError("--tflops is for --dry-run: add it, or leave it out")
-    if tensorboard and find_spec("tensorboard") is None:
-        raise ValueError("--tensorboard needs tensorboard: pip install tensorboard")
     from relucid import studies as engine
     from relucid.cli.forecast import Fleet, print_forecast
     from relucid.cli.progress import progress, stopping
@@ -106,12 +101,11 @@ def run(
         return
     if devices * nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         _start_torchrun(devices, nodes)
-    logs = where / "tensorboard" if tensorboard else None
     with _explaining_changes(), stopping(), progress(planned, where, retry=retry, quiet=quiet) as report:
         engine.run(
             planned, store=where, jobs=jobs, threads=threads, executor=executor, address=address,
             gpus_per_run=gpus_per_run, retry=retry, changed="keep" if keep else "rerun" if rerun else "refuse",
-            machine=Machine(devices=devices, nodes=nodes, tensorboard=logs), report=report,
+            machine=Machine(devices=devices, nodes=nodes), report=report,
         )  # fmt: skip
     if os.environ.get("RANK", "0") == "0":
         _conclude(planned, study, store, quiet=quiet)

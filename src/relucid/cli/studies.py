@@ -7,32 +7,21 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.options import FORMATS, Directory, Only, ScaleName, Seeds, StudyName, completing
+from relucid.cli.options import FORMATS, Directory, Only, ScaleName, Seeds, StudyName, one_of
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
     from relucid.studies import Outcome, Run, Store, Study, Table
 
 
-class Selection(TypedDict):
-    """The part of a study that is run or shown."""
-
-    scale: str | None
-    only: str | None
-    seeds: int | None
-
-
 Format = Annotated[
     str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help=f"Format to print instead of a table for the terminal: {', '.join(FORMATS)}.",
-        autocompletion=completing(FORMATS),
+    one_of(
+        FORMATS, "--format", f"Format to print instead of a table for the terminal: {', '.join(FORMATS)}."
     ),
 ]
 Record = Annotated[
@@ -67,8 +56,7 @@ def show(
     if directory is not None and (only is not None or seeds is not None):
         raise ValueError("--record writes a whole study; it does not go with --only or --seeds")
     write = None if form is None else named(form, engine.FORMATS, "format")
-    part: Selection = {"scale": scale, "only": only, "seeds": seeds}
-    with tabulated(study, part, store) as (table, results):
+    with tabulated(study, scale, only, seeds, store) as (table, results):
         if directory is not None:
             typer.echo(f"Written to {record(table, results, directory)}", err=True)
         if write is None:
@@ -132,18 +120,20 @@ def import_(sources: Sources, store: Directory = None) -> None:
 
 
 @contextmanager
-def tabulated(study: str, part: Selection, store: Path | None) -> "Iterator[tuple[Table, Store]]":
+def tabulated(
+    study: str, scale: str | None, only: str | None, seeds: int | None, store: Path | None
+) -> "Iterator[tuple[Table, Store]]":
     """Open the table of a study and its store; refuse if it has not been run, mention runs of earlier code."""
     from relucid import studies as engine
     from relucid.studies.changes import describe, outdated
 
-    where, planned = checked(store), engine.plan(find(study), **part)
+    where, planned = checked(store), engine.plan(find(study), scale, only=only, seeds=seeds)
     with foreign(f"{study} fails", engine.StoreError):
         table = engine.table(planned, store=where)
     with engine.Store(where, create=False) as results:
         old = outdated(planned, results)
         if planned and not table.runs and not old:
-            given = {"--scale": part["scale"], "--only": part["only"], "--store": store}
+            given = {"--scale": scale, "--only": only, "--store": store}
             options = [
                 text for name, value in given.items() if value is not None for text in (name, str(value))
             ]

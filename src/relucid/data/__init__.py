@@ -4,7 +4,7 @@ Every loader returns `Data`, a training and a test split. Files are looked for i
 data in any form become `Data` by `as_data`; arrays and tables become a `Split` by `from_arrays` and `from_table`.
 """
 
-from relucid.data.augment import augment, color, crop, flip, jitter, resized_crop, ten_crops
+from relucid.data.augment import augment, color, crop, flip, jitter, ten_crops
 from relucid.data.batches import in_batches
 from relucid.data.dataset import Data, Examples, Moments, Split, holdout, k_fold, mean_image, moments
 from relucid.data.given import BUILT_IN, as_data
@@ -55,7 +55,6 @@ __all__ = [
     "mean_image",
     "moments",
     "present",
-    "resized_crop",
     "ten_crops",
     "uci",
 ]

@@ -1,6 +1,5 @@
 """Augmentation of whole batches of images (N, C, H, W), on the device they are on."""
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -9,7 +8,6 @@ from torch.nn.functional import pad
 
 from relucid.data.dataset import Moments
 
-AREA, ASPECT, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10  # of the windows of torchvision's RandomResizedCrop
 LUMA = (0.299, 0.587, 0.114)  # of red, green and blue in grey
 WHITE = 255.0
 
@@ -32,71 +30,6 @@ def crop(images: Tensor, padding: int = 4) -> Tensor:
     windows = pad(images, [padding] * 4).unfold(2, height, 1).unfold(3, width, 1)
     top, left = torch.randint(2 * padding + 1, (2, n), device=images.device)
     return windows[torch.arange(n, device=images.device), :, top, left]
-
-
-def windows(height: Tensor, width: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Random windows (N, 4) in images of these heights and widths (N,): top, left, height and width of each.
-
-    torchvision's RandomResizedCrop: the area is uniform between 8 and 100% of the image's, the logarithm of width by
-    height uniform between those of 3/4 and 4/3. Of ten such windows the first that fits into the image counts; if
-    none does, the largest central one whose aspect is allowed.
-    """
-    height, width = (side.double().unsqueeze(1) for side in (height, width))
-    shape = (4, len(height), TRIES)
-    area, aspect, top, left = torch.rand(shape, generator=generator, dtype=torch.float64)
-    area = height * width * (AREA[0] + (AREA[1] - AREA[0]) * area)
-    low, high = map(math.log, ASPECT)
-    aspect = torch.exp(low + (high - low) * aspect)
-    high_side, wide_side = (area / aspect).sqrt().round(), (area * aspect).sqrt().round()
-    fits = (high_side > 0) & (wide_side > 0) & (high_side <= height) & (wide_side <= width)
-    drawn = torch.stack(
-        [
-            torch.floor(top * (height - high_side + 1)),
-            torch.floor(left * (width - wide_side + 1)),
-            high_side,
-            wide_side,
-        ],
-        2,
-    )
-    first = drawn[torch.arange(len(fits)), fits.int().argmax(1)]
-    largest = torch.cat(
-        [
-            torch.minimum(height, (width / ASPECT[0]).round()),
-            torch.minimum(width, (height * ASPECT[1]).round()),
-        ],
-        1,
-    )
-    corner = torch.floor((torch.cat([height, width], 1) - largest) / 2)
-    return torch.where(fits.any(1, keepdim=True), first, torch.cat([corner, largest], 1)).long()
-
-
-def resized_crop(images: Tensor) -> Tensor:
-    """Cut a random window out of each image, see `windows`, and resize it to the image's size (antialiased, bilinear).
-
-    >>> resized_crop(torch.ones(5, 3, 32, 32)).shape
-    torch.Size([5, 3, 32, 32])
-    """
-    n, _, height, width = images.shape
-    drawn = windows(torch.full((n,), height), torch.full((n,), width))
-    return resized(images, drawn.to(images.device))
-
-
-def resized(images: Tensor, windows: Tensor) -> Tensor:
-    """The windows (N, 4) of images, each resized to the size of its image."""
-    top, left, high, wide = windows.to(images.dtype).T
-    rows, columns = _triangles(top, high, images.shape[2]), _triangles(left, wide, images.shape[3])
-    return rows @ images @ columns.mT
-
-
-def _triangles(first: Tensor, length: Tensor, size: int) -> Tensor:
-    """Weights (N, 1, size, size) of the pixels from `first` on, `length` of them, in each of `size` resized pixels."""
-    first, length = (each[:, None, None, None] for each in (first, length))
-    place = torch.arange(size, device=first.device, dtype=first.dtype) + 0.5
-    scale = length / size
-    centre = first + place.unsqueeze(1) * scale
-    weight = (1 - (place - centre).abs() / scale.clamp_min(1)).clamp_min(0)
-    weight = weight * ((place > first) & (place < first + length))
-    return weight / weight.sum(3, keepdim=True)
 
 
 def jitter(images: Tensor, moments: Moments, strength: float = 0.4) -> Tensor:
@@ -139,7 +72,6 @@ def color(images: Tensor, moments: Moments) -> Tensor:
 AUGMENTATIONS: dict[str, Callable[[Tensor, Moments], Tensor]] = {
     "flip": lambda images, _: flip(images),
     "crop": lambda images, _: crop(images),
-    "resized_crop": lambda images, _: resized_crop(images),
     "jitter": jitter,
     "color": color,
 }

@@ -1,5 +1,6 @@
 """Photographs of any size, decoded as they are needed: ImageNet, from parquet files or folders of images."""
 
+import math
 import random
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relucid.data.augment import windows
 from relucid.data.dataset import Data
 from relucid.data.images import SOURCES, advice
 from relucid.data.paths import DamagedDataError, locate
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from PIL.Image import Image as Picture
 
+AREA, ASPECT, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10  # of torchvision's RandomResizedCrop
 BILINEAR = 2  # Pillow's number of this filter: Pillow itself is imported where it is needed
 Cut = Callable[["Picture", random.Random], "Picture"]
 Place = Literal["centre", "central", "anywhere"]  # "central": anywhere in the largest central square
@@ -70,11 +71,27 @@ class Photos:
 
 
 def _window(image: "Picture", rng: random.Random, size: int) -> "Picture":
-    """Resize a random window of a photograph, see `windows`, to a square of `size` pixels."""
-    width, height = (torch.tensor([side]) for side in image.size)
-    generator = torch.Generator().manual_seed(rng.getrandbits(63))
-    top, left, high, wide = windows(height, width, generator)[0].tolist()
+    """Resize a random window of a photograph to a square of `size` pixels."""
+    width, height = image.size
+    top, left, high, wide = window(height, width, rng)
     return image.crop((left, top, left + wide, top + high)).resize((size, size), BILINEAR)
+
+
+def window(height: int, width: int, rng: random.Random) -> tuple[int, int, int, int]:
+    """Top, left, height and width of a random window in an image of this height and width.
+
+    torchvision's RandomResizedCrop: the area is uniform between 8 and 100% of the image's, the logarithm of width by
+    height uniform between those of 3/4 and 4/3. Of ten such windows the first that fits into the image counts; if
+    none does, the largest central one whose aspect is allowed.
+    """
+    for _ in range(TRIES):
+        area = height * width * rng.uniform(*AREA)
+        aspect = math.exp(rng.uniform(*map(math.log, ASPECT)))
+        high, wide = round(math.sqrt(area / aspect)), round(math.sqrt(area * aspect))
+        if 0 < high <= height and 0 < wide <= width:
+            return rng.randint(0, height - high), rng.randint(0, width - wide), high, wide
+    high, wide = min(height, round(width / ASPECT[0])), min(width, round(height * ASPECT[1]))
+    return (height - high) // 2, (width - wide) // 2, high, wide
 
 
 def _square(

@@ -51,16 +51,15 @@ class Headline:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the table: the texts of `HEAD`, the entry, its outcome, and the median effect, if it can be drawn."""
+    """A row of the table: the texts of `HEAD`, and the entry."""
 
     texts: tuple[str, ...]
     entry: Entry
-    outcome: str
 
 
 @dataclass(frozen=True)
 class Front:
-    """What the front page shows, on the site and in a file of its own."""
+    """What the front page shows."""
 
     summary: str
     lines: Sequence[Line]
@@ -99,7 +98,7 @@ def _line(headline: Headline, entry: Entry) -> Line:
         _published(judged),
         entry.table.scale,
     )
-    return Line(texts, entry, entry.state)
+    return Line(texts, entry)
 
 
 def _outcome(entry: Entry) -> str:

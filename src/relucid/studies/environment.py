@@ -10,19 +10,17 @@ from typing import Any
 
 import torch
 
-from relucid.train import Computed
 
-
-def environment(trained: Sequence[Computed] = ()) -> dict[str, Any]:
+def environment(trained: Sequence[str] = ()) -> dict[str, Any]:
     """The facts needed to understand or repeat a result.
 
     Args:
-        trained: how the run's trainings were computed.
+        trained: how the run's trainings were computed, see `relucid.train.noting`.
 
     >>> sorted(environment())
     ['commit', 'device', 'platform', 'python', 'threads', 'trained', 'versions']
     """
-    return {**_lasting(), "threads": torch.get_num_threads(), "trained": [*map(str, trained)]}
+    return {**_lasting(), "threads": torch.get_num_threads(), "trained": [*trained]}
 
 
 @lru_cache

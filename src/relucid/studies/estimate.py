@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean
 
 from relucid.studies.compare import Comparison
-from relucid.studies.expect import Claim, Expected, Listed
+from relucid.studies.expect import Claim, Expected
 from relucid.studies.judge import judge
 from relucid.studies.plan import Plan, Run, plan
 from relucid.studies.store import Store
@@ -203,7 +203,7 @@ def power(found: Pilot) -> Iterator[Planned]:
     """
     study = found.table.study
     baseline = study.baseline or next(iter(study.rows))
-    against_baseline = Claim(f"against {baseline}", "", (Listed(tuple(study.against(baseline))),))
+    against_baseline = Claim(f"against {baseline}", "", tuple(study.against(baseline)))
     for claim in study.claims or (against_baseline,):
         for each in judge(found.table, claim):
             if each.found is not None and each.found.error > 0:

@@ -71,6 +71,10 @@ class Expected:
             return f"{a} minus {self.b:g}" if self.b and self.relation != "at most" else a
         return f"{a} minus {self.b.label if isinstance(self.b, Quantity) else self.b.column}"
 
+    def comparisons(self) -> Iterator["Expected"]:
+        """Itself: a claim may list its comparisons one by one."""
+        yield self
+
     def places(self) -> Iterator[Place]:
         """The cells that it names."""
         return (side for side in (self.a, self.b) if isinstance(side, Place))
@@ -218,17 +222,6 @@ class Derived:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """Comparisons one by one."""
-
-    each: tuple[Expected, ...]
-
-    def comparisons(self) -> Iterator[Expected]:
-        """All of them."""
-        return iter(self.each)
-
-
-@dataclass(frozen=True)
 class Claim:
     """A sentence of the ledger: what is claimed, what it predicts for a table, and what else a reader must know.
 
@@ -278,4 +271,4 @@ class Claim:
         kept = tuple(each for each in self.comparisons() if each.lies_in(rows, columns))
         if not self.expect or len(kept) == len(self.comparisons()):
             return self
-        return replace(self, expect=(Listed(kept),)) if kept else None
+        return replace(self, expect=kept) if kept else None

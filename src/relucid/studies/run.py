@@ -157,9 +157,9 @@ class _Work:
                 _end(lease, state)
                 self.report(run, None)
             else:
-                place = _place(self.machine, run, lease.directory)
+                machine = replace(self.machine, directory=lease.directory)
                 try:
-                    future = workers.submit(self.execute, run, place)
+                    future = workers.submit(self.execute, run, machine)
                 except BaseException:  # Ctrl-C, where a run is done in this process
                     lease.release()
                     raise
@@ -215,7 +215,7 @@ def _run_together(
         dist.broadcast_object_list(place, src=0)
         if place[0] is None:
             continue
-        outcome = do(run, _place(machine, run, place[0]))
+        outcome = do(run, replace(machine, directory=place[0]))
         if store and lease:
             store.put(run, outcome)
             _end(lease, outcome.state)
@@ -223,12 +223,6 @@ def _run_together(
         if outcome.state == "failed":  # the other processes may be waiting for this one: end them all
             raise RuntimeError(outcome.error)
     dist.destroy_process_group()
-
-
-def _place(machine: Machine, run: Run, directory: Path) -> Machine:
-    """The machine with the run's own directories."""
-    logs = machine.tensorboard and machine.tensorboard / run.key[:12]
-    return replace(machine, directory=directory, tensorboard=logs)
 
 
 def execute(function: Function, run: Run, machine: Machine, threads: int = 1) -> Outcome:

@@ -16,7 +16,7 @@ import torch
 from relucid.printing import Tabular, counted
 from relucid.studies import formats
 from relucid.studies.compare import HOLDS, LEVEL, REVERSED, Known, compare
-from relucid.studies.expect import Claim, Listed, Place, Samples
+from relucid.studies.expect import Claim, Place, Samples
 from relucid.studies.judge import Judged, judge
 from relucid.studies.ledger import Entry, entry, sentence
 from relucid.studies.outcome import Outcome, from_record, recorded
@@ -300,7 +300,7 @@ def _better(table: Table) -> dict[tuple[str, str], bool]:
         for each in table.study.against(baseline)
         if {*each.places()} <= table.cells.keys() and (each.a, each.b) not in found
     ]
-    found |= _improvements(judge(table, Claim("", "", (Listed(tuple(left)),))), table)
+    found |= _improvements(judge(table, Claim("", "", tuple(left))), table)
     return {a: improves for (a, b), improves in found.items() if b.row == baseline and improves is not None}
 
 

@@ -18,7 +18,6 @@ from relucid.studies.table import Table
 
 SMALL = 2**18  # bytes of a packed array that goes into a file; larger ones stay in the store and are named
 VOTED = 2**14  # the same for what votes are made of, where their errors are in the file
-LARGEST = 2**28  # bytes of a file that is read
 
 
 class ImportedRun(NamedTuple):
@@ -184,8 +183,6 @@ def _runs_of_store(store: Store) -> Iterator[ImportedRun]:
 
 def _parsed(source: Path) -> dict[str, Any]:
     advice = "it must be a file that `relucid show STUDY --format json` has written"
-    if source.stat().st_size > LARGEST:
-        raise ValueError(f"{source} has {source.stat().st_size} bytes; at most {LARGEST} are read")
     try:
         recorded = json.loads(source.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:

@@ -1,7 +1,7 @@
 """Training: one network with Lightning, or hundreds of small ones at once."""
 
 from relucid.memory import keep_memory, memory_is_kept
-from relucid.train.engine import Computed, Engine, noting
+from relucid.train.engine import Engine, noting
 from relucid.train.ensemble import Ensemble, ensemble
 from relucid.train.fit import Fitted, fit
 from relucid.train.measure import DivergedError, vote
@@ -10,7 +10,6 @@ from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
 
 __all__ = [
-    "Computed",
     "DivergedError",
     "Engine",
     "Ensemble",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -35,6 +35,9 @@ class Engine:
         if self.memory_format not in get_args(MemoryFormat):
             known = " or ".join(get_args(MemoryFormat))
             raise ValueError(f"memory_format={self.memory_format!r} must be {known}")
+
+    def __str__(self) -> str:
+        return f"{self.memory_format.replace('_', '-')}, {'' if self.compile else 'not '}compiled"
 
     def arrange(self, images: Tensor) -> Tensor:
         """Put images (N, C, H, W) into the engine's memory format; leave anything else as it is."""
@@ -122,33 +125,16 @@ def _is_unsafe(weight: Tensor, stride: list[int]) -> bool:
     return tuple(weight.shape[2:]) == (1, 1) and max(stride) > 1 and weight.shape[1] < 8
 
 
-_listening: ContextVar[list["Computed"] | None] = ContextVar("listening", default=None)
-
-
-@dataclass(frozen=True)
-class Computed:
-    """How the steps of a training were computed.
-
-    Args:
-        memory_format: see `Engine`.
-        compile: see `Engine`.
-        memory_kept: whether the process kept the memory that it freed, see `keep_memory`.
-    """
-
-    memory_format: MemoryFormat
-    compile: bool
-    memory_kept: bool
-
-    def __str__(self) -> str:
-        layout = self.memory_format.replace("_", "-")
-        compiled, kept = "" if self.compile else "not ", "kept" if self.memory_kept else "returned"
-        return f"{layout}, {compiled}compiled, freed memory {kept}"
+_listening: ContextVar[list[str] | None] = ContextVar("listening", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[list[Computed]]:
-    """A list that fills with how everything that is trained within the context is computed, each way once."""
-    found: list[Computed] = []
+def noting() -> Iterator[list[str]]:
+    """A list that fills with how everything that is trained within the context is computed, in words, each way once.
+
+    That is the engine, and whether the process keeps the memory that it frees, see `keep_memory`.
+    """
+    found: list[str] = []
     token = _listening.set(found)
     try:
         yield found
@@ -158,6 +144,7 @@ def noting() -> Iterator[list[Computed]]:
 
 def note(engine: Engine) -> None:
     """Record how a training is about to be computed, for the innermost open context."""
-    found, computed = _listening.get(), Computed(**asdict(engine), memory_kept=memory_is_kept())
+    found, kept = _listening.get(), "kept" if memory_is_kept() else "returned"
+    computed = f"{engine}, freed memory {kept}"
     if found is not None and computed not in found:
         found.append(computed)

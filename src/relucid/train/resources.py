@@ -16,7 +16,6 @@ class Machine:
         devices: per node; more than one, or more than one node, takes processes started by torchrun.
         nodes: machines.
         workers: processes that decode photographs.
-        tensorboard: directory of TensorBoard logs, if any are wanted.
         progress: show Lightning's progress bar.
         engine: memory format and compilation. By default channels-last on a CPU for networks with convolutions, not
             compiled.
@@ -30,14 +29,9 @@ class Machine:
     devices: int = 1
     nodes: int = 1
     workers: int = 0
-    tensorboard: Path | None = None
     progress: bool = False
     engine: Engine | None = None
 
     def within(self, name: str) -> "Machine":
-        """A copy with its own directories, for one of several trainings in a run."""
-        return replace(
-            self,
-            directory=self.directory and self.directory / name,
-            tensorboard=self.tensorboard and self.tensorboard / name,
-        )
+        """A copy with its own directory, for one of several trainings in a run."""
+        return replace(self, directory=self.directory and self.directory / name)

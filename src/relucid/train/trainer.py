@@ -78,11 +78,6 @@ def _engine(
 
 
 def _trainer(recipe: Recipe, machine: Machine, schedule: TrainingSchedule) -> L.Trainer:
-    logger: Any = False
-    if machine.tensorboard is not None:
-        from lightning.pytorch.loggers import TensorBoardLogger
-
-        logger = TensorBoardLogger(machine.tensorboard, name=None, version="")
     many = machine.devices * machine.nodes > 1
     return L.Trainer(
         max_epochs=recipe.epochs,
@@ -94,8 +89,7 @@ def _trainer(recipe: Recipe, machine: Machine, schedule: TrainingSchedule) -> L.
         gradient_clip_val=recipe.clip,
         callbacks=[schedule],
         plugins=[AtomicCheckpoints()],
-        logger=logger,
-        log_every_n_steps=1,
+        logger=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
         enable_checkpointing=False,

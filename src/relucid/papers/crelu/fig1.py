@@ -44,11 +44,6 @@ def alexnet() -> nn.Module:
     return create("alexnet", num_classes=1000)
 
 
-def alexnet2012() -> nn.Module:
-    """Build AlexNet as published in 2012, with 96 filters in the first layer: the network that crelu cites."""
-    return create("alexnet2012", num_classes=1000)
-
-
 def run(config: dict[str, Any]) -> Result:
     """Measure how opposite the filters of one layer are."""
     weight = torch.randn(16, 3, 3, 3) if config["random"] else load(config["network"], config["weight"])

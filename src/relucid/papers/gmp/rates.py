@@ -12,7 +12,7 @@ from relucid.papers.gmp.table3 import BLOCKS, HELD_OUT, ONCE, RUNNER, SAYS, SETS
 from relucid.report.figure import Figure
 from relucid.studies import Claim, Column, Comparison, Derived, Lower, Scale, Statistic, Store, Study, Table
 from relucid.studies.compare import bootstrap
-from relucid.studies.expect import Expected, Listed, Place
+from relucid.studies.expect import Expected, Place
 
 TOLERANCE = 1.1  # a rate is good if its error is at most this many times that of the best rate
 
@@ -143,9 +143,9 @@ def _generalises(where: str, problem: str) -> tuple[Claim, Claim]:
     """The claim that GmP has the lowest error on a problem, at the paper's rates and at its own for all."""
     ours = Place(f"{problem} GmP", f"rate {BEST_RATES['GmP']:g}")
 
-    def against(rates: Mapping[str, float]) -> tuple[Listed]:
+    def against(rates: Mapping[str, float]) -> tuple[Expected, ...]:
         theirs = (Place(f"{problem} {method}", f"rate {rates[method]:g}") for method in OTHERS)
-        return (Listed(tuple(Expected(ours, each, "lower") for each in theirs)),)
+        return tuple(Expected(ours, each, "lower") for each in theirs)
 
     code = ("relucid.papers.gmp.problems.trials",)
     return (
@@ -222,7 +222,7 @@ STUDY = Study(
         Claim(
             "Table 3, held out, at the paper's rates",
             f"{SAYS[:-1]} if a validation set stops training and nothing else changes.",
-            (Listed(tuple(_at_the_papers_rates())),),
+            tuple(_at_the_papers_rates()),
             note="Our test: the rates are the paper's, 0.1 for GmP and 0.01 for the others.",
             code=("relucid.papers.gmp.table3.run",),
         ),
