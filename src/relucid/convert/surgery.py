@@ -246,7 +246,8 @@ class Surgery:
         units = weight.shape[1] * layer.groups if isinstance(layer, ConvTransposeNd) else len(weight)
         new = weight.new_zeros(units) if value is None else value.detach().to(weight)
         layer.bias = nn.Parameter(new, weight.requires_grad)
-        self.add(layer.bias, beside=[weight])
+        self._index[layer.bias] = [(layer, "bias")]
+        self._follow([weight], [layer.bias], drop=False, after=True)
 
     @operation
     def attribute(self, name: str, *, key: str, value: Any) -> None:
@@ -316,15 +317,16 @@ class Surgery:
         carry: Carry | None = None,
         *,
         drop: bool = True,
+        after: bool = False,
     ) -> None:
-        """Put new parameters into the optimizers' groups of the old ones, and drop those."""
+        """Put new parameters into the optimizers' groups before or after the old ones, and drop those."""
         for optimizer in self.optimizers:
             left, add = old, new
             for group in optimizer.param_groups:
                 here = [p for p in group["params"] if any(p is o for o in left)]
                 if not here:
                     continue
-                first = next(i for i, p in enumerate(group["params"]) if p is here[0])
+                first = next(i for i, p in enumerate(group["params"]) if p is here[0]) + after
                 group["params"][first:first] = add
                 if drop:
                     group["params"] = [p for p in group["params"] if not any(p is o for o in left)]
