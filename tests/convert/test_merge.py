@@ -159,6 +159,11 @@ def unbiased():
     return model
 
 
+def test_a_negative_number_of_pairs_is_refused():
+    with pytest.raises(ValueError, match="pairs=-1 must be 0 or more"):
+        to_crelu(planted(), example(), mode="merge", pairs=-1)
+
+
 def test_filters_without_a_bias_before_a_norm_are_merged():
     model, x = unbiased(), torch.randn(2, 3, 8, 8)
     conversion = to_crelu(model, x, mode="merge")
