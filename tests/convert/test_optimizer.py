@@ -64,6 +64,21 @@ def test_one_step_after_to_crelu_moves_every_old_weight_as_without_it(make):
     assert model[8].weight[:, 64:].count_nonzero() > 0  # the new weights learn
 
 
+def test_a_gradient_that_waits_for_its_step_is_kept():
+    plain, model = network(), network()
+    model.load_state_dict(plain.state_dict())
+    x = torch.randn(6, 3, 8, 8, dtype=torch.float64)
+    optimizers = [torch.optim.SGD(net.parameters(), 0.1) for net in (plain, model)]
+    for net in plain, model:
+        net(x).square().mean().backward()
+    to_crelu(model, x, layers=["6"], inplace=True, optimizer=optimizers[1])
+    for optimizer in optimizers:
+        optimizer.step()
+    assert model[8].in_features == 2 * 64
+    for new, old in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(old_entries(new, old), old, rtol=1e-10, atol=1e-12)
+
+
 @every_optimizer
 def test_groups_refer_to_the_new_parameters_and_state_is_zero_for_new_entries(make):
     model = network()

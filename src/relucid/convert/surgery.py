@@ -264,8 +264,8 @@ class Surgery:
             name: Its full name.
             shape: The new shape.
             value: The new value, 1 by default.
-            carry: What turns an optimizer's state for the old parameter into one for the new; without it, the state
-                starts anew.
+            carry: What turns the gradient and an optimizer's state for the old parameter into those for the new;
+                without it, they start anew.
         """
         path, _, leaf = name.rpartition(".")
         old = getattr(self.model.get_submodule(path), leaf)
@@ -275,6 +275,8 @@ class Surgery:
             return
         parameter = nn.Parameter(new.contiguous(), old.requires_grad)
         vars(parameter).update(vars(old))
+        if carry is not None and old.grad is not None:
+            parameter.grad = carry(old.grad)
         places = self._places(old)
         for place, leaf in places:
             setattr(place, leaf, parameter)
