@@ -106,7 +106,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_changed(conversion, bad):
 @every_conversion
 def test_lazy_layers_are_refused_and_stay_lazy(conversion):
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(4))
-    with pytest.raises(ConversionError, match="Sequential has lazy layers, .*; run it on an input first"):
+    with pytest.raises(ConversionError, match=r"Sequential has lazy layers, .*; run it on an input first"):
         conversion(model, x)
     assert all(map(nn.parameter.is_lazy, model.parameters()))
 

@@ -364,7 +364,7 @@ def test_the_size_of_a_complex_number_is_no_rectification():
 def test_weights_without_values_are_refused():
     with pytest.raises(ValueError, match="meta device"):
         examine(nn.Linear(4, 2, device="meta"), torch.randn(1, 4))
-    with pytest.raises(ValueError, match="lazy layers, .*: run it on an input first"):
+    with pytest.raises(ValueError, match=r"lazy layers, .*: run it on an input first"):
         examine(nn.Sequential(nn.LazyLinear(2), nn.ReLU()), torch.randn(1, 4))
 
 

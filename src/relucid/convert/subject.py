@@ -197,7 +197,9 @@ def _check_network(model: nn.Module) -> None:
     if isinstance(getattr(model, "_orig_mod", None), nn.Module):
         raise ConversionError("the network is compiled; convert the original and compile the result")
     if any(map(is_lazy, model.parameters())):
-        raise ConversionError(f"{name} has lazy layers, whose weights have no shape yet; run it on an input first")
+        raise ConversionError(
+            f"{name} has lazy layers, whose weights have no shape yet; run it on an input first"
+        )
     if isinstance(model, nn.Linear | ConvNd | _Geometric | RECURRENT | nn.MultiheadAttention):
         raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
 

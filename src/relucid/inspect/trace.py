@@ -141,7 +141,9 @@ def trace(model: nn.Module, example: Batch) -> Trace:
     4: feeds the output
     """
     if any(map(is_lazy, model.parameters())):
-        raise ValueError("the network has lazy layers, whose weights have no shape yet: run it on an input first")
+        raise ValueError(
+            "the network has lazy layers, whose weights have no shape yet: run it on an input first"
+        )
     if any(parameter.is_meta for parameter in model.parameters()):
         raise ValueError("the network has weights without values, on the meta device: load them first")
     recording = record(model, example)
