@@ -121,6 +121,26 @@ def test_geometric_layers_and_betas_are_trained_by_the_same_optimizer():
         )
 
 
+def test_an_optimizer_that_decays_directions_is_warned_of():
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(5, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+    with pytest.warns(UserWarning, match="AdamW decays the directions of geometric layers; give") as warned:
+        to_geometric(model, x, inplace=True, optimizer=optimizer)
+    assert warned[0].filename == __file__
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_geometric_parameters_go_to_the_group_without_decay(order):
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(5, 3)
+    weights = {"params": [model[0].weight, model[2].weight], "weight_decay": 0.1}
+    biases = {"params": [model[0].bias, model[2].bias], "weight_decay": 0.0}
+    optimizer = torch.optim.AdamW([weights, biases][::order])
+    to_geometric(model, x, inplace=True, optimizer=optimizer)  # and nothing is warned of
+    decayed, kept = optimizer.param_groups[::order]
+    assert [id(p) for p in decayed["params"]] == [id(model[2].weight)]
+    assert {id(p) for p in kept["params"]} == {*map(id, model[0].parameters()), id(model[2].bias)}
+
+
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_an_optimizer_without_a_state_per_entry_warns_that_it_starts_anew():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))

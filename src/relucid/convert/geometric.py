@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
@@ -56,7 +57,8 @@ def to_geometric(
             shortcut, and the layer's offset compensates for it. Before a zero-padded convolution it pads, then
             centres.
         inplace: Convert the network itself; by default a copy.
-        optimizer: With ``inplace``, an optimizer to take along. Its state for the converted layers starts anew.
+        optimizer: With ``inplace``, an optimizer to take along. Its state for the converted layers starts anew. A
+            warning is given if it decays their latitudes.
         tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -90,7 +92,22 @@ def to_geometric(
             training=norm == "keep" and center is None,
         )
 
-    return working(plan.chosen, attempt)
+    found = working(plan.chosen, attempt)
+    if optimizer is not None:
+        _warn_of_decay(found.model, optimizer)
+    return found
+
+
+def _warn_of_decay(model: nn.Module, optimizer: Optimizer) -> None:
+    """Warn if an optimizer decays latitudes, which moves all of a direction into its last coordinate."""
+    latitudes = {module.latitudes for module in model.modules() if isinstance(module, _Geometric)}
+    decayed = (group["params"] for group in optimizer.param_groups if group.get("weight_decay"))
+    if any(not latitudes.isdisjoint(parameters) for parameters in decayed):
+        warnings.warn(
+            f"{type(optimizer).__name__} decays the directions of geometric layers; give them a group with "
+            "weight_decay=0, or make a new optimizer with relucid.nn.parameter_groups",
+            stacklevel=4,
+        )
 
 
 class _Plan:

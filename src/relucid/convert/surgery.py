@@ -324,7 +324,8 @@ class Surgery:
         """Put new parameters into the optimizers' groups before or after the old ones, and drop those."""
         for optimizer in self.optimizers:
             left, add = old, new
-            for group in optimizer.param_groups:
+            # Of several groups the one with the least decay: it harms latitudes and coefficients.
+            for group in sorted(optimizer.param_groups, key=lambda group: group.get("weight_decay", 0)):
                 here = [p for p in group["params"] if any(p is o for o in left)]
                 if not here:
                     continue
