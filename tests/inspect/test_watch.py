@@ -1,9 +1,12 @@
+import copy
 import logging
+import threading
 
 import pytest
 import torch
 from torch import nn
 
+from relucid.convert import to_crelu
 from relucid.inspect import Watch
 
 RELUCID = "relucid"
@@ -97,6 +100,28 @@ def test_a_network_with_several_arguments_is_watched():
     net(torch.randn(40, 4), torch.randn(40, 4), scale=2.0)
     watch.step()
     assert watch.examination["layer"].activity.inputs == 40
+
+
+class Log:
+    """A logger that cannot be copied, as those that write in a thread of their own."""
+
+    def __init__(self):
+        self.lock, self.steps = threading.Lock(), []
+
+    def log(self, metrics, step):
+        self.steps.append(step)
+
+
+def test_a_watched_network_is_converted_and_watched_on_while_its_copies_are_not():
+    net, log = network(), Log()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    watch = Watch(net, every=2, log=log.log).attach(optimizer)
+    to_crelu(net, torch.randn(40, 4), inplace=True, optimizer=optimizer)
+    copy.deepcopy(net)(torch.randn(40, 4))
+    assert not watch._latest
+    train(net, None, 2, optimizer=optimizer)
+    assert log.steps == [2]
+    assert watch.examination["0"].rectified.kind == "crelu"
 
 
 def test_an_optimizer_that_it_is_attached_to_counts_the_steps_and_shows_its_gradients():

@@ -86,6 +86,10 @@ class Watch:
             handle.remove()
         self._latest.clear()
 
+    def __deepcopy__(self, memo: object) -> Watch:
+        """The same watch: a copy of the network, which a conversion makes for one, is not watched."""
+        return self
+
     def step(self) -> None:
         """Count a step, and examine the network if it is due."""
         self.time += 1
@@ -99,7 +103,7 @@ class Watch:
 
     def _note(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep the inputs of a call, shortly before an examination."""
-        if not model.training or self.every - self.time % self.every > STEPS:
+        if model is not self.model or not model.training or self.every - self.time % self.every > STEPS:
             return
         batch = args[0] if len(args) == 1 and not kwargs else _by_name(model, args, kwargs)
         self._latest.append(tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, batch))
