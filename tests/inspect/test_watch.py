@@ -102,6 +102,39 @@ def test_a_network_with_several_arguments_is_watched():
     assert watch.examination["layer"].activity.inputs == 40
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_network_with_any_number_of_arguments_is_watched(count):
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 6)
+
+        def forward(self, *inputs, **options):
+            return self.layer(options.get("scale", 1.0) * sum(inputs)).relu()
+
+    net = Sum()
+    watch = Watch(net, every=1)
+    net(*[torch.randn(40, 4)] * count)
+    watch.step()
+    assert watch.examination["layer"].activity.inputs == 40
+
+
+def test_options_that_a_network_takes_by_name_reach_it():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 6)
+
+        def forward(self, x, **options):
+            return self.layer(options["scale"] * x).relu()
+
+    net = Scaled()
+    watch = Watch(net, every=1)
+    net(torch.randn(40, 4), scale=2.0)
+    watch.step()
+    assert watch.examination["layer"].activity.inputs == 40
+
+
 class Log:
     """A logger that cannot be copied, as those that write in a thread of their own."""
 

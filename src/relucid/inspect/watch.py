@@ -105,7 +105,7 @@ class Watch:
         """Keep the inputs of a call, shortly before an examination."""
         if model is not self.model or not model.training or self.every - self.time % self.every > STEPS:
             return
-        batch = args[0] if len(args) == 1 and not kwargs else _by_name(model, args, kwargs)
+        batch = _by_name(model, args, kwargs) if kwargs else args[0] if len(args) == 1 else args
         self._latest.append(tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, batch))
         while sum(map(_size, self._latest)) - _size(self._latest[0]) >= INPUTS:
             self._latest.popleft()
@@ -134,8 +134,8 @@ def _to_logger(metrics: Mapping[str, float], step: int) -> None:
 
 
 def _by_name(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name."""
-    return dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments)
+    """The arguments of a call by name, those by position first."""
+    return dict(zip(inspect.signature(model.forward).parameters, args, strict=False)) | kwargs
 
 
 def _size(batch: Any) -> int:
