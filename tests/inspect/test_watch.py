@@ -70,13 +70,14 @@ def test_small_batches_are_put_together():
     assert watch.examination["0"].activity.inputs == 64
 
 
-def test_calls_in_evaluation_mode_are_not_what_is_watched():
+def test_calls_in_evaluation_mode_are_not_what_is_watched(caplog):
     net = network()
     watch = Watch(net, every=1)
     net.eval()(torch.randn(1, 4))
     assert not watch._latest
     watch.step()  # nothing seen yet: nothing to examine
     assert watch.examination is None
+    assert "step 1: not examined: the network was not called in training mode" in caplog.text
 
 
 def test_data_of_ones_own_are_watched_instead():

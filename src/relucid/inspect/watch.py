@@ -93,13 +93,18 @@ class Watch:
     def step(self) -> None:
         """Count a step, and examine the network if it is due."""
         self.time += 1
-        if self.time % self.every == 0 and self._latest:
-            data = [*self._latest] if self.data is None else self.data
-            self.examination = examine(self.model, self._latest[-1], data, measures=self.measures)
-            self.log(self.examination.metrics(), self.time)
-            if message := warning(self.examination, self.limit):
-                LOGGER.warning("step %d: %s", self.time, message)
-            self._latest.clear()
+        if self.time % self.every:
+            return
+        if not self._latest:
+            unseen = "not examined: the network was not called in training mode in the last %d steps"
+            LOGGER.warning("step %d: " + unseen, self.time, min(STEPS, self.every))
+            return
+        data = [*self._latest] if self.data is None else self.data
+        self.examination = examine(self.model, self._latest[-1], data, measures=self.measures)
+        self.log(self.examination.metrics(), self.time)
+        if message := warning(self.examination, self.limit):
+            LOGGER.warning("step %d: %s", self.time, message)
+        self._latest.clear()
 
     def _note(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep the inputs of a call, shortly before an examination."""
