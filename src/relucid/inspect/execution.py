@@ -363,7 +363,11 @@ def tensors_in(tree: Any) -> list[Tensor]:
 @contextmanager
 def _undisturbed(model: nn.Module, training: bool) -> Iterator[None]:
     """Put ``model`` into one mode; afterwards restore its modes and buffers and the random state."""
-    buffers = {buffer: buffer.clone() for buffer in model.buffers()}
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+    ]
     devices = {p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"}
     fast_path = torch.backends.mha.get_fastpath_enabled()
     try:
@@ -375,9 +379,11 @@ def _undisturbed(model: nn.Module, training: bool) -> Iterator[None]:
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
         with torch.no_grad():
-            for buffer, before in buffers.items():
+            for module, name, buffer, before in buffers:
                 if not torch.equal(buffer, before):
                     buffer.copy_(before)
+                if getattr(module, name) is not buffer:  # the network has put another tensor there
+                    setattr(module, name, buffer)
 
 
 @contextmanager
