@@ -147,6 +147,15 @@ def test_rectify_is_the_scale_outside_the_relu(values, scale):
     assert torch.allclose(rectify(r * s, r), r * F.relu(s))
 
 
+def test_nan_stays_nan_in_a_network_that_is_exported():
+    layer, x = GeometricLinear(3, 4, activation=nn.ReLU()), torch.randn(2, 3)
+    exported = torch.export.export(layer, (x,)).module()
+    x[0, 0] = torch.nan
+    for each in layer, exported:
+        assert each(x)[0].isnan().all()
+        assert not each(x)[1].isnan().any()
+
+
 def test_rectify_has_relus_derivatives_of_both_orders_and_none_at_zero():
     z = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     scale = torch.tensor([1.0, -1.0, 2.0, -2.0], dtype=torch.float64)

@@ -25,7 +25,7 @@ def rectify(z: Tensor, scale: Tensor) -> Tensor:
     tensor([ 0.,  2., -2.,  0.])
     """
     if torch.compiler.is_compiling() or is_exported():  # a compiler fuses this by itself
-        return torch.where(z * scale.sign() > 0, z, 0.0)
+        return torch.where(z * scale.sign() <= 0, 0.0, z)  # NaN stays NaN
     y: Tensor = _Rectify.apply(z, scale.detach())
     return y
 
