@@ -94,7 +94,7 @@ class _Geometric(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The weight r u of the standard layer that computes r (u.x + lambda); computed, so changes to it are lost."""
-        return self._weight(self.scale)
+        return _built(self.latitudes, self.scale, self.sign).view(self.weight_shape)
 
     @property
     def bias(self) -> Tensor | None:
