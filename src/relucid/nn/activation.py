@@ -148,7 +148,10 @@ def is_relu(activation: Activation) -> bool:
     >>> is_relu(nn.ReLU()), is_relu(F.relu), is_relu(torch.tanh)
     (True, True, False)
     """
-    return isinstance(activation, nn.ReLU) or activation in (torch.relu, F.relu)
+    return type(activation) is nn.ReLU or activation in (
+        torch.relu,
+        F.relu,
+    )  # a subclass may compute another one
 
 
 def _check(x: Tensor, dim: int, paired: int | None) -> tuple[int, int]:
