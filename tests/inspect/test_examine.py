@@ -449,3 +449,12 @@ def test_bars_are_drawn_where_they_are_wanted(capsys, monkeypatch):
     assert "layers" in shown.err
     assert "batches" in shown.err
     assert shown.out == ""
+
+
+def test_both_phases_in_the_order_of_groups_are_one_unit_each():
+    net, images = nn.Sequential(nn.Conv2d(4, 6, 1), CReLU(groups=2)), torch.randn(64, 4, 5, 5)
+    net[0].bias.data[:3] = 100.0
+    found, plain = (examine(each, images)["0"] for each in (net, nn.Sequential(net[0], CReLU())))
+    assert (found.rectified.kind, found.rectified.units, found.rectified.doubled) == ("crelu", 6, 6)
+    assert torch.equal(found.activity.active, plain.activity.active)
+    assert found.activity.row() == {"one phase": "3"}

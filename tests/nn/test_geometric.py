@@ -119,7 +119,7 @@ def test_crelu_inside_uses_each_scale_for_both_phases(ours, arguments, shape, pa
     assert torch.allclose(layer(x), reference(layer, x), atol=1e-5)
 
 
-@pytest.mark.parametrize("activation", [nn.ReLU(), AVR(), CReLU(), nn.LeakyReLU(0.1)])
+@pytest.mark.parametrize("activation", [nn.ReLU(), AVR(), CReLU(), CReLU(groups=2), nn.LeakyReLU(0.1)])
 @pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
 def test_conversion_takes_a_positively_homogeneous_activation_inside(ours, arguments, shape, activation):
     layer = ours.standard(*arguments)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from relucid._torch import ConvNd
 from relucid.nn.activation import CReLU, is_relu
 from relucid.nn.checks import Activation, check_callable, check_homogeneous, check_positive, name_of
-from relucid.nn.rectify import fits, not_zero, rectify, scaled
+from relucid.nn.rectify import fits, not_zero, of_channels, rectify
 from relucid.nn.sphere import direction, latitudes_of
 from relucid.nn.tracing import is_exported
 
@@ -161,7 +161,10 @@ class _Geometric(nn.Module):
             return rectify(y, r.view(-1, *(1,) * self.spatial))
         # Eq. 15 literally.
         y = self._activated(self._affine(x, self._weight(None), self.offset))
-        return y if self.scale is None else scaled(y, self.scale, self.spatial)
+        if self.scale is None:
+            return y
+        scale = of_channels(self.scale, self.activation, y.shape[-1 - self.spatial])
+        return y * scale.to(y.dtype).view(-1, *(1,) * self.spatial)
 
     def _activated(self, y: Tensor) -> Tensor:
         if isinstance(self.activation, CReLU):  # the layer knows its channel dimension, batched or not
