@@ -119,6 +119,20 @@ def test_crelu_inside_uses_each_scale_for_both_phases(ours, arguments, shape, pa
     assert torch.allclose(layer(x), reference(layer, x), atol=1e-5)
 
 
+@pytest.mark.parametrize("frozen", [{"weight"}, {"weight", "bias"}, set()])
+def test_conversion_keeps_frozen_what_is_frozen(frozen):
+    layer = nn.Linear(3, 4)
+    for name, p in layer.named_parameters():
+        p.requires_grad_(name not in frozen)
+    ours = GeometricLinear.from_standard(layer)
+    trained = {name for name, p in ours.named_parameters() if p.requires_grad}
+    assert trained == ({"latitudes", "scale"} if "weight" not in frozen else set()) | (
+        {"offset"} if "bias" not in frozen else set()
+    )
+    back = ours.to_standard()
+    assert {name for name, p in back.named_parameters() if not p.requires_grad} == frozen
+
+
 @pytest.mark.parametrize("activation", [nn.ReLU(), AVR(), CReLU(), CReLU(groups=2), nn.LeakyReLU(0.1)])
 @pytest.mark.parametrize("ours, arguments, shape", ONE_OF_EACH)
 def test_conversion_takes_a_positively_homogeneous_activation_inside(ours, arguments, shape, activation):

@@ -117,11 +117,7 @@ class Surgery:
     def geometric(self, name: str, *, relu: bool = False) -> None:
         """Describe the filters of a layer by directions, offsets and scales, with a ReLU inside or not."""
         layer = self.model.get_submodule(name)
-        new = GEOMETRIC[type(layer)].from_standard(layer, nn.ReLU() if relu else None)
-        trained = {key: p.requires_grad for key, p in layer.named_parameters()}
-        for key, p in new.named_parameters():
-            p.requires_grad_(trained["bias"] if key == "offset" else trained["weight"])
-        self.put(name, new)
+        self.put(name, GEOMETRIC[type(layer)].from_standard(layer, nn.ReLU() if relu else None))
 
     @operation
     def unpad(self, name: str) -> None:

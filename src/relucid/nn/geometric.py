@@ -178,6 +178,8 @@ class _Geometric(nn.Module):
     def from_standard(cls, layer: Standard, activation: Activation | None = None) -> Self:
         """The geometric layer that computes ``layer``, or ``activation(layer(x))`` with the activation inside.
 
+        What is frozen stays frozen.
+
         A filter of zeros has no direction: it gets an arbitrary one, with a scale so small relative to its bias
         that the output stays constant.
         """
@@ -197,10 +199,16 @@ class _Geometric(nn.Module):
         new.to_empty(device=layer.weight.device)
         new.activation = activation
         new._describe(layer.weight, layer.bias)
+        for own, of in ((new.latitudes, layer.weight), (new.scale, layer.weight), (new.offset, layer.bias)):
+            if own is not None and isinstance(of, nn.Parameter):
+                own.requires_grad_(of.requires_grad)
         return new.train(layer.training)
 
     def to_standard(self) -> Standard:
-        """The standard layer with the same output; an activation inside the layer is left out."""
+        """The standard layer with the same output; an activation inside the layer is left out.
+
+        What is frozen stays frozen.
+        """
         if self.activation is not None and self.scale is not None:
             negative = int((self.scale < 0).sum())
             if negative:
@@ -217,8 +225,10 @@ class _Geometric(nn.Module):
             # In float64: products in float32 are off by 1e-6 of the filter's length.
             rows = _built(self.latitudes.double(), self.scale, self.sign)
             layer.weight.copy_(rows.view(self.weight_shape))
-            if layer.bias is not None and self.bias is not None:
+            layer.weight.requires_grad_(self.latitudes.requires_grad)
+            if layer.bias is not None and self.offset is not None and self.bias is not None:
                 layer.bias.copy_(self.bias)
+                layer.bias.requires_grad_(self.offset.requires_grad)
         return layer.train(self.training)
 
     @torch.no_grad()
