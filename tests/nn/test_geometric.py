@@ -119,6 +119,12 @@ def test_crelu_inside_uses_each_scale_for_both_phases(ours, arguments, shape, pa
     assert torch.allclose(layer(x), reference(layer, x), atol=1e-5)
 
 
+def test_parametrization_keeps_the_sign_of_a_coordinate_that_is_almost_zero():
+    layer = nn.Linear(2, 2)
+    layer.weight.data.copy_(torch.tensor([[1.0, 1e-9], [1.0, -1e-9]]))
+    assert torch.equal(geometric(layer).weight[:, 1].sign(), torch.tensor([1.0, -1.0]))
+
+
 @pytest.mark.parametrize("frozen", [{"weight"}, {"weight", "bias"}, set()])
 def test_conversion_keeps_frozen_what_is_frozen(frozen):
     layer = nn.Linear(3, 4)
