@@ -104,22 +104,20 @@ def _watch(network: ExaminedNetwork, begun: list[Begun], report: Progress) -> No
     batches = [network.example] if network.data is None else in_batches(network.data)
     total = length_hint(batches) or None
     shells = _Shells(watched)
-    seen = 0
     with running(network.model) as (run, _):
         for number, batch in enumerate(batches_of(batches, network.example), 1):
 
-            def visit(node: Node, value: Tensor, batch: DataBatch = batch, first: int = seen) -> None:
+            def visit(node: Node, value: Tensor, batch: DataBatch = batch) -> None:
                 if node.kind and node.name in watched:
                     r, gauges = watched[node.name]
                     shell = shells.found.get(r.sources[0].name) if r.scale is not None else None
-                    given = Seen(r.oriented(value), r.channel_dim, batch.inputs, first, batch.labels, shell)
+                    given = Seen(r.oriented(value), r.channel_dim, batch.inputs, shell)
                     for gauge in gauges:
                         gauge.see(given)
                 elif node.has_weight:
                     shells.see(node, value)
 
             run(batch.arguments, visit)
-            seen += batch.inputs
             report("batches", number, total)
 
 
