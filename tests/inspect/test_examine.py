@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.inspect import MEASURES, Examination, Finding, Suggestion, examine, invariance, pairing
+from relucid.inspect import MEASURES, THOROUGH, Examination, Finding, Suggestion, examine, invariance, pairing
 from relucid.nn import GeometricLinear, Pairwise
 from relucid.nn.activation import AVR, CReLU
 
@@ -458,3 +458,15 @@ def test_both_phases_in_the_order_of_groups_are_one_unit_each():
     assert (found.rectified.kind, found.rectified.units, found.rectified.doubled) == ("crelu", 6, 6)
     assert torch.equal(found.activity.active, plain.activity.active)
     assert found.activity.row() == {"one phase": "3"}
+
+
+def test_under_autocast_the_network_is_rounded_and_measurements_are_not():
+    net, x = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2)), torch.randn(100, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = examine(net, x, measures=THOROUGH)["0"]
+        outputs = net[:2](x)
+    assert outputs.dtype == torch.bfloat16
+    assert torch.equal(found.pairing["0"].opposite, pairing(net[0].weight.bfloat16()).opposite)
+    norms = x.bfloat16().float().norm(dim=1)
+    assert found.activity.shell == pytest.approx((float(norms.min()), float(norms.max())))
+    torch.testing.assert_close(found.plasticity.singular.float(), torch.linalg.svdvals(outputs.float()))

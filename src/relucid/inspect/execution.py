@@ -20,6 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from relucid._torch import DispatchMode, compiler_is_imported, schema_of, storage_of, tree_leaves, tree_map
 from relucid.nn.geometric import _Geometric
 from relucid.nn.kinds import KINDS, Kind, kind_of_operation
+from relucid.nn.tracing import uncached_autocast
 
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
@@ -374,7 +375,9 @@ def _undisturbed(model: nn.Module, training: bool) -> Iterator[None]:
         # The fast path of transformer layers is one opaque operation, and so is a compiled network.
         torch.backends.mha.set_fastpath_enabled(False)
         eager = torch.compiler.set_stance("force_eager") if compiler_is_imported() else nullcontext()
-        with in_mode(model, training), torch.random.fork_rng(devices), torch.no_grad(), eager:
+        # A weight from autocast's cache would seem to come from nowhere.
+        fresh = uncached_autocast(next((p.device.type for p in model.parameters()), "cpu"))
+        with in_mode(model, training), torch.random.fork_rng(devices), torch.no_grad(), eager, fresh:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
