@@ -103,6 +103,14 @@ def test_bad_input_is_one_sentence_and_nothing_is_changed(conversion, bad):
         assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
+@every_conversion
+def test_lazy_layers_are_refused_and_stay_lazy(conversion):
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(4))
+    with pytest.raises(ConversionError, match=r"Sequential has lazy layers, .*; run it on an input first"):
+        conversion(model, x)
+    assert all(map(nn.parameter.is_lazy, model.parameters()))
+
+
 @pytest.mark.parametrize("convert", [to_crelu, to_geometric, fuse])
 def test_a_conversion_that_works_leaves_the_original_and_the_random_numbers_alone(convert):
     layers = (nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 2))

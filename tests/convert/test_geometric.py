@@ -73,7 +73,7 @@ def test_imn_stands_before_every_layer_but_the_first_and_shortcuts_with_the_mean
     "change, sentence",
     [
         ({"norm": "drop"}, "norm is 'keep' or 'fold', not 'drop'"),
-        ({"center": []}, "center has no batches"),
+        ({"center": []}, "the data is empty"),
         ({"layers": ["conv9"]}, "no layer that can be converted is named 'conv9'; there are: 0, 2"),
     ],
 )
@@ -81,6 +81,16 @@ def test_bad_arguments_are_named(change, sentence):
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     with pytest.raises(ValueError, match=sentence):
         to_geometric(model, torch.randn(5, 3), **change)
+
+
+def test_data_may_be_a_tensor_of_inputs_or_a_loader_with_labels():
+    layers = nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)
+    model, x = nn.Sequential(*layers).double(), torch.randn(100, 3, dtype=torch.float64)
+    labelled = torch.utils.data.TensorDataset(x, torch.arange(100))
+    forms = [x], x, x.numpy(), torch.utils.data.DataLoader(labelled, 32)
+    means = [to_geometric(model, x, center=data).model[2].center.running_mean for data in forms]
+    for mean in means[1:]:
+        torch.testing.assert_close(mean, means[0])
 
 
 @pytest.mark.filterwarnings("ignore:to_geometric changes no layer")

@@ -150,6 +150,36 @@ def test_a_refitted_layer_is_the_least_squares_solution():
     assert torch.allclose(torch.cat((fitted.weight, fitted.bias[:, None]), 1).T, expected, atol=1e-4)
 
 
+def unbiased():
+    """A convolution without a bias before a batch norm, as in most networks, with two opposite pairs."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 2, 1)
+    ).eval()
+    plant(model[0], [(0, 5), (2, 3)])
+    return model
+
+
+def test_a_negative_number_of_pairs_is_refused():
+    with pytest.raises(ValueError, match="pairs=-1 must be 0 or more"):
+        to_crelu(planted(), example(), mode="merge", pairs=-1)
+
+
+def test_filters_without_a_bias_before_a_norm_are_merged():
+    model, x = unbiased(), torch.randn(2, 3, 8, 8)
+    conversion = to_crelu(model, x, mode="merge")
+    assert conversion.model[0].out_channels == 4
+    assert conversion.model[0].bias.shape == (4,)
+    torch.testing.assert_close(conversion.model(x), model(x))
+
+
+def test_a_new_bias_stands_in_the_optimizer_where_it_stands_in_the_network():
+    model = unbiased()
+    optimizer = torch.optim.Adam(model.parameters())
+    to_crelu(model, torch.randn(2, 3, 8, 8), mode="merge", inplace=True, optimizer=optimizer)
+    # A state that is saved is loaded by position.
+    assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in model.parameters()]
+
+
 @pytest.mark.parametrize("norms", [0, 1])
 def test_layers_one_after_the_other_that_share_filters_are_refitted(norms):
     def unit(inputs):

@@ -64,6 +64,21 @@ def test_one_step_after_to_crelu_moves_every_old_weight_as_without_it(make):
     assert model[8].weight[:, 64:].count_nonzero() > 0  # the new weights learn
 
 
+def test_a_gradient_that_waits_for_its_step_is_kept():
+    plain, model = network(), network()
+    model.load_state_dict(plain.state_dict())
+    x = torch.randn(6, 3, 8, 8, dtype=torch.float64)
+    optimizers = [torch.optim.SGD(net.parameters(), 0.1) for net in (plain, model)]
+    for net in plain, model:
+        net(x).square().mean().backward()
+    to_crelu(model, x, layers=["6"], inplace=True, optimizer=optimizers[1])
+    for optimizer in optimizers:
+        optimizer.step()
+    assert model[8].in_features == 2 * 64
+    for new, old in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(old_entries(new, old), old, rtol=1e-10, atol=1e-12)
+
+
 @every_optimizer
 def test_groups_refer_to_the_new_parameters_and_state_is_zero_for_new_entries(make):
     model = network()
@@ -104,6 +119,26 @@ def test_geometric_layers_and_betas_are_trained_by_the_same_optimizer():
         assert all(
             not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True) if p.grad.any()
         )
+
+
+def test_an_optimizer_that_decays_directions_is_warned_of():
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(5, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+    with pytest.warns(UserWarning, match="AdamW decays the directions of geometric layers; give") as warned:
+        to_geometric(model, x, inplace=True, optimizer=optimizer)
+    assert warned[0].filename == __file__
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_geometric_parameters_go_to_the_group_without_decay(order):
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(5, 3)
+    weights = {"params": [model[0].weight, model[2].weight], "weight_decay": 0.1}
+    biases = {"params": [model[0].bias, model[2].bias], "weight_decay": 0.0}
+    optimizer = torch.optim.AdamW([weights, biases][::order])
+    to_geometric(model, x, inplace=True, optimizer=optimizer)  # and nothing is warned of
+    decayed, kept = optimizer.param_groups[::order]
+    assert [id(p) for p in decayed["params"]] == [id(model[2].weight)]
+    assert {id(p) for p in kept["params"]} == {*map(id, model[0].parameters()), id(model[2].bias)}
 
 
 @pytest.mark.filterwarnings("error::UserWarning")

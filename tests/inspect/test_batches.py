@@ -106,7 +106,6 @@ def test_arguments_may_come_in_any_mapping():
 def test_no_argument_is_dropped_but_labels_that_the_network_does_not_take():
     (part,) = batches_of([{"x": INPUTS, "gain": INPUTS[:, :1], "labels": LABELS}], {"x": INPUTS[:1]})
     assert part.arguments.keys() == {"x", "gain"}
-    assert torch.equal(part.labels, LABELS)
 
 
 def test_several_arguments_may_be_given_in_order_with_labels_after_them():
@@ -116,11 +115,11 @@ def test_several_arguments_may_be_given_in_order_with_labels_after_them():
     torch.testing.assert_close(found.active, (net.fc(INPUTS) < 0).double().mean(0))
 
 
-def test_large_arrays_are_split_and_labels_kept():
+def test_large_arrays_are_split_and_labels_left_out():
     parts = list(batches_of(INPUTS, INPUTS[:1]))
     assert [part.inputs for part in parts] == [SIZE, SIZE, 150 - 2 * SIZE]
     (part,) = batches_of([(INPUTS, LABELS)], INPUTS[:1])
-    assert torch.equal(part.labels, LABELS)
+    assert torch.equal(part.arguments, INPUTS)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
@@ -154,9 +153,3 @@ def test_other_things_than_data_are_refused():
         examine(net, INPUTS[:1], "images.npy")
     with pytest.raises(TypeError, match="mapping"):
         examine(net, INPUTS[:1], [{"x": INPUTS}])
-
-
-def test_labels_beside_the_inputs_are_counted_by_class():
-    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
-    found = examine(net, INPUTS[:1], (INPUTS, LABELS), measures=["classes"])["0"].measured["classes"]
-    assert found.inputs.tolist() == [50, 50, 50]

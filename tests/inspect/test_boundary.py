@@ -52,7 +52,7 @@ def test_what_is_rectified_is_the_distance_times_the_length_of_the_weights(name,
     layer, norm = LAYERS[name](inputs, units)
     if isinstance(layer, GeometricLinear):
         layer.offset.data.normal_()
-        layer.scale.data.uniform_(0.5, 2)
+        layer.scale.data.uniform_(0.5, 2).mul_(torch.randn(units).sign())
     found = boundary(layer, norm)
     x = torch.randn(20, inputs, dtype=torch.float64)
     with torch.no_grad():

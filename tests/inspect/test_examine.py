@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.inspect import MEASURES, Examination, Finding, Suggestion, examine, invariance, pairing
+from relucid.inspect import MEASURES, THOROUGH, Examination, Finding, Suggestion, examine, invariance, pairing
 from relucid.nn import GeometricLinear, Pairwise
 from relucid.nn.activation import AVR, CReLU
 
@@ -364,6 +364,8 @@ def test_the_size_of_a_complex_number_is_no_rectification():
 def test_weights_without_values_are_refused():
     with pytest.raises(ValueError, match="meta device"):
         examine(nn.Linear(4, 2, device="meta"), torch.randn(1, 4))
+    with pytest.raises(ValueError, match=r"lazy layers, .*: run it on an input first"):
+        examine(nn.Sequential(nn.LazyLinear(2), nn.ReLU()), torch.randn(1, 4))
 
 
 def test_a_geometric_layer_is_seen_whether_or_not_it_has_kept_its_weight():
@@ -447,3 +449,24 @@ def test_bars_are_drawn_where_they_are_wanted(capsys, monkeypatch):
     assert "layers" in shown.err
     assert "batches" in shown.err
     assert shown.out == ""
+
+
+def test_both_phases_in_the_order_of_groups_are_one_unit_each():
+    net, images = nn.Sequential(nn.Conv2d(4, 6, 1), CReLU(groups=2)), torch.randn(64, 4, 5, 5)
+    net[0].bias.data[:3] = 100.0
+    found, plain = (examine(each, images)["0"] for each in (net, nn.Sequential(net[0], CReLU())))
+    assert (found.rectified.kind, found.rectified.units, found.rectified.doubled) == ("crelu", 6, 6)
+    assert torch.equal(found.activity.active, plain.activity.active)
+    assert found.activity.row() == {"one phase": "3"}
+
+
+def test_under_autocast_the_network_is_rounded_and_measurements_are_not():
+    net, x = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2)), torch.randn(100, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = examine(net, x, measures=THOROUGH)["0"]
+        outputs = net[:2](x)
+    assert outputs.dtype == torch.bfloat16
+    assert torch.equal(found.pairing["0"].opposite, pairing(net[0].weight.bfloat16()).opposite)
+    norms = x.bfloat16().float().norm(dim=1)
+    assert found.activity.shell == pytest.approx((float(norms.min()), float(norms.max())))
+    torch.testing.assert_close(found.plasticity.singular.float(), torch.linalg.svdvals(outputs.float()))

@@ -159,3 +159,10 @@ def test_the_figure_shows_the_score_of_every_layer():
     assert line.x == ("0", "2")
     assert line.y == tuple(layer.score for layer in found.layers.values())
     assert found.summary().count("score") == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_images_get_the_dtype_of_the_network(dtype):
+    net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU()).to(dtype)
+    found = invariance(net, torch.randn(8, 1, 8, 8), transforms={"none": lambda x: x})
+    assert (found.layers["0"].local_rate == 1).all()

@@ -155,3 +155,23 @@ def test_figures_show_every_unit_and_every_singular_value():
     activity, singular = measured(nn.Sequential(nn.Linear(5, 4), nn.ReLU())).figures().values()
     assert len(activity.data[0].y) == 4
     assert singular.data[0].y[0] == 1
+
+
+def test_a_unit_that_is_not_finite_leaves_the_others_as_they_are_and_the_rank_unknown():
+    net = nn.Sequential(nn.Linear(5, 6), nn.ReLU())
+    whole = measured(net).activity
+    net[0].weight.data[0] = torch.nan
+    found = measured(net)
+    torch.testing.assert_close(found.activity[1:], whole[1:] / whole[1:].mean())
+    assert torch.equal(found.dormant[1:], ~(found.activity[1:] > 0.1))
+    assert not found.dormant[0]
+    assert found.singular is found.effective_rank is None
+
+
+def test_products_of_half_precision_do_not_overflow():
+    net = nn.Sequential(nn.Linear(5, 6), nn.ReLU()).half()
+    with torch.no_grad():
+        outputs = net(1000 * DATA.half()).float()
+    torch.testing.assert_close(
+        measured(net, 1000 * DATA.half()).singular.float(), torch.linalg.svdvals(outputs), rtol=1e-3, atol=1.0
+    )

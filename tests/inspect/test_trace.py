@@ -492,9 +492,11 @@ class Fidgety(nn.Module):
         super().__init__()
         self.conv, self.norm, self.drop = nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)
         self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(()))
 
     def forward(self, x):
         self.calls += 1
+        self.mean = 0.9 * self.mean + 0.1 * x.mean()
         return F.relu(self.drop(self.norm(self.conv(x)))) + torch.rand(1)
 
 

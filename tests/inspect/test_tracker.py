@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from relucid.convert import to_crelu, to_geometric
 from relucid.inspect.boundary import boundary, hyperplanes
 from relucid.inspect.tracker import BoundaryTracker, change
 from relucid.nn.geometric import GeometricLinear
@@ -133,6 +134,17 @@ def test_a_unit_that_loses_its_weights_is_left_out():
     found = tracker.result()
     assert found.moved["0"].tolist() == [0.0]
     assert found.turned["0"].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("convert", [to_crelu, to_geometric])
+def test_a_network_that_was_converted_needs_a_new_tracker(convert):
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
+    tracker = BoundaryTracker(net, torch.zeros(1, 2))
+    tracker.step()
+    convert(net, torch.randn(4, 2), inplace=True)
+    with pytest.raises(RuntimeError, match=r"has been converted since it is tracked: .*new BoundaryTracker"):
+        tracker.step()
+    BoundaryTracker(net, torch.zeros(1, 2)).step()
 
 
 def test_a_detached_tracker_stands_still():

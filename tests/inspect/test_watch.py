@@ -1,9 +1,12 @@
+import copy
 import logging
+import threading
 
 import pytest
 import torch
 from torch import nn
 
+from relucid.convert import to_crelu
 from relucid.inspect import Watch
 
 RELUCID = "relucid"
@@ -67,13 +70,14 @@ def test_small_batches_are_put_together():
     assert watch.examination["0"].activity.inputs == 64
 
 
-def test_calls_in_evaluation_mode_are_not_what_is_watched():
+def test_calls_in_evaluation_mode_are_not_what_is_watched(caplog):
     net = network()
     watch = Watch(net, every=1)
     net.eval()(torch.randn(1, 4))
     assert not watch._latest
     watch.step()  # nothing seen yet: nothing to examine
     assert watch.examination is None
+    assert "step 1: not examined: the network was not called in training mode" in caplog.text
 
 
 def test_data_of_ones_own_are_watched_instead():
@@ -97,6 +101,61 @@ def test_a_network_with_several_arguments_is_watched():
     net(torch.randn(40, 4), torch.randn(40, 4), scale=2.0)
     watch.step()
     assert watch.examination["layer"].activity.inputs == 40
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_network_with_any_number_of_arguments_is_watched(count):
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 6)
+
+        def forward(self, *inputs, **options):
+            return self.layer(options.get("scale", 1.0) * sum(inputs)).relu()
+
+    net = Sum()
+    watch = Watch(net, every=1)
+    net(*[torch.randn(40, 4)] * count)
+    watch.step()
+    assert watch.examination["layer"].activity.inputs == 40
+
+
+def test_options_that_a_network_takes_by_name_reach_it():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 6)
+
+        def forward(self, x, **options):
+            return self.layer(options["scale"] * x).relu()
+
+    net = Scaled()
+    watch = Watch(net, every=1)
+    net(torch.randn(40, 4), scale=2.0)
+    watch.step()
+    assert watch.examination["layer"].activity.inputs == 40
+
+
+class Log:
+    """A logger that cannot be copied, as those that write in a thread of their own."""
+
+    def __init__(self):
+        self.lock, self.steps = threading.Lock(), []
+
+    def log(self, metrics, step):
+        self.steps.append(step)
+
+
+def test_a_watched_network_is_converted_and_watched_on_while_its_copies_are_not():
+    net, log = network(), Log()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+    watch = Watch(net, every=2, log=log.log).attach(optimizer)
+    to_crelu(net, torch.randn(40, 4), inplace=True, optimizer=optimizer)
+    copy.deepcopy(net)(torch.randn(40, 4))
+    assert not watch._latest
+    train(net, None, 2, optimizer=optimizer)
+    assert log.steps == [2]
+    assert watch.examination["0"].rectified.kind == "crelu"
 
 
 def test_an_optimizer_that_it_is_attached_to_counts_the_steps_and_shows_its_gradients():

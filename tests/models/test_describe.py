@@ -83,3 +83,9 @@ def test_describing_changes_nothing():
     assert net.training
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
     assert not net._forward_hooks
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_network_of_any_precision_is_described(dtype):
+    net = create("vgg6", num_classes=10, width=0.1)
+    assert describe(net) == describe(net.to(dtype))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.func import grad, hessian, jvp, vmap
 
-from relucid.nn import AVR, CReLU, crelu, crelu_inverse
+from relucid.nn import AVR, CReLU, GeometricLinear, crelu, crelu_inverse
 
 
 def reference(x, dim=1, paired=None):
@@ -125,6 +125,18 @@ def test_only_the_output_is_kept_for_backward():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
         y = crelu(x)
     assert [t.untyped_storage().data_ptr() for t in kept] == [y.untyped_storage().data_ptr()]
+
+
+class Softened(nn.ReLU):
+    def forward(self, x):
+        return F.leaky_relu(x, 0.5)
+
+
+@pytest.mark.parametrize(
+    "layer", [CReLU(activation=Softened()), GeometricLinear(4, 4, activation=Softened())]
+)
+def test_a_subclass_of_relu_computes_what_it_says(layer):
+    assert layer(torch.randn(20, 4)).min() < 0
 
 
 @pytest.mark.parametrize("activation", [torch.tanh, nn.GELU(), nn.LeakyReLU(0.1), nn.ReLU6(inplace=True)])

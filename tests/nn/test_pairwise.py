@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import conv2d, relu
 
+from relucid.nn.geometric import GeometricConv2d
 from relucid.nn.pairwise import Pairwise, PairwiseConv2d
 from relucid.nn.rules import nesterov_weights
 
@@ -91,6 +92,19 @@ def test_both_phases_of_a_crelu_share_their_alpha():
 def test_inputs_that_do_not_make_up_the_convolution_s_are_refused(channels):
     with pytest.raises(ValueError, match=r"channels do not make up the 5 of conv"):
         PairwiseConv2d(nn.Conv2d(5, 4, 3), channels)
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv2d(4, 4, 3, groups=2),
+        nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
+        GeometricConv2d(4, 4, 3, activation=nn.ReLU()),
+    ],
+)
+def test_a_convolution_of_which_something_would_be_ignored_is_refused(conv):
+    with pytest.raises(ValueError, match="must have one group, zero padding and no activation inside, not"):
+        PairwiseConv2d(conv, [2, 2])
 
 
 def test_compiles_and_exports():

@@ -161,7 +161,7 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
         except TypeError as error:
             takes = ", ".join(signature.parameters)
             raise TypeError(f"{convert.__name__}() {error}; its arguments are {takes}") from None
-        for name in ("tolerance", "budget"):
+        for name in ("tolerance", "budget", "pairs"):
             if (value := given.get(name)) is not None and not value >= 0:
                 raise ArgumentError(f"{name}={value} must be 0 or more")
         if given.get("optimizer") is not None and not given.get("inplace"):

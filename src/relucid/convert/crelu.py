@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -38,7 +38,7 @@ def to_crelu(
     tolerance: float | None = None,
     budget: float | None = None,
     pairs: int | None = None,
-    data: Iterable[Any] | None = None,
+    data: Any = None,
 ) -> Conversion:
     """The same network with CReLU, which keeps both phases of a unit, in place of ReLU.
 
@@ -70,8 +70,8 @@ def to_crelu(
         budget: "merge": the largest relative difference of outputs, by default as in "expand". As many pairs are
             merged as it allows, the most opposite first.
         pairs: "merge": the largest number of pairs to merge, the most opposite first.
-        data: "merge": batches in the form of the example; the layers that read merged channels are fitted on them,
-            by least squares, to what they computed before.
+        data: "merge": data in any form that `relucid.inspect.examine` takes; the layers that read merged channels
+            are fitted on them, by least squares, to what they computed before.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> to_crelu(net, torch.randn(5, 4)).model

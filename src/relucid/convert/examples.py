@@ -1,4 +1,4 @@
-"""Inputs made from an example, with other sizes: they reveal what depends on the size."""
+"""Inputs of a network: the user's data, and inputs made from an example, with other sizes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from relucid._torch import tree_leaves, tree_map_only
+from relucid.convert.errors import ArgumentError
+from relucid.inspect.batches import batches_of
 
 Batch = Tensor | tuple[Any, ...] | Mapping[str, Any]
 Sizes = Mapping[tuple[int, int], int]  # by dimension and size in the example: the new size
@@ -21,6 +23,18 @@ def arguments(example: Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(example, Mapping):
         return (), dict(example)
     return (example if isinstance(example, tuple) else (example,)), {}
+
+
+def batches(data: Any, example: Batch) -> list[Any]:
+    """The batches of data in any form that `relucid.inspect.examine` takes, in the form of the example.
+
+    >>> [tuple(batch.shape) for batch in batches(torch.zeros(100, 3), torch.zeros(1, 3))]
+    [(64, 3), (36, 3)]
+    """
+    try:
+        return [batch.arguments for batch in batches_of(data, example)]
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(str(error)) from error
 
 
 def alternatives(example: Batch) -> Iterator[Iterator[Batch]]:

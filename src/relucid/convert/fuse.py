@@ -25,6 +25,7 @@ from relucid.convert.surgery import NORMS, Surgery
 from relucid.nn import MeanNorm
 from relucid.nn.geometric import _Geometric
 from relucid.nn.kinds import is_homogeneous
+from relucid.nn.rectify import of_channels
 
 
 @conversion
@@ -131,10 +132,11 @@ class _Plain:
     def _keep(self, name: str, reason: str) -> None:
         """Leave the scales of a layer after it; without a norm for values of its shape, the layer stays geometric."""
         values = [c.outputs[0] for r in self.subject.recordings for c in r.calls if c.module == name]
-        scale, module = self.scales.pop(name), self.subject.modules[name]
+        scale = self.scales.pop(name)
+        module: Any = self.subject.modules[name]
         dims = {len(value.shape) for value in values}
         if len(dims) == 1 and dims <= NORMS.keys() and (module.spatial or dims == {2}):
-            self.own[name] = dims.pop(), torch.cat((scale, scale))[: values[0].shape[1]]
+            self.own[name] = dims.pop(), of_channels(scale, module.activation, values[0].shape[1])
         else:
             self.layers.remove(name)
             self.stuck[name] = reason
@@ -147,7 +149,7 @@ class _Plain:
                 node = call.outputs[0]
                 module: Any = self.subject.modules[call.module]
                 dim = len(node.shape) - 1 if module.spatial == 0 else dims.get(node, 1)
-                phases = torch.cat((scale, scale))[: node.shape[dim]]
+                phases = of_channels(scale, module.activation, node.shape[dim])
                 starts[node] = Layout(dim, torch.arange(len(phases)), phases, frozenset([call.module]))
         return starts
 

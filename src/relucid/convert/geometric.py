@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from relucid._torch import ConvNd, ConvTransposeNd
 from relucid.convert.conversion import Conversion, Status, conversion
 from relucid.convert.copies import copied
 from relucid.convert.errors import ArgumentError
-from relucid.convert.examples import Batch, arguments
+from relucid.convert.examples import Batch, arguments, batches
 from relucid.convert.heavyball import depends
 from relucid.convert.norms import absorbed, fold, norm_after, padding_of, pads_with_zeros, readers_of
 from relucid.convert.subject import Layers, Subject, select, working
@@ -36,7 +37,7 @@ def to_geometric(
     layers: Layers = None,
     *,
     norm: Literal["keep", "fold"] = "keep",
-    center: Iterable[Any] | None = None,
+    center: Any = None,
     inplace: bool = False,
     optimizer: Optimizer | None = None,
     tolerance: float | None = None,
@@ -51,11 +52,13 @@ def to_geometric(
         example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments, or a list of several.
         layers: Names or globs. By default all but output layers, which learn no features (gmp 4.1).
         norm: What becomes of a batch norm that follows such a layer: it is kept, or folded into it.
-        center: Batches of data, in the form of the example. If given, an input mean normalization (IMN) with the
-            mean of these data is inserted before every converted layer but the first and those on a shortcut, and
-            the layer's offset compensates for it. Before a zero-padded convolution it pads, then centres.
+        center: Data in any form that `relucid.inspect.examine` takes. If given, an input mean normalization (IMN)
+            with the mean of these data is inserted before every converted layer but the first and those on a
+            shortcut, and the layer's offset compensates for it. Before a zero-padded convolution it pads, then
+            centres.
         inplace: Convert the network itself; by default a copy.
-        optimizer: With ``inplace``, an optimizer to take along. Its state for the converted layers starts anew.
+        optimizer: With ``inplace``, an optimizer to take along. Its state for the converted layers starts anew. A
+            warning is given if it decays their latitudes.
         tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -75,7 +78,8 @@ def to_geometric(
     report.weighted, report.rectified = "not chosen", "it stays outside the layers"
     products = {node.name: node for node in subject.nodes if node.has_weight}
     names = select({name: (name.partition("#")[0],) for name in products}, layers)
-    plan = _Plan(subject, _chosen(subject, products, names, layers), norm == "fold", center)
+    data = None if center is None else batches(center, subject.references.examples[0])
+    plan = _Plan(subject, _chosen(subject, products, names, layers), norm == "fold", data)
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
         plan.note(names, dropped)
@@ -88,14 +92,29 @@ def to_geometric(
             training=norm == "keep" and center is None,
         )
 
-    return working(plan.chosen, attempt)
+    found = working(plan.chosen, attempt)
+    if optimizer is not None:
+        _warn_of_decay(found.model, optimizer)
+    return found
+
+
+def _warn_of_decay(model: nn.Module, optimizer: Optimizer) -> None:
+    """Warn if an optimizer decays latitudes, which moves all of a direction into its last coordinate."""
+    latitudes = {module.latitudes for module in model.modules() if isinstance(module, _Geometric)}
+    decayed = (group["params"] for group in optimizer.param_groups if group.get("weight_decay"))
+    if any(not latitudes.isdisjoint(parameters) for parameters in decayed):
+        warnings.warn(
+            f"{type(optimizer).__name__} decays the directions of geometric layers; give them a group with "
+            "weight_decay=0, or make a new optimizer with relucid.nn.parameter_groups",
+            stacklevel=4,
+        )
 
 
 class _Plan:
     """The layers to convert, and for some of them the norm to fold, the ReLU to take inside, the mean to subtract."""
 
     def __init__(
-        self, subject: Subject, chosen: list[str], fold_norms: bool, data: Iterable[Any] | None
+        self, subject: Subject, chosen: list[str], fold_norms: bool, data: list[Batch] | None
     ) -> None:
         self.report, self.chosen = subject.report, chosen
         self.norms = {name: norm for name in chosen if fold_norms and (norm := _norm(subject, name))}
@@ -254,7 +273,7 @@ def _compensate(surgery: Surgery, name: str, mean: Tensor) -> list[int]:
     return padding
 
 
-def _means(subject: Subject, names: list[str], data: Iterable[Any]) -> dict[str, Tensor]:
+def _means(subject: Subject, names: list[str], data: list[Batch]) -> dict[str, Tensor]:
     """The mean of the data per channel at the (padded) input of each layer."""
     model = copied(subject.model, share=True).eval()
     totals: dict[str, Tensor] = {}
@@ -268,10 +287,7 @@ def _means(subject: Subject, names: list[str], data: Iterable[Any]) -> dict[str,
 
     for name in names:
         model.get_submodule(name).register_forward_pre_hook(partial(add, name))
-    batches = list(data)
     with torch.no_grad():
-        for args, kwargs in map(arguments, batches):
+        for args, kwargs in map(arguments, data):
             model(*args, **kwargs)
-    if not batches:
-        raise ArgumentError("center has no batches; give at least one to take the mean of")
     return {name: total / counts[name] for name, total in totals.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -17,7 +17,7 @@ from relucid._torch import ConvNd, ConvTransposeNd
 from relucid.convert.conversion import Conversion
 from relucid.convert.copies import copied
 from relucid.convert.errors import ConversionError
-from relucid.convert.examples import Batch
+from relucid.convert.examples import Batch, batches
 from relucid.convert.flow import Flow, flow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.norms import absorbed, fold, is_plain, norm_after, readers_of
@@ -57,14 +57,15 @@ def merge(
     tolerance: float,
     budget: float | None,
     limit: int | None,
-    data: Iterable[Any] | None,
+    data: Any,
     inplace: bool,
     optimizer: Optimizer | None,
 ) -> Conversion:
     """The network with as many pairs merged as budget and limit allow, the most opposite first."""
     subject = Subject(model, example)
     subject.report.weighted, subject.report.rectified = "its input has no merged channels", "not chosen"
-    merger = Merger(subject, layers, tolerance, data)
+    given = None if data is None else batches(data, subject.references.examples[0])
+    merger = Merger(subject, layers, tolerance, given)
     pairs = merger.pairs()[:limit]
 
     def attempt(count: int, inplace: bool = False, optimizer: Optimizer | None = None) -> Conversion | None:
@@ -118,11 +119,8 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
 class Merger:
     """The layers of a network whose opposite filters can be merged."""
 
-    def __init__(
-        self, subject: Subject, layers: Layers, tolerance: float, data: Iterable[Any] | None
-    ) -> None:
-        self.subject, self.tolerance = subject, tolerance
-        self.data = None if data is None else list(data)
+    def __init__(self, subject: Subject, layers: Layers, tolerance: float, data: list[Batch] | None) -> None:
+        self.subject, self.tolerance, self.data = subject, tolerance, data
         # In place, the network has changed by the time that layers are fitted to what they computed before.
         self.original = subject.model if data is None else copied(subject.model)
         self.obstacles: dict[str, str] = {}

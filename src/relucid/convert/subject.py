@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, tree_leaves, tree_map_only
@@ -195,6 +196,10 @@ def _check_network(model: nn.Module) -> None:
         raise ConversionError(f"{name} is compiled by TorchScript; convert the network that it was made from")
     if isinstance(getattr(model, "_orig_mod", None), nn.Module):
         raise ConversionError("the network is compiled; convert the original and compile the result")
+    if any(map(is_lazy, model.parameters())):
+        raise ConversionError(
+            f"{name} has lazy layers, whose weights have no shape yet; run it on an input first"
+        )
     if isinstance(model, nn.Linear | ConvNd | _Geometric | RECURRENT | nn.MultiheadAttention):
         raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
 

@@ -117,11 +117,7 @@ class Surgery:
     def geometric(self, name: str, *, relu: bool = False) -> None:
         """Describe the filters of a layer by directions, offsets and scales, with a ReLU inside or not."""
         layer = self.model.get_submodule(name)
-        new = GEOMETRIC[type(layer)].from_standard(layer, nn.ReLU() if relu else None)
-        trained = {key: p.requires_grad for key, p in layer.named_parameters()}
-        for key, p in new.named_parameters():
-            p.requires_grad_(trained["bias"] if key == "offset" else trained["weight"])
-        self.put(name, new)
+        self.put(name, GEOMETRIC[type(layer)].from_standard(layer, nn.ReLU() if relu else None))
 
     @operation
     def unpad(self, name: str) -> None:
@@ -246,7 +242,8 @@ class Surgery:
         units = weight.shape[1] * layer.groups if isinstance(layer, ConvTransposeNd) else len(weight)
         new = weight.new_zeros(units) if value is None else value.detach().to(weight)
         layer.bias = nn.Parameter(new, weight.requires_grad)
-        self.add(layer.bias, beside=[weight])
+        self._index[layer.bias] = [(layer, "bias")]
+        self._follow([weight], [layer.bias], drop=False, after=True)
 
     @operation
     def attribute(self, name: str, *, key: str, value: Any) -> None:
@@ -263,8 +260,8 @@ class Surgery:
             name: Its full name.
             shape: The new shape.
             value: The new value, 1 by default.
-            carry: What turns an optimizer's state for the old parameter into one for the new; without it, the state
-                starts anew.
+            carry: What turns the gradient and an optimizer's state for the old parameter into those for the new;
+                without it, they start anew.
         """
         path, _, leaf = name.rpartition(".")
         old = getattr(self.model.get_submodule(path), leaf)
@@ -274,6 +271,8 @@ class Surgery:
             return
         parameter = nn.Parameter(new.contiguous(), old.requires_grad)
         vars(parameter).update(vars(old))
+        if carry is not None and old.grad is not None:
+            parameter.grad = carry(old.grad)
         places = self._places(old)
         for place, leaf in places:
             setattr(place, leaf, parameter)
@@ -316,15 +315,17 @@ class Surgery:
         carry: Carry | None = None,
         *,
         drop: bool = True,
+        after: bool = False,
     ) -> None:
-        """Put new parameters into the optimizers' groups of the old ones, and drop those."""
+        """Put new parameters into the optimizers' groups before or after the old ones, and drop those."""
         for optimizer in self.optimizers:
             left, add = old, new
-            for group in optimizer.param_groups:
+            # Of several groups the one with the least decay: it harms latitudes and coefficients.
+            for group in sorted(optimizer.param_groups, key=lambda group: group.get("weight_decay", 0)):
                 here = [p for p in group["params"] if any(p is o for o in left)]
                 if not here:
                     continue
-                first = next(i for i, p in enumerate(group["params"]) if p is here[0])
+                first = next(i for i, p in enumerate(group["params"]) if p is here[0]) + after
                 group["params"][first:first] = add
                 if drop:
                     group["params"] = [p for p in group["params"] if not any(p is o for o in left)]

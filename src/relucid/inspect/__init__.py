@@ -7,7 +7,6 @@ own studies need, such as Rademacher complexities, are in `relucid.papers`.
 from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary, boundary
 from relucid.inspect.callbacks import hugging_face_callback, lightning_callback
-from relucid.inspect.classes import ClassActivity
 from relucid.inspect.comparison import Changes
 from relucid.inspect.examination import Examination, ExaminedLayer
 from relucid.inspect.examine import examine
@@ -19,7 +18,6 @@ from relucid.inspect.pairing import Pairing, figure_of_pairs, pairing
 from relucid.inspect.phase import PhaseCorrelation, phase_correlation
 from relucid.inspect.plasticity import Plasticity, effective_rank, stable_rank
 from relucid.inspect.reconstruction import Reconstruction, reconstruct, reconstruction_ratio
-from relucid.inspect.top import TopInputs
 from relucid.inspect.trace import Rectified, Trace, trace
 from relucid.inspect.tracker import BoundaryTracker, Evolution
 from relucid.inspect.watch import Watch
@@ -32,7 +30,6 @@ __all__ = [
     "Boundary",
     "BoundaryTracker",
     "Changes",
-    "ClassActivity",
     "Evolution",
     "Examination",
     "ExaminedLayer",
@@ -48,7 +45,6 @@ __all__ = [
     "Rectified",
     "Seen",
     "Suggestion",
-    "TopInputs",
     "Trace",
     "Watch",
     "boundary",

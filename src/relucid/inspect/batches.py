@@ -17,11 +17,10 @@ from relucid.inspect.execution import Batch
 
 @dataclass(frozen=True)
 class DataBatch:
-    """One batch: the arguments of the network, the number of inputs, and their labels if there are any."""
+    """One batch: the arguments of the network, and the number of inputs."""
 
     arguments: Batch
     inputs: int
-    labels: Tensor | None
 
 
 def batches_of(data: Any, example: Batch) -> Iterator[DataBatch]:
@@ -49,14 +48,10 @@ def batches_of(data: Any, example: Batch) -> Iterator[DataBatch]:
 
 
 def _batch(batch: Any, example: Batch) -> DataBatch:
-    """A batch in the form of the example; what is left over becomes the labels."""
-    labels: Any = None
+    """A batch in the form of the example, without the labels."""
     if isinstance(batch, tuple | list):
-        wanted = 1 if isinstance(example, Tensor | Mapping) else len(example)
-        labels = batch[wanted] if len(batch) > wanted else None
-        batch = batch[0] if isinstance(example, Tensor | Mapping) else tuple(batch[:wanted])
+        batch = batch[0] if isinstance(example, Tensor | Mapping) else tuple(batch[: len(example)])
     elif isinstance(batch, Mapping) and isinstance(example, Mapping):
-        labels = batch.get("labels", batch.get("label"))
         batch = {n: value for n, value in batch.items() if n in example or n not in ("labels", "label")}
     elif isinstance(batch, Mapping) and isinstance(example, Tensor):
         raise TypeError(
@@ -65,9 +60,7 @@ def _batch(batch: Any, example: Batch) -> DataBatch:
         )
     like = next((leaf for leaf in tree_leaves(example) if _is_floating(leaf)), None)
     arguments: Batch = tree_map(lambda leaf: _tensor(leaf, like), batch)
-    inputs = count_rows(arguments)
-    labels = torch.as_tensor(labels) if isinstance(labels, Tensor | np.ndarray | list) else None
-    return DataBatch(arguments, inputs, labels if labels is not None and labels.shape == (inputs,) else None)
+    return DataBatch(arguments, count_rows(arguments))
 
 
 def _is_floating(leaf: Any) -> bool:

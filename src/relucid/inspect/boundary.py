@@ -133,8 +133,9 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
     >>> boundary(layer).radius, boundary(layer, norm).radius
     (tensor([0.5000]), tensor([-2.]))
     """
-    # The u and lambda of a geometric layer are its parameters: nothing to divide by.
-    if norm is None and isinstance(layer, _Geometric):
+    # With r outside the activation, u and lambda are parameters: nothing to divide by. A bare r also turns the unit.
+    outside = isinstance(layer, _Geometric) and (layer.activation is not None or layer.scale is None)
+    if norm is None and isinstance(layer, _Geometric) and outside:
         u = layer.direction.detach()
         return Boundary(
             u, u.new_zeros(len(u)) if layer.offset is None else layer.offset.detach().to(u, copy=True)

@@ -61,9 +61,12 @@ def examine(
         raise ValueError("the example is empty: give at least one input")
     traced = trace(model, example)
     network = ExaminedNetwork(model, example, data)
+    # The network may run under autocast; what is computed about it may not.
+    exact = torch.autocast(next((q.device.type for q in model.parameters()), "cpu"), enabled=False)
     with reporting(progress) as report:
-        begun = _begin(network, traced.rectified, measures, report)
-        _watch(network, begun, report)
+        with exact:
+            begun = _begin(network, traced.rectified, measures, report)
+        _watch(network, begun, report, exact)
     layers = tuple(ExaminedLayer(layer, _results(found)) for layer, found in begun)
     findings = ranked(
         finding
@@ -93,8 +96,8 @@ def _results(begun: dict[str, Measurement | Gauge]) -> dict[str, Measurement]:
     return {name: measured for name, measured in found.items() if measured is not None}
 
 
-def _watch(network: ExaminedNetwork, begun: list[Begun], report: Progress) -> None:
-    """Pass the data through the network once, for all gauges."""
+def _watch(network: ExaminedNetwork, begun: list[Begun], report: Progress, exact: torch.autocast) -> None:
+    """Pass the data through the network once, for all gauges, which compute in the ``exact`` context."""
     watched: dict[str, tuple[Rectified, list[Gauge]]] = {}
     for layer, found in begun:
         if gauges := [each for each in found.values() if isinstance(each, Gauge)]:
@@ -104,22 +107,22 @@ def _watch(network: ExaminedNetwork, begun: list[Begun], report: Progress) -> No
     batches = [network.example] if network.data is None else in_batches(network.data)
     total = length_hint(batches) or None
     shells = _Shells(watched)
-    seen = 0
     with running(network.model) as (run, _):
         for number, batch in enumerate(batches_of(batches, network.example), 1):
 
-            def visit(node: Node, value: Tensor, batch: DataBatch = batch, first: int = seen) -> None:
+            def visit(node: Node, value: Tensor, batch: DataBatch = batch) -> None:
                 if node.kind and node.name in watched:
                     r, gauges = watched[node.name]
                     shell = shells.found.get(r.sources[0].name) if r.scale is not None else None
-                    given = Seen(r.oriented(value), r.channel_dim, batch.inputs, first, batch.labels, shell)
-                    for gauge in gauges:
-                        gauge.see(given)
+                    given = Seen(r.oriented(value), r.channel_dim, batch.inputs, shell)
+                    with exact:
+                        for gauge in gauges:
+                            gauge.see(given)
                 elif node.has_weight:
-                    shells.see(node, value)
+                    with exact:
+                        shells.see(node, value)
 
             run(batch.arguments, visit)
-            seen += batch.inputs
             report("batches", number, total)
 
 

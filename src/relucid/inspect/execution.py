@@ -20,6 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from relucid._torch import DispatchMode, compiler_is_imported, schema_of, storage_of, tree_leaves, tree_map
 from relucid.nn.geometric import _Geometric
 from relucid.nn.kinds import KINDS, Kind, kind_of_operation
+from relucid.nn.tracing import uncached_autocast
 
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
@@ -363,21 +364,29 @@ def tensors_in(tree: Any) -> list[Tensor]:
 @contextmanager
 def _undisturbed(model: nn.Module, training: bool) -> Iterator[None]:
     """Put ``model`` into one mode; afterwards restore its modes and buffers and the random state."""
-    buffers = {buffer: buffer.clone() for buffer in model.buffers()}
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+    ]
     devices = {p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"}
     fast_path = torch.backends.mha.get_fastpath_enabled()
     try:
         # The fast path of transformer layers is one opaque operation, and so is a compiled network.
         torch.backends.mha.set_fastpath_enabled(False)
         eager = torch.compiler.set_stance("force_eager") if compiler_is_imported() else nullcontext()
-        with in_mode(model, training), torch.random.fork_rng(devices), torch.no_grad(), eager:
+        # A weight from autocast's cache would seem to come from nowhere.
+        fresh = uncached_autocast(next((p.device.type for p in model.parameters()), "cpu"))
+        with in_mode(model, training), torch.random.fork_rng(devices), torch.no_grad(), eager, fresh:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
         with torch.no_grad():
-            for buffer, before in buffers.items():
+            for module, name, buffer, before in buffers:
                 if not torch.equal(buffer, before):
                     buffer.copy_(before)
+                if getattr(module, name) is not buffer:  # the network has put another tensor there
+                    setattr(module, name, buffer)
 
 
 @contextmanager

@@ -111,18 +111,20 @@ def invariance(
             "images are iterated several times: give a tensor, a list or a loader instead of an iterator"
         )
     changes, origin = dict(transforms or _standard(crop)), _origin(crop)
-    first = next(_batches(images))
+    first = next(_batches(images, model))
     if transforms is None and first.dim() != 4:
         shape = tuple(first.shape)
         raise ValueError(
             f"inputs of shape {shape} are not images (n, channels, height, width): give transforms"
         )
     chosen = _chosen(model, origin(first), layers)
-    thresholds = _thresholds(lambda: (_responses(model, origin(x), chosen) for x in _batches(images)), rate)
+    thresholds = _thresholds(
+        lambda: (_responses(model, origin(x), chosen) for x in _batches(images, model)), rate
+    )
     total = dict.fromkeys(thresholds, 0)
     fired = {name: torch.zeros(len(t), dtype=torch.float64) for name, t in thresholds.items()}
     again = {name: torch.zeros_like(f) for name, f in fired.items()}
-    for x in _batches(images):
+    for x in _batches(images, model):
         fires = {n: r > thresholds[n].unsqueeze(1) for n, r in _responses(model, origin(x), chosen).items()}
         for name, mask in fires.items():
             total[name] += mask.shape[1]
@@ -219,8 +221,10 @@ def _chosen(model: nn.Module, example: Tensor, layers: Sequence[str] | None) -> 
     return {r.name: r for r in rectified if layers is None or r.name in layers or r.layer in layers}
 
 
-def _batches(images: Tensor | Iterable[Any]) -> Iterator[Tensor]:
-    for batch in batches_of(images, torch.zeros(0)):
+def _batches(images: Tensor | Iterable[Any], model: nn.Module) -> Iterator[Tensor]:
+    """Yield the images, on the device and with the dtype of the network."""
+    like = next((p.detach() for p in model.parameters() if p.is_floating_point()), torch.zeros(0))
+    for batch in batches_of(images, like):
         assert isinstance(batch.arguments, Tensor)
         yield batch.arguments
 

@@ -52,23 +52,12 @@ class Seen:
     value: Tensor  #: pre-activations in the layer's shape; units switch at 0 and are active above it
     dim: int  #: the dimension of ``value`` that holds the units
     inputs: int  #: number of inputs in the batch
-    first: int = 0  #: index of the first of them in the whole data
-    labels: Tensor | None = None  #: (inputs,)
     shell: tuple[float, float] | None = None  #: smallest and largest norm of the inputs of the layer's weight
 
     @property
     def by_unit(self) -> Tensor:
         """``value`` as (units, places), the positions of all inputs in a row."""
         return self.value.movedim(self.dim, 0).flatten(1)
-
-    @property
-    def by_input(self) -> Tensor | None:
-        """``value`` as (inputs, units, positions); None if inputs cannot be distinguished."""
-        value = self.value.movedim(self.dim, -1)
-        elsewhere = value.dim() > 2 and len(value) != self.inputs == value.shape[1]
-        if value.dim() < 2 or len(value) % self.inputs or elsewhere:
-            return None
-        return value.reshape(self.inputs, -1, value.shape[-1]).transpose(1, 2)
 
 
 class Gauge(ABC):

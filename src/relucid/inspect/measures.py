@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from relucid.inspect.activity import Activity
 from relucid.inspect.boundary import Boundary
-from relucid.inspect.classes import ClassActivity
 from relucid.inspect.invariance import LayerInvariance
 from relucid.inspect.measurement import Measurement
 from relucid.inspect.pairing import Pairings
 from relucid.inspect.phase import PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
 from relucid.inspect.reconstruction import Lost
-from relucid.inspect.top import TopInputs
 
 MEASURES: dict[str, type[Measurement]] = {
     "pairing": Pairings,
@@ -19,8 +17,6 @@ MEASURES: dict[str, type[Measurement]] = {
     "boundary": Boundary,
     "activity": Activity,
     "plasticity": Plasticity,
-    "classes": ClassActivity,
-    "top_inputs": TopInputs,
     "reconstruct": Lost,
     "invariance": LayerInvariance,
 }

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from relucid.inspect.activity import REMEDY, remedy
+from relucid.inspect.blocks import wide
 from relucid.inspect.evidence import Sample
 from relucid.inspect.findings import Finding
 from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen, indices
@@ -56,8 +57,9 @@ class Plasticity(Measurement):
         "effective rank": "exponential of the entropy of the singular values of the layer's outputs",
     }
 
-    activity: Tensor  #: (units,): mean size of the output, relative to the mean over the layer
-    #: (channels,): singular values of the outputs, in descending order; None for wide layers
+    #: (units,): mean size of the output, relative to the mean over the layer; inf if it received nan or infinity
+    activity: Tensor
+    #: (channels,): singular values of the outputs, in descending order; None for wide layers and outputs not finite
     singular: Tensor | None
     weight: float  #: Euclidean norm of the weights that feed the layer
     #: that of the gradients of their parameters, biases included; None if there are none
@@ -77,12 +79,12 @@ class Plasticity(Measurement):
 
     @property
     def effective_rank(self) -> float | None:
-        """Effective rank of the outputs; None for wide layers, and if all outputs are 0."""
+        """Effective rank of the outputs; None if `singular` is, and if all outputs are 0."""
         return self._rank(effective_rank)
 
     @property
     def stable_rank(self) -> float | None:
-        """Stable rank of the outputs; None for wide layers, and if all outputs are 0."""
+        """Stable rank of the outputs; None if `singular` is, and if all outputs are 0."""
         return self._rank(stable_rank)
 
     def _rank(self, rank: Callable[[Tensor], Tensor]) -> float | None:
@@ -156,7 +158,7 @@ class _PlasticityGauge(Gauge):
 
     def see(self, seen: Seen) -> None:
         """Add the outputs of a batch."""
-        values = seen.by_unit
+        values = wide(seen.by_unit)  # products in half precision overflow
         self.inputs += seen.inputs
         self.places += values.shape[1]
         outputs = response(values, self.kind)
@@ -173,10 +175,11 @@ class _PlasticityGauge(Gauge):
         if not self.places:
             return None
         singular = None
-        if self.products is not None:
+        if self.products is not None and bool(self.products.isfinite().all()):
             singular = torch.linalg.eigvalsh(self.products).flip(0).clamp_min(0).sqrt()
+        finite = self.total.isfinite()
         return Plasticity(
-            self.total / self.total.mean(),
+            torch.where(finite, self.total / self.total[finite].mean(), torch.inf),
             singular,
             self.weight,
             self.gradient,

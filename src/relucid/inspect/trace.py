@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from relucid._torch import ConvNd
 from relucid.inspect.execution import DATA, Batch, Node, Recording, record
@@ -139,6 +140,10 @@ def trace(model: nn.Module, example: Batch) -> Trace:
     2 (relu) <- 0 -> 1
     4: feeds the output
     """
+    if any(map(is_lazy, model.parameters())):
+        raise ValueError(
+            "the network has lazy layers, whose weights have no shape yet: run it on an input first"
+        )
     if any(parameter.is_meta for parameter in model.parameters()):
         raise ValueError("the network has weights without values, on the meta device: load them first")
     recording = record(model, example)

@@ -76,7 +76,7 @@ class BoundaryTracker:
     def __init__(self, model: nn.Module, example: Batch | None = None, *, every: int = 1) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1 step; got {every}")
-        self.every = every
+        self.model, self.every = model, every
         self.layers, self.skipped = (
             _all_layers(model) if example is None else _rectified_layers(model, example)
         )
@@ -105,6 +105,8 @@ class BoundaryTracker:
             after = self._look()
             self.steps.append(self.time)
             for name, now in after.items():
+                if now.vector.shape != self.before[name].vector.shape:
+                    raise _changed(name)
                 moved, turned = change(self.before[name], now)
                 self.moved[name].append(moved.nan_to_num(0).max().cpu())
                 self.turned[name].append(turned.nan_to_num(0).max().cpu())
@@ -121,7 +123,17 @@ class BoundaryTracker:
         return Evolution(tuple(self.steps), moved, turned, dict(self.skipped))
 
     def _look(self) -> dict[str, Boundary]:
+        modules = set(self.model.modules())
+        for name, layer in self.layers.items():
+            if not modules.issuperset(filter(None, layer)):
+                raise _changed(name)
         return {name: boundary(*layer) for name, layer in self.layers.items()}
+
+
+def _changed(name: str) -> RuntimeError:
+    return RuntimeError(
+        f"{name} has been converted since it is tracked: detach, and make a new BoundaryTracker"
+    )
 
 
 def change(before: Boundary, after: Boundary) -> tuple[Tensor, Tensor]:

@@ -86,22 +86,31 @@ class Watch:
             handle.remove()
         self._latest.clear()
 
+    def __deepcopy__(self, memo: object) -> Watch:
+        """The same watch: a copy of the network, which a conversion makes for one, is not watched."""
+        return self
+
     def step(self) -> None:
         """Count a step, and examine the network if it is due."""
         self.time += 1
-        if self.time % self.every == 0 and self._latest:
-            data = [*self._latest] if self.data is None else self.data
-            self.examination = examine(self.model, self._latest[-1], data, measures=self.measures)
-            self.log(self.examination.metrics(), self.time)
-            if message := warning(self.examination, self.limit):
-                LOGGER.warning("step %d: %s", self.time, message)
-            self._latest.clear()
+        if self.time % self.every:
+            return
+        if not self._latest:
+            unseen = "not examined: the network was not called in training mode in the last %d steps"
+            LOGGER.warning("step %d: " + unseen, self.time, min(STEPS, self.every))
+            return
+        data = [*self._latest] if self.data is None else self.data
+        self.examination = examine(self.model, self._latest[-1], data, measures=self.measures)
+        self.log(self.examination.metrics(), self.time)
+        if message := warning(self.examination, self.limit):
+            LOGGER.warning("step %d: %s", self.time, message)
+        self._latest.clear()
 
     def _note(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep the inputs of a call, shortly before an examination."""
-        if not model.training or self.every - self.time % self.every > STEPS:
+        if model is not self.model or not model.training or self.every - self.time % self.every > STEPS:
             return
-        batch = args[0] if len(args) == 1 and not kwargs else _by_name(model, args, kwargs)
+        batch = _by_name(model, args, kwargs) if kwargs else args[0] if len(args) == 1 else args
         self._latest.append(tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, batch))
         while sum(map(_size, self._latest)) - _size(self._latest[0]) >= INPUTS:
             self._latest.popleft()
@@ -130,8 +139,8 @@ def _to_logger(metrics: Mapping[str, float], step: int) -> None:
 
 
 def _by_name(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name."""
-    return dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments)
+    """The arguments of a call by name, those by position first."""
+    return dict(zip(inspect.signature(model.forward).parameters, args, strict=False)) | kwargs
 
 
 def _size(batch: Any) -> int:

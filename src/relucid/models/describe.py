@@ -89,13 +89,13 @@ def describe(net: nn.Module, example: Tensor | None = None) -> Description:
             kind = type(module).__name__
             raise ValueError(f"describe cannot count the multiply-adds of {name or 'the network'}, a {kind}")
     replica = deepcopy(net).eval()
-    device = next((p.device for p in net.parameters()), None)
-    dtype = example.dtype if example is not None and example.dtype in TOKENS else None
+    like = next((p for p in net.parameters() if p.is_floating_point()), torch.empty(0))
+    dtype = example.dtype if example is not None and example.dtype in TOKENS else like.dtype
     shapes: dict[str, tuple[int, ...]] = {}
     for name, module in replica.named_modules():
         module.register_forward_hook(_record(shapes, name))
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        replica(torch.zeros(1, *shape, dtype=dtype, device=device))
+        replica(torch.zeros(1, *shape, dtype=dtype, device=like.device))
     counts, root = counter.get_flop_counts(), type(replica).__name__
 
     def flops(name: str) -> int:

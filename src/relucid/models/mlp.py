@@ -29,6 +29,8 @@ def feedforward(builder: Builder, num_classes: int, *, depth: int = 10) -> None:
             f"feedforward keeps the number of features, so in_channels and num_classes must be equal, not "
             f"{builder.channels} and {num_classes}"
         )
+    if depth < 1:
+        raise ValueError(f"feedforward has a depth of at least 1, not {depth}")
     first = _layers(builder, 1)
     builder.centred = True
     builder.add("stage", Propagation(first + _layers(builder, depth - 1), builder.rule))

@@ -46,12 +46,20 @@ def both_signs(x: Tensor, dim: int, paired: int | None = None, groups: int = 1) 
     >>> both_signs(torch.tensor([[1.0, -2.0]]), dim=1, groups=2)
     tensor([[ 1., -1., -2.,  2.]])
     """
-    if groups > 1:
-        if dim < 0:
-            dim += x.dim()
-        blocks = x.unflatten(dim, (groups, -1))
-        return torch.cat((blocks, -blocks), dim + 1).flatten(dim, dim + 1)
-    return torch.cat((x, -x if paired is None else -x.narrow(dim, 0, paired)), dim)
+    return grouped(torch.cat((x, -x if paired is None else -x.narrow(dim, 0, paired)), dim), dim, groups)
+
+
+def grouped(y: Tensor, dim: int, groups: int) -> Tensor:
+    """Both phases of several groups of channels, (..., 2C, ...), in another order: each group with its own two.
+
+    >>> grouped(torch.tensor([1, 2, -1, -2]), dim=0, groups=2)
+    tensor([ 1, -1,  2, -2])
+    """
+    if groups == 1:
+        return y
+    dim %= y.dim()
+    blocks: Tensor = y.unflatten(dim, (2, groups, -1))
+    return blocks.transpose(dim, dim + 1).flatten(dim, dim + 2)
 
 
 def crelu_inverse(y: Tensor, dim: int = 1) -> Tensor:
@@ -107,16 +115,14 @@ class CReLU(nn.Module):
 
     def along(self, x: Tensor, dim: int) -> Tensor:
         """Both phases of an ``x`` whose channels are in ``dim``."""
-        if self.groups > 1:
-            _check(x, dim, None)
-            if x.shape[dim] % self.groups:
-                raise ValueError(f"{x.shape[dim]} channels cannot be divided into {self.groups} groups")
-            y = both_signs(x, dim, groups=self.groups)
-            return y.relu() if self.activation is None else self.activation(y)
-        if self.activation is None or is_relu(self.activation):
-            return crelu(x, dim, paired=self.paired)
         _check(x, dim, self.paired)
-        return self.activation(both_signs(x, dim, self.paired))
+        if x.shape[dim] % self.groups:
+            raise ValueError(f"{x.shape[dim]} channels cannot be divided into {self.groups} groups")
+        if self.activation is None or is_relu(self.activation):
+            y = crelu(x, dim, paired=self.paired)
+        else:
+            y = self.activation(both_signs(x, dim, self.paired))
+        return grouped(y, dim, self.groups)
 
     def extra_repr(self) -> str:
         """The arguments that differ from the defaults, always with ``dim``."""
@@ -148,7 +154,10 @@ def is_relu(activation: Activation) -> bool:
     >>> is_relu(nn.ReLU()), is_relu(F.relu), is_relu(torch.tanh)
     (True, True, False)
     """
-    return isinstance(activation, nn.ReLU) or activation in (torch.relu, F.relu)
+    return type(activation) is nn.ReLU or activation in (
+        torch.relu,
+        F.relu,
+    )  # a subclass may compute another one
 
 
 def _check(x: Tensor, dim: int, paired: int | None) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from relucid._torch import ConvNd
 from relucid.nn.activation import CReLU, is_relu
 from relucid.nn.checks import Activation, check_callable, check_homogeneous, check_positive, name_of
-from relucid.nn.rectify import fits, not_zero, rectify, scaled
+from relucid.nn.rectify import fits, not_zero, of_channels, rectify
 from relucid.nn.sphere import direction, latitudes_of
 from relucid.nn.tracing import is_exported
 
@@ -94,7 +94,7 @@ class _Geometric(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The weight r u of the standard layer that computes r (u.x + lambda); computed, so changes to it are lost."""
-        return self._weight(self.scale)
+        return _built(self.latitudes, self.scale, self.sign).view(self.weight_shape)
 
     @property
     def bias(self) -> Tensor | None:
@@ -161,7 +161,10 @@ class _Geometric(nn.Module):
             return rectify(y, r.view(-1, *(1,) * self.spatial))
         # Eq. 15 literally.
         y = self._activated(self._affine(x, self._weight(None), self.offset))
-        return y if self.scale is None else scaled(y, self.scale, self.spatial)
+        if self.scale is None:
+            return y
+        scale = of_channels(self.scale, self.activation, y.shape[-1 - self.spatial])
+        return y * scale.to(y.dtype).view(-1, *(1,) * self.spatial)
 
     def _activated(self, y: Tensor) -> Tensor:
         if isinstance(self.activation, CReLU):  # the layer knows its channel dimension, batched or not
@@ -174,6 +177,8 @@ class _Geometric(nn.Module):
     @classmethod
     def from_standard(cls, layer: Standard, activation: Activation | None = None) -> Self:
         """The geometric layer that computes ``layer``, or ``activation(layer(x))`` with the activation inside.
+
+        What is frozen stays frozen.
 
         A filter of zeros has no direction: it gets an arbitrary one, with a scale so small relative to its bias
         that the output stays constant.
@@ -194,10 +199,16 @@ class _Geometric(nn.Module):
         new.to_empty(device=layer.weight.device)
         new.activation = activation
         new._describe(layer.weight, layer.bias)
+        for own, of in ((new.latitudes, layer.weight), (new.scale, layer.weight), (new.offset, layer.bias)):
+            if own is not None and isinstance(of, nn.Parameter):
+                own.requires_grad_(of.requires_grad)
         return new.train(layer.training)
 
     def to_standard(self) -> Standard:
-        """The standard layer with the same output; an activation inside the layer is left out."""
+        """The standard layer with the same output; an activation inside the layer is left out.
+
+        What is frozen stays frozen.
+        """
         if self.activation is not None and self.scale is not None:
             negative = int((self.scale < 0).sum())
             if negative:
@@ -214,8 +225,10 @@ class _Geometric(nn.Module):
             # In float64: products in float32 are off by 1e-6 of the filter's length.
             rows = _built(self.latitudes.double(), self.scale, self.sign)
             layer.weight.copy_(rows.view(self.weight_shape))
-            if layer.bias is not None and self.bias is not None:
+            layer.weight.requires_grad_(self.latitudes.requires_grad)
+            if layer.bias is not None and self.offset is not None and self.bias is not None:
                 layer.bias.copy_(self.bias)
+                layer.bias.requires_grad_(self.offset.requires_grad)
         return layer.train(self.training)
 
     @torch.no_grad()

@@ -25,7 +25,7 @@ class PairwiseConv2d(nn.Module):
     (torch.Size([2, 12, 8, 8]), torch.Size([3]))
 
     Args:
-        conv: an ``nn.Conv2d`` or a similar layer, with one group and zero padding.
+        conv: an ``nn.Conv2d`` or a similar layer, with one group, zero padding and no activation inside.
         channels: the number of channels of each input.
     """
 
@@ -33,6 +33,8 @@ class PairwiseConv2d(nn.Module):
 
     def __init__(self, conv: Any, channels: Sequence[int]) -> None:
         super().__init__()
+        if conv.groups > 1 or conv.padding_mode != "zeros" or getattr(conv, "activation", None) is not None:
+            raise ValueError(f"conv must have one group, zero padding and no activation inside, not {conv}")
         phases, rest = divmod(conv.in_channels, sum(channels))
         if rest or phases == 0:
             raise ValueError(

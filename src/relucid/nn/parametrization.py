@@ -46,7 +46,7 @@ class GeometricParametrization(nn.Module):
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The latitudes and scales of a weight."""
-        rows = weight.reshape(weight.shape[0], -1).double()
+        rows = weight.flatten(1) if weight.dim() > 1 else weight.unsqueeze(1)
         # In one dimension only the scale is left, so it takes the sign.
-        scale = rows.norm(dim=1) if rows.shape[1] > 1 else rows[:, 0]
-        return latitudes_of(rows).to(weight.dtype), scale.to(weight.dtype)
+        scale = rows.double().norm(dim=1) if rows.shape[1] > 1 else rows[:, 0]
+        return latitudes_of(rows), scale.to(weight.dtype)

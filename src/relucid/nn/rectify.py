@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from relucid.nn.activation import Activation, CReLU, grouped
 from relucid.nn.tracing import is_exported, mapped_first
 
 # Stands for a scale of 0: a unit's output is then 0 for all purposes, and still shows on which side of its boundary
@@ -25,7 +26,7 @@ def rectify(z: Tensor, scale: Tensor) -> Tensor:
     tensor([ 0.,  2., -2.,  0.])
     """
     if torch.compiler.is_compiling() or is_exported():  # a compiler fuses this by itself
-        return torch.where(z * scale.sign() > 0, z, 0.0)
+        return torch.where(z * scale.sign() <= 0, 0.0, z)  # NaN stays NaN
     y: Tensor = _Rectify.apply(z, scale.detach())
     return y
 
@@ -42,13 +43,13 @@ def fits(x: Tensor) -> bool:
     return torch.finfo(torch.get_autocast_dtype(kind) if autocast else x.dtype).tiny < _ALMOST_ZERO
 
 
-def scaled(y: Tensor, scale: Tensor, spatial: int) -> Tensor:
-    """``y`` times one scale per unit; the units are ``spatial`` dimensions before the last.
+def of_channels(scale: Tensor, activation: Activation | None, channels: int) -> Tensor:
+    """The scale of every channel after an activation, (channels,), given one per unit.
 
     After CReLU there are more channels than units: second phases use the scales of the first.
     """
-    of_channels = torch.cat((scale, scale))[: y.shape[-1 - spatial]]
-    return y * of_channels.to(y.dtype).view(-1, *(1,) * spatial)
+    groups = activation.groups if isinstance(activation, CReLU) else 1
+    return grouped(torch.cat((scale, scale)), 0, groups)[:channels]
 
 
 class _Rectify(torch.autograd.Function):

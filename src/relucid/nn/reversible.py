@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from relucid.nn.tracing import uncached_autocast
+
 # From 2^16 to 2^17, float64 numbers are 2^-36 apart, so adding and subtracting this number rounds anything within
 # +-2^15 to a multiple of 2^-36. The gradient is 1, as it should be; that of torch.round is 0.
 _ROUNDER = 1.5 * 2.0**16
@@ -135,7 +137,7 @@ class _Reversible(torch.autograd.Function):
         index = {id(parameter): i for i, parameter in enumerate(parameters)}
         ctx.layers, ctx.dtype = layers, dtype
         ctx.indices = [[index[id(p)] for p in layer.parameters.values()] for layer in layers]
-        ctx.autocast, ctx.random = _autocast_now(x.device.type), []
+        ctx.autocast, ctx.random = uncached_autocast(x.device.type), []
         random = _random_state(x.device)
         with ctx.autocast:
             for layer, b1, b2 in zip(layers, beta1.tolist(), beta2.tolist(), strict=True):
@@ -245,16 +247,6 @@ def _random_state_kept(ctx: Any, device: torch.device) -> Iterator[None]:
     else:
         with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
             yield
-
-
-def _autocast_now(device_type: str) -> torch.autocast:
-    """The current autocast without its cache, which in older torch returns weights cast without gradients."""
-    return torch.autocast(
-        device_type,
-        dtype=torch.get_autocast_dtype(device_type),
-        enabled=torch.is_autocast_enabled(device_type),
-        cache_enabled=False,
-    )
 
 
 def _random_state(device: torch.device) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""How a layer is being called: to be exported, or under vmap."""
+"""How a layer is being called: to be exported, under autocast, or under vmap."""
 
 from typing import Any
 
@@ -14,6 +14,20 @@ def is_exported() -> bool:
     """
     traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined]
     return torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export() or traced
+
+
+def uncached_autocast(device_type: str) -> torch.autocast:
+    """The current autocast without its cache of weights, which in older torch are cast without gradients.
+
+    >>> uncached_autocast("cpu").device
+    'cpu'
+    """
+    return torch.autocast(
+        device_type,
+        dtype=torch.get_autocast_dtype(device_type),
+        enabled=torch.is_autocast_enabled(device_type),
+        cache_enabled=False,
+    )
 
 
 def mapped_first(info: Any, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
