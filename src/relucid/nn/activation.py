@@ -154,10 +154,8 @@ def is_relu(activation: Activation) -> bool:
     >>> is_relu(nn.ReLU()), is_relu(F.relu), is_relu(torch.tanh)
     (True, True, False)
     """
-    return type(activation) is nn.ReLU or activation in (
-        torch.relu,
-        F.relu,
-    )  # a subclass may compute another one
+    # A subclass may compute something else.
+    return type(activation) is nn.ReLU or activation in (torch.relu, F.relu)
 
 
 def _check(x: Tensor, dim: int, paired: int | None) -> tuple[int, int]:
