@@ -107,6 +107,15 @@ def test_begins_on_the_meta_device_in_any_dtype(device):
     assert norm.num_batches_tracked == 0
 
 
+def test_norms_keep_their_statistics_if_there_are_no_batches_to_update_them():
+    norm = MeanNorm(1)
+    norm(torch.tensor([[4.0]]))
+    before = norm.running_mean.clone()
+    with pytest.raises(ValueError, match="no batches"):
+        update_norms(iter([]), norm)
+    assert torch.equal(norm.running_mean, before)
+
+
 def test_update_norms_is_swa_utils_update_bn_for_both_norms():
     net = nn.Sequential(nn.Linear(3, 4), MeanNorm(4), nn.Linear(4, 4), nn.BatchNorm1d(4))
     expected, batches = copy.deepcopy(net), [(torch.randn(8, 3), torch.zeros(8)) for _ in range(3)]

@@ -164,16 +164,8 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
         for name in ("tolerance", "budget", "pairs"):
             if (value := given.get(name)) is not None and not value >= 0:
                 raise ArgumentError(f"{name}={value} must be 0 or more")
-        if given.get("optimizer") is not None and not given.get("inplace"):
-            raise ArgumentError(
-                "an optimizer can only follow a network that is converted in place: inplace=True"
-            )
-        if (optimizer := given.get("optimizer")) is not None and isinstance(given["model"], nn.Module):
-            trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-            if not any(id(p) in trained for p in given["model"].parameters()):
-                raise ArgumentError(
-                    "the optimizer trains no parameter of this network; give the one that does"
-                )
+        if (optimizer := given.get("optimizer")) is not None:
+            _check_optimizer(optimizer, given["model"], given.get("inplace", False))
         with seeded(), torch.inference_mode(False):
             try:
                 found = convert(*args, **kwargs)
@@ -193,6 +185,17 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
         return found
 
     return converted
+
+
+def _check_optimizer(optimizer: Any, model: object, inplace: bool) -> None:
+    """Refuse an optimizer that cannot follow the conversion of this network."""
+    if not hasattr(optimizer, "param_groups"):  # wrappers of other libraries have them
+        raise ArgumentError(f"optimizer must be one torch.optim.Optimizer, not {type(optimizer).__name__}")
+    if not inplace:
+        raise ArgumentError("an optimizer can only follow a network that is converted in place: inplace=True")
+    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if isinstance(model, nn.Module) and not any(id(p) in trained for p in model.parameters()):
+        raise ArgumentError("the optimizer trains no parameter of this network; give the one that does")
 
 
 def _where(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Mean-only normalization: IMN, on the input of a layer (gmp), and MBN, on its pre-activation."""
 
 from collections.abc import Iterable
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -134,6 +135,10 @@ def update_norms(batches: Iterable[Any], model: nn.Module, device: Any = None) -
     >>> norm.running_mean
     tensor([2.5000])
     """
+    batches = iter(batches)
+    first = [*islice(batches, 1)]
+    if not first:
+        raise ValueError("there are no batches to take statistics from; the norms keep theirs")
     norms = [module for module in model.modules() if isinstance(module, MeanNorm | BatchNormNd)]
     momenta, training = [norm.momentum for norm in norms], [module.training for module in model.modules()]
     for norm in norms:
@@ -141,7 +146,7 @@ def update_norms(batches: Iterable[Any], model: nn.Module, device: Any = None) -
         norm.momentum = None
     model.train()
     try:
-        for batch in batches:
+        for batch in chain(first, batches):
             x = batch[0] if isinstance(batch, list | tuple) else batch
             model(x if device is None else x.to(device))
     finally:
