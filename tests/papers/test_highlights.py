@@ -117,8 +117,8 @@ def test_whether_momentum_is_the_cause_is_what_equal_rates_show(ledger, outcomes
         (None, "points more than ReLU, in networks that underfit."),
     ],
 )
-def test_what_crelu_does_in_networks_that_fit_is_what_pairs_that_fit_show(ledger, effect, words):
-    entry = ledger["crelu Table 1, CIFAR-10, pairs that fit"]
+def test_what_crelu_does_in_networks_that_fit_is_what_whole_batches_show(ledger, effect, words):
+    entry = ledger["crelu Table 1, CIFAR-10, whole batches"]
     found = None if effect is None else compare([effect - 0.1, effect, effect + 0.1], 0.0)
     judged = [Judged(each, found, UNDECIDED).at(0.05) for each in entry.claim.comparisons()]
     changed = replace(entry, judged=judged, state=state(judged))

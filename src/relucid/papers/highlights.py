@@ -11,7 +11,7 @@ HEADLINES = (
     Headline("crelu", "Table 1, CIFAR-10", "CReLU with half the filters errs less than ReLU", "points"),
     Headline(
         "crelu",
-        "Table 1, CIFAR-10, pairs that fit",
+        "Table 1, CIFAR-10, whole batches",
         "The same, with the seeds with which both fit their images",
         "points",
     ),
@@ -120,7 +120,7 @@ def _half(known: Known) -> str:
     if entry.state != REVERSED or len(entry.judged) != 1 or entry.judged[0].found is None:
         return ""
     more = f"CReLU with half the filters errs {entry.judged[0].found.effect:.1f} points more than ReLU"
-    fitted = known["crelu", "Table 1, CIFAR-10, pairs that fit"]
+    fitted = known["crelu", "Table 1, CIFAR-10, whole batches"]
     if fitted.state not in (HOLDS, REVERSED) or fitted.judged[0].found is None:
         return f"{more}, in networks that underfit."
     effect = fitted.judged[0].found.effect

@@ -486,6 +486,24 @@ def test_a_network_that_learns_nothing_leaves_the_other_pairs_to_be_judged(fille
     assert (pairs.judged[0].found.effect, pairs.judged[0].found.n) == (pytest.approx(-4.0), 3)
 
 
+@pytest.mark.parametrize("fit, state", [(8, "holds"), (7, "undecided")])
+def test_in_whole_batches_nothing_is_judged_unless_most_pairs_fit(filled, standing, fit, state):
+    def values(row, column):
+        half = row == table1.HALF
+        if column == table1.TRAIN:
+            return [90.0 if half and seed >= fit else 1.0 for seed in range(10)]
+        return [40.0 + seed - half * (3 + seed % 2) for seed in range(10)]
+
+    found = filled(table1_fitted.WHOLE.at("cpu"), values, "cpu")
+    assert standing(found, "Table 1, CIFAR-10, whole batches").state == state
+
+
+def test_every_batch_is_whole_where_the_study_says_so():
+    for study, whole in ((table1_fitted.WHOLE, True), (table1_fitted.REFITTED, False)):
+        (config,) = {run.config["train"]: run.config for run in plan(study, "cpu")}.values()
+        assert (config["train"] % config["batch_size"] == 0) == whole
+
+
 def test_runs_that_try_a_rate_three_times_differ_in_their_fold_and_include_the_one_tried_before():
     once, three = (
         plan(BY_NAME[f"crelu/{name}-rates"], "cpu") for name in ("convpool-fitted", "convpool-refitted")
