@@ -1,9 +1,12 @@
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 from relucid.report.front import Headline, brief, front
 from relucid.studies import Claim, Column, Lower, Outcome, Scale, Store, Study, cells, table
+from relucid.studies.compare import UNDECIDED
+from relucid.studies.judge import Judged
 from relucid.studies.ledger import entries
 
 PAGES = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "pages.py"))
@@ -84,6 +87,12 @@ def test_the_front_page_has_counts_headlines_findings_the_figure_and_the_doubts(
         "1 claim (*post hoc*) was stated on 2020-02-02, with data in view.",
     ]
     in_order(written(found)["results.md"], parts)
+
+
+def test_a_headline_with_nothing_to_compare_yet_is_left_out():
+    (entry, *_) = entries({"p": [STUDY]}, {}, [])
+    begun = replace(entry, judged=[Judged(each, None, UNDECIDED) for each in entry.claim.comparisons()])
+    assert front([begun], [], [Headline("p", "Table 1", "New errs less")], [], []).lines == []
 
 
 def test_the_page_of_a_paper_lists_claims_by_kind_with_links_to_their_studies(tmp_path):

@@ -75,10 +75,10 @@ def front(
     findings: Sequence[str],
     notes: Sequence[str],
 ) -> Front:
-    """The front page; headlines whose claims have not been run are left out."""
+    """The front page; headlines whose claims have not been run, or have nothing to compare yet, are left out."""
     known = {(entry.paper, entry.claim.where): entry for entry in entries}
     shown = [(each, known[each.paper, each.where]) for each in headlines]
-    shown = [(each, entry) for each, entry in shown if entry.judged]
+    shown = [(each, entry) for each, entry in shown if any(judged.found for judged in entry.judged)]
     rows = [ForestRow(each.says, [effect]) for each, entry in shown if (effect := median_effect(entry))]
     drawing = forest("The main claims", rows)
     lines = [_line(each, entry) for each, entry in shown]
