@@ -124,3 +124,18 @@ def test_wherever_cifar_10_was_used_its_encoding_is_mentioned(recorded_tables):
     }
     assert len(used) > 5
     assert [name for name, protocol in used.items() if REENCODED not in protocol] == []
+
+
+def test_how_the_refitted_networks_failed_is_what_their_runs_show(by_study):
+    table = by_study["crelu/convpool-refitted"]
+    runs = [run for run in table.runs if run["config"]["variant"] == "half"]
+    dead = [run for run in runs if run["metrics"].get("train_error", 0.0) > 80]
+    learned = [run for run in dead if run["history"]["train_loss"][49] < 2]
+    assert (len(runs), len(dead), len(learned)) == (10, 7, 6)
+    assert [run["state"] for run in runs].count("diverged") == 1
+    batch, images = runs[0]["config"]["batch_size"], runs[0]["config"]["train"]
+    assert (images % batch, images * 4 // 5 % batch) == (4, 16)
+    note = table.study.claims[0].note
+    assert (
+        "seven of ten networks with CReLU end at chance, six of them after learning for fifty epochs" in note
+    )
