@@ -34,7 +34,7 @@ dist.destroy_process_group()
 
 
 def pytest_addoption(parser):
-    parser.addoption("--seed", type=int, default=0, help="Of the trials that are drawn at random.")
+    parser.addoption("--seed", type=int, default=0, help="Of everything that tests draw at random.")
     parser.addoption("--device", default="cpu", help="where tensors of the tests are: cpu, cuda, mps")
 
 
@@ -49,7 +49,13 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "needs(module): of an extra; skipped where it is not installed")
 
 
+def pytest_collectstart(collector):
+    torch.manual_seed(collector.config.getoption("seed"))  # for what a module draws as it is imported
+
+
 def pytest_runtest_setup(item):
+    # Whatever ran before it in its process, a test draws the same numbers.
+    torch.manual_seed(item.config.getoption("seed"))
     for mark in item.iter_markers("needs"):
         (module,) = mark.args
         pytest.importorskip(module, reason=f"needs {module}, of the extras in pyproject.toml")

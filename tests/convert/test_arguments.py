@@ -70,7 +70,7 @@ BAD = {
     "recurrent layer": (lambda: nn.LSTM(4, 4), x, "LSTM is a single layer"),
     "not copied": (lambda: Uncopied(*network()), x, "Uncopied cannot be copied: RuntimeError: no"),
     "NaN": (network, x * torch.nan, "the example holds NaN or infinity; give"),
-    "infinity": (network, {"input": x / 0}, "the example holds NaN or infinity; give"),
+    "infinity": (network, {"input": x.abs() / 0}, "the example holds NaN or infinity; give"),
     "no elements": (network, torch.randn(0, 4), "the example has no elements; give"),
     "no examples": (network, [], "the list of examples is empty; give"),
     "wrong size": (network, torch.randn(2, 5), r"Sequential does not take the example: .*mat1 and mat2"),
