@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from relucid.convert import ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
-from relucid.nn import GeometricLinear
+from relucid.nn import CReLU, GeometricLinear
 
 DOCS = Path(__file__).parents[2] / "docs"
 CONVERSIONS = [to_crelu, to_geometric, to_heavy_ball, fuse]
@@ -68,6 +68,8 @@ BAD = {
     "one layer": (lambda: nn.Linear(4, 4), x, "Linear is a single layer, .*; put it into nn.Sequential"),
     "geometric layer": (lambda: GeometricLinear(4, 4), x, "GeometricLinear is a single layer"),
     "recurrent layer": (lambda: nn.LSTM(4, 4), x, "LSTM is a single layer"),
+    "meta": (lambda: network().to("meta"), x, "Sequential has weights without values, on the meta device"),
+    "inference": (torch.inference_mode()(network), x, "was made in torch.inference_mode"),
     "not copied": (lambda: Uncopied(*network()), x, "Uncopied cannot be copied: RuntimeError: no"),
     "NaN": (network, x * torch.nan, "the example holds NaN or infinity; give"),
     "infinity": (network, {"input": x.abs() / 0}, "the example holds NaN or infinity; give"),
@@ -100,7 +102,17 @@ def test_bad_input_is_one_sentence_and_nothing_is_changed(conversion, bad):
     assert random.getstate() == drawn[1]
     if is_network:
         assert (repr(model), [m.training for m in model.modules()]) == before
-        assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+        if bad != "meta":
+            assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_under_autocast_a_network_is_converted_as_without_it():
+    model, example = network(), torch.randn(2, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = to_geometric(to_crelu(model, example).model, example)
+    assert found.relative_error < 1e-6
+    assert [type(each) for each in found.model] == [GeometricLinear, CReLU, nn.Linear]
+    assert torch.allclose(found.model(example), model(example), atol=1e-6)
 
 
 @every_conversion

@@ -198,3 +198,15 @@ def test_an_optimizer_that_the_network_holds_goes_along(inplace):
     assert [id(p) for group in policy.optimizer.param_groups for p in group["params"]] == [
         id(p) for p in policy.parameters()
     ]
+
+
+@pytest.mark.parametrize("convert", [to_crelu, to_geometric])
+def test_names_of_parameters_follow_in_an_optimizer_that_has_them(convert):
+    model, other = network(), nn.Linear(2, 2)
+    named = [*model.named_parameters(), *other.named_parameters(prefix="other")]
+    optimizer = torch.optim.SGD(named, 0.1)
+    convert(model, torch.randn(2, 3, 8, 8, dtype=torch.float64), inplace=True, optimizer=optimizer)
+    (group,) = optimizer.param_groups
+    held = dict(model.named_parameters()) | dict(other.named_parameters(prefix="other"))
+    assert sorted(group["param_names"]) == sorted(held)
+    assert all(held[name] is p for name, p in zip(group["param_names"], group["params"], strict=True))

@@ -14,12 +14,16 @@ from typing import Any, Literal, ParamSpec
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from relucid import __version__
+from relucid._torch import ConvNd
 from relucid.convert.copies import copied
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
 from relucid.convert.surgery import Operation, Surgery
 from relucid.extras import needed
+from relucid.nn.geometric import _Geometric
+from relucid.nn.tracing import no_autocast
 from relucid.printing import Tabular, first_line
 from relucid.randomness import seeded
 
@@ -148,7 +152,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, Conversion]:
-    """``convert`` with the random state preserved and every error turned into one sentence.
+    """``convert`` with the random state preserved, without autocast, and with every error turned into one sentence.
 
     A call that does not fit its signature is a `TypeError`, as for any function.
     """
@@ -164,9 +168,10 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
         for name in ("tolerance", "budget", "pairs"):
             if (value := given.get(name)) is not None and not value >= 0:
                 raise ArgumentError(f"{name}={value} must be 0 or more")
+        _check_network(given["model"])
         if (optimizer := given.get("optimizer")) is not None:
             _check_optimizer(optimizer, given["model"], given.get("inplace", False))
-        with seeded(), torch.inference_mode(False):
+        with seeded(), torch.inference_mode(False), no_autocast(given["model"]):
             try:
                 found = convert(*args, **kwargs)
             except (ConversionError, ArgumentError):
@@ -187,14 +192,39 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
     return converted
 
 
-def _check_optimizer(optimizer: Any, model: object, inplace: bool) -> None:
+def _check_network(model: nn.Module) -> None:
+    """Raise an error for what is not a network of modules that can be replaced."""
+    name = type(model).__name__
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"a network is an nn.Module, not a {name}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ConversionError(f"{name} is compiled by TorchScript; convert the network that it was made from")
+    if isinstance(getattr(model, "_orig_mod", None), nn.Module):
+        raise ConversionError("the network is compiled; convert the original and compile the result")
+    if any(map(is_lazy, model.parameters())):
+        raise ConversionError(
+            f"{name} has lazy layers, whose weights have no shape yet; run it on an input first"
+        )
+    if any(p.is_meta for p in model.parameters()):
+        raise ConversionError(f"{name} has weights without values, on the meta device; load them first")
+    if any(p.is_inference() for p in model.parameters()):
+        raise ConversionError(
+            f"{name} was made in torch.inference_mode, so it cannot be trained; make it outside of that"
+        )
+    if isinstance(
+        model, nn.Linear | ConvNd | _Geometric | nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention
+    ):
+        raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
+
+
+def _check_optimizer(optimizer: Any, model: nn.Module, inplace: bool) -> None:
     """Refuse an optimizer that cannot follow the conversion of this network."""
     if not hasattr(optimizer, "param_groups"):  # wrappers of other libraries have them
         raise ArgumentError(f"optimizer must be one torch.optim.Optimizer, not {type(optimizer).__name__}")
     if not inplace:
         raise ArgumentError("an optimizer can only follow a network that is converted in place: inplace=True")
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if isinstance(model, nn.Module) and not any(id(p) in trained for p in model.parameters()):
+    if not any(id(p) in trained for p in model.parameters()):
         raise ArgumentError("the optimizer trains no parameter of this network; give the one that does")
 
 

@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, tree_leaves, tree_map_only
@@ -22,18 +20,15 @@ from relucid.convert.examples import Batch, arguments
 from relucid.convert.surgery import Surgery
 from relucid.inspect import examine
 from relucid.inspect.execution import Node, Recording, record
-from relucid.nn.geometric import _Geometric
 from relucid.printing import first_line
 
 Layers = str | Sequence[str] | None
-RECURRENT = nn.RNNBase | nn.RNNCellBase
 
 
 class Subject:
     """A network to be converted: what it executes and computes on the examples, and what becomes of its layers."""
 
     def __init__(self, model: nn.Module, example: Batch | list[Batch], *, training: bool = True) -> None:
-        _check_network(model)
         examples = example if isinstance(example, list) else [example]
         if not examples:
             raise ArgumentError("the list of examples is empty; give at least one")
@@ -185,23 +180,6 @@ def _within(name: str, owner: str) -> bool:
 def size(model: nn.Module) -> int:
     """The number of parameters."""
     return sum(p.numel() for p in model.parameters())
-
-
-def _check_network(model: nn.Module) -> None:
-    """Raise an error for what is not a network of modules that can be replaced."""
-    name = type(model).__name__
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"a network is an nn.Module, not a {name}")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise ConversionError(f"{name} is compiled by TorchScript; convert the network that it was made from")
-    if isinstance(getattr(model, "_orig_mod", None), nn.Module):
-        raise ConversionError("the network is compiled; convert the original and compile the result")
-    if any(map(is_lazy, model.parameters())):
-        raise ConversionError(
-            f"{name} has lazy layers, whose weights have no shape yet; run it on an input first"
-        )
-    if isinstance(model, nn.Linear | ConvNd | _Geometric | RECURRENT | nn.MultiheadAttention):
-        raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
 
 
 def _check_example(example: Batch) -> None:

@@ -77,6 +77,11 @@ class Surgery:
         own = (value for module in model.modules() for value in vars(module).values())
         found = [optimizer, *(value for value in own if isinstance(value, Optimizer))]
         self.optimizers = list(dict.fromkeys(each for each in found if each is not None))
+        self._names = {
+            p: name
+            for group in self._named_groups()
+            for p, name in zip(group["params"], group["param_names"], strict=True)
+        }
         self.operations: list[Operation] = list(getattr(model, HISTORY, ()))
         self._index: dict[nn.Module | nn.Parameter, list[tuple[nn.Module, str]]] = {}
         self._note(model)
@@ -90,6 +95,13 @@ class Surgery:
                 # Its fast path would multiply by the weights without calling the modules.
                 module.activation_relu_or_gelu = 0
         setattr(self.model, HISTORY, tuple(self.operations))
+        new = {p: name for name, p in self.model.named_parameters()}
+        for group in self._named_groups():
+            group["param_names"] = [self._names.get(p) or new[p] for p in group["params"]]
+
+    def _named_groups(self) -> list[dict[str, Any]]:
+        """The groups of optimizers that were given named parameters."""
+        return [g for each in self.optimizers for g in each.param_groups if "param_names" in g]
 
     def repeat(self, operations: Iterable[Operation]) -> None:
         """Do what another surgery recorded; resized tensors are left at 1."""

@@ -20,6 +20,7 @@ from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, See
 from relucid.inspect.measures import MEASURES, USUAL
 from relucid.inspect.progress import Progress, reporting
 from relucid.inspect.trace import Rectified, trace
+from relucid.nn.tracing import no_autocast
 
 # A layer, with its measurements by name and the gauges of those that need the data.
 Begun = tuple[Rectified, dict[str, Measurement | Gauge]]
@@ -62,7 +63,7 @@ def examine(
     traced = trace(model, example)
     network = ExaminedNetwork(model, example, data)
     # The network may run under autocast; what is computed about it may not.
-    exact = torch.autocast(next((q.device.type for q in model.parameters()), "cpu"), enabled=False)
+    exact = no_autocast(model)
     with reporting(progress) as report:
         with exact:
             begun = _begin(network, traced.rectified, measures, report)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def is_exported() -> bool:
@@ -28,6 +28,12 @@ def uncached_autocast(device_type: str) -> torch.autocast:
         enabled=torch.is_autocast_enabled(device_type),
         cache_enabled=False,
     )
+
+
+def no_autocast(model: nn.Module) -> torch.autocast:
+    """Autocast switched off, on the device of a network's weights."""
+    device_types = (p.device.type for p in model.parameters() if not p.is_meta)
+    return torch.autocast(next(device_types, "cpu"), enabled=False)
 
 
 def mapped_first(info: Any, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> list[Any]:
