@@ -12,18 +12,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from evidence.calibrated import ALT, calibrated
+from evidence.chapters import Chapter, ScaleResults, Section, chapters, made, short
+from evidence.claims import claims_page
+from evidence.forest import Forest
+from evidence.front import HEAD, HOW, Front, front, summary
+from evidence.highlights import HEADLINES, NOTES, highlights
+
 from relucid.cli.forecast import Fleet
 from relucid.papers import PAPERS, built_in, recorded, statements, studies
-from relucid.papers.highlights import HEADLINES, NOTES, highlights
-from relucid.papers.ours import calibration
 from relucid.papers.ours.findings import findings
-from relucid.report.chapters import Chapter, ScaleResults, Section, chapters, made, short
-from relucid.report.claims import claims_page
-from relucid.report.figure import PALETTE
-from relucid.report.forest import Forest
-from relucid.report.front import HEAD, HOW, Front, front, summary
 from relucid.studies import Plan, Store, Table, plan
-from relucid.studies.compare import compare_share
 from relucid.studies.estimate import estimate
 from relucid.studies.formats import chosen, lines, markdown, marked
 from relucid.studies.ledger import Entry, entries
@@ -45,18 +44,6 @@ REFERENCE = [
     "--title",
     "Command line",
 ]
-
-# How often `improve` announces what is not there: the figure of the study calibration.
-ALT = "Share of runs that end in better, with its interval, by seeds and by test examples; a line at 5%"
-SVG = """\
-<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{alt}" width="650" viewBox="0 0 520 {height}">
-<style>text {{ fill: #5a6270; font: 13px system-ui, sans-serif; }} line {{ stroke: {now}; stroke-width: 1.5; }}
-.now {{ fill: {now}; }} .before {{ stroke: {before}; fill: {before}; }} .allowed {{ stroke: #8a93a0; stroke-width: 1; }}
-</style>
-{parts}
-</svg>
-"""
-LEFT, PITCH = 150, 30  # where the axis begins, and from row to row
 
 
 def pages() -> dict[str, str]:
@@ -101,9 +88,9 @@ def cluster(text: str) -> str:
 
 def _expected(runs: Plan) -> str:
     found = estimate(runs.study, "full", runs.runs, Store("nowhere", create=False), EIGHT_GPUS.tflops)
-    hours = EIGHT_GPUS.seconds(found) / 3600
-    operations = sum(found.seconds) * EIGHT_GPUS.tflops / 1e6
-    return f"| `{runs.study.name}` | {len(runs)} | {operations:.1f} | {hours:.0f} h |"
+    seconds = EIGHT_GPUS.seconds(found)
+    operations = sum(found.seconds or ()) * (EIGHT_GPUS.tflops or 0) / 1e6
+    return f"| `{runs.study.name}` | {len(runs)} | {operations:.1f} | {(seconds or 0) / 3600:.0f} h |"
 
 
 def between(mark: str, content: str, text: str) -> str:
@@ -237,36 +224,6 @@ def _paragraphs(texts: Sequence[str]) -> str:
 def _image(figure: Forest, file: str) -> str:
     """A figure; its description, escaped for brackets in Markdown, is its title: the table says the rest."""
     return f"![{figure.title.replace('[', '(').replace(']', ')')}]({file})"
-
-
-def calibrated(table: Table) -> str:
-    """The share of runs that end in better with its interval as SVG, by the rule of today and by the one before."""
-    rows = [("all runs", {}), *((f"{each} seeds", {"seeds": each}) for each in calibration.SEEDS)]
-    rows += [(f"{each:,} test examples", {"test": each}) for each in calibration.SIZES]
-    bottom = 40 + PITCH * len(rows)
-    parts = [
-        f'<line class="allowed" x1="{_x(calibration.ALLOWED)}" x2="{_x(calibration.ALLOWED)}" y1="26" y2="{bottom}"/>'
-    ]
-    parts += [f'<text x="{_x(at)}" y="20" text-anchor="middle">{at}%</text>' for at in (0, 5, 20, 40)]
-    for number, (label, setting) in enumerate(rows):
-        y = 50 + PITCH * number
-        parts.append(f'<text x="4" y="{y + 4}">{label}</text>')
-        for kind, metric, down in (("now", "better", -4), ("before", calibration.EXACT, 4)):
-            found = compare_share(calibration.shares(table, metric, **setting), 0.0)
-            if found is not None:
-                ends = f'x1="{_x(found.low)}" x2="{_x(found.high)}" y1="{y + down}" y2="{y + down}"'
-                parts.append(f'<line class="{kind}" {ends}/>')
-                parts.append(f'<circle class="{kind}" cx="{_x(found.effect)}" cy="{y + down}" r="3.5"/>')
-    legend = (("now", 4, "as decided now"), ("before", LEFT, "with the given network's result as exact"))
-    for kind, x, text in legend:
-        parts.append(f'<circle class="{kind}" cx="{x + 6}" cy="{bottom + 16}" r="3.5"/>')
-        parts.append(f'<text x="{x + 16}" y="{bottom + 20}">{text}</text>')
-    colours = {"now": PALETTE[2], "before": PALETTE[1]}
-    return SVG.format(alt=ALT, height=bottom + 32, parts="\n".join(parts), **colours)
-
-
-def _x(percent: float) -> float:
-    return round(LEFT + 10 + 6.5 * percent, 1)
 
 
 if __name__ == "__main__":

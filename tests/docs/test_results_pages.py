@@ -3,7 +3,8 @@ import runpy
 from dataclasses import replace
 from pathlib import Path
 
-from relucid.report.front import Headline, brief, front
+from evidence.front import Headline, brief, front
+
 from relucid.studies import Claim, Column, Lower, Outcome, Scale, Store, Study, cells, table
 from relucid.studies.compare import UNDECIDED
 from relucid.studies.judge import Judged

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 from markupsafe import Markup
 
-from relucid.report.effects import Effect
+from evidence.effects import Effect
 from relucid.report.figure import PALETTE
 from relucid.report.page import environment
 from relucid.studies.compare import HOLDS, REVERSED
 
+TEMPLATE = Path(__file__).with_name("forest.svg")
 # In units of the drawing; a phone shows about two thirds of a pixel for each, a desktop five quarters.
 WIDTH, LEFT, EDGE = 520, 232, 12  # the labels are left of the axis
 TEXT, LINE, GAP = 15, 8, 5  # heights of a line of text, of an interval among others, and between rows
@@ -49,7 +51,7 @@ def forest(title: str, rows: Sequence[ForestRow]) -> Forest:
         parts += drawn
     described = ", ".join(row.label for row in rows)
     alt = f"{title}. Effects with intervals, in per cent of the baseline. {described}."
-    svg = environment().get_template("forest.svg").render(
+    svg = environment().from_string(TEMPLATE.read_text()).render(
         parts=parts, alt=alt, width=WIDTH, height=y + BOTTOM, left=LEFT, top=TOP, bottom=y,
         ticks=[(tick, _x(tick)) for tick in TICKS], colours=PALETTE,
     )  # fmt: skip

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from evidence.effects import headline as median_effect
+from evidence.effects import median
+from evidence.forest import Forest, ForestRow, forest
 from relucid.printing import counted
-from relucid.report.effects import headline as median_effect
-from relucid.report.effects import median
-from relucid.report.forest import Forest, ForestRow, forest
 from relucid.studies import Table
 from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED, Verdict
 from relucid.studies.judge import Judged

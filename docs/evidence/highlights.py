@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from relucid.report.front import Headline
+from evidence.front import Headline
 from relucid.studies.compare import HOLDS, NO_DIFFERENCE, REVERSED, UNDECIDED
 from relucid.studies.expect import Place
 from relucid.studies.ledger import Entry

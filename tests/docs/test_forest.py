@@ -1,8 +1,8 @@
 import re
 from xml.etree import ElementTree
 
-from relucid.report.effects import effects
-from relucid.report.forest import LEFT, WIDTH, ForestRow, forest
+from evidence.effects import effects
+from evidence.forest import LEFT, WIDTH, ForestRow, forest
 
 SVG = "{http://www.w3.org/2000/svg}"
 PLANTED = "<script>alert('planted')</script>"

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from relucid.report.effects import effects
-from relucid.report.forest import Forest, ForestRow, forest
-from relucid.report.front import brief
+from evidence.effects import effects
+from evidence.forest import Forest, ForestRow, forest
+from evidence.front import brief
 from relucid.studies import Study, Table, plan
 from relucid.studies.ledger import Entry, at_scales
 from relucid.studies.study import SCALES

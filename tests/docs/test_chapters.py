@@ -1,9 +1,9 @@
 from dataclasses import replace
 
 import pytest
+from evidence.chapters import chapters, short
 
 from relucid.papers import PAPERS
-from relucid.report.chapters import chapters, short
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from evidence.highlights import HEADLINES, NOTES, WORDS, highlights
 
-from relucid.papers.highlights import HEADLINES, NOTES, WORDS, highlights
 from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED, compare
 from relucid.studies.judge import Judged
 from relucid.studies.ledger import state

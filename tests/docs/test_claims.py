@@ -1,4 +1,5 @@
-from relucid.report.claims import SHOWN, claims_page
+from evidence.claims import SHOWN, claims_page
+
 from relucid.studies import Cell, Claim, Column, Lower, Study, Table
 from relucid.studies.ledger import entries
 

@@ -1,6 +1,6 @@
 import pytest
+from evidence.effects import effects, headline
 
-from relucid.report.effects import effects, headline
 from relucid.studies import Cell, Claim, Column, Higher, Lower, Study, Table
 from relucid.studies.ledger import entry
 
