@@ -7,11 +7,10 @@ from typing import Any
 
 from evidence.effects import effects
 from evidence.forest import Forest, ForestRow, forest
-from evidence.front import brief
+from evidence.front import brief, is_dirty, is_unversioned
 from relucid.studies import Study, Table, plan
-from relucid.studies.ledger import Entry, at_scales
+from relucid.studies.ledger import Entry, entry
 from relucid.studies.study import SCALES
-from relucid.studies.table import is_dirty, is_unversioned
 
 
 @dataclass(frozen=True)
@@ -103,10 +102,20 @@ def _section(paper: str, study: Study, tables: Sequence[Table]) -> Section:
     """A study at all its scales; one that lacks runs, or is for a part of it ("small-40"), supersedes nothing."""
     parts: list[ScaleResults] = []
     larger = ""
-    for table, entries in at_scales(paper, study, tables):
+    for table, entries in _at_scales(paper, study, tables):
         parts.append(ScaleResults(study, table, entries, larger))
         larger = larger or (table.scale if table.complete and "-" not in table.scale else "")
     return Section(study, parts)
+
+
+def _at_scales(paper: str, study: Study, tables: Sequence[Table]) -> list[tuple[Table, list[Entry]]]:
+    """Every table of a study, the largest scale first, with how the study's claims stand by it."""
+    mine = {table.scale: table for table in tables if table.study.name == study.name}
+    found = []
+    for table in (mine[scale] for scale in study.largest_first() if scale in mine and scale != "smoke"):
+        claims = [claim for claim in study.claims if claim.where in table.judged]
+        found.append((table, [entry(paper, study, claim, table, tables) for claim in claims]))
+    return found
 
 
 def short(table: Table) -> Table:

@@ -1,8 +1,9 @@
 """The front page of the results, to be read in a minute: the main claims, a few findings, a figure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from evidence.effects import headline as median_effect
 from evidence.effects import median
@@ -12,7 +13,6 @@ from relucid.studies import Table
 from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED, Verdict
 from relucid.studies.judge import Judged
 from relucid.studies.ledger import Entry, counted_outcomes
-from relucid.studies.table import is_dirty, is_unversioned
 
 HOW = """\
 Positive effects are as claimed; of several comparisons the median one is shown. Each interval is at 95%, or stricter
@@ -190,3 +190,13 @@ def _doubts(entries: Iterable[Entry], tables: Sequence[Table]) -> list[str]:
         for date, count in dates.items()
     ]
     return parts
+
+
+def is_dirty(record: Mapping[str, Any]) -> bool:
+    """Whether a run was made from a work tree with uncommitted changes."""
+    return str(record["environment"].get("commit")).endswith("-dirty")
+
+
+def is_unversioned(record: Mapping[str, Any]) -> bool:
+    """Whether no commit is recorded for a run."""
+    return not record["environment"].get("commit")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from evidence.front import is_dirty
 
 from relucid.papers import find
 from relucid.report.study import study_page
 from relucid.studies import Column, Outcome, Result, Run, Store, StoreError, Study, Table, plan, run, table
-from relucid.studies.table import is_dirty
 from relucid.studies.travel import export_results, import_results, record
 
 RESULTS = sorted((Path(__file__).parents[2] / "results").glob("*.json"))

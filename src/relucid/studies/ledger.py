@@ -132,16 +132,6 @@ def best(study: Study, tables: Sequence["Table"]) -> "Table | None":
     return min(usable, key=lambda table: (not table.complete, order.index(table.scale)), default=None)
 
 
-def at_scales(paper: str, study: Study, tables: Sequence["Table"]) -> list[tuple["Table", list[Entry]]]:
-    """Every table of a study, the largest scale first, with how the study's claims stand by it."""
-    mine = {table.scale: table for table in tables if table.study.name == study.name}
-    found = []
-    for table in (mine[scale] for scale in study.largest_first() if scale in mine and scale != "smoke"):
-        claims = [claim for claim in study.claims if claim.where in table.judged]
-        found.append((table, [entry(paper, study, claim, table, tables) for claim in claims]))
-    return found
-
-
 def entry(
     paper: str, study: Study, claim: Claim, table: "Table | None", recorded: Sequence["Table"] = ()
 ) -> Entry:

@@ -72,16 +72,6 @@ class Cell:
         return sum(self.states.values()) == self.runs
 
 
-def is_dirty(record: Mapping[str, Any]) -> bool:
-    """Whether a run was made from a work tree with uncommitted changes."""
-    return str(record["environment"].get("commit")).endswith("-dirty")
-
-
-def is_unversioned(record: Mapping[str, Any]) -> bool:
-    """Whether no commit is recorded for a run."""
-    return not record["environment"].get("commit")
-
-
 @dataclass(frozen=True)
 class Table(Tabular):
     """The cells of a study by row and column, the records of the runs behind them, and the planned runs."""
