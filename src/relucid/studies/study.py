@@ -173,7 +173,7 @@ class Study:
         return next((name for name in ("small", "cpu") if name in self.scales), next(iter(self.scales)))
 
     def largest_first(self) -> list[str]:
-        """The names of the scales in the order of `SCALES`; "cpu-seeds" counts as "cpu", other names as "small"."""
+        """The names of the scales in the order of `SCALES`; "cpu-four" counts as "cpu", other names as "small"."""
         rank = {name: place for place, name in enumerate(SCALES)}
         return sorted(self.scales, key=lambda name: rank.get(name.partition("-")[0], rank["small"]))
 

@@ -1,5 +1,6 @@
 """crelu Table 2: CReLU in the first layers of VGG-16 for CIFAR."""
 
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -18,9 +19,14 @@ ROWS = {
     BASELINE: {"variant": "baseline"},
     **{f"({layers})": {"variant": layers} for layers in ("conv1", "conv1,3", "conv1,3,5")},
 }
-TEST = "Single %"
+TRAIN, TEST = "Single, train %", "Single %"
 MARGIN = 0.2  # point of test error: half of the gain that Table 2 claims
-COLUMNS = {TEST: Column("error", SINGLE), **TEN_FOLDS}
+COLUMNS = {
+    TRAIN: Column("train_error", SINGLE, best=None, optional=True),
+    TEST: Column("error", SINGLE),
+    **TEN_FOLDS,
+}
+PUBLISHED = (TEST, *TEN_FOLDS)
 # Zagoruyko's settings, which the paper follows.
 FULL: dict[str, Any] = {
     "width": 1,
@@ -66,6 +72,7 @@ SMALL = Scale(
     FULL | LESS | {"data": "cifar10"},
     {"lr": [0.1, 0.03, 0.01], "fold": range(3)},
     seconds=100,
+    columns=PUBLISHED,
     protocol=(
         "Its settings come from trials with single networks, judged by held-out images: with the tables' dropout and "
         "a rate of 0.25, halved every epoch, nothing was learned in 6 epochs; without, 0.1 was better for VGG and "
@@ -73,30 +80,22 @@ SMALL = Scale(
         "had been chosen everywhere."
     ),
 )
-CPU = {"width": 0.25, "share": 0, "dropout": 0, "epochs": 12, "halved": 3, "batch_size": 64}
+# Trained for all epochs: stopping at a loss alone has a deviation of 2.7 points. A rate is tried on images of its own.
+CPU = {"width": 0.25, "train": 10_000, "share": 0, "dropout": 0, "epochs": 30, "halved": 6, "batch_size": 64}
+TRIED = TRIES_RATE | {"folds": 5, "fold": 4, "seed": 100}
 RATES = (0.01, 0.03, 0.1, 0.3)
 CHOSEN = dict.fromkeys((BASELINE, "(conv1,3)"), 0.1)  # not chosen yet: see UNTUNED
 CPU_SCALE = Scale(
     FULL | CPU | {"data": "cifar10"},
-    {"seed": range(6)},
-    seconds=1300,
+    {"seed": range(10)},
+    seconds=800,
     rows={row: {"lr": rate} for row, rate in CHOSEN.items()},
-    columns=(TEST,),
+    columns=(TRAIN, TEST),
     tuned_by="crelu/vgg-rates",
     protocol=(
         f"{UNTUNED} Two networks: VGG and (conv1,3), whose published gain is the largest. "
-        + designed(6, 1.0, GAIN, at=18)
+        + designed(10, 1.0, GAIN, at=28)
     ),
-)
-MORE_CHOSEN = dict.fromkeys((BASELINE, "(conv1,3)"), 0.1)  # not chosen yet: see UNTUNED
-MORE_SEEDS = Scale(
-    FULL | CPU | {"data": "cifar10", "train": 10_000, "epochs": 30, "halved": 6},
-    {"seed": range(10)},
-    seconds=800,
-    rows={row: {"lr": rate} for row, rate in MORE_CHOSEN.items()},
-    columns=(TEST,),
-    tuned_by="crelu/vgg-rates",
-    protocol=UNTUNED,
 )
 SMOKE = Scale(
     FULL | {"data": "digits", "width": 0.0625, "train": 200, "test": 20, "epochs": 1},
@@ -131,7 +130,10 @@ def run(config: dict[str, Any], machine: Machine) -> Result:
     fitted = trained(build, data, recipe, config, machine)
     if config.get("held_out_only"):  # the runs that choose a rate do not see the test set
         return held_out_error(fitted.history)
-    return tested(fitted, data)
+    result = tested(fitted, data)
+    if config["protocol"] == "folds":
+        return result
+    return replace(result, metrics={**result.metrics, "train_error": fitted.evaluate(data.train)["error"]})
 
 
 def as_in_source(network: nn.Module) -> nn.Module:
@@ -174,7 +176,7 @@ def _study(
         columns=COLUMNS,
         scales={"full": _full(data), **scales, "smoke": SMOKE},
         choose={"lr": [1.0]},
-        published={row: dict(zip(COLUMNS, cells, strict=True)) for row, cells in values.items()},
+        published={row: dict(zip(PUBLISHED, cells, strict=True)) for row, cells in values.items()},
         source="crelu Table 2",
         protocol=PROTOCOL,
         baseline=BASELINE,
@@ -240,11 +242,12 @@ VGG = _study(
     "cifar10",
     "CIFAR-10",
     CIFAR10,
-    **{"cpu-seeds": MORE_SEEDS, "cpu": CPU_SCALE, "small": SMALL},
+    cpu=CPU_SCALE,
+    small=SMALL,
 )
 STUDIES = (
     VGG,
-    rates_of(VGG, RATES, lambda rate: TRIES_RATE | {"lr": rate}, seconds=1200, also=["cpu-seeds"]),
+    rates_of(VGG, RATES, lambda rate: TRIED | {"lr": rate}, seconds=650, images=2000),
     _study("crelu/vgg-100", "Table 2", "cifar100", "CIFAR-100", CIFAR100),
     NOTED,
 )
