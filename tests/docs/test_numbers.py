@@ -139,3 +139,13 @@ def test_how_the_refitted_networks_failed_is_what_their_runs_show(by_study):
     assert (
         "seven of ten networks with CReLU end at chance, six of them after learning for fifty epochs" in note
     )
+
+
+def test_what_half_the_filters_cost_and_gain_is_what_the_studies_found(ledger):
+    less, more = quoted(
+        "../README.md", r"errs (\d\.\d) points less than ReLU where.*\n.* (\d\.\d) points more where"
+    )
+    effects = [
+        ledger[f"crelu Table 1, CIFAR-10{where}"].judged[0].found.effect for where in (", whole batches", "")
+    ]
+    assert [f"{-effects[0]:.1f}", f"{effects[1]:.1f}"] == [less, more]

@@ -109,7 +109,7 @@ FITTED = _fitted(
         note=(
             "Ours: the regime of the paper on fewer images. The design failed: at the rate that one held-out run "
             "chose, most networks with CReLU do not learn, so that they are not fitted, and the question stays open. "
-            "crelu/convpool-refitted tries each rate three times, and failed as well."
+            "crelu/convpool-refitted tries each rate three times, and failed as well; crelu/convpool-whole answers it."
         ),
         code=("relucid.papers.crelu.table1_fitted.if_fitted",),
     ),
@@ -128,7 +128,8 @@ REFITTED = _fitted(
             "Ours: the regime of the paper on fewer images, after the design of crelu/convpool-fitted failed. This one "
             "failed as well: at the rate that three networks chose, seven of ten networks with CReLU end at chance, "
             "six of them after learning for fifty epochs and more, and one diverged. The last batch of an epoch has 4 "
-            "images here, 16 where the rate was chosen: in crelu/convpool-whole, every batch has 64."
+            "images here, 16 where the rate was chosen: in crelu/convpool-whole, every batch has 64, and all networks "
+            "fit."
         ),
         code=("relucid.papers.crelu.table1_fitted.if_fitted",),
     ),
