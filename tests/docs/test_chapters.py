@@ -61,10 +61,17 @@ def test_what_was_run_at_small_scale_only_waits_for_the_scale_that_would_answer(
     assert {command.rpartition(" ")[2] for command in designed} & {"full", "cpu", "small", "smoke"} == set()
 
 
-def test_a_scale_that_was_designed_and_not_run_waits_whatever_else_has_been_run(found):
-    waiting = {each.command for chapter in found for each in chapter.waiting}
-    assert "relucid run crelu/vgg --scale cpu-seeds" in waiting
-    assert "relucid run crelu/convpool --scale cpu-four" in waiting
+def test_a_scale_that_was_designed_and_not_run_waits_whatever_else_has_been_run(entries, recorded_tables):
+    command, scale = "relucid run structure/deep --scale small-40", "small-40"
+    unknown = [
+        replace(each, table=None, judged=(), state="not run")
+        if each.table and each.table.scale == scale
+        else each
+        for each in entries
+    ]
+    for known, waits in ((entries, False), (unknown, True)):
+        found = chapters(known, recorded_tables, PAPERS)
+        assert (command in {each.command for chapter in found for each in chapter.waiting}) == waits
 
 
 def test_a_command_is_listed_once(found):

@@ -59,7 +59,8 @@ def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row, smo
 )
 def test_recipes_that_need_a_gpu_run_on_a_few_digits(tmp_path, study, row, smoke_tested):
     found = smoke_tested(BY_NAME[study], tmp_path, only=row)
-    assert all(wrong(value, 20) for each in found.cells.values() for value in each.values)
+    for (_, column), each in found.cells.items():
+        assert all(wrong(value, 200 if "train" in column else 20) for value in each.values)
     errors = {column: each.mean for (_, column), each in found.cells.items()}
     assert all(errors[five] < errors[five.replace("5", "1")] for five in errors if "top-5" in five)
 
@@ -162,7 +163,7 @@ def vgg(monkeypatch):
     monkeypatch.setattr(table2, "tested", lambda *_: None)
 
     def train(study, scale, **changes):
-        few = {"data": "digits", "train": 10, "test": 10}
+        few = {"data": "digits", "train": 10, "test": 10, "protocol": "folds"}
         table2.run(plan(BY_NAME[study], scale)[0].config | few | changes, None)
         return trained.pop()
 
