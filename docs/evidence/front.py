@@ -162,7 +162,7 @@ def summary(entries: Iterable[Entry]) -> str:
         false = f", {wrong} of them false as stated" if wrong else ""
         parts.append(f"{mathematics.total()} are mathematics{false}")
     if built:
-        parts.append(f"{built} hold by construction")
+        parts.append(f"{built} hold{'s' if built == 1 else ''} by construction")
     return f"{'; '.join(parts)}."
 
 

@@ -79,7 +79,7 @@ def test_the_front_page_has_counts_headlines_findings_the_figure_and_the_doubts(
     (judged,) = found.judged["Table 1"]
     low, high = brief(-judged.found.high), brief(-judged.found.low)
     parts = [
-        "1 claim tested by experiment: 1 holds; 1 more to be run; 1 hold by construction.",
+        "1 claim tested by experiment: 1 holds; 1 more to be run; 1 holds by construction.",
         "[p](results/p.md)",
         f"| [New is better](results/p-s.md) | holds | 0.5\u00a0[{low},\u00a0{high}] points | 0.5 | full |",
         "1. This was found.",
