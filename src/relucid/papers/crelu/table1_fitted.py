@@ -104,7 +104,7 @@ FITTED = _fitted(
     f"baseline's training error is below {FITS:g}%.",
     Claim(
         "Table 1, CIFAR-10, fitted",
-        "CReLU with half the filters has a lower error than ReLU where both are fitted to their images.",
+        "CReLU with half the filters has a lower error than ReLU where ReLU is fitted to its images.",
         (Derived(if_fitted(HALF), "lower", if_fitted(BASELINE)),),
         note=(
             "Ours: the regime of the paper on fewer images. The design failed: at the rate that one held-out run "
