@@ -46,7 +46,7 @@ def rates_of(
         images: how many are held out.
         folds: to hold out one after the other, with initial weights of their own; the one of `held_out` by default.
     """
-    tuned = {name: study.scales[name] for name in (CPU, *also)}
+    tuned = {name: scale for name, scale in study.scales.items() if name in (CPU, *also)}
     needed = {row for scale in tuned.values() for row in scale.rows or study.rows}
     repeat, runs = {"fold": folds} if folds else {}, len(folds) or 1
 
