@@ -13,7 +13,7 @@ from relucid.studies import plan
 from relucid.studies.compare import detectable_errors
 
 RESULTS = Path(__file__).parents[2] / "results"
-RATES = {each.study.name: each for each in recorded(RESULTS) if each.study.name.endswith("-rates")}
+RATES = [each for each in recorded(RESULTS) if each.study.name.endswith("-rates")]
 TUNED = [name for name in built_in() if f"{name}-rates" in built_in()]
 
 
@@ -69,14 +69,14 @@ def test_a_run_that_chooses_a_rate_measures_nothing_on_the_test_images(name, tmp
     assert [set(record["metrics"]) for record in found.runs] == [{"val_error"}] * len(study.columns)
 
 
-@pytest.mark.parametrize("name", [name for name in TUNED if f"{name}-rates" in RATES])
+@pytest.mark.parametrize("tuned", RATES, ids=lambda tuned: f"{tuned.study.name} {tuned.scale}")
 def test_each_row_has_the_rate_of_the_lowest_held_out_error_and_better_rates_were_looked_for_on_both_sides(
-    name,
+    tuned,
 ):
-    tuned, study = RATES[f"{name}-rates"], built_in()[name]
+    study = built_in()[tuned.study.name.removesuffix("-rates")]
     rates = sorted(column.tries[1] for column in tuned.study.columns.values())
     for (row, setting), best in chosen(tuned).items():
-        assert rate(study.at("cpu").rows[row], setting) == best, (row, setting)
+        assert rate(study.at(tuned.scale).rows[row], setting) == best, (row, setting)
         assert rates[0] < best < rates[-1], (row, setting)
 
 
@@ -93,7 +93,8 @@ def held_out(config):
 
 
 def test_the_protocol_of_together_quotes_the_held_out_error_of_its_baseline():
-    tuned, study = RATES["together-rates"], built_in()["together"].at("cpu")
+    study = built_in()["together"].at("cpu")
+    (tuned,) = [each for each in RATES if each.study.name == "together-rates"]
     (best,) = (
         cell.mean for (row, column), cell in tuned.cells.items() if (row, column) == (study.baseline, "0.1")
     )
@@ -102,7 +103,8 @@ def test_the_protocol_of_together_quotes_the_held_out_error_of_its_baseline():
 
 @pytest.mark.parametrize("name", TUNED)
 def test_a_protocol_says_so_until_the_rates_have_been_tried(name):
-    assert (UNTUNED in built_in()[name].at("cpu").protocol) == (f"{name}-rates" not in RATES)
+    tried = f"{name}-rates" in {each.study.name for each in RATES}
+    assert (UNTUNED in built_in()[name].at("cpu").protocol) != tried
 
 
 @pytest.mark.parametrize("name", [*TUNED, "gmp/vgg6-bn"])
