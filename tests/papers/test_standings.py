@@ -9,7 +9,7 @@ from relucid.papers import find
 from relucid.papers.crelu import theorem_c1
 from relucid.papers.ours import together
 from relucid.studies import Table
-from relucid.studies.compare import HOLDS, NO_DIFFERENCE, REVERSED
+from relucid.studies.compare import HOLDS, NO_DIFFERENCE, REVERSED, UNDECIDED
 from relucid.studies.expect import Place
 
 
@@ -90,16 +90,17 @@ def interval(entry, place=0):
 
 
 @pytest.mark.parametrize(
-    "where, effect",
+    "where, state, effects",
     [
-        ("crelu Fig. 3", [-0.132, -0.235, -0.029]),
-        ("crelu Table 1, CIFAR-10, gap", [-0.781, -1.467, -0.095]),
+        ("crelu Fig. 3", HOLDS, [[-0.171, -0.211, -0.132], [-0.132, -0.235, -0.029]]),
+        ("crelu Table 1, CIFAR-10, gap", UNDECIDED, [[1.029, 0.470, 1.588], [-0.781, -1.645, 0.082]]),
+        ("crelu Table 1, CIFAR-10, double", REVERSED, [[1.412, 0.852, 1.972]]),
     ],
 )
-def test_claims_that_were_missing_or_undecided_hold_by_the_runs_at_cpu_scale(ledger, where, effect):
+def test_four_networks_are_compared_at_the_scale_that_has_them(ledger, where, state, effects):
     entry = ledger[where]
-    assert (entry.state, entry.table.scale) == (HOLDS, "cpu")
-    assert interval(entry) == effect
+    assert (entry.state, entry.table.scale) == (state, "cpu-four")
+    assert [interval(entry, place) for place in range(len(entry.judged))] == effects
 
 
 def test_what_is_missing_from_the_papers_tables_is_a_claim_now_and_says_when_it_was_stated(ledger):
