@@ -1,9 +1,10 @@
+import json
 import re
 import runpy
 from dataclasses import replace
 from pathlib import Path
 
-from evidence.front import Headline, brief, front
+from evidence.front import Headline, brief, front, is_dirty
 
 from relucid.studies import Claim, Column, Lower, Outcome, Scale, Store, Study, cells, table
 from relucid.studies.compare import UNDECIDED
@@ -11,6 +12,7 @@ from relucid.studies.judge import Judged
 from relucid.studies.ledger import entries
 
 PAGES = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "pages.py"))
+RESULTS = Path(__file__).parents[2] / "results"
 PAPER = {"p": "A paper"}
 STUDY = Study(
     "p/s",
@@ -163,3 +165,14 @@ def test_the_figure_of_the_calibration_shows_both_rules_for_every_setting_within
     drawn = PAGES["calibrated"](found)
     assert drawn.count('<circle class="now"') == drawn.count('<circle class="before"') == 1 + 5 + 4 + 1
     assert max(float(x) for x in re.findall(r' x2?="([\d.]+)"', drawn)) < 520
+
+
+def test_the_runs_of_a_table_show_whether_their_work_tree_was_changed(recorded_tables):
+    files = [json.loads(file.read_text()) for file in RESULTS.glob("*.json")]
+    marked = [
+        run
+        for each in files
+        for run in each.get("runs", ())
+        if "-dirty" in str(run["environment"].get("commit"))
+    ]
+    assert sum(is_dirty(run) for found in recorded_tables for run in found.runs) == len(marked) > 0

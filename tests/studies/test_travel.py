@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from evidence.front import is_dirty
 
 from relucid.papers import find
 from relucid.report.study import study_page
@@ -208,15 +207,6 @@ def test_every_recorded_file_can_be_imported_and_gives_its_table_again(tmp_path,
         assert {place: cell.values for place, cell in found.cells.items()} == {
             place: cell.values for place, cell in old.cells.items()
         }
-
-
-def test_the_runs_of_a_table_show_whether_their_work_tree_was_changed():
-    files = [json.loads(file.read_text()) for file in RESULTS]
-    tables = [Table.from_dict(find(recorded["study"]), recorded) for recorded in files]
-    marked = [
-        run for recorded in files for run in recorded["runs"] if "-dirty" in str(run["environment"]["commit"])
-    ]
-    assert sum(is_dirty(run) for found in tables for run in found.runs) == len(marked) > 0
 
 
 def test_a_recorded_file_is_never_overwritten_by_another_scale_or_by_fewer_runs(study, tmp_path):

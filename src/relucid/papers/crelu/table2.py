@@ -80,7 +80,7 @@ SMALL = Scale(
         "had been chosen everywhere."
     ),
 )
-# Trained for all epochs: stopping at a loss alone has a deviation of 2.7 points. A rate is tried on images of its own.
+# Trained for all epochs: where training stops at a loss, the moment varies. A rate is tried on images of its own.
 CPU = {
     "width": 0.25,
     "train": 10_000,
