@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from relucid.studies.expect import Place
+from relucid.studies.expect import cell_of
 from relucid.studies.judge import Judged
 from relucid.studies.ledger import Entry
 
@@ -31,7 +31,7 @@ class Effect:
 
 
 def effects(entry: Entry) -> list[Effect]:
-    """The comparisons of a claim for which B is a cell with an error that is above zero beyond its noise."""
+    """The comparisons of a claim for which B is of a cell with an error that is above zero beyond its noise."""
     return [effect for judged in entry.judged if (effect := _effect(entry, judged))]
 
 
@@ -48,8 +48,8 @@ def median(found: Sequence[T], size: Callable[[T], float]) -> T:
 
 
 def _effect(entry: Entry, judged: Judged) -> Effect | None:
-    found, b = judged.found, judged.expected.b
-    if found is None or entry.table is None or not isinstance(b, Place):
+    found, b = judged.found, cell_of(judged.expected.b)
+    if found is None or entry.table is None or b is None:
         return None
     cell, column = entry.table.cells[b.row, b.column], entry.table.study.columns[b.column]
     perfect = column.perfect

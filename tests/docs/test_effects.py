@@ -2,6 +2,7 @@ import pytest
 from evidence.effects import effects, headline
 
 from relucid.studies import Cell, Claim, Column, Higher, Lower, Study, Table
+from relucid.studies.expect import Derived, Place, Quantity
 from relucid.studies.ledger import entry
 
 LOW, HIGH = (9.0, 9.1, 9.3), (10.0, 10.2, 10.1)
@@ -44,6 +45,20 @@ def test_the_published_effect_is_in_per_cent_of_the_papers_own_level():
     published = {"old": {"a": 50.0}, "new": {"a": 45.0}}
     (found,) = effects(claimed(Lower("new", than="old", columns="a"), published=published))
     assert found.published == pytest.approx(10.0)
+
+
+def test_some_repetitions_of_cells_are_compared_with_what_was_published_for_the_cells():
+    def first_two(row, of):
+        return Quantity(
+            row, lambda table: {key: table.cells[row, "a"].samples[key] for key in "xy"}, (row,), of
+        )
+
+    published = {"old": {"a": 50.0}, "new": {"a": 45.0}}
+    new, old = (first_two(row, Place(row, "a")) for row in ("new", "old"))
+    (found,) = effects(claimed(Derived(new, "lower", old, paired=True), published=published))
+    assert found.published == pytest.approx(10.0)
+    assert found.size == pytest.approx(100 * (20.2 - 18.1) / 2 / 10.1)
+    assert effects(claimed(Derived(first_two("new", None), "lower", first_two("old", None)))) == []
 
 
 def test_a_level_that_is_not_above_zero_gives_no_effect_in_per_cent():

@@ -30,11 +30,20 @@ class Quantity:
         label: what it is, in words.
         sample: its value by repetition, from a table; empty where runs are missing.
         rows: the rows that it is computed from, if a scale may lack some of them.
+        of: the cell some of whose repetitions it takes: what was published for the cell is compared with them.
     """
 
     label: str
     sample: "Callable[[Table], Samples]"
     rows: tuple[str, ...] = ()
+    of: Place | None = None
+
+
+def cell_of(side: "Place | Quantity | Statistic | float") -> Place | None:
+    """The cell that a side of a comparison is, or takes its repetitions from."""
+    if isinstance(side, Quantity):
+        return side.of
+    return side if isinstance(side, Place) else None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from relucid.studies.compare import (
     decide,
     number,
 )
-from relucid.studies.expect import Claim, Expected, Place, Quantity, Samples, Statistic
+from relucid.studies.expect import Claim, Expected, Place, Quantity, Samples, Statistic, cell_of
 
 if TYPE_CHECKING:
     from relucid.studies.table import Table
@@ -179,17 +179,19 @@ def _exact(table: "Table", expected: Expected) -> Judged:
 
 def _published(table: "Table", expected: Expected) -> float | None:
     """The published effect; None unless both sides were published."""
-    if not isinstance(expected.a, Place) or not isinstance(expected.b, Place):
+    ours, theirs = cell_of(expected.a), cell_of(expected.b)
+    if ours is None or theirs is None:
         return None
-    a, b = (table.cells[each].published[0] for each in (expected.a, expected.b))
+    a, b = (table.cells[each].published[0] for each in (ours, theirs))
     return None if a is None or b is None else a - b
 
 
 def _error_level(table: "Table", expected: Expected) -> tuple[float, float] | None:
     """B's error here and in the paper; None at the paper's own scale."""
-    if not isinstance(expected.b, Place) or table.scale == "full":
+    place = cell_of(expected.b)
+    if place is None or table.scale == "full":
         return None
-    cell, perfect = table.cells[expected.b], table.study.columns[expected.b.column].perfect
+    cell, perfect = table.cells[place], table.study.columns[place.column].perfect
     if cell.mean is None or cell.published[0] is None:
         return None
     here, there = abs(cell.mean - perfect), abs(cell.published[0] - perfect)
