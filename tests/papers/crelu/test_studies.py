@@ -412,6 +412,13 @@ def test_every_variant_of_vgg_is_compared_with_vgg(filled, standing):
     assert found.remark == "Votes: VGG 6.91, (conv1) 6.41, (conv1,3) 6.41, (conv1,3,5) 6.41."
 
 
+def test_on_two_cores_one_variant_of_vgg_is_compared_and_nothing_votes(filled, standing):
+    rows = {"VGG": (28.0, 28.3, 28.1), "(conv1,3)": (27.0, 27.2, 27.1)}
+    found = standing(filled(BY_NAME["crelu/vgg"].at("cpu"), same(rows), "cpu"), "Tables 2, 3, CIFAR-10")
+    assert [each.expected.label for each in found.judged] == ["(conv1,3) minus VGG, Single %"]
+    assert found.remark == ""
+
+
 def test_one_run_of_each_network_on_imagenet_decides_nothing(filled, standing):
     study = BY_NAME["crelu/imagenet"]
     found = filled(study, lambda row, column: table4.TABLE4[row][:1], "full")

@@ -159,9 +159,10 @@ RUNNER = Runner("crelu/vgg", run)
 
 
 def remark(table: Table) -> str:
-    """State the errors of the votes."""
-    votes = {row: table.cells[row, VOTE].mean for row in table.study.rows}
-    return f"Votes: {', '.join(f'{row} {vote:.2f}' for row, vote in votes.items() if vote is not None)}."
+    """State the errors of the votes, at scales that vote."""
+    votes = {row: cell.mean for (row, column), cell in table.cells.items() if column == VOTE}
+    listed = ", ".join(f"{row} {vote:.2f}" for row, vote in votes.items() if vote is not None)
+    return f"Votes: {listed}." if listed else ""
 
 
 PROTOCOL = (
