@@ -29,7 +29,7 @@ class Claim(NamedTuple):
 
 PUBLISHED, TWO_RELUS = "sin, cos, cumprod, concatenation", "two ReLUs and a concatenation"
 EXAMINED = "examination of 25M, 134M and 671M weights"
-PASSES = "one forward and backward pass of 32 images"
+PASSES = "one forward pass of the example"
 PAIR = "one convolution a pair of layers"
 LINEAR, PLAIN, ORDINARY, LOOP = "nn.Linear with ReLU", "plain layers", "ordinary, float32", "a plain loop"
 CHECKPOINT, SEGMENTS = "checkpoint per layer", "checkpoint in segments"

@@ -49,13 +49,32 @@ def test_weight_norm_registers_the_class_that_ensembles_replace():
     assert type(found) is _torch.WeightNorm
 
 
-def test_trees_are_flattened_and_mapped():
+def test_trees_have_leaves_and_are_mapped():
     tree = {"a": [torch.ones(1), 2], "b": (3,)}
-    leaves, shape = _torch.tree_flatten(tree)
-    assert len(leaves) == len(_torch.tree_leaves(tree)) == 3
-    assert _torch.tree_unflatten(leaves, shape) == tree
+    assert len(_torch.tree_leaves(tree)) == 3
     assert _torch.tree_map(type, tree) == {"a": [torch.Tensor, int], "b": (int,)}
     assert _torch.tree_map_only(int, lambda n: n + 1, tree)["b"] == (4,)
+
+
+def test_a_compiled_network_is_known_by_the_original_that_it_holds():
+    assert _torch.is_compiled(torch.compile(nn.Linear(2, 2)))
+    assert not _torch.is_compiled(nn.Linear(2, 2))
+
+
+def test_without_its_fast_path_a_transformer_layer_calls_its_modules():
+    layer, calls = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval(), []
+    layer.linear1.forward = lambda x: calls.append(x) or nn.functional.linear(x, layer.linear1.weight)
+    for expected in (0, 1):
+        with torch.no_grad():
+            layer(torch.ones(1, 3, 4))
+        assert len(calls) == expected
+        _torch.slow_path(layer)
+
+
+def test_the_class_of_a_parametrized_module_comes_after_its_own():
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
+    assert type(layer) is not nn.Linear
+    assert _torch.unparametrized_class(layer) is nn.Linear
 
 
 class Seen(_torch.DispatchMode):

@@ -21,7 +21,7 @@ from torch.nn.utils.parametrizations import _WeightNorm as WeightNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # Nested containers of tensors; `torch.utils.pytree` is public from 2.9 on.
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 __all__ = [
     "BatchNormNd",
@@ -35,13 +35,14 @@ __all__ = [
     "foreach_lerp_",
     "foreach_mul_",
     "has_hooks",
+    "is_compiled",
     "schema_of",
+    "slow_path",
     "storage_of",
-    "tree_flatten",
     "tree_leaves",
     "tree_map",
     "tree_map_only",
-    "tree_unflatten",
+    "unparametrized_class",
     "version_of",
 ]
 
@@ -67,6 +68,21 @@ def copy_hooks(old: nn.Module, new: nn.Module) -> None:
 def has_hooks(module: nn.Module) -> bool:
     """Whether a module has hooks on its calls or gradients."""
     return any(getattr(module, name) for name in HOOKS)
+
+
+def is_compiled(model: object) -> bool:
+    """Whether ``torch.compile`` returned it: a module around the original."""
+    return isinstance(getattr(model, "_orig_mod", None), nn.Module)
+
+
+def slow_path(layer: nn.TransformerEncoderLayer) -> None:
+    """Make a layer call its modules: its fast path multiplies by their weights, whatever they have become."""
+    layer.activation_relu_or_gelu = 0
+
+
+def unparametrized_class(module: nn.Module) -> type[nn.Module]:
+    """The class of a parametrized module before; torch gives every such module a class of its own."""
+    return type(module).__mro__[1]
 
 
 class DispatchMode(TorchDispatchMode):

@@ -1,6 +1,7 @@
 import copy
 import subprocess
 import sys
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -202,3 +203,12 @@ def test_the_mode_of_a_parametrized_layer_is_kept():
     before = copy.deepcopy(model)
     assert fuse(model, torch.randn(2, 3)).model.training
     assert repr(model) == repr(before)
+
+
+def test_a_layer_is_reported_by_its_own_name_even_if_that_is_layer():
+    block = nn.Sequential(OrderedDict(layer=nn.Linear(3, 4), norm=nn.BatchNorm1d(4)))
+    fused = fuse(nn.Sequential(OrderedDict(block=block, out=nn.Linear(4, 2))).eval(), torch.randn(5, 3))
+    assert [(each.name, each.status) for each in fused.changes] == [
+        ("block.layer", "changed"),
+        ("out", "kept"),
+    ]

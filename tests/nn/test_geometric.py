@@ -420,6 +420,11 @@ def negative(layer):
             "tanh is not positively homogeneous",
         ),
         (
+            lambda: GeometricLinear.from_standard(nn.Linear(2, 2), nn.ReLU6()),
+            ValueError,
+            r"ReLU6\(\) is not positively homogeneous",
+        ),
+        (
             lambda: negative(GeometricLinear(2, 3, activation=nn.ReLU())).to_standard(),
             ValueError,
             "1 of 3 scales are negative.*convert.fuse",

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from relucid import __version__
-from relucid._torch import ConvNd
+from relucid._torch import ConvNd, is_compiled
 from relucid.convert.copies import copied
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
 from relucid.convert.surgery import Operation, Surgery
@@ -199,7 +199,7 @@ def _check_network(model: nn.Module) -> None:
         raise ArgumentError(f"a network is an nn.Module, not a {name}")
     if isinstance(model, torch.jit.ScriptModule):
         raise ConversionError(f"{name} is compiled by TorchScript; convert the network that it was made from")
-    if isinstance(getattr(model, "_orig_mod", None), nn.Module):
+    if is_compiled(model):
         raise ConversionError("the network is compiled; convert the original and compile the result")
     if any(map(is_lazy, model.parameters())):
         raise ConversionError(

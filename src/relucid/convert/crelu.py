@@ -159,8 +159,6 @@ class Expansion:
                 self.obstacles.setdefault(node.name, found)
             elif found.module not in known:
                 before = self.sites.get(found.module, found)
-                if before.dim != found.dim:
-                    self.obstacles[node.name] = "its channels are in another dimension on another example"
                 names = tuple(dict.fromkeys((*before.relus, *found.relus)))
                 self.sites[found.module] = replace(before, relus=names)
 

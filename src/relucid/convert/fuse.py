@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from relucid._torch import has_hooks
+from relucid._torch import has_hooks, unparametrized_class
 from relucid.convert.conversion import Conversion, Status, conversion
 from relucid.convert.copies import copied
 from relucid.convert.examples import Batch
@@ -73,7 +73,7 @@ def fuse(model: nn.Module, example: Batch | list[Batch], *, tolerance: float | N
         for name, reason in dropped.items():
             subject.report.note(name, "kept", reason, "norm")
         for each in (folds[name] for name in names):
-            subject.report.note(*each.note())
+            subject.report.note(*each.note(subject.modules))
         return subject.finish(partial(perform, names), tolerance=tolerance, training=False)
 
     return working(folds, attempt)
@@ -105,7 +105,7 @@ class _Plain:
         for name, reason in self.stuck.items():
             report.note(name, "kept", f"its scales cannot move on: {reason}", type(modules[name]).__name__)
         for name in self.parametrized:
-            report.note(name, "changed", "plain weights", type(modules[name]).__mro__[1].__name__)
+            report.note(name, "changed", "plain weights", unparametrized_class(modules[name]).__name__)
         for name in self.layers:
             moved = "; its negative scales move into the layers that read it" if name in self.scales else ""
             moved = "; its negative scales become a batch norm" if name in self.own else moved
@@ -204,10 +204,12 @@ class _Fold:
         else:
             fold_forward(surgery, self.norm, self.layer, self.layout)
 
-    def note(self) -> tuple[str, Status, str, str]:
+    def note(self, modules: Mapping[str, nn.Module]) -> tuple[str, Status, str, str]:
+        """What to report, by the names of the network as it was: a layer of a geometric one was not there."""
         if not self.layer:
             return self.norm, "changed", "a batch norm of unit variance", "MeanNorm"
-        return self.layer.removesuffix(".layer"), "changed", f"{self.norm} is folded into it", ""
+        name = self.layer if self.layer in modules else self.layer.removesuffix(".layer")
+        return name, "changed", f"{self.norm} is folded into it", ""
 
 
 def _folds(subject: Subject) -> dict[str, _Fold]:

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relucid._torch import ConvNd, ConvTransposeNd, copy_hooks
+from relucid._torch import ConvNd, ConvTransposeNd, copy_hooks, slow_path, unparametrized_class
 from relucid.convert.modules import BothSigns, Centered, Function, Momentum
 from relucid.nn import (
     CReLU,
@@ -92,8 +92,7 @@ class Surgery:
         for name, module in self.model.named_modules():
             own = f"{name}." if name else ""
             if isinstance(module, nn.TransformerEncoderLayer) and any(n.startswith(own) for n in changed):
-                # Its fast path would multiply by the weights without calling the modules.
-                module.activation_relu_or_gelu = 0
+                slow_path(module)
         setattr(self.model, HISTORY, tuple(self.operations))
         new = {p: name for name, p in self.model.named_parameters()}
         for group in self._named_groups():
@@ -190,7 +189,7 @@ class Surgery:
         trained = {key: any(p.requires_grad for p in m.parameters()) for key, m in lists.items()}
         # Torch's own removal changes the class, which the original shares.
         del module.parametrizations
-        module.__class__ = type(module).__mro__[1]
+        module.__class__ = unparametrized_class(module)
         for key, weight in weights.items():
             module.register_parameter(key, nn.Parameter(weight, trained[key]))
         module.train(training)

@@ -22,11 +22,14 @@ def check_callable(activation: Activation | None) -> None:
 
 
 def check_homogeneous(activation: Activation, like: Tensor, spatial: int) -> None:
-    """Refuse an activation g unless g(2s) = 2 g(s): otherwise a scale cannot be moved out of it."""
+    """Refuse an activation g unless g(a s) = a g(s): otherwise a scale cannot be moved out of it.
+
+    With a = 4,096, far beyond the bound of a ReLU6, and still within half precision.
+    """
     probe = torch.linspace(-3, 3, like.shape[0], dtype=torch.float64).to(like)
     probe = torch.stack((probe, -probe)).view(2, -1, *(1,) * spatial)
     with torch.no_grad():
-        if not torch.allclose(activation(2 * probe), 2 * activation(probe)):
+        if not torch.allclose(activation(4096 * probe), 4096 * activation(probe)):
             raise ValueError(
                 f"{name_of(activation)} is not positively homogeneous, so the scale cannot be moved outside it; "
                 "use ReLU, leaky ReLU, AVR or CReLU, or keep the activation outside the layer"
