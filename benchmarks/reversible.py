@@ -3,13 +3,11 @@
     python benchmarks/reversible.py
 
 The same transforms, as an ordinary stage, with torch.utils.checkpoint around each layer or around segments of
-sqrt(depth) layers, and reversible. Memory is what a forward pass holds for backward. The figure over depth is drawn
-into reversible.html beside this file.
+sqrt(depth) layers, and reversible. Memory is what a forward pass holds for backward.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +15,6 @@ from measure import Row, device_asked_for, held_bytes, interleaved, report
 from torch import Tensor, nn
 
 from relucid.nn.propagation import Propagation
-from relucid.nn.rules import HeavyBall
 from relucid.papers.ours.depth import Checkpointed
 
 
@@ -143,21 +140,6 @@ def gradient_error(depth: int) -> float:
     return relative_error(gradients(Propagation(layers, reversible=True), x), expected)
 
 
-def drift(betas: list[float], depths: list[int]) -> list[dict[str, Any]]:
-    """The gradient error where beta2 = -beta is not -1; None where the stage refused, as it missed its input."""
-    rows = []
-    for beta in betas:
-        for depth in depths:
-            shared, x = transforms(depth, 8), torch.randn(4, 8, 8, 8, requires_grad=True)
-            expected = gradients(Propagation(shared, HeavyBall(beta), state_dtype=torch.float64), x)
-            try:
-                found = gradients(Propagation(shared, HeavyBall(beta), reversible=True), x)
-                rows.append({"beta": beta, "depth": depth, "error": relative_error(found, expected)})
-            except RuntimeError:
-                rows.append({"beta": beta, "depth": depth, "error": None})
-    return rows
-
-
 def measure() -> dict[str, Any]:
     torch.manual_seed(0)
     compared = [compare("8 channels, 8x8", 30, repeats=25)]
@@ -166,45 +148,7 @@ def measure() -> dict[str, Any]:
         for case in CASES
         for depth, repeats in ((10, 10), (50, 5), (200, 2), (1000, 1))
     ]
-    return {
-        "compared": compared,
-        "error at depth 1000": gradient_error(1000),
-        "drift": drift([0.5, 0.9, 0.99, 1.0, 1.01], [10, 30, 100]),
-    }
-
-
-def show(results: dict[str, Any]) -> None:
-    others = list(SIDES)[1:]
-    print(f"{'reversible over':28}" + "".join(f"{side:>26}" for side in others))
-    for row in results["compared"]:
-        line = f"{row['case']:20} depth {row['depth']:<4}"
-        for side in others:
-            ratios = [row[key]["reversible"] / row[key][side] for key in ("seconds", "bytes")]
-            line += f"{ratios[0]:13.2f} s {ratios[1]:8.2f} B"
-        print(line)
-    print("\ngradient error with beta1 = -beta2 = beta, against an ordinary stage")
-    for row in results["drift"]:
-        error = "refused" if row["error"] is None else f"{row['error']:.1e}"
-        print(f"  beta {row['beta']:<6} depth {row['depth']:<6} {error}")
-
-
-def figure(results: dict[str, Any]) -> Any:
-    """Seconds and bytes over depth, a row of panels per case."""
-    from plotly.graph_objects import Scatter
-    from plotly.subplots import make_subplots
-
-    names = list(CASES)
-    colors = dict(zip(SIDES, ("#1f77b4", "#7f7f7f", "#d62728", "#ff7f0e"), strict=True))
-    titles = [f"{case}: {what}" for case in names for what in ("seconds a step", "bytes held")]
-    chart = make_subplots(len(names), 2, subplot_titles=titles)
-    for line, case in enumerate(names, start=1):
-        rows = [row for row in results["compared"] if row["case"] == case]
-        for column, key in enumerate(("seconds", "bytes"), start=1):
-            for side, color in colors.items():
-                x, y = [row["depth"] for row in rows], [row[key][side] for row in rows]
-                drawn = Scatter(x=x, y=y, name=side, line={"color": color}, showlegend=line == column == 1)
-                chart.add_trace(drawn, row=line, col=column)
-    return chart.update_xaxes(type="log", title="depth").update_yaxes(type="log")
+    return {"compared": compared, "error at depth 1000": gradient_error(1000)}
 
 
 def rows(results: dict[str, Any]) -> list[Row]:
@@ -255,9 +199,7 @@ def _row(case: str, what: str, found: dict[str, float], other: str, bar: float) 
 def main() -> None:
     device_asked_for(__doc__)
     results = measure()
-    show(results)
     report("reversible", rows(results), over_depth=results)
-    figure(results).write_html(Path(__file__).with_suffix(".html"), include_plotlyjs=True)
 
 
 if __name__ == "__main__":

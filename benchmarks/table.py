@@ -91,9 +91,6 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
         (f"{LAYERS_200}checkpoint in", "time", STEP_200, SEGMENTS),
         (f"{LAYERS_200}ordinary", "time", STEP_200, ORDINARY),
         ("64 channels, depth 10", "time", "reversible step, 10 layers of 64 channels", ORDINARY),
-        ("reversible, depth", "bytes", "memory of 200 reversible layers", "10 of them"),
-        ("reversible / ordinary, float64", "time", "reversible step", "same state, ordinary"),
-        ("reversible / ordinary, float32", "time", "reversible step", "float32, ordinary"),
         (
             *("gradient error", "error", "gradient error of 1000 reversible layers"),
             "1e-5 of the same state, ordinary",

@@ -27,7 +27,7 @@ from relucid.nn.tracing import uncached_autocast
 _ROUNDER = 1.5 * 2.0**16
 
 # How far a recovered state may be off, relative to its norm, where the sums are not exact. A difference in the last
-# bit of the state changes what float32 computes by about 1e-6 (benchmarks/reversible.py).
+# bit of the state changes what float32 computes by about 1e-6.
 _MAX_DRIFT = 1e-5
 
 
