@@ -38,7 +38,7 @@ STATEMENTS = (
             "Inputs (1, -1) and units wx with |w| <= 1 give sqrt(2) on the left and 1 on the right: the step from "
             "S4 to S5 equates a^2 + b^2 with (a - b)^2. What holds is sqrt(d) B (R(F) + R(|F|)) / sqrt(2)."
         ),
-        code=("relucid.papers.crelu.complexity.complexity",),
+        code=("relucid.nn.CReLU",),
         tests=(
             "papers/crelu/test_complexity.py::test_theorem_41_is_false_as_printed",
             "papers/crelu/test_complexity.py::test_theorem_41_holds_as_corrected",
@@ -104,8 +104,8 @@ STATEMENTS = (
         "Definition B.1",
         "The empirical Rademacher complexity of a class of functions.",
         erratum="A sum over the class is printed where a supremum is meant.",
-        code=("relucid.papers.crelu.complexity.complexity",),
-        tests=("papers/crelu/test_complexity.py::test_estimates_agree_with_all_sign_vectors",),
+        code=("relucid.nn.CReLU",),
+        tests=("papers/crelu/test_complexity.py::test_definition_b1_takes_the_supremum_over_the_class",),
     ),
     Claim(
         "Lemma B.1, Proposition B.2, Corollary B.3",
@@ -116,7 +116,7 @@ STATEMENTS = (
             "1 and R(ReLU o F) = 7/6. Lemma B.1 prints an equality instead of an inequality."
         ),
         note="Cited from Wan et al.",
-        code=("relucid.papers.crelu.complexity.complexity",),
+        code=("torch.nn.ReLU",),
         tests=("papers/crelu/test_complexity.py::test_corollary_b3_is_false_with_an_absolute_value",),
     ),
     Claim(
