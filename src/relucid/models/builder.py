@@ -87,7 +87,6 @@ class Builder:
         stride: int = 1,
         padding: int = 0,
         *,
-        groups: int = 1,
         end: End | None = "activation",
         shift: bool = True,
     ) -> None:
@@ -99,11 +98,10 @@ class Builder:
             kernel_size: as in ``nn.Conv2d``.
             stride: as in ``nn.Conv2d``.
             padding: as in ``nn.Conv2d``.
-            groups: as in ``nn.Conv2d``.
             end: which activation; None before an addition.
             shift: False if everything that reads the output centres it, which cancels a constant.
         """
-        self._unit("conv", number, filters, (kernel_size, stride, padding, 1, groups), end, shift)
+        self._unit("conv", number, filters, (kernel_size, stride, padding), end, shift)
 
     def linear(self, number: int, units: int, *, end: End = "activation") -> None:
         """Append a linear layer, its norm and its activation: "fc1", "bn1", "act1"."""

@@ -1,6 +1,5 @@
 """Plain convolutional networks: AlexNet, ConvPool-CNN-C, VGG-16 for CIFAR, All-CNN-B (crelu) and VGG-6 (gmp)."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -28,7 +27,6 @@ class Conv:
     stride: int = 1
     padding: int = 1
     dropout: float = 0.0
-    groups: int = 1
 
 
 @dataclass(frozen=True)
@@ -37,15 +35,6 @@ class MaxPool:
 
     kernel_size: int = 2
     ceil_mode: bool = False
-
-
-@dataclass(frozen=True)
-class ResponseNorm:
-    """Krizhevsky's local response normalization over five channels."""
-
-    def layer(self) -> nn.Module:
-        """Make the layer a / (2 + 0.0001 sum a^2)^0.75; torch divides its alpha by the number of channels."""
-        return nn.LocalResponseNorm(5, alpha=5e-4, beta=0.75, k=2.0)
 
 
 # crelu Table S2. Its 10x10 average pool needs max-pooling that rounds sizes up: 32 -> 16 -> 8, then 10 by conv7's
@@ -58,13 +47,6 @@ _OVERLAP = MaxPool(3)
 ALEXNET = (
     *(Conv(64, 11, 4, 2), _OVERLAP, Conv(192, 5, 1, 2), _OVERLAP),
     *(Conv(384), Conv(256), Conv(256), _OVERLAP),
-)
-
-# Krizhevsky, Sutskever and Hinton (2012), which crelu cites: 96 filters in conv1, some layers on two devices.
-_RESPONSE = ResponseNorm()
-ALEXNET_2012 = (
-    *(Conv(96, 11, 4, 2), _RESPONSE, _OVERLAP, Conv(256, 5, 1, 2, groups=2), _RESPONSE, _OVERLAP),
-    *(Conv(384), Conv(384, groups=2), Conv(256, groups=2), _OVERLAP),
 )
 
 # crelu Table S8.
@@ -91,21 +73,8 @@ VGG6 = (*(Conv(128), Conv(128), _HALVE), *(Conv(256), Conv(256), _HALVE), *(Conv
 
 def alexnet(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None) -> None:
     """Append AlexNet, with torchvision's parameter names: "features.0.weight" to "classifier.6.bias"."""
-    _alexnet(builder, num_classes, ALEXNET, layers)
-
-
-def alexnet2012(
-    builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOptions] | None = None
-) -> None:
-    """Append AlexNet as it was published in 2012."""
-    _alexnet(builder, num_classes, ALEXNET_2012, layers)
-
-
-def _alexnet(
-    builder: Builder, num_classes: int, rows: "Rows", layers: Mapping[str, LayerOptions] | None
-) -> None:
     features = builder.branch()
-    _features(features, rows, layers)
+    _features(features, ALEXNET, layers)
     builder.add("features", nn.Sequential(*features.layers.values()))
     builder.add("avgpool", nn.AdaptiveAvgPool2d(6))
     builder.add("flatten", nn.Flatten())
@@ -150,16 +119,12 @@ def vgg6(builder: Builder, num_classes: int, *, layers: Mapping[str, LayerOption
     builder.output("fc7", num_classes)
 
 
-Rows = Iterable[Conv | MaxPool | ResponseNorm]
-
-
-def _features(builder: Builder, rows: Rows, layers: Mapping[str, LayerOptions] | None) -> None:
+def _features(
+    builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[str, LayerOptions] | None
+) -> None:
     """Append the rows as "conv1", "conv2", ... and "pool1", ...; ``layers`` overrides individual layers."""
     design, convs, pools, own = builder.design, 0, 0, dict(layers or {})
     for row in rows:
-        if isinstance(row, ResponseNorm):
-            builder.add(f"response{convs}", row.layer())
-            continue
         if isinstance(row, MaxPool):
             pools += 1
             builder.add(f"pool{pools}", nn.MaxPool2d(row.kernel_size, 2, ceil_mode=row.ceil_mode))
@@ -168,8 +133,7 @@ def _features(builder: Builder, rows: Rows, layers: Mapping[str, LayerOptions] |
         layer = own.pop(f"conv{convs}", LayerOptions())
         builder.design = layer.design.with_defaults(design)
         filters = max(1, round(row.filters * layer.filters * builder.width))
-        groups = math.gcd(row.groups, builder.channels, filters)  # 1 where a narrow network cannot be halved
-        builder.conv(convs, filters, row.kernel_size, row.stride, row.padding, groups=groups)
+        builder.conv(convs, filters, row.kernel_size, row.stride, row.padding)
         dropout = row.dropout if layer.dropout is None else layer.dropout
         if dropout:
             builder.add(f"dropout{convs}", nn.Dropout(dropout))

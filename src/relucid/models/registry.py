@@ -12,7 +12,7 @@ from relucid.models.builder import Builder
 from relucid.models.dense import densenet, densenet_cifar
 from relucid.models.design import CHOICES, Design
 from relucid.models.mlp import feedforward, mlp
-from relucid.models.plain import alexnet, alexnet2012, all_cnn_b, convpool, vgg6, vgg16
+from relucid.models.plain import alexnet, all_cnn_b, convpool, vgg6, vgg16
 from relucid.models.published import PUBLISHED, Variant
 from relucid.models.residual import BASIC, BOTTLENECK, resnet, resnet_cifar
 from relucid.models.suggest import suggest
@@ -43,7 +43,6 @@ BACKBONES: dict[str, Backbone] = {
     "mlp": Backbone(mlp, _UNNORMED, None, *_ANY),
     "feedforward": Backbone(feedforward, _UNNORMED, None, *_ANY),
     "alexnet": Backbone(alexnet, _UNNORMED, 224, *_PLAIN),
-    "alexnet2012": Backbone(alexnet2012, _UNNORMED, 224, *_PLAIN),
     "convpool": Backbone(convpool, _UNNORMED, 32, *_PLAIN),
     "vgg16": Backbone(vgg16, replace(_UNNORMED, norm="batch"), 32, *_PLAIN),
     "vgg6": Backbone(vgg6, _UNNORMED, 32, *_PLAIN),
