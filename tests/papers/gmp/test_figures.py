@@ -6,7 +6,6 @@ from plotly import graph_objects as go
 from plotly.subplots import make_subplots
 
 from relucid.papers import find
-from relucid.papers.gmp import fig1
 from relucid.papers.gmp.drawing import lines, play
 from relucid.report.page import plotly
 from relucid.studies import Cell, Store, Table, plan
@@ -74,7 +73,7 @@ def test_what_is_there_is_drawn_before_all_runs_are_done(name, drawn):
     for figure in drawn(name, only="GmP"):
         panels = [note.text.partition(",")[0] for note in figure.plot.layout.annotations]
         assert panels or [line.name for line in figure.plot.data] == ["GmP"]
-        assert set(panels) <= {"GmP"} or figure.title == fig1.of_authors().title
+        assert set(panels) <= {"GmP"}
         assert json.loads(plotly(figure))
 
 
@@ -91,7 +90,7 @@ def test_turns_are_drawn_in_degrees(drawn):
 
 
 def test_one_boundary_per_perturbation_and_parameterization(drawn):
-    figure, larger, _ = drawn("gmp/perturbation")
+    figure, larger = drawn("gmp/perturbation")
     assert len(larger.plot.data) == len(figure.plot.data)
     assert len(figure.plot.data) == 3 * 6
     assert sum(bool(line.showlegend) for line in figure.plot.data) == 6
@@ -155,22 +154,3 @@ def test_lines_lie_where_units_switch():
     for unit in range(5):
         for end in (3 * unit, 3 * unit + 1):
             assert direction[unit] @ [xs[end], ys[end]] + radius[unit] == pytest.approx(0, abs=2e-3)
-
-
-def test_fig_1_has_the_authors_four_panels_with_their_unit_under_every_method():
-    figure = fig1.of_authors()
-    plot = figure.plot
-    assert [each.text for each in plot.layout.annotations] == [
-        f"ε = {epsilon:g}" for epsilon in (1e-4, 1e-3, 0.01, 0.1)
-    ]
-    # their notebook, written out for GmP in the second panel: theta and lambda grow by epsilon
-    random = np.random.RandomState(1)
-    w, b = 1e-3 * random.randn(2), 1e-3 * random.randn(1)[0]
-    theta, radius = np.arctan2(w[1], w[0]) + 1e-3, b / np.hypot(*w) + 1e-3
-    (found,) = [
-        trace
-        for trace in plot.data
-        if trace.name == "GmP after perturbation" and trace.xaxis == "x2" and trace.mode == "lines+markers"
-    ]
-    assert (found.x[1], found.y[1]) == pytest.approx((-radius * np.cos(theta), -radius * np.sin(theta)))
-    assert len(plot.data) == 4 * 4 * 2

@@ -15,7 +15,6 @@ SIZES = (1.0, 0.1, 0.01, 0.001)  # standard deviations of weights and biases; gm
 EPSILON = 1e-3
 DRAWN = (0.001, 0.1)  # sizes of the unit in the figure
 SHOWN = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # its perturbations
-PANELS = (1e-4, 1e-3, 1e-2, 1e-1)  # gmp Fig. 1b-e; its text names 1e-3, the authors' notebook 1e-4
 
 
 def run(config: dict[str, Any]) -> Result:
@@ -59,47 +58,7 @@ def figures(table: Table, store: Store) -> list[Figure]:
     """Draw the boundary of a unit before and after perturbations (gmp Fig. 1b-e), with small and larger weights."""
     found = {run["config"]["method"]: store.arrays(run["key"]) for run in table.finished()}
     found = {method: arrays for method, arrays in found.items() if arrays}
-    return [*(_boundaries(found, size) for size in DRAWN), of_authors()] if found else []
-
-
-def of_authors() -> Figure:
-    """Draw gmp Fig. 1b-e as the authors do: a panel for each perturbation, with their unit under every method."""
-    from plotly.subplots import make_subplots
-
-    random = np.random.RandomState(1)  # the seed and the draws of the authors' notebook
-    weight, bias = (torch.from_numpy(1e-3 * random.randn(*size)) for size in ((1, 2), (1,)))
-    found = perturbation(weight, bias, PANELS)
-    plot = make_subplots(1, len(PANELS), subplot_titles=[f"ε = {epsilon:g}" for epsilon in PANELS])
-    for place in range(len(PANELS)):
-        drawn = {"original": found.before} | {
-            f"{method} after perturbation": found.after[kind][place] for method, kind in KINDS.items()
-        }
-        for number, (name, boundary) in enumerate(drawn.items()):
-            look = {
-                "name": name,
-                "legendgroup": name,
-                "showlegend": place == 0,
-                "line_color": PALETTE[number],
-            }
-            direction, radius = boundary.direction.numpy(), boundary.radius.numpy()
-            x, y = lines(direction, radius)
-            plot.add_scatter(x=x, y=y, mode="lines", **look, row=1, col=place + 1)
-            x, y = ([0.0, place] for place in (-radius[0] * direction[0]).tolist())
-            plot.add_scatter(
-                x=x,
-                y=y,
-                mode="lines+markers",
-                line_dash="dot",
-                **look | {"showlegend": False},
-                row=1,
-                col=place + 1,
-            )
-    plot.update_xaxes(range=[-1, 0.75]).update_yaxes(range=[-1, 0.75])
-    alt = (
-        "A panel for each perturbation with the boundary of one small unit, before and after its parameters have all "
-        "grown by epsilon under SP, WN and GmP; a dotted line leads from the origin to the nearest point of each."
-    )
-    return Figure("The boundary of a unit, perturbed under three parameterizations", alt, plot)
+    return [_boundaries(found, size) for size in DRAWN] if found else []
 
 
 def _boundaries(found: dict[str, dict[str, np.ndarray]], size: float) -> Figure:
