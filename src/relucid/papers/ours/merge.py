@@ -173,31 +173,11 @@ RUNNER = Runner("merge", run)
 
 
 def remark(table: Table) -> str:
-    """State the error of the whole network, its rise with all pairs gone, and errors at equal parameters."""
+    """State the error of the whole network, and its rise with all pairs gone."""
     whole = table.cells[MERGE, label(0.0)].mean or 0.0
     rises = {row: (table.cells[row, label(1.0)].mean or 0.0) - whole for row in table.study.rows}
     ends = ", ".join(f"{row} {rise:+.1f}" for row, rise in rises.items())
-    return (
-        f"The whole network has an error of {whole:.1f}%; with all pairs gone it rises, in points: {ends}. "
-        f"{_at_equal_parameters(table)}"
-    )
-
-
-def _at_equal_parameters(table: Table) -> str:
-    """State the errors after merging half the pairs, and after pruning to as many parameters, by interpolation."""
-
-    def means(name: str, method: str) -> list[float]:
-        found = [run["metrics"] for run in table.runs if run["config"]["method"] == method]
-        return [sum(each[f"{name} at {share}"] for each in found) / len(found) for share in SHARES]
-
-    sentences = []
-    for merged, cut in (MERGE, PRUNE), (MERGE_DATA, PRUNE_DATA):
-        left = means("parameters", merged)[SHARES.index(0.5)]
-        pruned_error = np.interp(left, means("parameters", cut)[::-1], means("error", cut)[::-1])
-        sentences.append(
-            f"{left:,.0f}: {merged} {table.cells[merged, label(0.5)].mean:.1f}%, {cut} {pruned_error:.1f}%"
-        )
-    return f"At equal parameters, {'; '.join(sentences)}."
+    return f"The whole network has an error of {whole:.1f}%; with all pairs gone it rises, in points: {ends}."
 
 
 def label(share: float) -> str:
