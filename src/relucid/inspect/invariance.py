@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -87,8 +88,9 @@ def invariance(
 ) -> Invariance:
     """Measure how invariant each layer's units are to flips, rotation and translation.
 
-    Each unit gets the threshold that a share ``rate`` of its responses exceeds. It is exact: a radix selection in
-    three passes over the data, whose memory does not grow with the data. The response of a ReLU unit is its
+    Each unit gets the threshold that a share ``rate`` of its responses exceeds. It is exact: one pass over the data
+    counts the responses, and a second keeps the largest of each unit, so memory grows with ``rate`` and the data
+    (10,000 images, 64 units with 50 x 50 places each, a rate of 0.01: 64 MB). The response of a ReLU unit is its
     positive part, that of a CReLU or AVR unit the absolute value. A unit must fire again at the same place.
 
     Args:
@@ -142,57 +144,21 @@ def invariance(
 
 
 def _thresholds(passes: Callable[[], Iterator[dict[str, Tensor]]], rate: float) -> dict[str, Tensor]:
-    """The smallest value, for every unit, that at most a share ``rate`` of its responses exceed.
-
-    Non-negative floats sort like their bits read as integers. So the response is found by its first 11 bits, then
-    the next 10, then the last 10, each from a histogram of the responses that share the bits found so far.
-    """
-    found: dict[str, _Selection] = {}
-    for width in (11, 10, 10):
-        for responses in passes():
-            for name, response in responses.items():
-                found.setdefault(name, _Selection(len(response))).count(response, width)
-        if not found:
-            raise ValueError("there are no images or no layers to measure")
-        for selection in found.values():
-            selection.narrow(rate, width)
-    return {name: selection.bits.int().view(torch.float32) for name, selection in found.items()}
-
-
-class _Selection:
-    """Radix selection, per unit, of the smallest response that at most a given share of the responses exceed."""
-
-    def __init__(self, units: int) -> None:
-        self.bits = torch.zeros(units, dtype=torch.int64)
-        self.known = 0  # bits found so far, of 31
-        self.total = 0
-        # Rank of the wanted response from the top, among those that begin with `bits`.
-        self.rank: Tensor | None = None
-        self.histogram = torch.zeros(0, dtype=torch.int64)
-
-    def count(self, response: Tensor, width: int) -> None:
-        """Add a batch of non-negative responses (units, places) to the histogram of their next bits."""
-        if not len(self.histogram):
-            self.histogram = torch.zeros(len(self.bits) << width, dtype=torch.int64)
-        self.total += response.shape[1] if self.rank is None else 0
-        codes = response.contiguous().view(torch.int32).long()
-        rest = 31 - self.known
-        rows, columns = ((codes >> rest == self.bits.unsqueeze(1)) & (codes > 0)).nonzero(as_tuple=True)
-        buckets = (codes[rows, columns] >> (rest - width)) & ((1 << width) - 1)
-        self.histogram += torch.bincount((rows << width) + buckets, minlength=len(self.histogram))
-
-    def narrow(self, rate: float, width: int) -> None:
-        """Find the next bits from the histogram."""
-        if self.rank is None:
-            self.rank = torch.full_like(self.bits, math.floor(rate * self.total) + 1)
-        from_top = self.histogram.view(-1, 1 << width).flip(1).cumsum(1)
-        bucket = (from_top < self.rank.unsqueeze(1)).sum(1)  # past the last bucket: the wanted response is 0
-        is_zero = bucket == 1 << width
-        exceeding = from_top.gather(1, (bucket - 1).clamp_min(0).unsqueeze(1)).squeeze(1)
-        self.rank = self.rank - torch.where((bucket > 0) & ~is_zero, exceeding, 0)
-        self.bits = (self.bits << width) + torch.where(is_zero, 0, (1 << width) - 1 - bucket)
-        self.known += width
-        self.histogram = self.histogram[:0]
+    """The smallest value, for every unit, that at most a share ``rate`` of its responses exceed."""
+    total: Counter[str] = Counter()
+    for responses in passes():
+        total.update({name: response.shape[1] for name, response in responses.items()})
+    if not total:
+        raise ValueError("there are no images or no layers to measure")
+    largest: dict[str, Tensor] = {}  # as many as may exceed the threshold, and the threshold
+    for responses in passes():
+        for name, response in responses.items():
+            # No response is below the 0 that each unit begins with; with rate=1, it is the threshold.
+            kept = largest.get(name, response.new_zeros(len(response), 1))
+            seen = torch.cat([kept, response], dim=1)
+            count = min(math.floor(rate * total[name]) + 1, seen.shape[1])
+            largest[name] = seen.topk(count, sorted=False).values
+    return {name: kept.amin(1) for name, kept in largest.items()}
 
 
 def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> dict[str, Tensor]:
