@@ -16,7 +16,6 @@ from .networks import NETWORKS, example, trained_a_little
 CONVERSIONS = {
     "crelu": to_crelu,
     "geometric": to_geometric,
-    "geometric, norms folded": partial(to_geometric, norm="fold"),
     "geometric, centred": lambda model, x, **kw: to_geometric(model, x, center=[x, 2 * x], **kw),
     "plain": fuse,
 }

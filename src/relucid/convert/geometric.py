@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +16,9 @@ from torch.optim import Optimizer
 from relucid._torch import ConvNd, ConvTransposeNd
 from relucid.convert.conversion import Conversion, Status, conversion
 from relucid.convert.copies import copied
-from relucid.convert.errors import ArgumentError
 from relucid.convert.examples import Batch, arguments, batches
 from relucid.convert.heavyball import depends
-from relucid.convert.norms import absorbed, fold, norm_after, padding_of, pads_with_zeros, readers_of
+from relucid.convert.norms import padding_of, pads_with_zeros, readers_of
 from relucid.convert.subject import Layers, Subject, select, working
 from relucid.convert.surgery import GEOMETRIC, Surgery
 from relucid.inspect.execution import Node
@@ -36,7 +35,6 @@ def to_geometric(
     example: Batch | list[Batch],
     layers: Layers = None,
     *,
-    norm: Literal["keep", "fold"] = "keep",
     center: Any = None,
     inplace: bool = False,
     optimizer: Optimizer | None = None,
@@ -45,13 +43,12 @@ def to_geometric(
     """The same network with linear and convolution layers described by directions, offsets and scales.
 
     A ReLU that is a module of its own, called once and after the layer alone, moves inside it: scales are lengths, so
-    r relu(s) is relu(r s) (gmp Eq. 15).
+    r relu(s) is relu(r s) (gmp Eq. 15). A batch norm stays; to fold it into its layer, `fuse` the network first.
 
     Args:
         model: Any network.
         example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments, or a list of several.
         layers: Names or globs. By default all but output layers, which learn no features (gmp 4.1).
-        norm: What becomes of a batch norm that follows such a layer: it is kept, or folded into it.
         center: Data in any form that `relucid.inspect.examine` takes. If given, an input mean normalization (IMN)
             with the mean of these data is inserted before every converted layer but the first and those on a
             shortcut, and the layer's offset compensates for it. Before a zero-padded convolution it pads, then
@@ -71,15 +68,13 @@ def to_geometric(
     changed 1 inside 0
     kept 2 the output layer learns no features
     """
-    if norm not in ("keep", "fold"):
-        raise ArgumentError(f"norm is 'keep' or 'fold', not {norm!r}")
     subject = Subject(model, example)
     report = subject.report
     report.weighted, report.rectified = "not chosen", "it stays outside the layers"
     products = {node.name: node for node in subject.nodes if node.has_weight}
     names = select({name: (name.partition("#")[0],) for name in products}, layers)
     data = None if center is None else batches(center, subject.references.examples[0])
-    plan = _Plan(subject, _chosen(subject, products, names, layers), norm == "fold", data)
+    plan = _Plan(subject, _chosen(subject, products, names, layers), data)
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
         plan.note(names, dropped)
@@ -89,7 +84,7 @@ def to_geometric(
             tolerance=tolerance,
             inplace=inplace and whole,
             optimizer=optimizer if whole else None,
-            training=norm == "keep" and center is None,
+            training=center is None,
         )
 
     found = working(plan.chosen, attempt)
@@ -111,22 +106,16 @@ def _warn_of_decay(model: nn.Module, optimizer: Optimizer) -> None:
 
 
 class _Plan:
-    """The layers to convert, and for some of them the norm to fold, the ReLU to take inside, the mean to subtract."""
+    """The layers to convert, and for some of them the ReLU to take inside and the mean to subtract."""
 
-    def __init__(
-        self, subject: Subject, chosen: list[str], fold_norms: bool, data: list[Batch] | None
-    ) -> None:
+    def __init__(self, subject: Subject, chosen: list[str], data: list[Batch] | None) -> None:
         self.report, self.chosen = subject.report, chosen
-        self.norms = {name: norm for name in chosen if fold_norms and (norm := _norm(subject, name))}
-        last = {name: self.norms.get(name, name) for name in chosen}
-        self.relus = {name: relu for name in chosen if (relu := _relu_after(subject, last[name]))}
+        self.relus = {name: relu for name in chosen if (relu := _relu_after(subject, name))}
         centred = [] if data is None else [name for name in chosen if _is_centred(subject, name)]
         self.means = {} if data is None else _means(subject, centred, data)
 
     def perform(self, names: list[str], surgery: Surgery) -> None:
         for name in names:
-            if name in self.norms:
-                fold(surgery, self.norms[name], name)
             padding = _compensate(surgery, name, self.means[name]) if name in self.means else []
             surgery.geometric(name, relu=name in self.relus)
             if name in self.relus:
@@ -142,8 +131,6 @@ class _Plan:
         for name in names:
             inside = ", with its ReLU inside" if name in self.relus else ""
             self.report.note(name, "changed", f"geometric{inside}")
-            if name in self.norms:
-                self.report.note(name, "changed", f"{self.norms[name]} is folded into it")
             if name in self.means:
                 self.report.note(name, "changed", "centred by IMN")
             if name in self.relus:
@@ -212,19 +199,11 @@ def _obstacle(subject: Subject, name: str, node: Node) -> tuple[Status, str] | N
 
 @torch.no_grad()
 def _farthest(weight: Tensor, bias: Tensor | None) -> float:
-    """The largest distance of a unit's boundary from 0; infinite for a filter of zeros."""
+    """The largest distance of a unit's boundary from 0; infinite for a filter whose length rounds to 0."""
     lengths = weight.double().flatten(1).norm(dim=1)
     if bool((lengths == 0).any()):
         return math.inf
     return 0.0 if bias is None else float((bias.double().abs() / lengths).max())
-
-
-def _norm(subject: Subject, name: str) -> str | None:
-    """The norm after a layer, unless folding it would leave a unit whose boundary is too far from 0."""
-    norm = norm_after(subject, name)
-    if norm is None or _farthest(*absorbed(subject.modules[name], subject.modules[norm])) > FARTHEST:
-        return None
-    return norm
 
 
 def _relu_after(subject: Subject, name: str) -> str | None:
