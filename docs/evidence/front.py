@@ -10,13 +10,15 @@ from evidence.effects import median
 from evidence.forest import Forest, ForestRow, forest
 from relucid.printing import counted
 from relucid.studies import Table
+from relucid.studies.caveats import POST_HOC
 from relucid.studies.compare import HOLDS, NO_DIFFERENCE, NO_EFFECT, REVERSED, UNDECIDED, Verdict
 from relucid.studies.judge import Judged
 from relucid.studies.ledger import Entry, counted_outcomes
 
 HOW = """\
 Positive effects are as claimed; of several comparisons the median one is shown. Each interval is at 95%, or stricter
-where a claim makes several comparisons, so that all of them are right at once. Above 0 the claim *holds*, below 0
+where several comparisons of a claim differ in their outcome, so that all of them are right at once; it is over seeds or
+splits, not over other data. Above 0 the claim *holds*, below 0
 *the opposite holds*; around 0 there is *no such effect* if the interval excludes the published effect, else the claim
 is *undecided*, or *no difference* was *found* where none was published. Published effects are scaled by the error of
 the reference network. Each claim is shown at its largest complete scale: *full* is the paper's, *cpu* and *small* are
@@ -179,7 +181,8 @@ def _doubts(entries: Iterable[Entry], tables: Sequence[Table]) -> list[str]:
     """Say how many runs have uncertain code, and how many claims were stated with their data in view."""
     runs = {run["key"]: run for table in tables for run in table.runs}
     dirty, unversioned = sum(map(is_dirty, runs.values())), sum(map(is_unversioned, runs.values()))
-    dates = Counter(entry.claim.stated for entry in entries if entry.claim.stated and entry.judged)
+    late = (entry for entry in entries if any(each.word == POST_HOC for each in entry.caveats))
+    dates = Counter(entry.claim.stated for entry in late)
     parts = []
     if dirty or unversioned:
         parts.append(

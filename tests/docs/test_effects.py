@@ -50,7 +50,7 @@ def test_the_published_effect_is_in_per_cent_of_the_papers_own_level():
 def test_some_repetitions_of_cells_are_compared_with_what_was_published_for_the_cells():
     def first_two(row, of):
         return Quantity(
-            row, lambda table: {key: table.cells[row, "a"].samples[key] for key in "xy"}, (row,), of
+            row, lambda table: {key: table.cells[row, "a"].samples[key] for key in "xy"}, (row,), of=of
         )
 
     published = {"old": {"a": 50.0}, "new": {"a": 45.0}}

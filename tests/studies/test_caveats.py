@@ -7,6 +7,7 @@ import pytest
 
 from relucid.studies import Cell, Claim, Column, Lower, Outcome, Scale, Study, table
 from relucid.studies.caveats import RULES, UNDERFITS, Evidence, caveats, choices
+from relucid.studies.expect import Derived, Quantity
 from relucid.studies.ledger import entries
 
 CLAIM = Claim("Table 1", "New errs less.", (Lower("new", than="old", columns="error"),))
@@ -35,7 +36,7 @@ def evidence(tmp_path, fill):
             seed = config["seed"]
             held = abs(config.get("lr", 0.1) - 0.1) * (100 + seed) + seed
             found = {"error": 9.0 + config["x"] + seed, "val_error": held, **(metrics or {})}
-            return Outcome("finished", found, history)
+            return Outcome("finished", found, history, started="2026-01-01T00:00:00+00:00")
 
         fill(of, tmp_path / place, outcome, scale)
         return Evidence(of, of.claims[0], table(of, scale, store=tmp_path / place), rates)
@@ -75,6 +76,13 @@ def test_networks_of_another_depth_are_a_caveat_that_names_both(evidence):
     assert (found.word, found.text) == ("other size", "20 layers instead of 110")
 
 
+def test_a_study_without_the_papers_scale_is_compared_with_the_papers_size(evidence):
+    only = {"cpu": study().scales["cpu"]}
+    (found,) = caveats(evidence("cpu", of=study(scales=only, paper={"depth": 56})))
+    assert (found.word, found.text) == ("other size", "20 layers instead of 56")
+    assert caveats(evidence("cpu", of=study(scales=only))) == ()
+
+
 @pytest.mark.parametrize("grid, found", [((0.1, 0.3), ["rate at edge"]), ((0.03, 0.1, 0.3), [])])
 def test_a_rate_at_the_edge_of_its_grid_is_a_caveat(evidence, grid, found):
     assert words(evidence(of=study(choose={"lr": grid}))) == found
@@ -91,6 +99,39 @@ def test_the_rates_of_a_row_with_lists_or_nested_settings_are_found(evidence, ro
     of = study(choose={"lr": RATES}, rows=rows, config={"net": {"depth": 1}})
     assert {choice.tried for choice in choices(evidence(of=of))} == {RATES}
     assert words(evidence(of=of)) == []
+
+
+@pytest.mark.parametrize("choose", [{"optimizer": ["sgd", "adam"]}, {"dropout": [[0.2, 0.5], [0, 0]]}])
+def test_only_numbers_that_were_chosen_have_an_edge(evidence, choose):
+    assert choices(evidence(of=study(choose=choose))) == []
+
+
+def test_rates_are_those_of_the_setting_that_a_claim_is_about(evidence):
+    settings = {f"{rate}, {times}": (rate, times) for times in (1, 4) for rate in RATES}
+    columns = {
+        label: Column("val_error", {"times": times, "lr": rate}, tries=(f"{times}", rate), examples=5000)
+        for label, (rate, times) in settings.items()
+    }
+    of = study(name="s-rates", columns=columns, claims=(), scales={"cpu": Scale()})
+    errors = {1: (35.0, 30.0, 29.98), 4: (35.0, 30.0, 36.0)}  # by one image of 5,000 at the smaller batch
+    cells = {
+        (row, label): Cell({"0": errors[times][RATES.index(rate)]}, 1, {"finished": 1})
+        for row in of.rows
+        for label, (rate, times) in settings.items()
+    }
+    rates = replace(table(of, "cpu", store="nowhere"), cells=cells)
+    for times, found in ((1, ["rate at edge", "rate by chance"]), (4, [])):
+        shown = study(columns={"error": Column("error", {"times": times})})
+        seen = words(evidence("cpu", of=shown, rates=rates, place=f"{times}"))
+        assert [word for word in seen if word.startswith("rate")] == found
+
+
+def test_the_cells_behind_a_quantity_are_those_that_it_is_computed_from(evidence):
+    columns = {"error": Column("error"), "other": Column("val_error")}
+    for columns_of, found in ((("other",), ["other"]), ((), ["error"])):
+        quantity = Quantity("q", lambda _: {}, ("new",), columns_of)
+        of = study(columns=columns, claims=(replace(CLAIM, expect=(Derived(quantity, "lower"),)),))
+        assert evidence(of=of).places == [("new", column) for column in found]
 
 
 def tuned(errors):
@@ -128,6 +169,7 @@ def test_one_rate_that_another_study_has_tried_so_far_is_no_choice(evidence):
 def test_runs_that_choose_for_themselves_are_judged_by_what_most_of_them_chose(evidence):
     of = study(tries=RATES)
     assert words(evidence(of=of, metrics={"rate": [0.3, 0.3, 0.1]}, place="edge")) == ["rate at edge"]
+    assert words(evidence(of=of, metrics={"rate": 0.3}, place="one each")) == ["rate at edge"]
     assert words(evidence(of=of, metrics={"rate": [0.1, 0.3, 0.1]}, place="middle")) == []
 
 
@@ -135,10 +177,11 @@ def test_splits_of_one_data_set_are_a_caveat(evidence):
     assert words(evidence(of=study(splits=("old", "new")))) == ["shared splits"]
 
 
-def test_a_claim_stated_after_its_data_says_so_with_the_date(evidence):
-    of = study(claims=(replace(CLAIM, stated="2020-02-02"),))
-    (found,) = caveats(evidence(of=of))
-    assert found.text == "stated on 2020-02-02, after its data"
+def test_a_claim_stated_after_its_runs_says_so_with_the_date_and_one_tested_by_later_runs_does_not(evidence):
+    after, before = (study(claims=(replace(CLAIM, stated=date),)) for date in ("2999-12-31", "2020-02-02"))
+    (found,) = caveats(evidence(of=after))
+    assert found.text == "stated on 2999-12-31, after its data"
+    assert caveats(evidence(of=before)) == ()
 
 
 def test_the_rates_are_found_by_the_name_that_the_scale_gives(evidence):
@@ -161,7 +204,9 @@ def test_every_rule_is_applied_to_every_claim_of_the_ledger(ledger):
             continue
         seen += 1
         found = {each.word for each in entry.caveats}
-        assert ("post hoc" in found) == bool(entry.claim.stated)
+        places = Evidence(entry.study, entry.claim, entry.table).places
+        dates = {run["started"][:10] for place in places for run in entry.table.behind(*place)}
+        assert ("post hoc" in found) == (min(dates) <= entry.claim.stated)
         rows = Evidence(entry.study, entry.claim, entry.table).rows
         assert ("shared splits" in found) == any(row in entry.study.splits for row in rows)
         errors = [

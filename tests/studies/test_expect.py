@@ -117,7 +117,7 @@ def test_cells_of_which_a_repetition_is_missing_are_not_paired():
     missing = {f"seed {place}": LOWER[place] for place in (0, 1, 2)}
     (found,) = judged([Lower("new", than="old", columns="a")], {"old": OLD, "new": missing})
     assert (found.found, found.outcome) == (None, UNDECIDED)
-    assert str(found) == "new minus old, a: too few values to compare"
+    assert str(found) == "new minus old, a: too few values to compare, or a run that only one side has"
 
 
 def test_intervals_allow_for_the_other_comparisons_of_the_claim_but_not_for_exact_ones():
@@ -337,3 +337,29 @@ def test_smoke_judges_nothing_and_shows_no_published_figures_but_says_what_it_is
     assert banner(full) == ""
     assert FORMATS["markdown"](smoke).startswith(banner(smoke))
     assert "The numbers mean nothing." in FORMATS["latex"](smoke)
+
+
+@pytest.mark.parametrize(
+    "expectation",
+    [
+        Equal("new", "error", 3),
+        AtMost("new", "error", 3),
+        Near("new", "error", 3, 1),
+        Lower("new", than=3, columns="error"),
+        Derived(Quantity("q", lambda found: {"0": 1.0, "1": 1.5}), "lower", 3),
+    ],
+)
+def test_a_whole_number_is_a_number_to_compare_with(expectation):
+    claim = Claim("Table 1", "It is so.", (expectation,))
+    study = Study("s", "t", print, {"new": {}}, {"error": Column("error")}, claims=(claim,))
+    cells = {("new", "error"): Cell({"0": 3.0, "1": 3.0}, 2, {"finished": 2})}
+    (judged,) = Table(study, "full", cells, []).judged["Table 1"]
+    assert judged.found is not None
+
+
+def test_a_claim_that_a_scale_cannot_answer_is_not_made_there():
+    claims = (Claim("Table 1", "It is so."), Claim("Fig. 1", "It lasts.", scales=("full",)))
+    scales = {"full": Scale(), "small": Scale({"epochs": 1}), "cpu": Scale(columns=["error"])}
+    study = Study("s", "t", print, {"new": {}}, {"error": Column("error")}, scales, claims=claims)
+    made = {scale: [claim.where for claim in study.at(scale).claims] for scale in scales}
+    assert made == {"full": ["Table 1", "Fig. 1"], "small": ["Table 1"], "cpu": ["Table 1"]}

@@ -7,8 +7,8 @@ from typing import Any
 
 from relucid.papers.cifar import REENCODED
 from relucid.studies import Study
-from relucid.studies.plan import merge
-from relucid.studies.study import Config, Published
+from relucid.studies.plan import flat, merge
+from relucid.studies.study import Published
 
 FAMILIES = {"residual", "dense"}  # of networks: a configuration has settings for either
 RATES = {"lr", "rate"}
@@ -156,18 +156,10 @@ def _families(study: Study, scale: str) -> set[str]:
 def _settings(study: Study, scale: str) -> dict[tuple[str, ...], Any]:
     """What all runs of a scale share, by its path in the configuration, and what they are repeated over."""
     at = study.scales[scale]
-    first, *rest = [_flat(row) for row in (at.rows or {"": {}}).values()]
+    first, *rest = [flat(row) for row in (at.rows or {"": {}}).values()]
     shared = {path: value for path, value in first.items() if all(row.get(path) == value for row in rest)}
     grids = [column.repeat or {} for column in study.columns.values()]
     repeated = {
         (name,): list(values) for name, values in merge(study.repeat, study.choose, *grids, at.repeat).items()
     }
-    return repeated | _flat(merge(study.config, at.config)) | shared
-
-
-def _flat(config: Config, *path: str) -> dict[tuple[str, ...], Any]:
-    """The values of nested dictionaries, by their paths."""
-    found: dict[tuple[str, ...], Any] = {}
-    for name, value in config.items():
-        found |= _flat(value, *path, name) if isinstance(value, Mapping) else {(*path, name): value}
-    return found
+    return repeated | flat(merge(study.config, at.config)) | shared

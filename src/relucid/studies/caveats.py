@@ -2,19 +2,21 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from relucid.studies.compare import differ, differ_by_repetition
-from relucid.studies.expect import Claim, Place, Quantity
-from relucid.studies.plan import cells
-from relucid.studies.study import Study
+from relucid.studies.expect import Claim, Place, Quantity, Statistic
+from relucid.studies.plan import cells, flat, merge
+from relucid.studies.study import Column, Config, Study
 
 if TYPE_CHECKING:
     from relucid.studies.table import Table
 
+POST_HOC = "post hoc"
 UNDERFITS = 10.0  # per cent of the training examples; published networks misclassify fewer
 SIZES = {
     "depth": "{} layers instead of {}",
@@ -51,17 +53,20 @@ class Evidence:
 
     @property
     def places(self) -> list[tuple[str, str]]:
-        """The cells behind the claim: those that it names, else the first cell of every row that it may use."""
-        first = next(iter(self.table.study.columns))
-        found: dict[tuple[str, str], None] = {}
-        for each in self.claim.comparisons():
-            for side in (each.a, each.b):
-                if isinstance(side, Place):
-                    found[side] = None
-                elif not isinstance(side, float):
-                    rows = side.rows if isinstance(side, Quantity) and side.rows else self.table.study.rows
-                    found |= dict.fromkeys((row, first) for row in rows)
+        """The cells behind the claim: those that it names, and those that its quantities are computed from."""
+        sides = (side for each in self.claim.comparisons() for side in (each.a, each.b))
+        found = dict.fromkeys(place for side in sides for place in self._behind(side))
         return [place for place in found if place in self.table.cells]
+
+    def _behind(self, side: Place | Quantity | Statistic | float) -> Iterable[tuple[str, str]]:
+        study = self.table.study
+        rows, columns = tuple(study.rows), tuple(study.columns)[:1]
+        if isinstance(side, Place):
+            return [side]
+        if isinstance(side, Quantity):
+            own = side.columns or ((side.of.column,) if side.of else ())
+            rows, columns = side.rows or rows, own or columns
+        return [] if isinstance(side, float) else product(rows, columns)
 
     @property
     def rows(self) -> list[str]:
@@ -125,15 +130,19 @@ def noise(evidence: Evidence) -> str:
 
 
 def size(evidence: Evidence) -> str:
-    """A caveat if networks or data are not those of the full scale."""
+    """A caveat if networks or data are not those of the full scale, or of the paper."""
     study, table = evidence.study, evidence.table
-    if table.scale == "full" or "full" not in study.scales:
+    if table.scale == "full" or ("full" not in study.scales and not study.paper):
         return ""
-    here, there = (cells(study, scale) for scale in (table.scale, "full"))
+    here = cells(study, table.scale)
+    there = cells(study, "full") if "full" in study.scales else here
     found: dict[str, None] = {}
     for place in evidence.places:
         if here.get(place) and there.get(place):
-            ours, theirs = (_size(runs[place][0].config) for runs in (here, there))
+            ours, theirs = (
+                _size(config)
+                for config in (here[place][0].config, merge(there[place][0].config, study.paper))
+            )
             found |= dict.fromkeys(
                 text.format(ours[name], theirs[name])
                 for name, text in SIZES.items()
@@ -158,8 +167,14 @@ def shared(evidence: Evidence) -> str:
 
 
 def stated(evidence: Evidence) -> str:
-    """A caveat if the claim was stated with its data in view."""
-    return f"stated on {evidence.claim.stated}, after its data" if evidence.claim.stated else ""
+    """A caveat if the claim was stated when some of its runs had been made."""
+    date = evidence.claim.stated
+    runs = (run for place in evidence.places for run in evidence.table.behind(*place))
+    return (
+        f"stated on {date}, after its data"
+        if date and any(run["started"][:10] <= date for run in runs)
+        else ""
+    )
 
 
 RULES: Mapping[str, Callable[[Evidence], str]] = {
@@ -169,7 +184,7 @@ RULES: Mapping[str, Callable[[Evidence], str]] = {
     "rate by chance": noise,
     "other size": size,
     "shared splits": shared,
-    "post hoc": stated,
+    POST_HOC: stated,
 }
 """The rules by their words; each returns a sentence, "" where it finds nothing."""
 
@@ -192,10 +207,13 @@ def choices(evidence: Evidence) -> list[Choice]:
 def _by_study(evidence: Evidence) -> Iterator[Choice]:
     if evidence.rates is None:
         return
+    shown = {label: evidence.table.study.columns[label].config for _, label in evidence.places}
+    tried = evidence.rates.study.columns
     errors: dict[tuple[str, str], dict[float, tuple[float, int]]] = defaultdict(dict)
     for (row, label), cell in evidence.rates.cells.items():
-        column = evidence.rates.study.columns[label]
-        if row in evidence.rows and cell.complete and column.tries and column.examples:
+        column = tried[label]
+        used = any(_same_setting(column, config, tried.values()) for config in shown.values())
+        if used and row in evidence.rows and cell.complete and column.tries and column.examples:
             setting, rate = column.tries
             diverged = cell.mean is None
             errors[row, setting][rate] = math.inf if diverged else cell.mean or 0.0, column.examples
@@ -208,10 +226,19 @@ def _by_study(evidence: Evidence) -> Iterator[Choice]:
         yield Choice(row, best, tuple(found), not apart)
 
 
+def _same_setting(column: Column, shown: Config, tried: Iterable[Column]) -> bool:
+    """Whether a column that tries a rate does so in the setting of a column that is shown: its batch size, say."""
+    here, there = flat(column.config), flat(shown)
+    others = [flat(each.config) for each in tried]
+    varied = [path for path in here if any(other.get(path) != here[path] for other in others)]
+    return all(there[path] == here[path] for path in varied if path in there)
+
+
 def _by_cell(evidence: Evidence) -> Iterator[Choice]:
     table = evidence.table
     for row, column in evidence.places:
-        for name, value in table.cells[row, column].chosen.items():
+        chosen = table.cells[row, column].chosen.items()
+        for name, value in ((name, value) for name, value in chosen if isinstance(value, int | float)):
             by_value: dict[float, dict[str, float]] = defaultdict(dict)
             for run in table.tried(row, column):
                 rest = {key: each for key, each in run["config"].items() if key != name}
@@ -224,12 +251,11 @@ def _by_cell(evidence: Evidence) -> Iterator[Choice]:
 
 
 def _by_run(evidence: Evidence) -> Iterator[Choice]:
-    """The rate that most splits of a run have chosen, if runs choose for themselves."""
+    """The rate that most splits or runs of a cell have chosen, if runs choose for themselves."""
     if not evidence.study.tries:
         return
     for row, column in evidence.places:
-        chosen = [
-            rate for run in evidence.table.behind(row, column) for rate in run["metrics"].get("rate", ())
-        ]
-        if len(set(chosen)) > 1:
+        metrics = [run["metrics"].get("rate", []) for run in evidence.table.behind(row, column)]
+        chosen = [rate for found in metrics for rate in (found if isinstance(found, list) else [found])]
+        if chosen:
             yield Choice(row, max(set(chosen), key=chosen.count), evidence.study.tries, False)

@@ -1,6 +1,6 @@
 """What a claim predicts for a table."""
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 
@@ -29,13 +29,15 @@ class Quantity:
     Args:
         label: what it is, in words.
         sample: its value by repetition, from a table; empty where runs are missing.
-        rows: the rows that it is computed from, if a scale may lack some of them.
+        rows: the rows that it is computed from; by default all.
+        columns: the columns that it is computed from; by default that of `of`, else the first.
         of: the cell some of whose repetitions it takes: what was published for the cell is compared with them.
     """
 
     label: str
     sample: "Callable[[Table], Samples]"
     rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     of: Place | None = None
 
 
@@ -88,11 +90,12 @@ class Expected:
         """The cells that it names."""
         return (side for side in (self.a, self.b) if isinstance(side, Place))
 
-    def lies_in(self, rows: Container[str], columns: Container[str]) -> bool:
+    def lies_in(self, rows: Collection[str], columns: Collection[str]) -> bool:
         """Whether these rows and columns are all that it needs."""
         quantities = (side for side in (self.a, self.b) if isinstance(side, Quantity))
         return all(place.row in rows and place.column in columns for place in self.places()) and all(
-            row in rows for quantity in quantities for row in quantity.rows
+            set(quantity.rows) <= set(rows) and set(quantity.columns) <= set(columns)
+            for quantity in quantities
         )
 
 
@@ -164,7 +167,7 @@ class Higher(_Ordered):
 
 @dataclass(frozen=True)
 class NotWorse(_Ordered):
-    """Rows that are worse than others by less than a margin, by one-sided tests on either side of the margin."""
+    """Rows that are worse than others by less than a margin: the interval lies below it."""
 
     margin: float = 0.0
     relation = "not worse"
@@ -184,7 +187,7 @@ class Equal:
 
     def comparisons(self) -> Iterator[Expected]:
         """The only comparison."""
-        yield Expected(Place(self.row, self.column), self.value, "equal")
+        yield Expected(Place(self.row, self.column), float(self.value), "equal")
 
 
 @dataclass(frozen=True)
@@ -197,12 +200,12 @@ class AtMost:
 
     def comparisons(self) -> Iterator[Expected]:
         """One comparison per row and column."""
-        return (Expected(place, self.value, "at most") for place in _places(self.rows, self.columns))
+        return (Expected(place, float(self.value), "at most") for place in _places(self.rows, self.columns))
 
 
 @dataclass(frozen=True)
 class Near:
-    """Cells with a mean within a margin of a number, by one-sided tests on either side."""
+    """Cells with a mean within a margin of a number: the interval lies inside it."""
 
     rows: Names
     columns: Names
@@ -212,7 +215,7 @@ class Near:
     def comparisons(self) -> Iterator[Expected]:
         """One comparison per row and column."""
         places = _places(self.rows, self.columns)
-        return (Expected(place, self.value, "near", margin=self.margin) for place in places)
+        return (Expected(place, float(self.value), "near", margin=self.margin) for place in places)
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,8 @@ class Derived:
 
     def comparisons(self) -> Iterator[Expected]:
         """The only comparison."""
-        yield Expected(self.a, self.than, self.relation, self.paired, self.margin)
+        than = self.than if isinstance(self.than, Quantity) else float(self.than)
+        yield Expected(self.a, than, self.relation, self.paired, self.margin)
 
 
 @dataclass(frozen=True)
@@ -240,7 +244,8 @@ class Claim:
         expect: comparisons in the table of the study that has this claim; none if nothing is compared.
         kind: "experiment"; or "mathematics", a theorem or a count; or "construction", what follows from how something
             is built, whatever the data. Only experiments are counted as holding or not.
-        stated: the date on which it was stated, if that was with its data in view.
+        stated: the date on which it was stated, if that was with data in view.
+        scales: the scales at which it can be answered, where a smaller one has too few epochs, say; by default all.
         remark: a function of the table: numbers that belong to the claim, in a sentence or two, without a judgement.
         holds: False if tests show that the claim does not hold.
         erratum: where the paper is wrong or silent, and what holds.
@@ -254,6 +259,7 @@ class Claim:
     expect: tuple[Expectation, ...] = ()
     kind: Kind = "experiment"
     stated: str = ""
+    scales: tuple[str, ...] = ()
     remark: "Callable[[Table], str] | None" = None
     holds: bool = True
     erratum: str = ""
@@ -275,7 +281,7 @@ class Claim:
         for each in self.comparisons():
             yield from each.places()
 
-    def within(self, rows: Container[str], columns: Container[str]) -> "Claim | None":
+    def within(self, rows: Collection[str], columns: Collection[str]) -> "Claim | None":
         """The claim about these rows and columns alone; None where nothing is left to compare."""
         kept = tuple(each for each in self.comparisons() if each.lies_in(rows, columns))
         if not self.expect or len(kept) == len(self.comparisons()):

@@ -93,7 +93,7 @@ class Judged:
 
     def __str__(self) -> str:
         if self.found is None:
-            return f"{self.expected.label}: too few values to compare"
+            return f"{self.expected.label}: too few values to compare, or a run that only one side has"
         if self.expected.relation == "at most":
             assert isinstance(self.expected.b, float)
             largest, allowed = number(self.found.effect + self.expected.b), number(self.expected.b)

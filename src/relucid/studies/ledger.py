@@ -20,7 +20,9 @@ STATES = {
     HOLDS: "the effect is above 0 in the claimed direction, beyond chance",
     REVERSED: "the effect is below 0, beyond chance",
     NO_EFFECT: "the interval of the effect contains 0 and excludes the published effect",
-    UNDECIDED: "the interval contains both 0 and the published effect, or the comparisons disagree",
+    UNDECIDED: (
+        "the interval contains both 0 and the published effect, or a margin; or comparisons disagree, or runs diverged"
+    ),
     NO_DIFFERENCE: "the interval contains 0, and no effect was published",
     "shown": "run and drawn; nothing is compared",
     "not run": "it could be run on a processor",
@@ -145,7 +147,8 @@ def entry(
         recorded: all results: those of the study by which the learning rates were chosen may be among them.
     """
     if table is None:
-        scale = study.scales[study.default_scale]
+        names = (study.default_scale, *study.scales)
+        scale = study.scales[next(name for name in names if _has(study.at(name), claim))]
         long = scale.seconds is None or scale.seconds > LONG
         return Entry(paper, claim, "needs a GPU" if long else "not run", study)
     judged = table.judged.get(claim.where, [])

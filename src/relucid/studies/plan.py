@@ -144,6 +144,18 @@ def merge(*configs: Config) -> dict[str, Any]:
     return merged
 
 
+def flat(config: Config, *path: str) -> dict[tuple[str, ...], Any]:
+    """The values of nested dictionaries, by their paths.
+
+    >>> flat({"data": "digits", "recipe": {"lr": 0.1}})
+    {('data',): 'digits', ('recipe', 'lr'): 0.1}
+    """
+    found: dict[tuple[str, ...], Any] = {}
+    for name, value in config.items():
+        found |= flat(value, *path, name) if isinstance(value, Mapping) else {(*path, name): value}
+    return found
+
+
 def _plain(value: Any, where: str) -> Any:
     """A value as JSON types; anything else raises an error that names its place in the configuration."""
     if value is None or isinstance(value, str | bool | int):

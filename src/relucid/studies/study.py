@@ -101,6 +101,7 @@ class Study:
         paired: whether rows share their data and seeds: differences are then taken repetition by repetition.
         splits: the rows whose repetitions are random splits of one data set.
         tries: the learning rates from which every run chooses by itself; it records its choices as the metric "rate".
+        paper: the paper's own size of networks and data, as a configuration, for a study without the scale "full".
         claims: what is claimed about it, as comparisons.
         figures: draws its figures: a function of its table and store that returns a list of
             `relucid.report.Figure`.
@@ -135,6 +136,7 @@ class Study:
     paired: bool = False
     splits: Collection[str] = ()
     tries: tuple[float, ...] = ()
+    paper: Config = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     figures: "Callable[[Table, Store], list[Any]] | None" = None
     page: "Callable[[Table, Store, str], str] | None" = None
@@ -192,17 +194,16 @@ class Study:
         """The study as it is run at a scale: only the rows, columns, published figures and claims it has there."""
         chosen: Scale = named(scale, self.scales, "scale", f"study {self.name!r}")
         added, labels = chosen.rows, chosen.columns
-        if added is None and labels is None and not chosen.protocol:
-            return self
+        claims = tuple(claim for claim in self.claims if not claim.scales or scale in claim.scales)
         protocol = " ".join(filter(None, (self.protocol, chosen.protocol)))
         scales = {scale: replace(chosen, protocol="")}
-        if added is None and labels is None:  # nothing is left out
-            return replace(self, protocol=protocol, scales={**self.scales, **scales})
+        if added is None and labels is None:  # no row or column is left out
+            return replace(self, protocol=protocol, claims=claims, scales={**self.scales, **scales})
         rows = self.rows
         if added is not None:
             rows = {row: {**config, **added[row]} for row, config in rows.items() if row in added}
         columns = self.columns if labels is None else {label: self.columns[label] for label in labels}
-        claims = (claim.within(rows, columns) for claim in self.claims)
+        within = (claim.within(rows, columns) for claim in claims)
         return replace(
             self,
             rows=rows,
@@ -214,7 +215,7 @@ class Study:
             },
             protocol=protocol,
             baseline=self.baseline if self.baseline in rows else None,
-            claims=tuple(claim for claim in claims if claim is not None),
+            claims=tuple(claim for claim in within if claim is not None),
             scales=scales,
         )
 

@@ -125,7 +125,8 @@ STUDIES = (
                 "With CReLU there are fewer pairs left to learn: the filters of conv1 are less opposite than with "
                 "ReLU.",
                 (Lower(BASELINE, than=("CReLU", HALF), columns="conv1", paired=True),),
-                note="On the ConvPool networks of Table 1.",
+                stated="2026-11-17",
+                note="On the ConvPool networks of Table 1; CReLU (half) was added with its results in view.",
                 code=("relucid.inspect.pairing",),
             ),
             Claim(

@@ -42,7 +42,7 @@ def if_fitted(row: str, fitted: tuple[str, ...] = (BASELINE,)) -> Quantity:
         return table.cells[row, TEST].samples if fits else {}
 
     who = "the baseline is" if fitted == (BASELINE,) else "both are"
-    return Quantity(f"{row}, test error if {who} fitted", sample, (row, *fitted), Place(row, TEST))
+    return Quantity(f"{row}, test error if {who} fitted", sample, (row, *fitted), of=Place(row, TEST))
 
 
 def where_both_fit(row: str, least: int = 0) -> Quantity:
@@ -59,7 +59,7 @@ def where_both_fit(row: str, least: int = 0) -> Quantity:
         both = [seed for seed in test if all(each.get(seed, FITS) < FITS for each in errors)]
         return {seed: test[seed] for seed in both} if len(both) >= least else {}
 
-    return Quantity(f"{row}, test error where both fit", sample, BOTH, Place(row, TEST))
+    return Quantity(f"{row}, test error where both fit", sample, BOTH, of=Place(row, TEST))
 
 
 def _fitted(
@@ -89,6 +89,7 @@ def _fitted(
             "smoke": replace(SCALES["smoke"], repeat={"seed": [0]}),
         },
         config={"lr": 0.05},
+        paper=FULL | {"data": "cifar10"},
         published={row: {TRAIN: CIFAR10[row][TRAIN], TEST: CIFAR10[row][TEST]} for row in BOTH},
         source="crelu Table 1",
         protocol=f"{protocol} {designed(10, 0.7, GAIN, at=40, since='any of it was run')}",

@@ -223,6 +223,7 @@ STUDY = Study(
             "Table 3, held out, at the paper's rates",
             f"{SAYS[:-1]} if a validation set stops training and nothing else changes.",
             tuple(_at_the_papers_rates()),
+            stated="2026-11-17",
             note="Our test: the rates are the paper's, 0.1 for GmP and 0.01 for the others.",
             code=("relucid.papers.gmp.table3.run",),
         ),

@@ -123,7 +123,8 @@ def cost(method: str, column: str) -> Quantity:
         bad, good = (table.cells[f"{method}, {label}", column].samples for label in ("unscaled", "Glorot"))
         return {each: bad[each] - good[each] for each in bad} if bad.keys() == good.keys() else {}
 
-    return Quantity(f"{method}, cost of bad scale, {column}", sample)
+    rows = (f"{method}, unscaled", f"{method}, Glorot")
+    return Quantity(f"{method}, cost of bad scale, {column}", sample, rows, (column,))
 
 
 def others_too(table: Table) -> str:
@@ -221,6 +222,8 @@ STUDY = Study(
                 if method != "GmP"
                 for column in (*BY_WIDTH, *BY_DEPTH)
             ),
+            stated="2026-11-17",
+            note="First stated for every width, before its runs; depths were added with their results in view.",
             code=("relucid.papers.gmp.section4_3.network",),
         ),
     ),

@@ -294,6 +294,7 @@ def at_own_rates(name: str, data: str, settings: Sequence[str]) -> Study:
         name,
         f"Which networks go on learning: accuracy in the first and last fifth of a stream of tasks, {data}",
         {label: shown for setting in settings for label, shown in columns(setting).items()},
+        tries=SIZES[settings[0]]["rates"],
         claims=(
             Claim(
                 f"CReLU and ReLU, {data}",

@@ -88,6 +88,7 @@ STUDIES = (
         scales={"full": Scale(FULL, seconds=14), "smoke": Scale(SMOKE, seconds=1)},
         repeat={},
         paired=True,
+        tries=tuple(FULL["stream"]["rates"]),
         claims=(
             Claim(
                 findings.LEARNING,

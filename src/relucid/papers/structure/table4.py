@@ -262,6 +262,7 @@ MOMENTUM = Study(
         "smoke": SMOKE,
     },
     config=DEEPER.config,
+    paper=merge(DEEPER.config, {"residual": {"width": 1}}),
     source="structure Table 4",
     protocol=(
         "As structure/cifar-deeper at cpu scale, with eight seeds that no earlier run has had, and both rates of "
@@ -292,6 +293,20 @@ MOMENTUM = Study(
             ),
             remark=where_both_end((CONTROL, TWO_RATES[1]), (CONTROL, TWO_RATES[0])),
             note="Ours.",
+            code=("relucid.models.published.STRUCTURE",),
+        ),
+        Claim(
+            "Table 4, HB-Net on new seeds",
+            "HB-Net has a lower error than ResNet, each at its rate of structure/cifar-deeper.",
+            (
+                Lower(
+                    SAME_RATE.format(HBNET, TWO_RATES[1]),
+                    than=SAME_RATE.format(RESNET, TWO_RATES[0]),
+                    columns="CIFAR-10",
+                ),
+            ),
+            stated="2026-11-18",
+            note="The claim of structure/cifar-deeper again, with twice as many seeds.",
             code=("relucid.models.published.STRUCTURE",),
         ),
         Claim(
