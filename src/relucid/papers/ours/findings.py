@@ -38,13 +38,14 @@ def learning(table: Table) -> str:
     rate = half["metrics"]["rate"]
     same = fmean(relu["metrics"][f"last at {rate:g}"])
     dead = fmean(relu["metrics"][f"dead at {rate:g}"])
-    tasks = half["config"]["stream"]["tasks"]
+    stream = half["config"]["stream"]
+    tried = ", ".join(f"{each:g}" for each in stream["rates"])
     return (
-        f"Over {tasks} tasks, digits with their pixels permuted anew, the accuracy of CReLU with half the units goes "
-        f"from {mean(table, HALF, FIRST):.0f}% to {mean(table, HALF, LAST):.0f}%, that of ReLU from "
-        f"{mean(table, RELU, FIRST):.0f}% to {mean(table, RELU, LAST):.0f}%, each at its best rate "
-        f"({rate:g} and {relu['metrics']['rate']:g}). At {rate:g}, on the seeds that chose the rates, ReLU ends at "
-        f"{same:.0f}%, with {dead:.0f}% of its units dead. CReLU has {mean(table, HALF, PARAMETERS):,.0f} "
+        f"Over {stream['tasks']} tasks, digits with their pixels permuted anew, the accuracy of CReLU with half the "
+        f"units goes from {mean(table, HALF, FIRST):.0f}% to {mean(table, HALF, LAST):.0f}%, that of ReLU from "
+        f"{mean(table, RELU, FIRST):.0f}% to {mean(table, RELU, LAST):.0f}%, each at the best of the rates {tried} "
+        f"for it ({rate:g} and {relu['metrics']['rate']:g}). At {rate:g}, on the seeds that chose the rates, ReLU "
+        f"ends at {same:.0f}%, with {dead:.0f}% of its units dead. CReLU has {mean(table, HALF, PARAMETERS):,.0f} "
         f"parameters, ReLU {mean(table, RELU, PARAMETERS):,.0f}."
     )
 
@@ -57,10 +58,11 @@ def mended(table: Table) -> str:
     fitted = {row: mean(table, row, FITTED) for row in MENDING}
     moved = max(record["metrics"]["moved"])
     unmoved = f"no output changes by more than {moved:.0e}" if moved else "no output changes at all"
+    before, after = (mean(table, row, PARAMETERS) for row in (UNCHANGED, CONVERTED))
     return (
         f"After {record['config']['mend']['before']} tasks of random labels, to_crelu converts a ReLU network in the "
-        f"middle of its training; {unmoved}. In the following tasks it fits "
-        f"{fitted[CONVERTED]:.0f}% of the labels ({fitted[WITHOUT]:.0f}% with a new optimizer), unchanged "
+        f"middle of its training: {unmoved}, {before:,.0f} parameters become {after:,.0f}. In the following tasks it "
+        f"fits {fitted[CONVERTED]:.0f}% of the labels ({fitted[WITHOUT]:.0f}% with a new optimizer), unchanged "
         f"{fitted[UNCHANGED]:.0f}%, with its dead units re-initialised {fitted[RENEWED]:.0f}%. New networks have "
         f"forgotten everything: they fit {fitted[NEW]:.0f}% with ReLU and {fitted[NEW_CRELU]:.0f}% with CReLU and as "
         "many parameters as the converted one."
