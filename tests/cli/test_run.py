@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from relucid.cli import forecast
+
 
 def test_run_does_the_study_and_shows_its_table_beside_the_published_figures(relucid, study):
     status, out, _ = relucid("run", study, "--jobs", "1")
@@ -134,3 +136,8 @@ def test_devices_work_on_one_run_together_and_give_what_one_gives(relucid, study
         assert counted["values"] == [processes] * 2
         losses[store] = loss["values"]
     assert losses["together"] == pytest.approx(losses["alone"], rel=1e-12)
+
+
+def test_a_forecast_has_as_many_runs_at_a_time_as_the_cores_have_room_for(monkeypatch):
+    monkeypatch.setattr(forecast, "cores", lambda: 8)
+    assert [forecast.Fleet(threads=threads).workers(20) for threads in (1, 4, 16)] == [8, 2, 1]

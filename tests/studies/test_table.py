@@ -232,3 +232,8 @@ def test_a_recorded_table_is_the_table_again(tabulated):
     assert again == found
     assert found.to_dict()["verdict"] == again.verdict
     assert again.verdict.startswith("Table 1: the opposite holds. other minus base, error: 5.00 [")
+
+
+def test_a_study_without_runs_has_empty_cells(tmp_path):
+    found = table(simple(repeat={"seed": []}, choose={"lr": [0.1, 0.2]}), store=tmp_path)
+    assert all(cell.mean is None for cell in found.cells.values())

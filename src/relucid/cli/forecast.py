@@ -22,18 +22,21 @@ class Fleet:
     """The devices for the runs of a study.
 
     Args:
-        jobs: runs at a time, one per core by default.
+        jobs: runs at a time, as many as the cores allow by default.
         shared: devices that share one run, by torchrun: runs then go one after another.
         tflops: 10^12 operations per second that a device sustains, see `relucid.studies.estimate`.
+        threads: of a run.
     """
 
     jobs: int | None = None
     shared: int = 1
     tflops: float | None = None
+    threads: int = 1
 
     def workers(self, runs: int) -> int:
         """How many of these runs are executed at a time."""
-        return 1 if self.shared > 1 else min(self.jobs or cores(), max(1, runs))
+        at_a_time = self.jobs or max(1, cores() // self.threads)
+        return 1 if self.shared > 1 else min(at_a_time, max(1, runs))
 
     def seconds(self, found: Estimate) -> float | None:
         """How long all of it takes; n devices that share a run are assumed to be n times as fast."""

@@ -97,7 +97,8 @@ def run(
     found, where = find(study), store or engine.default_store()
     planned = engine.plan(found, scale, only=only, seeds=seeds)
     if dry_run:
-        print_forecast(planned, found, where, Fleet(jobs, devices * nodes, tflops), seeds=seeds, name=study)
+        fleet = Fleet(jobs, devices * nodes, tflops, threads)
+        print_forecast(planned, found, where, fleet, seeds=seeds, name=study)
         return
     if devices * nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         _start_torchrun(devices, nodes)

@@ -66,7 +66,7 @@ def executing(
     if executor == "ray":
         return _ray(jobs, address, threads, gpus_per_run)
     if executor == "dask":
-        return _dask(jobs, address, gpus_per_run)
+        return _dask(jobs, address, threads, gpus_per_run)
     jobs = jobs or (1 if torch.cuda.is_available() else max(1, cores() // threads))
     if isinstance(executor, Executor):
         return nullcontext((executor, jobs))
@@ -169,8 +169,8 @@ def _ray(jobs: int | None, address: str | None, threads: int, gpus: float) -> It
         room = _room(
             (node.get("CPU", 0) / threads for node in nodes), (node.get("GPU", 0) for node in nodes), gpus
         )
-        # Each task has its own worker; if the worker dies, the task is retried three times before its future fails.
-        remote = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=3)(_call)
+        # Each task has its own worker; a run whose worker dies is repeated by the study, as with any executor.
+        remote = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0)(_call)
         yield Cluster(lambda *task: remote.remote(*task).future()), jobs or room
     finally:
         if started:
@@ -178,16 +178,17 @@ def _ray(jobs: int | None, address: str | None, threads: int, gpus: float) -> It
 
 
 @contextmanager
-def _dask(jobs: int | None, address: str | None, gpus: float) -> Iterator[tuple[Executor, int]]:
+def _dask(jobs: int | None, address: str | None, threads: int, gpus: float) -> Iterator[tuple[Executor, int]]:
     with needed("the executor dask", "dask"):
         from distributed import Client
 
-    local = {"n_workers": jobs or cores(), "threads_per_worker": 1, "dashboard_address": None}
+    workers = jobs or max(1, cores() // threads)
+    local = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
     with Client(address) if address else Client(**local) as client:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        found = client.scheduler_info(n_workers=-1)["workers"].values()
         room = _room(
-            (worker["nthreads"] for worker in workers),
-            (worker["resources"].get("GPU", 0) for worker in workers),
+            (worker["nthreads"] for worker in found),
+            (worker["resources"].get("GPU", 0) for worker in found),
             gpus,
         )
         executor = client.get_executor(pure=False, resources={"GPU": gpus} if gpus else None)

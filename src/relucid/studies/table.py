@@ -335,7 +335,7 @@ def _chosen(
     groups: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         groups[json.dumps([run.config[name] for name in names])].append(run)
-    if len(groups) == 1:  # nothing to choose from
+    if len(groups) <= 1:  # nothing to choose from
         return {}, runs
     if any(run.key not in outcomes for run in runs):
         return {}, []
