@@ -72,14 +72,17 @@ STATEMENTS = (
         "Eq. S1, Fig. S1",
         "An input is a combination of shifted filters, with at most one shift per filter.",
         erratum="S1 must say c != 0, not c > 0.",
-        code=("relucid.papers.crelu.reconstruction.pooling_bound",),
-        tests=("papers/crelu/test_reconstruction.py::test_inputs_that_break_s1_are_refused",),
+        code=("relucid.inspect.reconstruct",),
+        tests=(
+            "papers/crelu/test_reconstruction.py::test_an_input_of_one_filter_is_reconstructed_from_its_pooled_response",
+            "papers/crelu/test_reconstruction.py::test_the_bound_of_theorem_a5_holds_for_inputs_that_satisfy_s1",
+        ),
     ),
     Claim(
         "Definitions A.1, A.2, Proposition A.2, Theorem A.3, Lemma A.4",
         "In the range of W, |W^T x| lies between the extreme singular values of W times |x|.",
         note="The smallest singular value means the smallest that is not zero.",
-        code=("relucid.papers.crelu.reconstruction.frame_bounds",),
+        code=("relucid.inspect.reconstruct",),
         tests=(
             "papers/crelu/test_reconstruction.py::test_frame_bounds_hold_in_the_range_of_the_filters",
             "papers/crelu/test_reconstruction.py::test_frame_bounds_are_the_extreme_singular_values_of_the_whole_map",
@@ -93,7 +96,7 @@ STATEMENTS = (
             "random trials, how many depends on their shapes: with 6 filters of 8 weights in 11% of them at 4 shifts, "
             "in 28% at 2. The printed bound is mostly above 1, hence vacuous; sqrt(1 - lmin / l~max) holds as well."
         ),
-        code=("relucid.papers.crelu.reconstruction.pooling_bound",),
+        code=("relucid.inspect.reconstruct",),
         tests=(
             "papers/crelu/test_reconstruction.py::test_the_bound_of_theorem_a5_holds_for_inputs_that_satisfy_s1",
             "papers/crelu/test_reconstruction.py::test_the_printed_bound_of_theorem_a5_is_mostly_empty",
