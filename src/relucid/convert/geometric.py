@@ -18,12 +18,12 @@ from relucid.convert.conversion import Conversion, Status, conversion
 from relucid.convert.copies import copied
 from relucid.convert.examples import Batch, arguments, batches
 from relucid.convert.heavyball import depends
-from relucid.convert.norms import padding_of, pads_with_zeros, readers_of
+from relucid.convert.norms import pads_with_zeros, readers_of
 from relucid.convert.subject import Layers, Subject, select, working
 from relucid.convert.surgery import GEOMETRIC, Surgery
 from relucid.inspect.execution import Node
 from relucid.inspect.operations import BATCH_NORMS
-from relucid.nn.affine import affine_before
+from relucid.nn.affine import affine_before, padding_of
 from relucid.nn.geometric import _Geometric
 
 FARTHEST = 1000.0  # an offset is also the gradient of its scale: larger ones let the first step diverge

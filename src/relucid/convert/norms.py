@@ -16,7 +16,7 @@ from relucid.convert.surgery import Surgery
 from relucid.inspect.execution import Call, Node
 from relucid.inspect.operations import BATCH_NORMS
 from relucid.nn import MeanNorm
-from relucid.nn.affine import affine_after, affine_before, affine_of
+from relucid.nn.affine import affine_after, affine_before, affine_of, padding_of
 
 # Operations that a factor passes, but not a shift.
 SHIFTED = ("max_pool", "avg_pool", "constant_pad", "relu", "leaky_relu")
@@ -148,20 +148,3 @@ def pads_with_zeros(layer: nn.Module) -> bool:
     False
     """
     return isinstance(layer, ConvNd) and layer.padding_mode == "zeros" and any(padding_of(layer))
-
-
-def padding_of(layer: nn.Module) -> list[int]:
-    """A convolution's own padding, as ``F.pad`` takes it: the last dimension first, before and after.
-
-    >>> padding_of(nn.Conv2d(1, 1, (3, 4), padding="same")), padding_of(nn.Conv2d(1, 1, 3, padding=(1, 2)))
-    ([1, 2, 1, 1], [2, 2, 1, 1])
-    """
-    assert isinstance(layer, ConvNd)
-    found: list[int] = []
-    for k, size in reversed(list(enumerate(layer.kernel_size))):
-        if isinstance(layer.padding, str):
-            total = 0 if layer.padding == "valid" else layer.dilation[k] * (size - 1)
-            found += [total // 2, total - total // 2]
-        else:
-            found += [layer.padding[k]] * 2
-    return found

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from relucid.convert.copies import copied
 from relucid.convert.examples import arguments
-from relucid.convert.norms import padding_of
+from relucid.nn.affine import padding_of
 
 # Relative to the mean square of the inputs; weights that the data do not determine stay as they are.
 RIDGE = 1e-6

@@ -1,11 +1,16 @@
-"""Norms in evaluation mode, an affine map per channel, and layers that take such a map into their weights."""
+"""Norms in evaluation mode, an affine map per channel; layers that take such a map into their weights; padding."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from relucid._torch import ConvNd, ConvTransposeNd
+
+if TYPE_CHECKING:
+    from relucid.nn.geometric import _GeometricConv
 
 
 def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor]:
@@ -67,3 +72,19 @@ def affine_before(layer: nn.Linear | ConvNd, scale: Tensor, shift: Tensor) -> tu
     scale, shift = (x.to(weight).view(groups, 1, -1, 1) for x in (scale, shift))
     added = (parts.sum(3, keepdim=True) * shift).sum((2, 3)).flatten()
     return (parts * scale).view_as(weight), added if layer.bias is None else layer.bias.double() + added
+
+
+def padding_of(layer: ConvNd | _GeometricConv) -> list[int]:
+    """A convolution's own padding, as ``F.pad`` takes it: the last dimension first, before and after.
+
+    >>> padding_of(nn.Conv2d(1, 1, (3, 4), padding="same")), padding_of(nn.Conv2d(1, 1, 3, padding=(1, 2)))
+    ([1, 2, 1, 1], [2, 2, 1, 1])
+    """
+    found: list[int] = []
+    for k, size in reversed(list(enumerate(layer.kernel_size))):
+        if isinstance(layer.padding, str):
+            total = 0 if layer.padding == "valid" else layer.dilation[k] * (size - 1)
+            found += [total // 2, total - total // 2]
+        else:
+            found += [layer.padding[k]] * 2
+    return found

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from relucid._torch import ConvNd
 from relucid.nn.activation import CReLU, is_relu
+from relucid.nn.affine import padding_of
 from relucid.nn.checks import Activation, check_callable, check_homogeneous, check_positive, name_of
 from relucid.nn.rectify import fits, not_zero, of_channels, rectify
 from relucid.nn.sphere import direction, latitudes_of
@@ -378,19 +379,8 @@ class _GeometricConv(_Geometric):
     def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
-            x, padding = F.pad(x, self._border(), self.padding_mode), (0,)
+            x, padding = F.pad(x, padding_of(self), self.padding_mode), (0,)
         return CONVOLUTIONS[self.spatial](x, weight, bias, self.stride, padding, self.dilation, self.groups)
-
-    def _border(self) -> list[int]:
-        """How much to pad on either side of each dimension, the last dimension first, as ``F.pad`` wants it."""
-        if self.padding == "valid":
-            sides = [(0, 0)] * self.spatial
-        elif self.padding == "same":
-            totals = [step * (size - 1) for step, size in zip(self.dilation, self.kernel_size, strict=True)]
-            sides = [(total // 2, total - total // 2) for total in totals]
-        else:
-            sides = [(int(size), int(size)) for size in self.padding]
-        return [size for both in reversed(sides) for size in both]
 
 
 class GeometricConv1d(_GeometricConv):
