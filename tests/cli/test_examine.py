@@ -8,7 +8,6 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from relucid import inspect
 from relucid.models import create
 
 NETWORK = """
@@ -75,16 +74,11 @@ def test_examine_prints_its_findings_and_writes_a_page(relucid, factory):
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_examine_shows_how_far_it_is_on_a_terminal_only(relucid, monkeypatch, is_terminal):
-    asked = []
-
-    def examine(*args, progress=False, _examine=inspect.examine, **options):
-        asked.append(progress)
-        return _examine(*args, **options)
-
-    monkeypatch.setattr(inspect, "examine", examine)
+    monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
-    assert relucid("examine", "my_net:build", "--example", "2,3")[0] == 0
-    assert asked == [is_terminal]
+    status, shown, err = relucid("examine", "my_net:build", "--example", "2,3")
+    assert (status, "layers" in err, "batches" in err) == (0, is_terminal, is_terminal)
+    assert "batches" not in shown
 
 
 def test_examine_explains_when_dead_units_cannot_be_judged(relucid):

@@ -438,19 +438,6 @@ def test_memory_does_not_grow_with_the_data():
     assert len(set(alive)) < 10  # the memory of the first batches is used again
 
 
-@pytest.mark.needs("rich")
-def test_bars_are_drawn_where_they_are_wanted(capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    net, data = nn.Sequential(nn.Linear(4, 6), nn.ReLU()), torch.randn(300, 4)
-    examine(net, data[:1], data)
-    assert capsys.readouterr().err == ""
-    examine(net, data[:1], data, progress=True)
-    shown = capsys.readouterr()
-    assert "layers" in shown.err
-    assert "batches" in shown.err
-    assert shown.out == ""
-
-
 def test_both_phases_in_the_order_of_groups_are_one_unit_each():
     net, images = nn.Sequential(nn.Conv2d(4, 6, 1), CReLU(groups=2)), torch.randn(64, 4, 5, 5)
     net[0].bias.data[:3] = 100.0

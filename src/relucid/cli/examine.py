@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -93,9 +94,25 @@ def _examined(built: "nn.Module", example: str | None, data: str | None) -> "tup
         with foreign(f"{data} fails"):
             first, batches = _peek(batches)
         example = ",".join(map(str, (1, *first.shape[1:]))) if isinstance(first, Tensor) else None
-    with foreign("the network fails on these inputs"):
-        watched = sys.stderr.isatty()
-        return inspect.examine(built, first, batches, measures=inspect.THOROUGH, progress=watched), example
+    with foreign("the network fails on these inputs"), _bars() as report:
+        return inspect.examine(built, first, batches, measures=inspect.THOROUGH, progress=report), example
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Yield a function that draws a bar for each kind of step, if stderr is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    tasks: dict[str, TaskID] = {}
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars:
+
+        def report(what: str, done: int, total: int | None) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done)
+
+        yield report
 
 
 def _peek(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import length_hint
 from typing import Any
 
@@ -18,12 +18,12 @@ from relucid.inspect.execution import DATA, Batch, Node, running
 from relucid.inspect.findings import ranked
 from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen
 from relucid.inspect.measures import MEASURES, USUAL
-from relucid.inspect.progress import Progress, reporting
 from relucid.inspect.trace import Rectified, trace
 from relucid.nn.tracing import no_autocast
 
 # A layer, with its measurements by name and the gauges of those that need the data.
 Begun = tuple[Rectified, dict[str, Measurement | Gauge]]
+Progress = Callable[[str, int, int | None], None]
 
 
 def examine(
@@ -32,7 +32,7 @@ def examine(
     data: Any = None,
     *,
     measures: Collection[str] = USUAL,
-    progress: Progress | bool = False,
+    progress: Progress | None = None,
 ) -> Examination:
     """Examine what each rectified layer of a network has learned, with findings in plain language.
 
@@ -46,8 +46,8 @@ def examine(
             labels, a mapping of arguments, a dataset, a loader or any other iterable of batches, with or without labels
             after the inputs.
         measures: Names in `MEASURES`; by default "pairing", "phase_correlation", "boundary" and "activity".
-        progress: True for a progress bar on the terminal (requires rich), or a function that is called as
-            ``progress("layers", 3, 49)`` and ``progress("batches", 7, 20)``; the total is None if it is unknown.
+        progress: A function that is called as ``progress("layers", 3, 49)`` and ``progress("batches", 7, 20)``; the
+            total is None if it is unknown.
 
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     >>> _ = net[0].bias.data.fill_(-100.0)
@@ -64,10 +64,10 @@ def examine(
     network = ExaminedNetwork(model, example, data)
     # The network may run under autocast; what is computed about it may not.
     exact = no_autocast(model)
-    with reporting(progress) as report:
-        with exact:
-            begun = _begin(network, traced.rectified, measures, report)
-        _watch(network, begun, report, exact)
+    report = progress or (lambda what, done, total: None)
+    with exact:
+        begun = _begin(network, traced.rectified, measures, report)
+    _watch(network, begun, report, exact)
     layers = tuple(ExaminedLayer(layer, _results(found)) for layer, found in begun)
     findings = ranked(
         finding
