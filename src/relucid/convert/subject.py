@@ -20,6 +20,7 @@ from relucid.convert.examples import Batch, arguments
 from relucid.convert.surgery import Surgery
 from relucid.inspect import examine
 from relucid.inspect.execution import Node, Recording, record
+from relucid.models.describe import count_parameters
 from relucid.printing import first_line
 
 Layers = str | Sequence[str] | None
@@ -135,7 +136,7 @@ class Subject:
         found = self.references.check(
             surgery.model, lambda copy: operated(copy).model, tolerance, training=training
         )
-        sizes = size(self.model), size(surgery.model)
+        sizes = count_parameters(self.model), count_parameters(surgery.model)
         if inplace:
             surgery = operated(self.model, optimizer)
         return Conversion(
@@ -175,11 +176,6 @@ def working(names: Iterable[str], attempt: Callable[[list[str], dict[str, str]],
 
 def _within(name: str, owner: str) -> bool:
     return name == owner or name.startswith(f"{owner}.") or not owner
-
-
-def size(model: nn.Module) -> int:
-    """The number of parameters."""
-    return sum(p.numel() for p in model.parameters())
 
 
 def _check_example(example: Batch) -> None:
