@@ -128,18 +128,6 @@ def test_a_change_in_place_is_a_new_version():
     assert _torch.version_of(x) == before + 1
 
 
-def test_operations_on_many_tensors_are_those_on_each():
-    first, second, third = ([torch.randn(3) for _ in range(2)] for _ in range(3))
-    expected = [
-        a.clone().mul_(2).lerp_(b, 0.3).addcmul_(b, c, value=0.5)
-        for a, b, c in zip(first, second, third, strict=True)
-    ]
-    _torch.foreach_mul_(first, 2)
-    _torch.foreach_lerp_(first, second, 0.3)
-    _torch.foreach_addcmul_(first, second, third, 0.5)
-    torch.testing.assert_close(first, expected)
-
-
 def test_a_module_keeps_its_hooks_where_they_are_copied_from():
     old, new, calls = nn.Linear(2, 2), nn.Linear(2, 2), []
     old.register_forward_pre_hook(lambda *_: calls.append("before"))

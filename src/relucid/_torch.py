@@ -6,7 +6,6 @@
 import sys
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 # Base classes of layers that come in one, two and three dimensions: torch has no public name for "any convolution".
@@ -31,9 +30,6 @@ __all__ = [
     "WeightNorm",
     "compiler_is_imported",
     "copy_hooks",
-    "foreach_addcmul_",
-    "foreach_lerp_",
-    "foreach_mul_",
     "has_hooks",
     "is_compiled",
     "schema_of",
@@ -45,11 +41,6 @@ __all__ = [
     "unparametrized_class",
     "version_of",
 ]
-
-# One operation on many tensors, as torch's own optimizers use it.
-foreach_addcmul_ = torch._foreach_addcmul_
-foreach_lerp_ = torch._foreach_lerp_
-foreach_mul_ = torch._foreach_mul_
 
 # Where a module keeps the hooks that users registered: torch has no public way to list them.
 HOOKS = (

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from relucid._torch import foreach_addcmul_, foreach_lerp_, foreach_mul_
-
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # as torch.optim.Adam has them
 
 
@@ -34,11 +32,10 @@ def adam_step(
         epsilon: As in torch.optim.Adam.
     """
     beta1, beta2 = betas
-    foreach_lerp_(list(first), list(gradients), 1 - beta1)
-    foreach_mul_(list(second), beta2)
-    foreach_addcmul_(list(second), list(gradients), list(gradients), 1 - beta2)
     size = rates / (1 - beta1**number)
     correction = (1 - beta2**number) ** 0.5
-    for parameter, m, v in zip(parameters, first, second, strict=True):
+    for parameter, gradient, m, v in zip(parameters, gradients, first, second, strict=True):
+        m.lerp_(gradient, 1 - beta1)
+        v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         step = m * -size.to(m.dtype).view(-1, *[1] * (m.dim() - 1))
         parameter.addcdiv_(step, v.sqrt().div_(correction).add_(epsilon))
