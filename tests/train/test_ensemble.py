@@ -108,10 +108,10 @@ def test_an_ensemble_is_a_loop_over_its_networks(kind, batch_size):
     alone = deepcopy(networks)
     result = ensemble(
         networks, train, monitor, rates=rates, epochs=50, loss=F.l1_loss, measure=F.mse_loss, plateau=plateau,
-        batch_size=batch_size, seeds=[7, 8, 9, 10],
+        batch_size=batch_size,
     )  # fmt: skip
     for i, network in enumerate(alone):
-        best, epochs = loop(network, train[i], monitor[i], rates[i], 50, plateau, batch_size, seed=7 + i)
+        best, epochs = loop(network, train[i], monitor[i], rates[i], 50, plateau, batch_size, seed=i)
         assert result.epochs[i] == epochs
         assert result.best[i].item() == pytest.approx(best, rel=1e-9)
         assert result.values[:epochs, i].min() == result.best[i]
@@ -203,10 +203,10 @@ def test_it_repeats_bit_for_bit():
     assert max(map(largest_difference, first, second)) == 0
 
 
-@pytest.mark.parametrize("short", ["train", "monitor", "rates", "seeds"])
+@pytest.mark.parametrize("short", ["train", "monitor", "rates"])
 def test_everything_must_be_there_for_every_network(short):
     networks, train, monitor = problem("standard", [0.1, 0.1])
-    given = {"train": train, "monitor": monitor, "rates": [0.1, 0.1], "seeds": [0, 1]}
+    given = {"train": train, "monitor": monitor, "rates": [0.1, 0.1]}
     given[short] = given[short][:1]
     with pytest.raises(ValueError, match=f"2 networks need 2 {short}, not 1"):
         ensemble(networks, **given, epochs=1, loss=F.mse_loss)

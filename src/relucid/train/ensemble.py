@@ -61,7 +61,6 @@ def ensemble(
     measure: Loss | None = None,
     plateau: Plateau | None = None,
     batch_size: int | None = None,
-    seeds: Sequence[int] | None = None,
     observe: Observer | None = None,
 ) -> Ensemble:
     """Train networks of one architecture with Adam, each on its own data at its own rate.
@@ -78,8 +77,8 @@ def ensemble(
             are classes (B,), others values in the shape of the outputs.
         measure: likewise, for `monitor`; lower is better. The loss, by default.
         plateau: schedule of the rate and early stopping, for each network separately.
-        batch_size: by default the whole part; otherwise each network shuffles its part in every epoch.
-        seeds: M seeds of that order, 0 to M - 1 by default.
+        batch_size: by default the whole part; otherwise each network shuffles its part in every epoch, seeded by its
+            place in `networks`.
         observe: called after every step with the number of steps so far, the networks in training (m,) and
             their parameters and buffers (m, ...).
 
@@ -91,8 +90,7 @@ def ensemble(
     ([2.0, 2.0, 2.0], [300, 300, 300])
     """
     count = len(networks)
-    seeds = range(count) if seeds is None else seeds
-    for name, given in {"train": train, "monitor": monitor, "rates": rates, "seeds": seeds}.items():
+    for name, given in {"train": train, "monitor": monitor, "rates": rates}.items():
         if given is not None and len(given) != count:
             raise ValueError(f"{count} networks need {count} {name}, not {len(given)}")
     result = Ensemble(
@@ -106,7 +104,7 @@ def ensemble(
     width = max(parameter.shape[:1].numel() for parameter in networks[0].parameters())  # 1 for a number
     rows = min(batch_size or len(train[0]), len(train[0]))
     for members in torch.arange(count).split(max(1, LARGEST * torch.get_num_threads() // (rows * width))):
-        stack = _Stack(members.tolist(), networks, train, monitor, rates, seeds)
+        stack = _Stack(members.tolist(), networks, train, monitor, rates)
         for epoch in range(epochs):
             losses = stack.learn(loss, batch_size, observe)
             values = losses if monitor is None else stack.evaluate(measure or loss)
@@ -129,7 +127,6 @@ class _Stack:
         train: Sequence[Split],
         monitor: Sequence[Split] | None,
         rates: Sequence[float],
-        seeds: Sequence[int],
     ) -> None:
         self.members = torch.tensor(members)
         self.networks = networks
@@ -139,7 +136,7 @@ class _Stack:
         self.first, self.second = ({k: torch.zeros_like(p) for k, p in self.params.items()} for _ in range(2))
         self.steps = 0
         self.rates = torch.tensor([rates[i] for i in members], dtype=torch.float64)
-        self.orders = [torch.Generator().manual_seed(seeds[i]) for i in members]
+        self.orders = [torch.Generator().manual_seed(i) for i in members]
         self.train = _stacked([train[i] for i in members])
         self.monitor = None if monitor is None else _stacked([monitor[i] for i in members])
         self.plateau = PlateauState.start(len(members))
