@@ -104,7 +104,7 @@ def test_a_study_that_ends_the_program_is_refused(relucid, tmp_path, command):
     (tmp_path / "study.py").write_text("import sys\nsys.exit(0)\n")
     status, _, err = relucid(command, "study.py")
     assert status == 1
-    assert err.startswith("relucid: study.py calls sys.exit() when it is loaded")
+    assert err.startswith("relucid: study.py cannot be read: it calls sys.exit(0) (study.py, line 2")
 
 
 def test_an_error_while_data_are_read_is_reported_with_its_line(relucid):

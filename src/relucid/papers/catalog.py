@@ -68,12 +68,7 @@ def _from_file(path: Path, name: str | None = None) -> Study:
         raise ValueError(f"there is no file {path}")
     sys.path.insert(0, str(path.parent.resolve()))  # like any script, it can import the files beside it
     # Run under its own name, not imported: functions from no importable module are pickled by value, for workers.
-    try:
-        found = runpy.run_path(str(path), run_name=path.stem)
-    except SystemExit as error:
-        raise ValueError(
-            f"{path} calls sys.exit() when it is loaded; it must only define its study"
-        ) from error
+    found = runpy.run_path(str(path), run_name=path.stem)
     studies = {value.name: value for value in found.values() if isinstance(value, Study)}
     if not studies:
         raise ValueError(f"{path} has no study: assign a relucid.studies.Study to a variable in it")
