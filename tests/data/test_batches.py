@@ -14,8 +14,6 @@ def test_columns_of_one_table_are_inputs_and_targets(table):
 
 
 @pytest.mark.parametrize("table", [TABLE, TABLE.numpy()], ids=["tensor", "array"])
-def test_two_arrays_of_one_shape_are_two_batches_in_a_list_only(table):
-    first, second = in_batches([table[:2], table[2:]])
+def test_rows_of_one_table_are_batches(table):
+    first, second = in_batches((table[:2], table[2:]))
     assert [*first.tolist(), *second.tolist()] == table.tolist()
-    with pytest.raises(ValueError, match="or two batches: give the inputs alone, or a list of batches"):
-        in_batches((table[:2], table[2:]))

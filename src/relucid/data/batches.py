@@ -87,12 +87,23 @@ def _is_labelled(data: Any) -> bool:
     if not isinstance(data, tuple) or len(data) != 2 or None in map(_rows, data):
         return False
     inputs, targets = data
+    # x.split(...) cuts rows; columns of one table are inputs and targets
+    if inputs.shape[1:] == targets.shape[1:] and _is_cut_from_one(inputs, targets):
+        return False
     if inputs.ndim > 1 and inputs.shape == targets.shape:
         raise ValueError(
             "two arrays of one shape may be inputs and targets, or two batches: give the inputs alone, or a list of "
             "batches"
         )
     return len(inputs) == len(targets)
+
+
+def _is_cut_from_one(a: Any, b: Any) -> bool:
+    """Whether two tensors or arrays are parts of the same one."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    base = getattr(a, "base", None)
+    return base is not None and base is getattr(b, "base", None)
 
 
 def _rows_of(arguments: Mapping[str, Any], rows: slice) -> dict[str, Any]:
