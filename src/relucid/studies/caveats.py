@@ -172,7 +172,7 @@ def stated(evidence: Evidence) -> str:
     runs = (run for place in evidence.places for run in evidence.table.behind(*place))
     return (
         f"stated on {date}, after its data"
-        if date and any(run["started"][:10] <= date for run in runs)
+        if date and any(run.get("started", "")[:10] <= date for run in runs)
         else ""
     )
 

@@ -36,7 +36,7 @@ def measured(network: nn.Sequential, images: Tensor, samples: int) -> tuple[Metr
     """
     network = network.cpu().eval()
     metrics, arrays = paired(network, LAYERS)
-    metrics |= invariant(network, images.split(BATCH), LAYERS)
+    metrics |= invariant(network, list(images.split(BATCH)), LAYERS)
     if isinstance(network.get_submodule("act1"), CReLU):
         metrics |= phases(network, len(LAYERS)) | _reconstruction(network, images[:samples])
         metrics["mean non-pair"] = fmean(metrics[f"{name} non-pair"] for name in LAYERS)
