@@ -68,6 +68,7 @@ WORDS: Mapping[str, str | Callable[[Any], str]] = {
     "crelu/convpool images": "{:,} images for invariance",
     "samples": "{} reconstructed",
     "fold": lambda folds: f"{len(folds)} of the folds",
+    "folds": "{} folds",
     "seed": lambda seeds: f"{len(seeds)} seeds",
     "lr": lambda rates: f"rates {listed(rates)}",
 }

@@ -59,6 +59,7 @@ class Evidence:
         return [place for place in found if place in self.table.cells]
 
     def _behind(self, side: Place | Quantity | Statistic | float) -> Iterable[tuple[str, str]]:
+        """The cells of one side; of a quantity that names none, the first cell of every row."""
         study = self.table.study
         rows, columns = tuple(study.rows), tuple(study.columns)[:1]
         if isinstance(side, Place):
@@ -139,10 +140,8 @@ def size(evidence: Evidence) -> str:
     found: dict[str, None] = {}
     for place in evidence.places:
         if here.get(place) and there.get(place):
-            ours, theirs = (
-                _size(config)
-                for config in (here[place][0].config, merge(there[place][0].config, study.paper))
-            )
+            ours = _size(here[place][0].config)
+            theirs = _size(merge(there[place][0].config, study.paper))
             found |= dict.fromkeys(
                 text.format(ours[name], theirs[name])
                 for name, text in SIZES.items()
@@ -170,11 +169,8 @@ def stated(evidence: Evidence) -> str:
     """A caveat if the claim was stated when some of its runs had been made."""
     date = evidence.claim.stated
     runs = (run for place in evidence.places for run in evidence.table.behind(*place))
-    return (
-        f"stated on {date}, after its data"
-        if date and any(run.get("started", "")[:10] <= date for run in runs)
-        else ""
-    )
+    before = any(run.get("started", "")[:10] <= date for run in runs)
+    return f"stated on {date}, after its data" if date and before else ""
 
 
 RULES: Mapping[str, Callable[[Evidence], str]] = {
