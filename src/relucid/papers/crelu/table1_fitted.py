@@ -214,10 +214,10 @@ IMAGES = replace(
     protocol=(
         "As crelu/convpool-whole, whose runs with 2,560 images it shares, and with four times the images in a quarter "
         "of the epochs: as many steps, at the same rates, which held-out images chose for 2,500 images (by less than "
-        "their noise) and, in crelu/convpool-rates, for 50,000 as well. There CReLU errs less with 2,560 images and more with 50,000 (12 "
-        "epochs): this asks whether more images alone turn the sign. Designed before any run with 10,240 images: with "
-        "the deviation that pairs of crelu/convpool-whole have, six seeds detect a change of 1.5 points; half of that "
-        "from 2,560 to 50,000 images is 2."
+        "their noise) and, in crelu/convpool-rates, for 50,000 as well. There CReLU errs less with 2,560 images and "
+        "more with 50,000 (12 epochs): this asks whether more images alone turn the sign. Designed before any run "
+        "with 10,240 images: with the deviation that pairs of crelu/convpool-whole have, six seeds detect a change of "
+        "1.5 points; half of that from 2,560 to 50,000 images is 2."
     ),
     claims=(
         Claim(
