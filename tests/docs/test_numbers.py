@@ -42,11 +42,13 @@ def test_what_random_filters_lose_is_what_the_study_found(by_study, column, patt
     assert float(text) == pytest.approx(mean, abs=0.6 * 10.0 ** -len(text.partition(".")[2]))
 
 
-def test_the_improvements_that_were_announced_without_a_difference_are_those_of_the_study(by_study):
-    count, of = quoted(
-        "tutorials/improve.md", r"In (\d+) of \[(\d+) trials\]\(\.\./results/calibration\.md\)"
-    )
-    found = shares(by_study["calibration"])
+@pytest.mark.parametrize("study, what", [("calibration", "trials"), ("calibration-default", "others")])
+def test_the_improvements_that_were_announced_without_a_difference_are_those_of_the_study(
+    by_study, study, what
+):
+    page = "tutorials/improve.md"
+    count, of = quoted(page, rf"[Ii]n (\d+) of \[(\d+) {what}\]\(\.\./results/{study}\.md\)")
+    found = shares(by_study[study])
     assert (int(count), int(of)) == (sum(value > 0 for value in found), len(found))
 
 
