@@ -147,8 +147,9 @@ def entry(
         recorded: all results: those of the study by which the learning rates were chosen may be among them.
     """
     if table is None:
-        names = (study.default_scale, *study.scales)
-        scale = study.scales[next(name for name in names if _has(study.at(name), claim))]
+        names = (study.default_scale, *(name for name in reversed(study.largest_first()) if name != "smoke"))
+        smallest = next((name for name in names if _has(study.at(name), claim)), study.default_scale)
+        scale = study.scales[smallest]
         long = scale.seconds is None or scale.seconds > LONG
         return Entry(paper, claim, "needs a GPU" if long else "not run", study)
     judged = table.judged.get(claim.where, [])

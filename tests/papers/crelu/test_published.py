@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from relucid.papers.crelu import STUDIES
+from relucid.papers.crelu import STUDIES, table1_fitted
 from relucid.papers.crelu.theorem_c1 import POOLED
 
 BY_NAME = {study.name: study for study in STUDIES}
@@ -108,4 +108,9 @@ def test_every_study_that_shows_published_figures_is_checked_here():
         "random",
     }
     checked |= {"reconstruction", "reconstruction-100"}
+    fitted = [study for study in table1_fitted.STUDIES if study.published]
+    for study in fitted:
+        checked.add(study.name.removeprefix("crelu/"))
+        for row, cells in study.published.items():
+            assert cells.items() <= BY_NAME["crelu/convpool"].published[row.partition(", ")[0]].items()
     assert {study.name for study in STUDIES if study.published} == {f"crelu/{name}" for name in checked}
