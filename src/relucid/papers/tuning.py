@@ -10,8 +10,6 @@ from relucid.studies.study import Config
 
 CPU = "cpu"
 HELD_OUT = 5000  # images: a tenth of those of CIFAR
-# For the protocol of a study until its rates have been tried.
-UNTUNED = "The rates have not been tried yet: until then a run answers nothing."
 CHECK = (
     "test_each_row_has_the_rate_of_the_lowest_held_out_error_and_better_rates_were_looked_for_on_both_sides"
 )
