@@ -7,8 +7,7 @@ from torch import nn
 
 from relucid.data import Split, color, moments, ten_crops
 from relucid.train import DivergedError, Machine, Recipe, fit
-from relucid.train.batches import Batches
-from relucid.train.module import TrainingSchedule
+from relucid.train.batches import batches, mix
 from relucid.train.plateau import PlateauState
 
 from .problems import PLAIN, PLATEAU, same, small_images, small_network
@@ -44,11 +43,10 @@ def test_it_is_the_loop_one_would_write():
 
     normal, epoch = moments(train), [0]
     optimizer = torch.optim.SGD(reference.parameters(), 0.05, 0.9, weight_decay=0.01, nesterov=True)
-    batches = Batches(train, 16, seed=5, epoch=lambda: epoch[0])
     for epoch[0] in range(4):
         optimizer.param_groups[0]["lr"] = 0.05 if epoch[0] < 2 else 0.05 * 0.1
         losses = []
-        for inputs, targets in batches:
+        for inputs, targets in batches(train, 16, mix(5, epoch[0])):
             optimizer.zero_grad()
             loss = F.cross_entropy(reference(normal.normalize(inputs)), targets)
             loss.backward()
@@ -116,10 +114,6 @@ def test_a_training_that_was_finished_is_not_trained_again(tmp_path, recipe):
     again = fit(small_network(seed=8), only_moments, recipe, held, machine=machine)
     assert same(first.network, again.network)
     assert first.history == again.history
-
-
-def test_checkpoints_of_earlier_versions_name_the_schedule_as_this_one_does():
-    assert TrainingSchedule(PLAIN, None).state_key == "Course"
 
 
 def test_a_plateau_lowers_the_rate_stops_and_restores_the_best_weights():
@@ -234,7 +228,7 @@ def test_networks_in_double_precision_stay_so():
 def test_a_progress_bar_shows_epochs_and_losses_where_it_is_wanted(capsys):
     fit(small_network(), small_images(), PLAIN, machine=Machine(progress=True))
     shown = "".join(capsys.readouterr())
-    assert "Epoch 5" in shown
+    assert "epoch 6" in shown
     assert "train_loss" in shown
     fit(small_network(), small_images(), PLAIN)
     assert "".join(capsys.readouterr()) == ""
@@ -305,3 +299,37 @@ def test_a_damaged_checkpoint_is_set_aside_and_training_starts_anew(tmp_path, da
     assert same(whole.network, again.network)
     assert (tmp_path / "last.ckpt.damaged").read_bytes() == damaged
     assert same(whole.network, fit(small_network(seed=8), train, recipe, machine=machine).network)
+
+
+@pytest.mark.parametrize("recipe", [PLAIN, PLATEAU], ids=["steps", "plateau"])
+@pytest.mark.parametrize("at", [6, 10, 11, 14, 17])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_training_killed_within_an_epoch_goes_on_within_it(tmp_path, recipe, at, workers):
+    train, held = small_images(), small_images(30, seed=2)
+    whole = fit(small_network(), train, recipe, held, seed=4)
+    machine = Machine(directory=tmp_path, save_every=1)
+    with pytest.raises(RuntimeError, match="killed"):
+        fit(small_network(), stopping(train, at), replace(recipe), held, seed=4, machine=machine)
+    assert torch.load(tmp_path / "last.ckpt")["step"] == (at - 3) % 4  # three reads before training
+    torch.manual_seed(99)
+    machine = replace(machine, workers=workers)
+    resumed = fit(small_network(seed=8), train, recipe, held, seed=4, machine=machine)
+    assert same(whole.network, resumed.network)
+    assert whole.history == resumed.history
+
+
+def test_a_network_in_evaluation_mode_is_trained():
+    network = small_network().eval()
+    fit(network, small_images(), PLAIN)
+    assert int(network[1].num_batches_tracked) == 24
+    assert network.training
+
+
+def test_modules_frozen_on_purpose_stay_frozen_and_generators_stay_as_they_were():
+    network = small_network()
+    network[1].eval()
+    state = torch.get_rng_state()
+    fit(network, small_images(), PLAIN, small_images(30, seed=2))
+    assert int(network[1].num_batches_tracked) == 0
+    assert network[4].training
+    assert torch.equal(state, torch.get_rng_state())

@@ -82,7 +82,7 @@ def fit(
     >>> len(fitted.history["train_loss"]), fitted.evaluate(data.test)["error"] < 10
     (3, True)
     """
-    from relucid.train.trainer import train_network  # Lightning takes seconds to import
+    from relucid.train.loop import train_network  # Lightning takes seconds to import
 
     if validation is not None:
         same_kind(train.targets, validation.targets)

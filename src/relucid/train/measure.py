@@ -107,7 +107,7 @@ def error(outputs: Tensor, targets: Tensor, k: int = 1) -> Tensor:
     """
     targets = aligned(outputs, targets, classes=True)
     found = (outputs.topk(k, dim=1).indices == targets.unsqueeze(1)).any(1)[targets != IGNORED]
-    return 100 - 100 * found.to(outputs.dtype).mean()
+    return 100 - 100 * found.to(torch.promote_types(outputs.dtype, torch.float32)).mean()
 
 
 def vote(outputs: Sequence[Tensor], targets: Tensor) -> float:

@@ -16,7 +16,8 @@ class Machine:
         devices: per node; more than one, or more than one node, takes processes started by torchrun.
         nodes: machines.
         workers: processes that decode photographs.
-        progress: show Lightning's progress bar.
+        progress: show a progress bar with the time left.
+        save_every: steps between checkpoints within an epoch; one is written after every epoch anyway.
         engine: memory format and compilation. By default channels-last on a CPU for networks with convolutions, not
             compiled.
 
@@ -30,6 +31,7 @@ class Machine:
     nodes: int = 1
     workers: int = 0
     progress: bool = False
+    save_every: int | None = None
     engine: Engine | None = None
 
     def within(self, name: str) -> "Machine":

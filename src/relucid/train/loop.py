@@ -1,0 +1,242 @@
+"""Train one network: a loop on Lightning Fabric, which knows devices, processes and precision.
+
+Everything random in an epoch (order, augmentation, dropout) follows from the seed and the epoch, and a checkpoint keeps
+the generators' states: a training that was killed ends with the bits of one that was not, wherever it stopped.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+
+from relucid.data import Examples, Moments, augment
+from relucid.randomness import seeded
+from relucid.train.batches import Batch, are_numbers, batches, mix
+from relucid.train.checkpoint import load, save
+from relucid.train.engine import CONTIGUOUS, Engine, note, suited
+from relucid.train.measure import DivergedError, measures
+from relucid.train.plateau import PlateauState
+from relucid.train.progress import progress
+from relucid.train.recipe import Recipe
+from relucid.train.resources import Machine
+
+History = dict[str, list[float]]
+
+
+@dataclass
+class State:
+    """What a training has come to, besides its network and optimizer: tensors and plain values only."""
+
+    epoch: int = 0
+    step: int = 0  # within the epoch
+    finished: bool = False
+    history: History = field(default_factory=dict)
+    totals: dict[str, tuple[Tensor, int]] = field(default_factory=dict)  # sums of measures in this epoch
+    plateau: PlateauState = field(default_factory=lambda: PlateauState.start(1))
+    best: dict[str, Tensor] | None = None
+
+    def add(self, part: str, found: dict[str, Tensor], count: int) -> None:
+        """Add the means over a batch of `count` examples; no step waits for the device."""
+        for name, mean in found.items():
+            total, examples = self.totals.get(f"{part}_{name}", (torch.zeros_like(mean), 0))
+            self.totals[f"{part}_{name}"] = total + mean.detach() * count, examples + count
+
+
+def train_network(
+    network: nn.Module,
+    train: Examples,
+    recipe: Recipe,
+    validation: Examples | None,
+    moments: Moments,
+    seed: int,
+    machine: Machine,
+) -> tuple[History, torch.device, Engine]:
+    """Train a network to the end of its recipe, from its checkpoint if there is one."""
+    fabric = Fabric(
+        accelerator=machine.accelerator,
+        devices=machine.devices,
+        num_nodes=machine.nodes,
+        strategy="ddp" if machine.devices * machine.nodes > 1 else "auto",
+        precision=recipe.precision,
+    )
+    fabric.launch()
+    engine = _engine(network, train, moments, machine.engine, fabric.device)
+    note(engine)  # before it can diverge
+    if not network.training:  # if it is, some of its modules may be frozen on purpose
+        network.train()
+    with seeded(seed), engine.holding(network):  # the generators of the process stay as they are
+        training = Training(fabric, network, recipe, moments, engine)
+        training.run(train, validation, seed, machine)
+    network.cpu()
+    return training.state.history, fabric.device, engine
+
+
+class Training:
+    """A network in training on a device, in one process of several or alone."""
+
+    def __init__(
+        self, fabric: Fabric, network: nn.Module, recipe: Recipe, moments: Moments, engine: Engine
+    ) -> None:
+        self.fabric, self.network, self.recipe = fabric, network, recipe
+        self.moments, self.engine, self.state = moments, engine, State()
+        self.optimizer = recipe.make_optimizer(network.to(fabric.device))
+        self.model, self.stepper = fabric.setup(engine.compiled(network), self.optimizer)
+
+    def run(self, train: Examples, validation: Examples | None, seed: int, machine: Machine) -> None:
+        """Train to the end, or until the plateau or the target is reached; save after every epoch."""
+        fabric, state, path = self.fabric, self.state, machine.directory and machine.directory / "last.ckpt"
+        self._load(path)
+        shares = {"rank": fabric.global_rank, "world": fabric.world_size, "workers": machine.workers}
+        steps = -(-len(train) // (self.recipe.batch_size or len(train)))
+        with progress(self.recipe.epochs, steps, machine.progress and fabric.is_global_zero) as show:
+            while state.epoch < self.recipe.epochs and not state.finished:
+                start = mix(seed, state.epoch)
+                if not state.step:
+                    torch.manual_seed(mix(start, fabric.global_rank))
+                self._set_rate()
+                for batch in batches(train, self.recipe.batch_size, start, first=state.step, **shares):
+                    self._learn(*batch)
+                    state.step += 1
+                    if machine.save_every and state.step % machine.save_every == 0:
+                        self._save(path)
+                    show(state)
+                if validation is not None:
+                    self._validate(batches(validation, 500, **shares))
+                self._close_epoch()
+                self._save(path)
+        if state.best is not None:
+            self.network.load_state_dict(state.best)
+
+    def _set_rate(self) -> None:
+        state = self.state
+        rate, decay = self.recipe.rate_and_decay(state.epoch, state.history.get("train_error", []))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * state.plateau.factor.item()
+            group["weight_decay"] = decay if group["decays"] else 0.0
+
+    def _learn(self, inputs: Any, targets: Tensor) -> None:
+        targets = self.fabric.to_device(targets)
+        found = measures(self.recipe.loss, self.model(self._prepared(inputs, self.recipe.augment)), targets)
+        self.optimizer.zero_grad()
+        self.fabric.backward(found["loss"])
+        if self.recipe.clip is not None:  # of a loss that is not finite, the end of the epoch tells
+            self.fabric.clip_gradients(
+                self.model, self.stepper, max_norm=self.recipe.clip, error_if_nonfinite=False
+            )
+        self.stepper.step()
+        self.state.add("train", found, len(targets))
+
+    @torch.no_grad()
+    def _validate(self, held: Iterable[Batch]) -> None:
+        # Not by the distributed model, which would wait for processes with fewer batches.
+        with in_evaluation(self.network):
+            for inputs, targets in held:
+                with self.fabric.autocast():
+                    outputs = self.network(self._prepared(inputs))
+                self.state.add(
+                    "val", measures(self.recipe.loss, outputs, self.fabric.to_device(targets)), len(targets)
+                )
+
+    def _prepared(self, inputs: Any, augmentations: Iterable[str] = ()) -> Any:
+        inputs = self.fabric.to_device(inputs)
+        if not are_numbers(inputs):
+            return inputs
+        inputs = augment(self.moments.normalize(inputs), tuple(augmentations), self.moments)
+        return self.engine.arrange(inputs.to(next(self.network.parameters()).dtype))
+
+    def _close_epoch(self) -> None:
+        """Record the measures of the epoch, and decide whether to go on."""
+        state, recipe = self.state, self.recipe
+        means = {name: self._mean(*total) for name, total in state.totals.items()}
+        if recipe.warmup and "train_error" not in means:
+            raise ValueError("a warm-up ends at a training error, and these targets have none: give classes")
+        if not math.isfinite(loss := means["train_loss"]):
+            raise DivergedError(f"the training loss became {loss} in epoch {state.epoch + 1}", state.history)
+        means["lr"] = self.optimizer.param_groups[0]["lr"]
+        if self.fabric.world_size > 1:  # each process's batch norms have seen other examples
+            for buffer in self.network.buffers():
+                buffer.copy_(self.fabric.broadcast(buffer))
+        for name, value in means.items():
+            state.history.setdefault(name, []).append(value)
+        if recipe.plateau is not None:
+            if recipe.monitor not in means:
+                raise ValueError(
+                    f"monitor={recipe.monitor!r} is not measured here; there are {', '.join(means)}"
+                )
+            if state.plateau.update(torch.tensor([means[recipe.monitor]]).double(), recipe.plateau):
+                state.best = {k: v.detach().cpu().clone() for k, v in self.network.state_dict().items()}
+            state.finished = bool(state.plateau.waited >= recipe.plateau.stop)
+        state.finished |= recipe.target_loss is not None and loss <= recipe.target_loss
+        state.epoch, state.step, state.totals = state.epoch + 1, 0, {}
+
+    def _mean(self, total: Tensor, count: int) -> float:
+        """A mean over all examples of all processes."""
+        sums: Any = self.fabric.all_reduce(
+            torch.stack([total, torch.full_like(total, count)]), reduce_op="sum"
+        )
+        return float(sums[0] / sums[1])
+
+    def _save(self, path: Path | None) -> None:
+        """Write a checkpoint; every process takes part, since each has its own generators."""
+        if path is None:
+            return
+        generators = [torch.get_rng_state()]
+        if self.fabric.device.type == "cuda":
+            generators.append(torch.cuda.get_rng_state(self.fabric.device))
+        gathered: Any = self.fabric.all_gather([each.to(self.fabric.device) for each in generators])
+        if self.fabric.is_global_zero:
+            own = {
+                "network": self.network.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "precision": self.fabric.strategy.precision.state_dict(),
+                "generators": [each.view(self.fabric.world_size, -1).cpu() for each in gathered],
+            }
+            save(path, own | vars(self.state) | {"plateau": vars(self.state.plateau)})
+
+    def _load(self, path: Path | None) -> None:
+        """Go on from a checkpoint, if there is one."""
+        found = load(path) if path else None
+        if found is None:
+            return
+        self.network.load_state_dict(found.pop("network"))
+        self.optimizer.load_state_dict(found.pop("optimizer"))
+        self.fabric.strategy.precision.load_state_dict(found.pop("precision"))
+        own, *devices = (each[self.fabric.global_rank].clone() for each in found.pop("generators"))
+        torch.set_rng_state(own)
+        if devices:
+            torch.cuda.set_rng_state(devices[0], self.fabric.device)
+        found |= {
+            "plateau": PlateauState(**found["plateau"]),
+            "totals": self.fabric.to_device(found["totals"]),
+        }
+        vars(self.state).update(found)
+
+
+def _engine(
+    network: nn.Module, train: Examples, moments: Moments, wanted: Engine | None, device: torch.device
+) -> Engine:
+    """The engine that was asked for, or the nearest one that suits the network."""
+    if wanted is None and device.type != "cpu":
+        return CONTIGUOUS  # that channels-last is faster has been measured on CPUs
+    inputs, _ = train.batch(torch.arange(min(2, len(train))))
+    if are_numbers(inputs):
+        inputs = moments.normalize(inputs).to(next(network.parameters()).dtype)
+    return suited(wanted or Engine(), network, inputs)
+
+
+@contextmanager
+def in_evaluation(network: nn.Module) -> Iterator[None]:
+    """Switch a network to evaluation; afterwards every module is in its own mode again."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
