@@ -229,7 +229,7 @@ def _study(whole: Task, treatments: Mapping[str, Treatment], seeds: int) -> Stud
     return Study(
         name="improve",
         title=f"{whole.name}, changed and trained further",
-        run=Runner("improve", partial(_run, whole), version=2),
+        run=Runner("improve", partial(_run, whole), version=3),
         rows={
             GIVEN: {"start": None, **given},
             **{row: {"start": asdict(each)} for row, each in treatments.items()},

@@ -131,12 +131,13 @@ class Task:
         self, network: nn.Module, seed: int, machine: Machine
     ) -> tuple[nn.Module, dict[str, list[float]]]:
         """Train a network further, in place; return it with the measures of every epoch."""
+        network.train()  # it was examined and converted in evaluation
         if isinstance(self.train, Recipe):
             fitted = fit(self.called(network), self.split(seed)[0], self.train, seed=seed, machine=machine)
             return network.cpu(), {name: fitted.history[name] for name in CURVES if name in fitted.history}
         before = {name: value.shape for name, value in network.state_dict().items()}
         with seeded(seed):
-            returned = self.train(network.train(), self.given(seed)[0], seed)
+            returned = self.train(network, self.given(seed)[0], seed)
         found = network if returned is None else returned
         if not isinstance(found, nn.Module) or before != {n: v.shape for n, v in found.state_dict().items()}:
             raise TypeError(f"{name_of(self.train)} does not return the network it was given, trained")
