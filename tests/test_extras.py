@@ -12,7 +12,7 @@ CORE_ONLY = """
 import sys
 class Hidden:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"sklearn", "plotly", "lightning", "joblib", "filelock", "typer"}:
+        if name.partition(".")[0] in {"sklearn", "plotly", "joblib", "filelock", "typer"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Hidden())
 import torch

@@ -8,7 +8,7 @@ import pytest
 
 # What only the extras install. A part of the core that wants one imports it where it uses it.
 EXTRAS = (
-    *("datasets", "filelock", "jinja2", "joblib", "lightning", "markupsafe", "PIL", "plotly", "pyarrow"),
+    *("datasets", "filelock", "jinja2", "joblib", "markupsafe", "PIL", "plotly", "pyarrow"),
     *("rich", "safetensors", "scipy", "sklearn", "threadpoolctl", "transformers", "typer"),
 )
 ROOMS = ("nn", "models", "data", "inspect", "convert")
@@ -64,7 +64,7 @@ def test_nothing_imports_from_a_room_to_its_right(step):
 
 def test_importing_changes_nothing():
     """Every module of every room is imported; without the extras, of the core's rooms."""
-    complete = importlib.util.find_spec("lightning") is not None
+    complete = importlib.util.find_spec("joblib") is not None
     rooms = set().union(*ARROW) if complete else set(ROOMS)
     names = [
         "relucid." + ".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in SOURCE.rglob("*.py")
@@ -87,7 +87,7 @@ def test_the_front_door_offers_what_people_need_by_name_and_imports_nothing_befo
 def test_every_name_at_the_front_door_is_there():
     import relucid
 
-    extras = importlib.util.find_spec("lightning") is not None
+    extras = importlib.util.find_spec("joblib") is not None
     for name, module in relucid._NAMES.items():
         if name == "improve" and not extras:
             continue  # the wheel alone cannot train

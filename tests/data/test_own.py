@@ -1,3 +1,5 @@
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,7 +7,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from relucid.data import DamagedDataError, from_arrays, from_table, holdout
+from relucid.data import DamagedDataError, as_data, from_arrays, from_table, holdout
 from relucid.data.own import Images
 from relucid.train import Recipe, fit
 
@@ -128,6 +130,16 @@ def test_a_folder_of_images_has_a_class_per_folder(tmp_path):
     assert {each.shape for each in pixels} == {(3, 4, 6)}
     colours = torch.stack(pixels)[:, :, 0, 0] * 255
     assert colours.round().tolist() == [[0, 0, 255], [255, 0, 0], [250, 0, 0]]
+
+
+def test_the_classes_of_a_folder_are_known_without_decoding_an_image(tmp_path):
+    for name, number in product("ab", range(10)):
+        write_image(tmp_path / name / f"{number}.png", "red", (6, 4))
+    train = as_data(tmp_path).train
+    expected = ["ab".index(train.dataset.files[index].parent.name) for index in train.indices]
+    for file in tmp_path.rglob("*.png"):
+        file.unlink()
+    assert train.targets.tolist() == expected
 
 
 def test_images_of_several_sizes_need_one(tmp_path):

@@ -1,5 +1,6 @@
 import random
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from relucid.studies.digests import digest_of_data
 from relucid.studies.task import RECIPE, Called, task
-from relucid.train import Machine
+from relucid.train import Machine, Recipe
 
 
 def network(outputs=3):
@@ -234,6 +235,24 @@ def test_a_metric_must_return_numbers(returned):
     whole = task(network(), classes(), train=print, metric=lambda net, data: returned)
     with pytest.raises(TypeError, match="not a number or a dict of numbers"):
         whole.measured(whole.network, 0)
+
+
+def own_training(net, data, seed):
+    net(data[0]).logsumexp(1).sum().backward()
+
+
+@pytest.mark.parametrize("train", [replace(RECIPE, epochs=1), own_training], ids=["recipe", "own function"])
+def test_norms_and_dropout_are_trained_in_training_mode(train):
+    modes, (first, relu, last) = [], network()
+    net = nn.Sequential(first, nn.BatchNorm1d(6), relu, nn.Dropout(), last).eval()
+    given = {"recipe": train} if isinstance(train, Recipe) else {"train": train}
+    whole = task(net, (classes(), classes()), **given)
+    copied = deepcopy(whole.network)
+    copied[3].register_forward_hook(lambda module, *_: modes.append(module.training))
+    whole.trained(copied, 0, Machine())
+    assert modes[0]
+    assert int(copied[1].num_batches_tracked) > 0
+    assert not net.training, "the user's own is left as it is"
 
 
 def test_random_weights_are_noticed():

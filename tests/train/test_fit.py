@@ -1,3 +1,6 @@
+import io
+import math
+import zipfile
 from dataclasses import replace
 
 import pytest
@@ -210,8 +213,10 @@ def test_ten_crops_are_averaged_as_probabilities():
     recipe = Recipe(epochs=1, lr=0.0)
     fitted = fit(nn.Sequential(nn.AdaptiveAvgPool2d(4), *network), part, recipe)
     crops = ten_crops(fitted.moments.normalize(part.inputs), 4)
-    expected = torch.stack([fitted.network(crops[:, i]).softmax(1) for i in range(10)]).mean(0)
+    expected = torch.stack([fitted.network(crop).softmax(1) for crop in crops]).mean(0)
     torch.testing.assert_close(fitted.predict(part, crops=4).exp(), expected)
+    fitted.network[1].weight.data *= 1e4  # all but one probability underflow
+    assert math.isfinite(fitted.evaluate(part, crops=4)["loss"])
 
 
 def test_mixed_precision_trains():
@@ -278,16 +283,14 @@ def _truncate(content):
     return content[: len(content) // 2]
 
 
-def _flip_bits(content):
-    middle = len(content) // 2
-    return (
-        content[:middle]
-        + bytes(255 - byte for byte in content[middle : middle + 64])
-        + content[middle + 64 :]
-    )
+def _flip_a_bit_of_a_weight(content):
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        largest = max(archive.infolist(), key=lambda entry: entry.file_size)
+        place = content.index(archive.read(largest)) + largest.file_size // 2
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-@pytest.mark.parametrize("damage", [_truncate, _flip_bits, lambda _: b"half", lambda _: b""])
+@pytest.mark.parametrize("damage", [_truncate, _flip_a_bit_of_a_weight, lambda _: b"half", lambda _: b""])
 def test_a_damaged_checkpoint_is_set_aside_and_training_starts_anew(tmp_path, damage):
     train, machine, recipe = small_images(), Machine(directory=tmp_path), replace(PLAIN, epochs=2)
     whole = fit(small_network(), train, recipe, machine=machine)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,23 +37,21 @@ def equal(one, other):
 @pytest.mark.slow
 def test_kill_minus_nine_at_any_moment_changes_nothing(tmp_path):
     run(tmp_path / "whole", tmp_path / "whole.pt")
-    for attempt in range(4):  # killed at a later moment each time
-        command = [sys.executable, SCRIPT, str(tmp_path / "killed"), str(tmp_path / "killed.pt")]
-        process = subprocess.Popen(command, env=ENVIRONMENT)
-        checkpoint, deadline = tmp_path / "killed" / "last.ckpt", time.monotonic() + 60
-        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-        while process.poll() is None and time.monotonic() < deadline:
-            if checkpoint.exists() and checkpoint.stat().st_mtime_ns != before:
-                time.sleep(0.01 * attempt)
-                break
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert not (tmp_path / "killed.pt").exists(), "it had finished: the test does not see what it should"
+    positions = []
+    for attempt, batch in enumerate(torch.randint(6, 16, (4,)).tolist()):  # of 48 in all
+        arguments = [tmp_path / "killed", tmp_path / "killed.pt", 1, tmp_path / f"died {attempt}", batch]
+        with pytest.raises(subprocess.CalledProcessError) as ended:
+            run(*arguments)
+        assert ended.value.returncode == -signal.SIGKILL
+        saved = torch.load(tmp_path / "killed" / "last.ckpt")
+        positions.append((saved["epoch"], saved["step"]))
+    assert positions == sorted(positions)
+    assert any(step for _, step in positions), "one of them within an epoch"
     run(tmp_path / "killed", tmp_path / "killed.pt")
     whole, killed = torch.load(tmp_path / "whole.pt"), torch.load(tmp_path / "killed.pt")
     assert equal(whole, killed)
     assert whole["history"] == killed["history"]
+    assert [path.name for path in (tmp_path / "killed").iterdir()] == ["last.ckpt"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,7 @@
-"""One training in a process of its own, to be killed: python train_in_process.py DIRECTORY OUTPUT [DEVICES [DIES]]."""
+"""One training in a process of its own: python train_in_process.py DIRECTORY OUTPUT [DEVICES [DIES [BATCH]]].
+
+With DIES, a file, the process kills itself when it reads that batch, unless the file is there; then it makes it.
+"""
 
 import os
 import signal
@@ -16,30 +19,31 @@ from relucid.data import Split
 from relucid.train import Machine, fit
 
 
-class Slow(Split):
-    """A part that takes its time, so that there is a moment to be killed at, or that kills its own process."""
+class Deadly(Split):
+    """A part that kills the last process of a training at one of its batches, once."""
 
     dies: Path | None = None
-    batches = 0
+    batches, last = 0, 30
 
     def batch(self, indices, seed=0):
-        Slow.batches += 1
-        if Slow.dies and Slow.batches == 30 and os.environ["RANK"] == "1" and not Slow.dies.exists():
-            Slow.dies.touch()
+        Deadly.batches += 1
+        rank, world = (int(os.environ.get(name, of)) for name, of in (("RANK", 0), ("WORLD_SIZE", 1)))
+        if self.dies and self.batches == self.last and rank == world - 1 and not self.dies.exists():
+            self.dies.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().batch(indices, seed)
 
 
-def main(directory, output, devices="1", dies=None):
+def main(directory, output, devices="1", dies=None, batch="30"):
     torch.set_num_threads(1)
     part = small_images()
-    Slow.dies = Path(dies) if dies else None
-    machine = Machine(directory=Path(directory), devices=int(devices), accelerator="cpu")
+    Deadly.dies, Deadly.last = Path(dies) if dies else None, int(batch)
+    machine = Machine(directory=Path(directory), devices=int(devices), accelerator="cpu", save_every=3)
     distributed = "RANK" in os.environ
     network = mean_norm_network() if distributed or devices != "1" else small_network()
     recipe = replace(PLAIN, epochs=12, augment=() if distributed else PLAIN.augment)
     fitted = fit(
-        network, Slow(part.inputs, part.targets), recipe, small_images(31, seed=2), seed=3, machine=machine
+        network, Deadly(part.inputs, part.targets), recipe, small_images(31, seed=2), seed=3, machine=machine
     )
     found = {"weights": network.state_dict(), "history": fitted.history}
     if distributed:

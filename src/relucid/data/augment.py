@@ -1,6 +1,7 @@
 """Augmentation of whole batches of images (N, C, H, W), on the device they are on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -85,16 +86,18 @@ def augment(images: Tensor, names: tuple[str, ...], moments: Moments) -> Tensor:
     return images
 
 
-def ten_crops(images: Tensor, size: int) -> Tensor:
-    """The four corners and the centre of each image and their mirror images: (N, 10, C, size, size).
+def ten_crops(images: Tensor, size: int) -> Iterator[Tensor]:
+    """The four corners and the center of all images, then their mirror images: ten times (N, C, size, size).
 
-    >>> ten_crops(torch.zeros(2, 3, 256, 256), 224).shape
-    torch.Size([2, 10, 3, 224, 224])
+    They come one after the other, since ten at once take ten times the memory.
+
+    >>> [crops.shape for crops in ten_crops(torch.zeros(2, 3, 256, 256), 224)][:1]
+    [torch.Size([2, 3, 224, 224])]
     """
     height, width = images.shape[-2] - size, images.shape[-1] - size
     if size < 1 or min(height, width) < 0:
         shape = " x ".join(map(str, images.shape[-2:]))
         raise ValueError(f"images of {shape} cannot be cropped to {size}: give a size that fits into them")
     corners = [(0, 0), (0, width), (height, 0), (height, width), (height // 2, width // 2)]
-    crops = torch.stack([images[..., y : y + size, x : x + size] for y, x in corners], 1)
-    return torch.cat([crops, crops.flip(-1)], 1)
+    crops = [images[..., y : y + size, x : x + size] for y, x in corners]
+    return chain(crops, (crop.flip(-1) for crop in crops))

@@ -78,7 +78,9 @@ class Rows:
 
     @cached_property
     def targets(self) -> Tensor:
-        """All targets; every example is read for them."""
+        """All targets; every example is read for them, unless they are those of a folder's images."""
+        if isinstance(self.dataset, Images) and self.collate is _collated:
+            return self.dataset.targets[self.indices]
         return torch.cat([self.batch(chunk)[1] for chunk in torch.arange(len(self)).split(64)])
 
     def batch(self, indices: Tensor, seed: int = 0) -> tuple[Any, Tensor]:

@@ -29,7 +29,7 @@ def _lasting() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
-        "versions": {name: _version(name) for name in ("relucid", "torch", "numpy", "lightning")},
+        "versions": {name: _version(name) for name in ("relucid", "torch", "numpy")},
         "commit": _commit(),
     }
 

@@ -1,4 +1,4 @@
-"""Training: one network with Lightning, or hundreds of small ones at once."""
+"""Training: one network, or hundreds of small ones at once."""
 
 from relucid.memory import keep_memory, memory_is_kept
 from relucid.train.engine import Engine, noting

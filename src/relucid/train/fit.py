@@ -1,6 +1,9 @@
-"""Train one network with Lightning: on any device, resumable, repeatable."""
+"""Train one network: on any device, resumable, repeatable."""
 
+import math
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +12,7 @@ from relucid.data import Examples, Moments, Split, mean_image, moments, ten_crop
 from relucid.printing import Summarized
 from relucid.train.batches import are_numbers
 from relucid.train.engine import CONTIGUOUS, Engine
+from relucid.train.loop import train_network
 from relucid.train.measure import Loss, measures, same_classes, same_kind
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
@@ -40,18 +44,23 @@ class Fitted(Summarized):
         self.network.eval().to(self.device)
         dtype = next(self.network.parameters()).dtype
         outputs = []
-        # All examples even if training was distributed; `Batches` would give each process only its share.
+        # All examples even if training was distributed; `batches` would give each process only its share.
         for number, indices in enumerate(torch.arange(len(examples)).split(batch_size)):
             inputs, _ = examples.batch(indices, number)
             inputs = inputs.to(self.device)
             if are_numbers(inputs):  # tokens go to the network as they are, as in training
                 inputs = self.moments.normalize(inputs).to(dtype)
-            if crops is None:
-                outputs.append(self.network(self.engine.arrange(inputs)).cpu())
-            else:
-                scores = self.network(self.engine.arrange(ten_crops(inputs, crops).flatten(0, 1))).softmax(1)
-                outputs.append(scores.unflatten(0, (-1, 10)).mean(1).log().cpu())
+            outputs.append((self._called(inputs) if crops is None else self._voted(inputs, crops)).cpu())
         return torch.cat(outputs)
+
+    def _called(self, inputs: Any) -> Tensor:
+        outputs: Tensor = self.network(self.engine.arrange(inputs))
+        return outputs
+
+    def _voted(self, images: Tensor, size: int) -> Tensor:
+        """The log of the mean probabilities over ten crops, which stays finite where probabilities underflow."""
+        logs = (self._called(crop).log_softmax(1) for crop in ten_crops(images, size))
+        return reduce(torch.logaddexp, logs) - math.log(10)
 
     def evaluate(self, examples: Examples, crops: int | None = None) -> dict[str, float]:
         """The loss on these examples, and the errors in percent or the squared error."""
@@ -82,8 +91,6 @@ def fit(
     >>> len(fitted.history["train_loss"]), fitted.evaluate(data.test)["error"] < 10
     (3, True)
     """
-    from relucid.train.loop import train_network  # Lightning takes seconds to import
-
     if validation is not None:
         same_kind(train.targets, validation.targets)
         same_classes(_class_names(train), _class_names(validation))

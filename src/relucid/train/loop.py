@@ -1,4 +1,4 @@
-"""Train one network: a loop on Lightning Fabric, which knows devices, processes and precision.
+"""Train one network: the loop over epochs and batches.
 
 Everything random in an epoch (order, augmentation, dropout) follows from the seed and the epoch, and a checkpoint keeps
 the generators' states: a training that was killed ends with the bits of one that was not, wherever it stopped.
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from relucid.data import Examples, Moments, augment
@@ -22,6 +21,7 @@ from relucid.train.checkpoint import load, save
 from relucid.train.engine import CONTIGUOUS, Engine, note, suited
 from relucid.train.measure import DivergedError, measures
 from relucid.train.plateau import PlateauState
+from relucid.train.platform import Platform
 from relucid.train.progress import progress
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
@@ -58,47 +58,42 @@ def train_network(
     machine: Machine,
 ) -> tuple[History, torch.device, Engine]:
     """Train a network to the end of its recipe, from its checkpoint if there is one."""
-    fabric = Fabric(
-        accelerator=machine.accelerator,
-        devices=machine.devices,
-        num_nodes=machine.nodes,
-        strategy="ddp" if machine.devices * machine.nodes > 1 else "auto",
-        precision=recipe.precision,
-    )
-    fabric.launch()
-    engine = _engine(network, train, moments, machine.engine, fabric.device)
+    platform = Platform.of(machine, recipe.precision)
+    engine = _engine(network, train, moments, machine.engine, platform.device)
     note(engine)  # before it can diverge
     if not network.training:  # if it is, some of its modules may be frozen on purpose
         network.train()
     with seeded(seed), engine.holding(network):  # the generators of the process stay as they are
-        training = Training(fabric, network, recipe, moments, engine)
+        training = Training(platform, network, recipe, moments, engine)
         training.run(train, validation, seed, machine)
     network.cpu()
-    return training.state.history, fabric.device, engine
+    return training.state.history, platform.device, engine
 
 
 class Training:
     """A network in training on a device, in one process of several or alone."""
 
     def __init__(
-        self, fabric: Fabric, network: nn.Module, recipe: Recipe, moments: Moments, engine: Engine
+        self, platform: Platform, network: nn.Module, recipe: Recipe, moments: Moments, engine: Engine
     ) -> None:
-        self.fabric, self.network, self.recipe = fabric, network, recipe
+        self.platform, self.network, self.recipe = platform, network, recipe
         self.moments, self.engine, self.state = moments, engine, State()
-        self.optimizer = recipe.make_optimizer(network.to(fabric.device))
-        self.model, self.stepper = fabric.setup(engine.compiled(network), self.optimizer)
+        network.to(platform.device, torch.float64 if recipe.precision == "64-true" else None)
+        self.optimizer = recipe.make_optimizer(network)
+        self.model = platform.distributed(engine.compiled(network))
 
     def run(self, train: Examples, validation: Examples | None, seed: int, machine: Machine) -> None:
         """Train to the end, or until the plateau or the target is reached; save after every epoch."""
-        fabric, state, path = self.fabric, self.state, machine.directory and machine.directory / "last.ckpt"
+        rank, state = self.platform.rank, self.state
+        path = machine.directory and machine.directory / "last.ckpt"
         self._load(path)
-        shares = {"rank": fabric.global_rank, "world": fabric.world_size, "workers": machine.workers}
+        shares = {"rank": rank, "world": self.platform.world, "workers": machine.workers}
         steps = -(-len(train) // (self.recipe.batch_size or len(train)))
-        with progress(self.recipe.epochs, steps, machine.progress and fabric.is_global_zero) as show:
+        with progress(self.recipe.epochs, steps, machine.progress and rank == 0) as show:
             while state.epoch < self.recipe.epochs and not state.finished:
                 start = mix(seed, state.epoch)
                 if not state.step:
-                    torch.manual_seed(mix(start, fabric.global_rank))
+                    torch.manual_seed(mix(start, rank))
                 self._set_rate()
                 for batch in batches(train, self.recipe.batch_size, start, first=state.step, **shares):
                     self._learn(*batch)
@@ -121,30 +116,22 @@ class Training:
             group["weight_decay"] = decay if group["decays"] else 0.0
 
     def _learn(self, inputs: Any, targets: Tensor) -> None:
-        targets = self.fabric.to_device(targets)
-        found = measures(self.recipe.loss, self.model(self._prepared(inputs, self.recipe.augment)), targets)
-        self.optimizer.zero_grad()
-        self.fabric.backward(found["loss"])
-        if self.recipe.clip is not None:  # of a loss that is not finite, the end of the epoch tells
-            self.fabric.clip_gradients(
-                self.model, self.stepper, max_norm=self.recipe.clip, error_if_nonfinite=False
-            )
-        self.stepper.step()
-        self.state.add("train", found, len(targets))
+        outputs = self.platform.outputs(self.model, self._prepared(inputs, self.recipe.augment))
+        measured = measures(self.recipe.loss, outputs, self.platform.moved(targets))
+        self.platform.step(measured["loss"], self.network, self.optimizer, self.recipe.clip)
+        self.state.add("train", measured, len(targets))
 
     @torch.no_grad()
     def _validate(self, held: Iterable[Batch]) -> None:
         # Not by the distributed model, which would wait for processes with fewer batches.
         with in_evaluation(self.network):
             for inputs, targets in held:
-                with self.fabric.autocast():
-                    outputs = self.network(self._prepared(inputs))
-                self.state.add(
-                    "val", measures(self.recipe.loss, outputs, self.fabric.to_device(targets)), len(targets)
-                )
+                outputs = self.platform.outputs(self.network, self._prepared(inputs))
+                measured = measures(self.recipe.loss, outputs, self.platform.moved(targets))
+                self.state.add("val", measured, len(targets))
 
     def _prepared(self, inputs: Any, augmentations: Iterable[str] = ()) -> Any:
-        inputs = self.fabric.to_device(inputs)
+        inputs = self.platform.moved(inputs)
         if not are_numbers(inputs):
             return inputs
         inputs = augment(self.moments.normalize(inputs), tuple(augmentations), self.moments)
@@ -159,9 +146,9 @@ class Training:
         if not math.isfinite(loss := means["train_loss"]):
             raise DivergedError(f"the training loss became {loss} in epoch {state.epoch + 1}", state.history)
         means["lr"] = self.optimizer.param_groups[0]["lr"]
-        if self.fabric.world_size > 1:  # each process's batch norms have seen other examples
-            for buffer in self.network.buffers():
-                buffer.copy_(self.fabric.broadcast(buffer))
+        self.platform.share_first(
+            self.network.buffers()
+        )  # every process's batch norms have seen other examples
         for name, value in means.items():
             state.history.setdefault(name, []).append(value)
         if recipe.plateau is not None:
@@ -177,45 +164,43 @@ class Training:
 
     def _mean(self, total: Tensor, count: int) -> float:
         """A mean over all examples of all processes."""
-        sums: Any = self.fabric.all_reduce(
-            torch.stack([total, torch.full_like(total, count)]), reduce_op="sum"
-        )
-        return float(sums[0] / sums[1])
+        whole, examples = self.platform.total(torch.stack([total, torch.full_like(total, count)]))
+        return float(whole / examples)
 
     def _save(self, path: Path | None) -> None:
         """Write a checkpoint; every process takes part, since each has its own generators."""
         if path is None:
             return
+        device = self.platform.device
         generators = [torch.get_rng_state()]
-        if self.fabric.device.type == "cuda":
-            generators.append(torch.cuda.get_rng_state(self.fabric.device))
-        gathered: Any = self.fabric.all_gather([each.to(self.fabric.device) for each in generators])
-        if self.fabric.is_global_zero:
-            own = {
+        if device.type == "cuda":
+            generators.append(torch.cuda.get_rng_state(device))
+        gathered = [self.platform.gathered(generator.to(device)).cpu() for generator in generators]
+        if self.platform.rank == 0:
+            trained = {
                 "network": self.network.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
-                "precision": self.fabric.strategy.precision.state_dict(),
-                "generators": [each.view(self.fabric.world_size, -1).cpu() for each in gathered],
+                "scaler": self.platform.scaler.state_dict(),
+                "generators": gathered,
             }
-            save(path, own | vars(self.state) | {"plateau": vars(self.state.plateau)})
+            save(path, trained | vars(self.state) | {"plateau": vars(self.state.plateau)})
 
     def _load(self, path: Path | None) -> None:
         """Go on from a checkpoint, if there is one."""
-        found = load(path) if path else None
-        if found is None:
+        saved = load(path) if path else None
+        if saved is None:
             return
-        self.network.load_state_dict(found.pop("network"))
-        self.optimizer.load_state_dict(found.pop("optimizer"))
-        self.fabric.strategy.precision.load_state_dict(found.pop("precision"))
-        own, *devices = (each[self.fabric.global_rank].clone() for each in found.pop("generators"))
-        torch.set_rng_state(own)
+        self.network.load_state_dict(saved.pop("network"))
+        self.optimizer.load_state_dict(saved.pop("optimizer"))
+        self.platform.scaler.load_state_dict(saved.pop("scaler"))
+        # Clones, since a state that is a view of a larger tensor ends the process.
+        generator, *devices = (states[self.platform.rank].clone() for states in saved.pop("generators"))
+        torch.set_rng_state(generator)
         if devices:
-            torch.cuda.set_rng_state(devices[0], self.fabric.device)
-        found |= {
-            "plateau": PlateauState(**found["plateau"]),
-            "totals": self.fabric.to_device(found["totals"]),
-        }
-        vars(self.state).update(found)
+            torch.cuda.set_rng_state(devices[0], self.platform.device)
+        saved["plateau"] = PlateauState(**saved["plateau"])
+        saved["totals"] = self.platform.moved(saved["totals"])
+        vars(self.state).update(saved)
 
 
 def _engine(

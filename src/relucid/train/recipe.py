@@ -57,7 +57,7 @@ class Recipe:
     # "mean" of the channels, or a "mean_image": it is subtracted, and nothing divided (bytes by 255)
     normalize: bool | Literal["mean", "mean_image"] = True
     clip: float | None = None  # largest norm of the gradient
-    precision: Precision = "32-true"  # as Lightning names it; networks in float64 stay in float64
+    precision: Precision = "32-true"  # of Lightning's names; networks in float64 stay in float64
 
     def __post_init__(self) -> None:
         self._check_numbers()

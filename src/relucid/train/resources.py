@@ -12,7 +12,7 @@ class Machine:
 
     Args:
         directory: where checkpoints are kept; training resumes from the one it finds there.
-        accelerator: as Lightning names it.
+        accelerator: "auto", "cpu", "gpu" (whichever there is), or a device's type as torch names it.
         devices: per node; more than one, or more than one node, takes processes started by torchrun.
         nodes: machines.
         workers: processes that decode photographs.
