@@ -6,7 +6,7 @@ from torch import nn
 
 from relucid.convert import to_crelu
 from relucid.inspect import examine, pairing, phase_correlation, reconstruct, trace
-from relucid.inspect.invariance import Invariance, LayerInvariance
+from relucid.inspect._invariance import Invariance, LayerInvariance
 from relucid.printing import html_table
 from relucid.train import Ensemble, Fitted
 

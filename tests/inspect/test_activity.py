@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relucid.inspect import activity, examine
+from relucid.inspect._boundary import hyperplanes
 from relucid.inspect.activity import ActivityGauge
-from relucid.inspect.boundary import hyperplanes
 from relucid.inspect.measurement import Seen
 
 

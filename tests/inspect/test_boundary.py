@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from relucid.inspect import examine
-from relucid.inspect.boundary import Boundary, boundary, hyperplanes
+from relucid.inspect._boundary import Boundary, boundary, hyperplanes
 from relucid.nn.geometric import GeometricConv2d, GeometricLinear
 from relucid.nn.meannorm import MeanNorm
 from relucid.nn.sphere import unit_vector

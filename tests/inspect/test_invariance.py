@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from relucid.inspect.invariance import _crop, _rotate, _shift, _standard, _thresholds, invariance
+from relucid.inspect._invariance import _crop, _rotate, _shift, _standard, _thresholds, invariance
 from relucid.nn.activation import AVR, CReLU
 
 quick = settings(deadline=None, max_examples=30)

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from relucid.inspect import figure_of_pairs, pairing
 
-module = importlib.import_module("relucid.inspect.pairing")
+module = importlib.import_module("relucid.inspect._pairing")
 
 
 quick = settings(deadline=None, max_examples=30)

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from relucid.inspect._trace import trace
 from relucid.inspect.execution import DATA, execute
-from relucid.inspect.trace import trace
 from relucid.nn import geometric
 from relucid.nn.activation import AVR, CReLU, crelu
 from relucid.nn.geometric import GeometricConv2d, GeometricLinear

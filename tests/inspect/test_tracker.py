@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relucid.convert import to_crelu, to_geometric
-from relucid.inspect.boundary import boundary, hyperplanes
+from relucid.inspect._boundary import boundary, hyperplanes
 from relucid.inspect.tracker import BoundaryTracker, change
 from relucid.nn.geometric import GeometricLinear
 from relucid.nn.meannorm import MeanNorm

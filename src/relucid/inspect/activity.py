@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from relucid.inspect._boundary import planes_of
 from relucid.inspect.blocks import threads, wide
-from relucid.inspect.boundary import planes_of
 from relucid.inspect.evidence import NEEDED, Sample, interval
 from relucid.inspect.findings import Finding, Severity, Suggestion
 from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen, indices, plain
 
 if TYPE_CHECKING:
-    from relucid.inspect.trace import Rectified
+    from relucid.inspect._trace import Rectified
 
 NEARLY = 0.01  # a unit that is off on at most this share of the inputs is nearly linear
 BLOCK = 1 << 18  # values counted per thread at a time: few enough to stay in its core's cache

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import tree_map
+from relucid.inspect._examine import examine
 from relucid.inspect.examination import Examination
-from relucid.inspect.examine import examine
 from relucid.inspect.execution import Batch
 from relucid.inspect.measures import THOROUGH
 from relucid.inspect.watch import LIMIT, LOGGER, warning

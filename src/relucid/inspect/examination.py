@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from relucid.extras import needed
+from relucid.inspect._boundary import Boundary
+from relucid.inspect._invariance import LayerInvariance
+from relucid.inspect._pairing import Pairing, Pairings
+from relucid.inspect._trace import Rectified, Source
 from relucid.inspect.activity import Activity
-from relucid.inspect.boundary import Boundary
 from relucid.inspect.comparison import Changes, compare
 from relucid.inspect.findings import Finding, Suggestion, merged
-from relucid.inspect.invariance import LayerInvariance
 from relucid.inspect.measurement import Measurement
-from relucid.inspect.pairing import Pairing, Pairings
 from relucid.inspect.phase import PhaseCorrelation, PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
-from relucid.inspect.trace import Rectified, Source
 from relucid.printing import Tabular, counted
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from relucid.printing import Summarized
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from relucid.inspect._trace import Rectified
     from relucid.inspect.execution import Batch
     from relucid.inspect.findings import Finding
-    from relucid.inspect.trace import Rectified
 
 T = TypeVar("T")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from relucid.inspect._boundary import Boundary
+from relucid.inspect._invariance import LayerInvariance
+from relucid.inspect._pairing import Pairings
 from relucid.inspect.activity import Activity
-from relucid.inspect.boundary import Boundary
-from relucid.inspect.invariance import LayerInvariance
 from relucid.inspect.measurement import Measurement
-from relucid.inspect.pairing import Pairings
 from relucid.inspect.phase import PhaseCorrelations
 from relucid.inspect.plasticity import Plasticity
 from relucid.inspect.reconstruction import Lost

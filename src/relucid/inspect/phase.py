@@ -14,7 +14,7 @@ from relucid.inspect.measurement import ExaminedNetwork, Measurement, plain
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:
-    from relucid.inspect.trace import Rectified
+    from relucid.inspect._trace import Rectified
 
 ALIKE = 0.99  # from this mean |cosine| of the outgoing weights on, a layer treats both phases alike
 

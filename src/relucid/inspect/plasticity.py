@@ -19,7 +19,7 @@ from relucid.nn.kinds import Kind
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from relucid.inspect.trace import Rectified
+    from relucid.inspect._trace import Rectified
 
 # A unit is dormant if its activity is at most this share of its layer's mean (Sokar et al. 2023).
 DORMANT = 0.1

@@ -15,7 +15,7 @@ from relucid.nn.activation import crelu_inverse
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:
-    from relucid.inspect.trace import Rectified
+    from relucid.inspect._trace import Rectified
 
 Function = Callable[[Tensor], Tensor]
 

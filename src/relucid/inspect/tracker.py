@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from relucid.inspect.boundary import Boundary, boundary
+from relucid.inspect._boundary import Boundary, boundary
+from relucid.inspect._trace import trace
 from relucid.inspect.execution import Batch
-from relucid.inspect.trace import trace
 from relucid.nn.geometric import _Geometric
 from relucid.printing import Summarized
 

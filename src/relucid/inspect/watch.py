@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from relucid._torch import tree_leaves, tree_map
+from relucid.inspect._examine import examine
 from relucid.inspect.examination import Examination
-from relucid.inspect.examine import examine
 
 LIMIT = 0.1  # share of dead units above which a network is reported
 WATCHED = ("activity", "plasticity")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relucid.inspect.boundary import boundary
+from relucid.inspect._boundary import boundary
 from relucid.inspect.tracker import change
 from relucid.nn.geometric import GeometricLinear
 from relucid.nn.sphere import angles_of, metric

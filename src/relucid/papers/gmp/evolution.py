@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
-from relucid.inspect.boundary import Boundary, boundary
+from relucid.inspect._boundary import Boundary, boundary
 from relucid.inspect.tracker import change
 from relucid.papers.gmp.problems import METHODS, PROBLEMS, Problem, network, trials
 from relucid.studies import Column, Result, Runner, Scale, Study

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from relucid.inspect.boundary import Boundary, hyperplanes
+from relucid.inspect._boundary import Boundary, hyperplanes
 from relucid.inspect.tracker import change
 from relucid.nn.sphere import angles_of, unit_vector
 

@@ -18,7 +18,7 @@ from relucid.nn.sphere import angles_of
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from relucid.inspect.trace import Rectified
+    from relucid.inspect._trace import Rectified
 
 BLOCK = 1 << 22  # a weight of more values is not copied
 

@@ -17,7 +17,7 @@ from relucid.printing import Summarized
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from relucid.inspect.trace import Rectified, Source
+    from relucid.inspect._trace import Rectified, Source
 
 TWINS = 0.99  # filters with at least this cosine do the same thing
 BLOCK = 2048  # filters; a block of cosines takes 16 MB in float32, however large the layer

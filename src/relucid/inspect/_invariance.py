@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from relucid.inspect._trace import Rectified, trace
 from relucid.inspect.batches import batches_of
 from relucid.inspect.execution import Node, execute
 from relucid.inspect.measurement import ExaminedNetwork, Measurement, plain
-from relucid.inspect.trace import Rectified, trace
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:

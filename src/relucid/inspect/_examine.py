@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from relucid._torch import tree_leaves
 from relucid.data import in_batches
+from relucid.inspect._trace import Rectified, trace
 from relucid.inspect.batches import DataBatch, batches_of
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.examination import Examination, ExaminedLayer
@@ -18,7 +19,6 @@ from relucid.inspect.execution import DATA, Batch, Node, running
 from relucid.inspect.findings import ranked
 from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen
 from relucid.inspect.measures import MEASURES, USUAL
-from relucid.inspect.trace import Rectified, trace
 from relucid.nn.tracing import no_autocast
 
 # A layer, with its measurements by name and the gauges of those that need the data.
