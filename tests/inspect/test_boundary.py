@@ -9,7 +9,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from relucid.inspect import examine
 from relucid.inspect._boundary import Boundary, boundary, hyperplanes
-from relucid.nn.geometric import GeometricConv2d, GeometricLinear
+from relucid.nn import GeometricConv2d, GeometricLinear
 from relucid.nn.meannorm import MeanNorm
 from relucid.nn.sphere import unit_vector
 

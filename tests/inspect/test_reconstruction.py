@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relucid.inspect.reconstruction import reconstruct, reconstruction_ratio
+from relucid.nn import GeometricConv2d
 from relucid.nn.activation import crelu
-from relucid.nn.geometric import GeometricConv2d
 
 quick = settings(deadline=None, max_examples=30)
 seeds = st.integers(0, 2**32)

@@ -9,9 +9,8 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from relucid.inspect._trace import trace
 from relucid.inspect.execution import DATA, execute
-from relucid.nn import geometric
+from relucid.nn import GeometricConv2d, GeometricLinear, geometric
 from relucid.nn.activation import AVR, CReLU, crelu
-from relucid.nn.geometric import GeometricConv2d, GeometricLinear
 from relucid.nn.meannorm import MeanNorm
 
 IMAGE = torch.randn(2, 3, 8, 8)

@@ -9,7 +9,7 @@ from torch import nn
 from relucid.convert import to_crelu, to_geometric
 from relucid.inspect._boundary import boundary, hyperplanes
 from relucid.inspect.tracker import BoundaryTracker, change
-from relucid.nn.geometric import GeometricLinear
+from relucid.nn import GeometricLinear
 from relucid.nn.meannorm import MeanNorm
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import conv2d, relu
 
-from relucid.nn.geometric import GeometricConv2d
+from relucid.nn import GeometricConv2d
 from relucid.nn.pairwise import Pairwise, PairwiseConv2d
 from relucid.nn.rules import nesterov_weights
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import relu
 
-from relucid.nn.parameter_groups import parameter_groups
+from relucid.nn import parameter_groups
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import HeavyBall, RelaxedADMM, RelaxedNesterov2
 

@@ -22,7 +22,7 @@ from relucid.convert.copies import copied
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
 from relucid.convert.surgery import Operation, Surgery
 from relucid.extras import needed
-from relucid.nn.geometric import _Geometric
+from relucid.nn import GeometricLayer
 from relucid.nn.tracing import no_autocast
 from relucid.printing import Tabular, first_line
 from relucid.randomness import seeded
@@ -212,7 +212,7 @@ def _check_network(model: nn.Module) -> None:
             f"{name} was made in torch.inference_mode, so it cannot be trained; make it outside of that"
         )
     if isinstance(
-        model, nn.Linear | ConvNd | _Geometric | nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention
+        model, nn.Linear | ConvNd | GeometricLayer | nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention
     ):
         raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
 

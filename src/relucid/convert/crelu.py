@@ -22,7 +22,7 @@ from relucid.convert.reading import read
 from relucid.convert.subject import Layers, Subject, feeding, select, suggestions, working
 from relucid.convert.surgery import Surgery
 from relucid.inspect.execution import Node, Recording
-from relucid.nn.geometric import _Geometric
+from relucid.nn import GeometricLayer
 from relucid.nn.kinds import Kind, kind_of
 
 
@@ -180,7 +180,7 @@ class Expansion:
         if own and activation is not None and kind_of(activation) is not None and counts[own] == 1:
             slopes = _slopes(activation, kind, dim)
             return slopes if isinstance(slopes, str) else Site(own, True, place, (node.name,), slopes)
-        if isinstance(modules.get(node.module), _Geometric):
+        if isinstance(modules.get(node.module), GeometricLayer):
             return f"it is inside {node.module}: apply fuse first, and to_geometric afterwards"
         if kind.below != 0:
             return "it is a function or is called more than once: only a module of its own can be replaced"

@@ -12,8 +12,7 @@ from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
 from relucid.convert.layout import Layout, StuckError, UngroupedError, spoken, travel
 from relucid.inspect.execution import Call, Node, Recording
 from relucid.inspect.operations import BATCH_NORMS
-from relucid.nn import CReLU, GeometricLinear, MeanNorm
-from relucid.nn.geometric import _Geometric
+from relucid.nn import CReLU, GeometricLayer, GeometricLinear, MeanNorm
 
 
 @dataclass(eq=False)
@@ -56,7 +55,9 @@ def flow(
         plain: Geometric layers that will be plain ones, and so can read changed channels.
     """
     found = Flow(plain=frozenset(plain))
-    opaque = {name for name, module in modules.items() if isinstance(module, CReLU | MeanNorm | _Geometric)}
+    opaque = {
+        name for name, module in modules.items() if isinstance(module, CReLU | MeanNorm | GeometricLayer)
+    }
     ends = {call.outputs[0].order: call for call in recording.calls if call.module in opaque and call.outputs}
     for node in recording.nodes:
         call = ends.get(node.order)

@@ -22,8 +22,7 @@ from relucid.convert.norms import fold, fold_forward, is_fixed, layers_after, no
 from relucid.convert.reading import read
 from relucid.convert.subject import Subject, working
 from relucid.convert.surgery import NORMS, Surgery
-from relucid.nn import MeanNorm
-from relucid.nn.geometric import _Geometric
+from relucid.nn import GeometricLayer, MeanNorm
 from relucid.nn.kinds import is_homogeneous
 from relucid.nn.rectify import of_channels
 
@@ -86,7 +85,7 @@ class _Plain:
         self.subject = subject
         self.parametrized = [n for n, m in subject.modules.items() if parametrize.is_parametrized(m)]
         self.centered = [n for n, m in subject.modules.items() if isinstance(m, Centered)]
-        self.layers = [n for n, m in subject.modules.items() if isinstance(m, _Geometric)]
+        self.layers = [n for n, m in subject.modules.items() if isinstance(m, GeometricLayer)]
         self.scales = {
             name: scale
             for name in self.layers

@@ -23,8 +23,8 @@ from relucid.convert.subject import Layers, Subject, select, working
 from relucid.convert.surgery import GEOMETRIC, Surgery
 from relucid.inspect.execution import Node
 from relucid.inspect.operations import BATCH_NORMS
+from relucid.nn import GeometricLayer
 from relucid.nn.affine import affine_before, padding_of
-from relucid.nn.geometric import _Geometric
 
 FARTHEST = 1000.0  # an offset is also the gradient of its scale: larger ones let the first step diverge
 
@@ -95,7 +95,7 @@ def to_geometric(
 
 def _warn_of_decay(model: nn.Module, optimizer: Optimizer) -> None:
     """Warn if an optimizer decays latitudes, which moves all of a direction into its last coordinate."""
-    latitudes = {module.latitudes for module in model.modules() if isinstance(module, _Geometric)}
+    latitudes = {module.latitudes for module in model.modules() if isinstance(module, GeometricLayer)}
     decayed = (group["params"] for group in optimizer.param_groups if group.get("weight_decay"))
     if any(not latitudes.isdisjoint(parameters) for parameters in decayed):
         warnings.warn(
@@ -167,7 +167,7 @@ def _chosen(subject: Subject, products: dict[str, Node], names: set[str], layers
 def _obstacle(subject: Subject, name: str, node: Node) -> tuple[Status, str] | None:
     """Why a layer cannot be made geometric, or None."""
     module = subject.modules.get(name)
-    if isinstance(module, _Geometric):
+    if isinstance(module, GeometricLayer):
         return "kept", "geometric already"
     if not isinstance(module, nn.Linear | ConvNd) or type(module) not in GEOMETRIC:
         if isinstance(module, ConvTransposeNd):

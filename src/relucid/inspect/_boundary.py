@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from relucid._torch import version_of
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.measurement import ExaminedNetwork, Measurement, plain
+from relucid.nn import GeometricLayer
 from relucid.nn.affine import affine_after, affine_of
-from relucid.nn.geometric import _Geometric
 from relucid.nn.sphere import angles_of
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
     (tensor([0.5000]), tensor([-2.]))
     """
     # With r outside the activation, u and lambda are parameters: nothing to divide by. A bare r also turns the unit.
-    outside = isinstance(layer, _Geometric) and (layer.activation is not None or layer.scale is None)
-    if norm is None and isinstance(layer, _Geometric) and outside:
+    outside = isinstance(layer, GeometricLayer) and (layer.activation is not None or layer.scale is None)
+    if norm is None and isinstance(layer, GeometricLayer) and outside:
         u = layer.direction.detach()
         return Boundary(
             u, u.new_zeros(len(u)) if layer.offset is None else layer.offset.detach().to(u, copy=True)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from relucid._torch import DispatchMode, compiler_is_imported, schema_of, storage_of, tree_leaves, tree_map
-from relucid.nn.geometric import _Geometric
+from relucid.nn import GeometricLayer
 from relucid.nn.kinds import KINDS, Kind, kind_of_operation
 from relucid.nn.tracing import uncached_autocast
 
@@ -188,7 +188,7 @@ def copied(batch: Batch) -> Batch:
 def called(model: nn.Module, batch: Batch) -> None:
     """Call a model with a tensor, positional arguments or keyword arguments; its weights are computed anew."""
     for module in model.modules():
-        if isinstance(module, _Geometric):
+        if isinstance(module, GeometricLayer):
             module.forget_weight()
     if isinstance(batch, Mapping):
         model(**batch)

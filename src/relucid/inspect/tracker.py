@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from relucid.inspect._boundary import Boundary, boundary
 from relucid.inspect._trace import trace
 from relucid.inspect.execution import Batch
-from relucid.nn.geometric import _Geometric
+from relucid.nn import GeometricLayer
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def change(before: Boundary, after: Boundary) -> tuple[Tensor, Tensor]:
 
 
 def _all_layers(model: nn.Module) -> tuple[dict[str, Tracked], dict[str, str]]:
-    kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | _Geometric
+    kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | GeometricLayer
     return {name: (m, None) for name, m in model.named_modules() if isinstance(m, kinds)}, {}
 
 

@@ -1,10 +1,16 @@
 """Building blocks of ReLU networks: drop-in modules that need torch only."""
 
+from relucid.nn._geometric import (
+    GeometricConv1d,
+    GeometricConv2d,
+    GeometricConv3d,
+    GeometricLayer,
+    GeometricLinear,
+)
+from relucid.nn._parameter_groups import parameter_groups
 from relucid.nn.activation import AVR, CReLU, crelu, crelu_inverse
-from relucid.nn.geometric import GeometricConv1d, GeometricConv2d, GeometricConv3d, GeometricLinear
 from relucid.nn.meannorm import MeanNorm, update_norms
 from relucid.nn.pairwise import Pairwise, PairwiseConv2d
-from relucid.nn.parameter_groups import parameter_groups
 from relucid.nn.parametrization import geometric
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import (
@@ -30,6 +36,7 @@ __all__ = [
     "GeometricConv1d",
     "GeometricConv2d",
     "GeometricConv3d",
+    "GeometricLayer",
     "GeometricLinear",
     "HeavyBall",
     "LatestNesterov2",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from relucid._torch import ConvNd, ConvTransposeNd
 
 if TYPE_CHECKING:
-    from relucid.nn.geometric import _GeometricConv
+    from relucid.nn._geometric import _GeometricConv
 
 
 def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor]:

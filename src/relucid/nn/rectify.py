@@ -48,8 +48,9 @@ def of_channels(scale: Tensor, activation: Activation | None, channels: int) -> 
 
     After CReLU there are more channels than units: second phases use the scales of the first.
     """
-    groups = activation.groups if isinstance(activation, CReLU) else 1
-    return grouped(torch.cat((scale, scale)), 0, groups)[:channels]
+    if not isinstance(activation, CReLU):
+        return scale
+    return grouped(torch.cat((scale, scale)), 0, activation.groups)[:channels]
 
 
 class _Rectify(torch.autograd.Function):

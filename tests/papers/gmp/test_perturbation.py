@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from relucid.inspect._boundary import boundary
 from relucid.inspect.tracker import change
-from relucid.nn.geometric import GeometricLinear
+from relucid.nn import GeometricLinear
 from relucid.nn.sphere import angles_of, metric
 from relucid.papers.gmp.perturbation import perturbation
 

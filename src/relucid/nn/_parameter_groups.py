@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from relucid._torch import BatchNormNd
-from relucid.nn.geometric import _Geometric
+from relucid.nn._geometric import GeometricLayer
 from relucid.nn.parametrization import GeometricParametrization
 
 _NORMS = (
@@ -57,7 +57,7 @@ def _scale(module: nn.Module) -> nn.Parameter | None:
     if isinstance(module, ParametrizationList) and isinstance(module[0], GeometricParametrization):
         _, scale = module.parameters(recurse=False)  # latitudes first
         return scale
-    return module.scale if isinstance(module, _Geometric) else None
+    return module.scale if isinstance(module, GeometricLayer) else None
 
 
 def _is_exempt(module: nn.Module) -> bool:

@@ -27,8 +27,8 @@ _BLOCK = (
 )  # numbers of a weight whose angles are computed at a time: their float64 copies stay in the cache
 
 
-class _Geometric(nn.Module):
-    """Base class of the geometric layers."""
+class GeometricLayer(nn.Module):
+    """Base class of the geometric layers, for ``isinstance``."""
 
     standard: ClassVar[type[Any]]  # the standard layer's class, and its arguments
     arguments: ClassVar[tuple[str, ...]]
@@ -39,8 +39,8 @@ class _Geometric(nn.Module):
     offset: nn.Parameter | None
     scale: nn.Parameter | None
     sign: Tensor | None
-    # The last sources and weight in evaluation.
-    _evaluated: "tuple[list[Tensor | None], Tensor] | None" = None
+    # In evaluation, copies of the last latitudes and sign, and the directions made of them.
+    _evaluated: "tuple[Tensor, Tensor | None, Tensor] | None" = None
 
     def _set_up(
         self, like: Standard, activation: Activation | None, init: Init, scale: bool, device: Any
@@ -93,17 +93,17 @@ class _Geometric(nn.Module):
     def direction(self) -> Tensor:
         """The unit vectors u, one per unit: (units, n), in float32 or better."""
         wide = torch.promote_types(self.latitudes.dtype, torch.float32)
-        return _built(self.latitudes.to(wide), None, self.sign)
+        return _rows(self.latitudes.to(wide), self.sign)
 
     @property
     def weight(self) -> Tensor:
         """The weight r u of the standard layer that computes r (u.x + lambda); computed, so changes to it are lost."""
-        return _built(self.latitudes, self.scale, self.sign).view(self.weight_shape)
+        return _rows(self.latitudes, self.sign, self.scale).view(self.weight_shape)
 
     @property
     def bias(self) -> Tensor | None:
         """The bias r lambda of the standard layer that computes r (u.x + lambda); computed, as the weight is."""
-        return self._bias(self.scale)
+        return self.offset if self.offset is None or self.scale is None else self.scale * self.offset
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("weight", "bias"):
@@ -123,21 +123,25 @@ class _Geometric(nn.Module):
             f"set those, or convert a standard layer with {kind}.from_standard"
         )
 
-    def _weight(self, scale: Tensor | None) -> Tensor:
-        """The weight ``scale`` u; in evaluation on a CPU, the last one if it was made of the same numbers.
+    def _weight(self, scale: Tensor | None = None) -> Tensor:
+        """The directions as a weight, times ``scale``; in evaluation on a CPU, the last directions if none has changed.
 
-        To compare the numbers themselves costs a fraction of computing the weight, and no way of changing a parameter
-        escapes it.
+        Comparing the numbers themselves costs a fraction of computing the directions, and no way of changing a
+        parameter escapes it: fused optimizers raise no version counter.
         """
-        own = self.training or torch.is_grad_enabled() or torch.compiler.is_compiling() or is_exported()
-        if own or type(self.latitudes) is not nn.Parameter or self.latitudes.device.type != "cpu":
-            return _built(self.latitudes, scale, self.sign).view(self.weight_shape)
-        sources, last = [self.latitudes, scale, self.sign], self._evaluated
-        if last is None or not all(map(_equal, sources, last[0])):
-            copies = [None if each is None else each.detach().clone() for each in sources]
-            last = copies, _built(self.latitudes, scale, self.sign).view(self.weight_shape)
-            self._evaluated = last
-        return last[1]
+        latitudes, sign = self.latitudes, self.sign
+        traced = torch.compiler.is_compiling() or is_exported() or type(latitudes) is not nn.Parameter
+        if self.training or torch.is_grad_enabled() or traced or not latitudes.is_cpu:
+            u = _rows(latitudes, sign)
+        else:
+            last = self._evaluated
+            if last is None or not (_equal(latitudes, last[0]) and _equal(sign, last[1])):
+                copies = latitudes.detach().clone(), None if sign is None else sign.clone()
+                self._evaluated = last = *copies, _rows(latitudes, sign)
+            u = last[2]
+        if scale is not None:
+            u = u * scale.to(u.dtype).unsqueeze(1)
+        return u.view(self.weight_shape)
 
     def forget_weight(self) -> None:
         """Drop the weight that evaluation would use again."""
@@ -151,29 +155,31 @@ class _Geometric(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_evaluated": None}
 
-    def _bias(self, scale: Tensor | None) -> Tensor | None:
-        return self.offset if self.offset is None or scale is None else scale * self.offset
-
     def forward(self, x: Tensor) -> Tensor:
         """The output r g(u.x + lambda), of the shape that the standard layer and the activation g give."""
-        if self.activation is None:
-            return self._affine(x, self._weight(self.scale), self._bias(self.scale))
-        if self.scale is not None and is_relu(self.activation) and fits(self.latitudes):
-            # r inside the weight costs less than outside the ReLU.
-            r = not_zero(self.scale)
-            y = self._affine(x, self._weight(r), self._bias(r))
-            return rectify(y, r.view(-1, *(1,) * self.spatial))
+        spread = (-1, *(1,) * self.spatial)
+        if self.spatial and self.scale is not None:
+            # A convolution's weight is smaller than its output: r inside it keeps one output less for backward.
+            if self.activation is None:
+                return self._affine(x, self._weight(self.scale), self.bias)
+            if is_relu(self.activation) and fits(self.latitudes):
+                r = not_zero(self.scale)
+                y = self._affine(x, self._weight(r), None if self.offset is None else r * self.offset)
+                return rectify(y, r.view(spread))
         # Eq. 15 literally.
-        y = self._activated(self._affine(x, self._weight(None), self.offset))
+        y = self._activated(self._affine(x, self._weight(), self.offset))
         if self.scale is None:
             return y
         scale = of_channels(self.scale, self.activation, y.shape[-1 - self.spatial])
-        return y * scale.to(y.dtype).view(-1, *(1,) * self.spatial)
+        return y * scale.to(y.dtype).view(spread)
 
     def _activated(self, y: Tensor) -> Tensor:
+        if self.activation is None:
+            return y
         if isinstance(self.activation, CReLU):  # the layer knows its channel dimension, batched or not
             return self.activation.along(y, -1 - self.spatial)
-        return y if self.activation is None else self.activation(y)
+        # ReLU as an operation of the layer itself, so that a recorder sees no module that could be replaced alone.
+        return y.relu() if is_relu(self.activation) else self.activation(y)
 
     def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         raise NotImplementedError
@@ -203,9 +209,13 @@ class _Geometric(nn.Module):
         new.to_empty(device=layer.weight.device)
         new.activation = activation
         new._describe(layer.weight, layer.bias)
-        for own, of in ((new.latitudes, layer.weight), (new.scale, layer.weight), (new.offset, layer.bias)):
-            if own is not None and isinstance(of, nn.Parameter):
-                own.requires_grad_(of.requires_grad)
+        for parameter, source in (
+            (new.latitudes, layer.weight),
+            (new.scale, layer.weight),
+            (new.offset, layer.bias),
+        ):
+            if parameter is not None and isinstance(source, nn.Parameter):
+                parameter.requires_grad_(source.requires_grad)
         return new.train(layer.training)
 
     def to_standard(self) -> Standard:
@@ -227,7 +237,7 @@ class _Geometric(nn.Module):
         ).to_empty(device=self.latitudes.device)
         with torch.no_grad():
             # In float64: products in float32 are off by 1e-6 of the filter's length.
-            rows = _built(self.latitudes.double(), self.scale, self.sign)
+            rows = _rows(self.latitudes.double(), self.sign, self.scale)
             layer.weight.copy_(rows.view(self.weight_shape))
             layer.weight.requires_grad_(self.latitudes.requires_grad)
             if layer.bias is not None and self.offset is not None and self.bias is not None:
@@ -273,13 +283,13 @@ def _equal(a: Tensor | None, b: Tensor | None) -> bool:
     return a.dtype == b.dtype and torch.equal(a, b)
 
 
-def _built(latitudes: Tensor, scale: Tensor | None, sign: Tensor | None) -> Tensor:
-    """The rows r u of a weight, (units, n), in the dtype of the latitudes."""
+def _rows(latitudes: Tensor, sign: Tensor | None, scale: Tensor | None = None) -> Tensor:
+    """The rows r u of a weight, (units, n), in the dtype of the latitudes; r is 1 by default."""
     rows = direction(latitudes, scale)
     return rows if sign is None else rows * sign
 
 
-class GeometricLinear(_Geometric):
+class GeometricLinear(GeometricLayer):
     r"""A linear layer in geometric parameterization, r g(u.x + lambda) (gmp Eq. 15).
 
     A drop-in for ``nn.Linear``. Its parameters are ``latitudes`` (pi/2 minus the angles of gmp Eq. 10), ``offset``
@@ -339,7 +349,7 @@ class GeometricLinear(_Geometric):
 CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
-class _GeometricConv(_Geometric):
+class _GeometricConv(GeometricLayer):
     arguments = (
         "in_channels",
         "out_channels",
