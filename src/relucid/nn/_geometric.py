@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from relucid._torch import ConvNd
 from relucid.nn.activation import CReLU, is_relu
@@ -18,7 +18,7 @@ from relucid.nn.affine import padding_of
 from relucid.nn.checks import Activation, check_callable, check_homogeneous, check_positive, name_of
 from relucid.nn.rectify import fits, not_zero, of_channels, rectify
 from relucid.nn.sphere import direction, latitudes_of
-from relucid.nn.tracing import is_exported
+from relucid.nn.tracing import Opaque, is_exported
 
 Standard = nn.Linear | ConvNd
 Init = Literal["one", "glorot", "glorot_uniform"]
@@ -27,7 +27,7 @@ _BLOCK = (
 )  # numbers of a weight whose angles are computed at a time: their float64 copies stay in the cache
 
 
-class GeometricLayer(nn.Module):
+class GeometricLayer(Opaque):
     """Base class of the geometric layers, for ``isinstance``."""
 
     standard: ClassVar[type[Any]]  # the standard layer's class, and its arguments
@@ -157,29 +157,28 @@ class GeometricLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The output r g(u.x + lambda), of the shape that the standard layer and the activation g give."""
+        if isinstance(x, fx.Proxy):
+            return self.as_node(x)
+        if self.activation is None:
+            return self._affine(x, self._weight(self.scale), self.bias)
         spread = (-1, *(1,) * self.spatial)
-        if self.spatial and self.scale is not None:
+        if self.spatial and self.scale is not None and is_relu(self.activation) and fits(self.latitudes):
             # A convolution's weight is smaller than its output: r inside it keeps one output less for backward.
-            if self.activation is None:
-                return self._affine(x, self._weight(self.scale), self.bias)
-            if is_relu(self.activation) and fits(self.latitudes):
-                r = not_zero(self.scale)
-                y = self._affine(x, self._weight(r), None if self.offset is None else r * self.offset)
-                return rectify(y, r.view(spread))
+            r = not_zero(self.scale)
+            y = self._affine(x, self._weight(r), None if self.offset is None else r * self.offset)
+            return rectify(y, r.view(spread))
         # Eq. 15 literally.
-        y = self._activated(self._affine(x, self._weight(), self.offset))
+        y = self._activated(self._affine(x, self._weight(), self.offset), self.activation)
         if self.scale is None:
             return y
         scale = of_channels(self.scale, self.activation, y.shape[-1 - self.spatial])
         return y * scale.to(y.dtype).view(spread)
 
-    def _activated(self, y: Tensor) -> Tensor:
-        if self.activation is None:
-            return y
-        if isinstance(self.activation, CReLU):  # the layer knows its channel dimension, batched or not
-            return self.activation.along(y, -1 - self.spatial)
+    def _activated(self, y: Tensor, activation: Activation) -> Tensor:
+        if isinstance(activation, CReLU):  # the layer knows its channel dimension, batched or not
+            return activation.along(y, -1 - self.spatial)
         # ReLU as an operation of the layer itself, so that a recorder sees no module that could be replaced alone.
-        return y.relu() if is_relu(self.activation) else self.activation(y)
+        return y.relu() if is_relu(activation) else activation(y)
 
     def _affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         raise NotImplementedError
@@ -294,6 +293,9 @@ class GeometricLinear(GeometricLayer):
 
     A drop-in for ``nn.Linear``. Its parameters are ``latitudes`` (pi/2 minus the angles of gmp Eq. 10), ``offset``
     (the radius lambda) and ``scale`` (r): as many numbers as the standard layer has.
+
+    In evaluation without gradients on a CPU, a layer computes its directions once, and again whenever a number in its
+    parameters has changed, however it was changed; ``to_standard()`` computes them for good.
 
     Args:
         in_features: n.

@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from relucid.nn.checks import Activation as Activation
 from relucid.nn.checks import check_callable, name_of
-from relucid.nn.tracing import is_exported
+from relucid.nn.tracing import Opaque, is_exported
 
 
 def crelu(x: Tensor, dim: int = 1, *, paired: int | None = None) -> Tensor:
@@ -29,6 +29,8 @@ def crelu(x: Tensor, dim: int = 1, *, paired: int | None = None) -> Tensor:
     >>> crelu(torch.tensor([[1.0, -2.0]]), paired=1)
     tensor([[1., 0., 0.]])
     """
+    if isinstance(x, fx.Proxy):
+        return x.tracer.create_proxy("call_function", crelu, (x, dim), {"paired": paired})
     dim, paired = _check(x, dim, paired)
     if torch.compiler.is_compiling() or is_exported():  # a compiler fuses this by itself
         return both_signs(x, dim, paired).relu()
@@ -77,7 +79,7 @@ def crelu_inverse(y: Tensor, dim: int = 1) -> Tensor:
     return positive - negative
 
 
-class CReLU(nn.Module):
+class CReLU(Opaque):
     """``[f(x), f(-x)]`` for an elementwise activation f, ReLU by default (crelu Definition 2.1).
 
     Args:
@@ -111,6 +113,8 @@ class CReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Both phases of ``x``, (..., C, ...) -> (..., 2C, ...)."""
+        if isinstance(x, fx.Proxy):
+            return self.as_node(x)
         return self.along(x, self.dim)
 
     def along(self, x: Tensor, dim: int) -> Tensor:

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from relucid._torch import BatchNormNd
 from relucid.nn.checks import check_positive
+from relucid.nn.tracing import Opaque
 
 
-class MeanNorm(nn.Module):
+class MeanNorm(Opaque):
     """x minus its mean over the batch and all positions, channel by channel; plus a learned shift if ``bias``.
 
     Without ``bias`` it is input mean normalization (IMN, gmp Eq. 16), placed before every layer except the first;
@@ -77,6 +78,8 @@ class MeanNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The centred x, of the same shape."""
+        if isinstance(x, fx.Proxy):
+            return self.as_node(x)
         self._check(x)
         shift = self._batch_mean(x) if self.training else self.running_mean
         if self.bias is not None:

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from relucid.nn.rules import momentum
+from relucid.nn.tracing import Opaque
 
 
 class PairwiseConv2d(nn.Module):
@@ -60,7 +61,7 @@ class PairwiseConv2d(nn.Module):
         return F.conv2d(x, weight, conv.bias, conv.stride, conv.padding, conv.dilation)
 
 
-class Pairwise(nn.ModuleList):
+class Pairwise(Opaque, nn.ModuleList):
     """[z_0, ..., z_K] concatenated, z_{k+1} = T_{k+1}([z_0, ..., z_k]) + beta (z_k - sum_j h_{k+1,j} z_j).
 
     ``beta=0`` is DenseNet's block (structure Eq. 19: Eq. 18 with alpha = 1, beta = 0). AGD-Net (Eq. 21) has
@@ -83,6 +84,8 @@ class Pairwise(nn.ModuleList):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, ...) -> (N, C + channels of all layers, ...)."""
+        if isinstance(x, fx.Proxy):
+            return self.as_node(x)
         layers: list[Tensor] = [x]
         running: Any = 0.0
         for k, transform in enumerate(self):

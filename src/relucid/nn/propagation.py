@@ -5,15 +5,15 @@ from functools import partial
 from typing import Any, Literal, overload
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from relucid.nn.checks import check_callable
 from relucid.nn.reversible import reversible_heavy_ball, to_state, transformed
 from relucid.nn.rules import HeavyBall, Rule, per_layer, rule_of
-from relucid.nn.tracing import is_exported
+from relucid.nn.tracing import Opaque, is_exported
 
 
-class Propagation(nn.Module):
+class Propagation(Opaque):
     r"""A stage: transforms T_1, ..., T_K, which keep the shape of their input, joined by a rule.
 
     >>> stage = Propagation([nn.Linear(4, 4) for _ in range(3)], rule="heavy_ball")
@@ -134,6 +134,8 @@ class Propagation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x_K, of the shape and dtype of x_0."""
+        if isinstance(x, fx.Proxy):
+            return self.as_node(x)
         if self.has_first:
             x = self.get_submodule("0")(x)
         state = to_state(x, self.state_dtype)

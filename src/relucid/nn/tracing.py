@@ -1,9 +1,9 @@
-"""How a layer is being called: to be exported, under autocast, or under vmap."""
+"""How a layer is being called: to be exported, by torch.fx, under autocast, or under vmap."""
 
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 
 def is_exported() -> bool:
@@ -14,6 +14,34 @@ def is_exported() -> bool:
     """
     traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined]
     return torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export() or traced
+
+
+class Opaque(nn.Module):
+    """A layer that a graph of torch.fx calls as a whole, like a layer of torch; torch.jit.script refuses it.
+
+    >>> from relucid.nn import CReLU
+    >>> print(fx.symbolic_trace(nn.Sequential(nn.Linear(2, 3), CReLU())).graph)
+    graph():
+        %input_1 : [num_users=1] = placeholder[target=input]
+        %_0 : [num_users=1] = call_module[target=0](args = (%input_1,), kwargs = {})
+        %_1 : [num_users=1] = call_module[target=1](args = (%_0,), kwargs = {})
+        return _1
+    """
+
+    def __prepare_scriptable__(self) -> Any:
+        raise NotImplementedError(
+            f"torch.jit.script cannot compile {type(self).__name__}: use torch.export, torch.compile or torch.jit.trace"
+        )
+
+    def as_node(self, x: fx.Proxy) -> Any:
+        """The call of this layer on ``x`` in the graph that torch.fx is tracing."""
+        tracer: Any = x.tracer
+        path = tracer.path_of_module(self)
+        if not path:
+            raise ValueError(
+                f"torch.fx traces a network that contains a {type(self).__name__}, not the layer alone"
+            )
+        return tracer.create_proxy("call_module", path, (x,), {})
 
 
 def uncached_autocast(device_type: str) -> torch.autocast:
