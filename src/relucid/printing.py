@@ -1,6 +1,7 @@
 """How results print: as their summary, and as a table in a notebook."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from html import escape
 
 LONGEST = 400  # characters of a message that is not ours
@@ -84,3 +85,13 @@ def first_line(error: BaseException) -> str:
     lines = message.strip().splitlines()
     line = lines[0].strip() if lines else type(error).__name__
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
+def suggest(name: object, known: Iterable[str]) -> str:
+    """The end of an error message that suggests the known names closest to ``name``; empty if none is close.
+
+    >>> suggest("resnet65", ["resnet56", "vgg6"])
+    "; did you mean 'resnet56'?"
+    """
+    near = get_close_matches(str(name), list(known), n=3)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.models import create
+from relucid.models import BACKBONES, create
 from relucid.models.design import CHOICES
-from relucid.models.registry import BACKBONES
 
 # Small instances: the width, and the size of the images. All but the last layers see more than one pixel, since a
 # constant is cancelled there that zero padding would show elsewhere.
@@ -140,7 +139,7 @@ UNTRIED = {
 
 
 def own(name):
-    design = BACKBONES[name].own
+    design = BACKBONES[name].design
     return (design.activation, design.weights, design.norm, design.propagation)
 
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from relucid.models import Design
-from relucid.models.builder import Builder
-from relucid.models.unit import weights_of
+from relucid.models import Builder, Design
+from relucid.models._unit import weights_of
 from relucid.nn import AVR, CReLU, GeometricConv2d, GeometricLinear, MeanNorm
 
 

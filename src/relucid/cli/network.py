@@ -20,7 +20,7 @@ from relucid.cli.foreign import foreign
 from relucid.convert.conversion import OPERATIONS
 from relucid.data import in_batches
 from relucid.data.given import BUILT_IN
-from relucid.models.suggest import suggest
+from relucid.printing import suggest
 
 FILES = (".npy", ".pt", ".pth", ".safetensors")
 

@@ -20,7 +20,7 @@ from relucid.convert.examples import Batch, arguments
 from relucid.convert.surgery import Surgery
 from relucid.inspect import examine
 from relucid.inspect.execution import Node, Recording, record
-from relucid.models.describe import count_parameters
+from relucid.models import count_parameters
 from relucid.printing import first_line
 
 Layers = str | Sequence[str] | None

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from torch import nn
 
-from relucid.models.suggest import suggest
 from relucid.nn.activation import AVR
 from relucid.nn.rules import RULES, Rule
+from relucid.printing import suggest
 
 
 @dataclass(frozen=True)

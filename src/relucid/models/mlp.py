@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from relucid.models.builder import Builder
+from relucid.models._unit import Builder
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import Plain
 

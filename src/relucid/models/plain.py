@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from relucid.models.builder import Builder
+from relucid.models._unit import Builder
 from relucid.models.design import Design
 
 
@@ -123,14 +123,14 @@ def _features(
     builder: Builder, rows: Iterable[Conv | MaxPool], layers: Mapping[str, LayerOptions] | None
 ) -> None:
     """Append the rows as "conv1", "conv2", ... and "pool1", ...; ``layers`` overrides individual layers."""
-    design, convs, pools, own = builder.design, 0, 0, dict(layers or {})
+    design, convs, pools, changes = builder.design, 0, 0, dict(layers or {})
     for row in rows:
         if isinstance(row, MaxPool):
             pools += 1
             builder.add(f"pool{pools}", nn.MaxPool2d(row.kernel_size, 2, ceil_mode=row.ceil_mode))
             continue
         convs += 1
-        layer = own.pop(f"conv{convs}", LayerOptions())
+        layer = changes.pop(f"conv{convs}", LayerOptions())
         builder.design = layer.design.with_defaults(design)
         filters = max(1, round(row.filters * layer.filters * builder.width))
         builder.conv(convs, filters, row.kernel_size, row.stride, row.padding)
@@ -138,7 +138,7 @@ def _features(
         if dropout:
             builder.add(f"dropout{convs}", nn.Dropout(dropout))
     builder.design = design
-    if own:
+    if changes:
         raise ValueError(
-            f"there is no layer {next(iter(own))!r} to change: give names from 'conv1' to 'conv{convs}'"
+            f"there is no layer {next(iter(changes))!r} to change: give names from 'conv1' to 'conv{convs}'"
         )

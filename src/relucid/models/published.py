@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from relucid.models._unit import Init, Norms
 from relucid.models.design import Design
 from relucid.models.plain import LayerOptions
-from relucid.models.unit import Init, Norms
 from relucid.nn.rules import HeavyBall, LatestNesterov2, RelaxedADMM, Rule
 
 

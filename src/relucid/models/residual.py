@@ -8,8 +8,7 @@ from typing import Literal, get_args
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relucid.models.builder import Builder
-from relucid.models.unit import End, activation_of
+from relucid.models._unit import Builder, End, activation_of
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import ADMM, Nesterov, Nesterov2, Plain, Residual, Rule
 

@@ -80,11 +80,11 @@ def padding_of(layer: ConvNd | _GeometricConv) -> list[int]:
     >>> padding_of(nn.Conv2d(1, 1, (3, 4), padding="same")), padding_of(nn.Conv2d(1, 1, 3, padding=(1, 2)))
     ([1, 2, 1, 1], [2, 2, 1, 1])
     """
-    found: list[int] = []
+    padding: list[int] = []
     for k, size in reversed(list(enumerate(layer.kernel_size))):
         if isinstance(layer.padding, str):
             total = 0 if layer.padding == "valid" else layer.dilation[k] * (size - 1)
-            found += [total // 2, total - total // 2]
+            padding += [total // 2, total - total // 2]
         else:
-            found += [layer.padding[k]] * 2
-    return found
+            padding += [layer.padding[k]] * 2
+    return padding

@@ -117,11 +117,11 @@ def _mean_of_batch(x: Tensor, dim: int) -> Tensor:
     """The mean of each channel, (C,), in float32 or better, over the batches of all processes."""
     over = [d for d in range(x.dim()) if d != dim % x.dim()]
     wide = torch.promote_types(x.dtype, torch.float32)
-    own, count = x.sum(over, dtype=wide), x.numel() / x.shape[dim]
+    total, count = x.sum(over, dtype=wide), x.numel() / x.shape[dim]
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return own / count  # the gradient of `mean` would be as large as x
-    total: Tensor = _SumOverProcesses.apply(torch.cat((own, x.new_tensor([count], dtype=wide))))
-    return total[:-1] / total[-1]
+        return total / count  # the gradient of `mean` would be as large as x
+    sums: Tensor = _SumOverProcesses.apply(torch.cat((total, x.new_tensor([count], dtype=wide))))
+    return sums[:-1] / sums[-1]
 
 
 @torch.no_grad()

@@ -74,12 +74,12 @@ class Propagation(Opaque):
         self._check(coefficients)
         self._constants: dict[str, list[Any]] = {}
         for name, value in coefficients.items():
-            each = per_layer(name, value, self.depth)
+            values = per_layer(name, value, self.depth)
             if self.rule.learnable:
                 kind = {"dtype": dtype or torch.get_default_dtype(), "device": device}
                 self.register_parameter(name, nn.Parameter(torch.empty(value.shape, **kind)))
             else:
-                self._constants[name] = each.tolist()
+                self._constants[name] = values.tolist()
         self.reset_parameters()
 
     @torch.no_grad()
@@ -152,7 +152,7 @@ class Propagation(Opaque):
             paths = layer if isinstance(layer, _Pair) else [layer]
             T = [partial(transformed, path, dtype=dtype, state_dtype=self.state_dtype) for path in paths]
             variables = self.rule.step(
-                *T, *variables, **{name: each[k] for name, each in coefficients.items()}
+                *T, *variables, **{name: values[k] for name, values in coefficients.items()}
             )
             after = self.after[k] if isinstance(self.after, nn.ModuleList) else self.after
             if after is not None:

@@ -175,10 +175,10 @@ class _Reversible(torch.autograd.Function):
                 grad_previous, grad = b2 * grad, torch.add(grad_previous, grad, alpha=b1).add_(grad_x)
                 previous, x = before, previous
         exact = bool(((beta1 == beta1.round()) & (beta2 == -1)).all())
-        found = [grad_previous, grad, grad_beta1, grad_beta2, *grad_parameters]
+        grads = [grad_previous, grad, grad_beta1, grad_beta2, *grad_parameters]
         if not _is_recovered((previous, x), (first_previous, first), last, exact=exact):
-            found = [None if g is None else torch.full_like(g, torch.nan) for g in found]
-        return None, None, *found
+            grads = [None if g is None else torch.full_like(g, torch.nan) for g in grads]
+        return None, None, *grads
 
 
 def _pull_back(
@@ -196,9 +196,9 @@ def _pull_back(
     if not y.requires_grad:
         return _as_state_like(x, y), torch.zeros_like(x), {}
     _refuse_others(layer.transform, y, (inputs, *weights.values()))
-    found = torch.autograd.grad(y, (inputs, *weights.values()), grad.to(y.dtype), allow_unused=True)
-    grad_x = torch.zeros_like(x) if found[0] is None else found[0]
-    return _as_state_like(x, y.detach()), grad_x, dict(zip(weights, found[1:], strict=True))
+    grads = torch.autograd.grad(y, (inputs, *weights.values()), grad.to(y.dtype), allow_unused=True)
+    grad_x = torch.zeros_like(x) if grads[0] is None else grads[0]
+    return _as_state_like(x, y.detach()), grad_x, dict(zip(weights, grads[1:], strict=True))
 
 
 _looked_at: WeakSet[nn.Module] = WeakSet()

@@ -341,8 +341,8 @@ def _leaves(value: Any) -> Iterator[Any]:
     if hasattr(value, "tolist"):  # a tensor or an array
         value = value.tolist()
     if isinstance(value, list | tuple):
-        for each in value:
-            yield from _leaves(each)
+        for part in value:
+            yield from _leaves(part)
     elif value is not None:
         yield value
 
@@ -371,8 +371,8 @@ def _triangle(value: Triangle | None, default: Tensor) -> Tensor:
 def _weighted(weights: Any, tensors: Sequence[Tensor]) -> Tensor:
     """The sum of weight times tensor; a constant 0 costs nothing. Surplus weights are ignored."""
     total = torch.zeros_like(tensors[0])
-    each = weights.unbind() if isinstance(weights, Tensor) else weights
-    for weight, tensor in zip(each[: len(tensors)], tensors, strict=True):
+    factors = weights.unbind() if isinstance(weights, Tensor) else weights
+    for weight, tensor in zip(factors[: len(tensors)], tensors, strict=True):
         if isinstance(weight, Tensor) or weight != 0:
             total = total + weight * tensor
     return total

@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from relucid.models.suggest import suggest
+from relucid.printing import suggest
 from relucid.studies import Claim, Study, Table
 from relucid.studies.study import named
 from relucid.studies.travel import check_name

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from relucid.conversions import CONVERSIONS, IMPROVING
 from relucid.convert import ConversionError
 from relucid.inspect import Examination, examine
-from relucid.models.describe import count_parameters
+from relucid.models import count_parameters
 from relucid.studies.executors import using
 from relucid.studies.improvement import DEAD, GIVEN, SCRATCH, TRAINED, Improvement
 from relucid.studies.metrics import Measure

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from relucid.models.suggest import suggest
+from relucid.printing import suggest
 from relucid.studies.expect import Claim, Expected, Place
 from relucid.studies.runner import Runner, runner_of
 

@@ -1,7 +1,6 @@
 import pytest
 
-from relucid.models import create
-from relucid.models.describe import count_parameters
+from relucid.models import count_parameters, create
 from relucid.papers.ours.together import ALL, ERROR, FIVE, NONE, PAIRS, SINGLE, STUDY, interaction
 from relucid.studies import cells
 

@@ -13,7 +13,7 @@ STATEMENTS = (
         "Eq. 3",
         "Weight normalization: ReLU(l v/|v| . x + b).",
         note="PyTorch's own.",
-        code=("relucid.models.unit.weights_of",),
+        code=("relucid.models._unit.weights_of",),
         tests=("models/test_unit.py::test_units_are_the_layers_of_relucid_nn",),
     ),
     Claim(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from relucid.convert import to_crelu
-from relucid.models.describe import count_parameters
+from relucid.models import count_parameters
 from relucid.papers.ours.streams import PROBE, Arm, Learners, RandomLabels, begin, course, dense, renew
 from relucid.report.figure import PALETTE, Figure
 from relucid.studies import AtMost, Claim, Column, Higher, Result, Runner, Scale, Store, Study, Table

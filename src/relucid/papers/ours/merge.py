@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from relucid.convert import fuse, to_crelu
 from relucid.convert.refit import refit
 from relucid.data import Split
-from relucid.models import create
-from relucid.models.describe import count_parameters
+from relucid.models import count_parameters, create
 from relucid.papers.crelu.images import images
 from relucid.report.figure import Figure
 from relucid.studies import Claim, Column, Lower, Result, Runner, Scale, Store, Study, Table

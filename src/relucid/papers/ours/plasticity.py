@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from relucid.models.describe import count_parameters
+from relucid.models import count_parameters
 from relucid.papers.cifar import REENCODED
 from relucid.papers.ours.streams import SETTINGS, Arm, Course, begin, course
 from relucid.report.figure import PALETTE, Figure, literal

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from relucid.data import holdout
-from relucid.models.describe import count_parameters
+from relucid.models import count_parameters
 from relucid.papers.structure.images import AUGMENT, RECIPE, build, load
 from relucid.papers.tuning import held_out_error, rates_of
 from relucid.report.curves import training

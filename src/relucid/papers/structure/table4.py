@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from relucid.models.describe import count_parameters
+from relucid.models import count_parameters
 from relucid.papers.scales import designed, gain
 from relucid.papers.structure.images import AUGMENT, DECAY, DECAYS_ALL, RECIPE, train
 from relucid.papers.tuning import held_out_error, rates_of

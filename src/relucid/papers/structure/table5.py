@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from relucid.models.describe import count_parameters
+from relucid.models import count_parameters
 from relucid.papers.imagenet import imagenet_flops
 from relucid.papers.structure.images import DECAY, DECAYS_ALL, RECIPE, backbone, train
 from relucid.report.curves import training

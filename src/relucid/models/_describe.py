@@ -105,12 +105,12 @@ def describe(net: nn.Module, example: Tensor | None = None) -> Description:
     for name, module in replica.named_modules():
         if not name or "parametrizations" in name.split("."):
             continue
-        own = flops(name) - sum(flops(f"{name}.{child}") for child, _ in module.named_children())
+        flops_here = flops(name) - sum(flops(f"{name}.{child}") for child, _ in module.named_children())
         parameters = sum(p.numel() for p in module.parameters(recurse=is_parametrized(module)))
         is_called_leaf = name in shapes and not any(True for _ in module.children())
-        if parameters or own or is_called_leaf:
+        if parameters or flops_here or is_called_leaf:
             kind = type(module).__name__.removeprefix("Parametrized")
-            rows.append(Row(name, kind, shapes.get(name), parameters, own // 2))
+            rows.append(Row(name, kind, shapes.get(name), parameters, flops_here // 2))
     return Description(tuple(rows))
 
 

@@ -8,16 +8,15 @@ from typing import Any, get_args
 
 from torch import nn
 
-from relucid.models.builder import Builder
+from relucid.models._unit import Builder, Init
 from relucid.models.dense import densenet, densenet_cifar
 from relucid.models.design import CHOICES, Design
 from relucid.models.mlp import feedforward, mlp
 from relucid.models.plain import alexnet, all_cnn_b, convpool, vgg6, vgg16
 from relucid.models.published import PUBLISHED, Variant
 from relucid.models.residual import BASIC, BOTTLENECK, resnet, resnet_cifar
-from relucid.models.suggest import suggest
-from relucid.models.unit import Init
 from relucid.nn.rules import RULES, Rule
+from relucid.printing import suggest
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Backbone:
     """A structure: the function that builds it, its own design, its input, and the rules that can join its layers."""
 
     build: Callable[..., None]
-    own: Design
+    design: Design
     image: int | None  # height and width; None for vectors
     propagations: tuple[str, ...]
     otherwise: str  # why other rules are refused
@@ -125,17 +124,17 @@ def create(
     _check_options(name, backbone, options)
     changes = {key: value for key, value in choices.items() if key in CHOICES}
     asked = Design(**changes).with_defaults(design or Design())
-    complete = asked.with_defaults(variant.design).with_defaults(backbone.own)
+    complete = asked.with_defaults(variant.design).with_defaults(backbone.design)
     _check_propagation(name, backbone, complete)
     channels = _channels(name, backbone, in_channels, num_classes)
     _check_sizes(num_classes=num_classes, in_channels=channels, width=width)
     if init not in (None, *get_args(Init)):
         raise ValueError(f"init is None, {' or '.join(map(repr, get_args(Init)))}, not {init!r}")
     if variant.layers:  # the user's choices hold in every layer
-        own = {
+        layers = {
             k: replace(layer, design=asked.with_defaults(layer.design)) for k, layer in variant.layers.items()
         }
-        options = {"layers": own, **options}
+        options = {"layers": layers, **options}
     builder = Builder(
         complete, channels, width=variant.width * width, init=init or variant.init, norms=variant.norms
     )
