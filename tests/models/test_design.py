@@ -59,33 +59,3 @@ def test_a_design_is_frozen_and_prints_its_choices():
         "crelu, backbone's own weights, norm backbone's own, "
         "HeavyBall(beta=0.3, beta1=None, beta2=None, learnable=False)"
     )
-
-
-@pytest.mark.parametrize(
-    "choices, words",
-    [
-        (
-            {"activation": "creul"},
-            "activation is one of relu, avr, crelu, leaky_crelu, sigmoid, not 'creul'; did you mean 'crelu'",
-        ),
-        ({"weights": 3}, "weights is one of standard, weightnorm, geometric, not 3$"),
-        ({"norm": "layer"}, "norm is one of none, batch, mean, input_mean, activation_mean, not 'layer'$"),
-        ({"propagation": "heavyball"}, "did you mean 'heavy_ball'"),
-        ({"weights": "weightnorm", "norm": "batch"}, "batch norm cancels the length that weightnorm learns"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_a_sentence(choices, words):
-    with pytest.raises(ValueError, match=words):
-        Design(**choices)
-
-
-def test_an_unknown_field_is_refused():
-    with pytest.raises(
-        ValueError, match="a design has no 'depth', only activation, weights, norm, propagation"
-    ):
-        Design.from_dict({"depth": 3})
-
-
-def test_an_unknown_rule_is_refused():
-    with pytest.raises(ValueError, match=r"a rule is one of .*, not 'HevyBall'; did you mean 'HeavyBall'"):
-        Design.from_dict({"propagation": {"rule": "HevyBall"}})

@@ -1,30 +1,34 @@
-"""Every name in the registry: it is built on any device, and no parameter is left out of the loss."""
+"""Every name that `create` knows, built once: complete, described, and with no parameter left out of the loss."""
 
 import pytest
 import torch
 
-from relucid.models import create, names
+from relucid.models import create, describe, names
 
 IMAGE = {32: 32, 224: 67}  # small images that every backbone still takes
 
 
-def parameters_without_gradient(net, x):
-    """Those that distributed training would refuse."""
-    net(x).sum().backward()
-    return [name for name, parameter in net.named_parameters() if parameter.grad is None]
+def test_names_are_unique():
+    assert len(set(names())) == len(names())
 
 
 @pytest.mark.parametrize("name", names())
 def test_no_parameter_is_without_gradient(name):
-    net = create(name, num_classes=4, in_channels=4, width=0.05)
-    size = [IMAGE[side] for side in net.input_shape[1:]]
-    assert parameters_without_gradient(net, torch.randn(2, 4, *size)) == []
-
-
-@pytest.mark.parametrize("name", names())
-def test_a_network_is_complete_and_on_the_device_that_is_asked_for(name):
     with torch.device("meta"):
-        net = create(name, num_classes=4, in_channels=4)
-    assert net.name == name
-    assert None not in vars(net.design).values()
-    assert {tensor.device.type for tensor in [*net.parameters(), *net.buffers()]} == {"meta"}
+        whole = create(name, num_classes=4, in_channels=4)
+    assert whole.name == name
+    assert None not in vars(whole.design).values()
+    assert {tensor.device.type for tensor in [*whole.parameters(), *whole.buffers()]} == {"meta"}
+
+    net = create(name, num_classes=4, in_channels=4, width=0.05)
+    x = torch.randn(2, 4, *(IMAGE[side] for side in net.input_shape[1:]))
+    y = net(x)
+    assert y.shape == (2, 4)
+    y.sum().backward()
+    # distributed training would refuse them
+    assert [key for key, parameter in net.named_parameters() if parameter.grad is None] == []
+
+    description = describe(net, x)
+    assert description.parameters == sum(p.numel() for p in net.parameters())
+    assert len({row.name for row in description.rows}) == len(description.rows)
+    assert description.rows[-1].output_shape == (4,)

@@ -94,8 +94,3 @@ def test_input_means_are_before_all_layers_of_a_stage_but_its_first_sees_the_inp
         ["imn1", "fc1", "act1"],
         ["imn1", "fc1", "act1"],
     ]
-
-
-def test_no_layers_are_refused():
-    with pytest.raises(ValueError, match="a depth of at least 1, not 0"):
-        create("feedforward", num_classes=4, depth=0)

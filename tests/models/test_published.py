@@ -236,18 +236,6 @@ def test_an_admm_network_has_two_paths_and_a_dmrnet_too():
         assert count(on_meta(name, 10)) == 2 * 853_018 - first_blocks
 
 
-@pytest.mark.parametrize("name", [name for name in names() if "/" in name])
-def test_outputs_have_a_number_for_each_class(name):
-    classes = 100 if "/fc" in name else 7
-    choices = {"in_channels": 8} if "mlp" in name else {}
-    net = on_meta(name, classes, **choices)
-    if net.design.weights == "geometric":  # its directions are computed by a branch on values
-        net = create(name, num_classes=classes, width=0.1, **choices).eval()
-    x = torch.zeros(2, *net.input_shape, device=next(net.parameters()).device)
-    with torch.no_grad():
-        assert net(x).shape == (2, classes)
-
-
 def test_every_published_variant_is_there():
     papers = [name.split("/")[0] for name in names() if "/" in name]
     assert {paper: papers.count(paper) for paper in papers} == {

@@ -174,10 +174,3 @@ def test_a_bottleneck_halves_the_image_in_its_3x3_convolution_or_as_he_et_al_pri
     assert strides == {"3x3": {(one, two, one)}, "1x1": {(two, one, one)}}
     published = create("gmp/resnet50-bn", num_classes=10, width=1 / 16)
     assert published.get_submodule("layer2.0").conv1.stride == two
-
-
-def test_only_bottlenecks_have_a_choice_of_stride():
-    with pytest.raises(ValueError, match="strided='1x1' is about bottlenecks: give it with resnet50"):
-        create("resnet34", num_classes=10, strided="1x1")
-    with pytest.raises(ValueError, match="strided is '3x3' or '1x1', not '5x5'"):
-        create("resnet50", num_classes=10, strided="5x5")

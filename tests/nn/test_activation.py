@@ -103,11 +103,6 @@ def test_exports_to_onnx(dynamo, tmp_path):
     assert torch.equal(torch.from_numpy(found), reference(x).cpu())
 
 
-def test_exports():
-    x = torch.randn(2, 3)
-    assert torch.equal(torch.export.export(CReLU(), (x,)).module()(x), reference(x))
-
-
 @pytest.mark.parametrize(
     "shape, layout", [((2, 3, 4, 4), "channels_last"), ((2, 3, 4, 4, 4), "channels_last_3d")]
 )
@@ -159,30 +154,3 @@ def test_avr_is_the_absolute_value_with_gradient_zero_at_zero():
 def test_repr_shows_what_was_chosen():
     assert repr(CReLU()) == "CReLU(dim=1)"
     assert repr(CReLU(-1, torch.tanh, paired=2)) == "CReLU(dim=-1, activation=tanh, paired=2)"
-
-
-@pytest.mark.parametrize(
-    "call, error, words",
-    [
-        (
-            lambda: crelu(torch.ones(2, 2, dtype=torch.int64)),
-            TypeError,
-            "floating-point tensor, not torch.int64",
-        ),
-        (lambda: crelu(torch.ones(2, 2, dtype=torch.complex64)), TypeError, "not torch.complex64"),
-        (lambda: crelu(torch.ones(2)), IndexError, r"dim 1 is not a dimension of a tensor of shape \(2,\)"),
-        (
-            lambda: crelu(torch.ones(2, 2), paired=3),
-            ValueError,
-            "paired=3 is not between 0 and the 2 channels",
-        ),
-        (lambda: CReLU(activation="relu"), TypeError, "a module or a function, such as .*, not 'relu'"),
-        (lambda: crelu([[1.0]]), TypeError, "CReLU takes a tensor, not a list"),
-        (lambda: CReLU()([[1.0]]), TypeError, "CReLU takes a tensor, not a list"),
-        (lambda: crelu_inverse([[1.0, 0.0]]), TypeError, "CReLU takes a tensor, not a list"),
-        (lambda: crelu_inverse(torch.ones(2, 3)), ValueError, "even number of channels.*dim 1 has 3"),
-    ],
-)
-def test_bad_input_is_refused_in_one_sentence(call, error, words):
-    with pytest.raises(error, match=words):
-        call()

@@ -1,13 +1,11 @@
 """Stages with a transform for every pair of layers, against one convolution for every pair."""
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import conv2d, relu
 
-from relucid.nn import GeometricConv2d
 from relucid.nn.pairwise import Pairwise, PairwiseConv2d
 from relucid.nn.rules import nesterov_weights
 
@@ -88,37 +86,12 @@ def test_both_phases_of_a_crelu_share_their_alpha():
     torch.testing.assert_close(conv(torch.cat([relu(x), relu(-x)], dim=1)), scaled_before)
 
 
-@pytest.mark.parametrize("channels", [[2, 2], [3, 4]])
-def test_inputs_that_do_not_make_up_the_convolution_s_are_refused(channels):
-    with pytest.raises(ValueError, match=r"channels do not make up the 5 of conv"):
-        PairwiseConv2d(nn.Conv2d(5, 4, 3), channels)
-
-
-@pytest.mark.parametrize(
-    "conv",
-    [
-        nn.Conv2d(4, 4, 3, groups=2),
-        nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
-        GeometricConv2d(4, 4, 3, activation=nn.ReLU()),
-    ],
-)
-def test_a_convolution_of_which_something_would_be_ignored_is_refused(conv):
-    with pytest.raises(ValueError, match="must have one group, zero padding and no activation inside, not"):
-        PairwiseConv2d(conv, [2, 2])
-
-
 def test_compiles_and_exports():
     torch.compiler.reset()
     net = Pairwise([norm_relu_conv(k) for k in range(3)], beta=0.1).eval()
     x = torch.randn(2, FIRST, 4, 4, dtype=torch.float64)
     torch.testing.assert_close(torch.compile(net, fullgraph=True, backend="aot_eager")(x), net(x))
     torch.testing.assert_close(torch.export.export(net, (x,)).module()(x), net(x))
-
-
-def test_layers_of_different_width_cannot_be_added():
-    block = Pairwise([nn.Conv2d(4, 2, 1), nn.Conv2d(6, 3, 1)], beta=0.1)
-    with pytest.raises(ValueError, match=r"give all the same shape, not \(1, 2, 4, 4\) and \(1, 3, 4, 4\)"):
-        block(torch.randn(1, 4, 4, 4))
 
 
 def test_begins_on_the_meta_device(device):
@@ -129,9 +102,3 @@ def test_begins_on_the_meta_device(device):
     conv.reset_parameters()
     x = torch.randn(2, 5, 9, 9)
     torch.testing.assert_close(conv(x), conv.conv(x))
-
-
-def test_is_exported():
-    net = Pairwise([norm_relu_conv(k) for k in range(3)], beta=0.1).eval()
-    x = torch.randn(2, FIRST, 4, 4, dtype=torch.float64)
-    torch.testing.assert_close(torch.export.export(net, (x,)).module()(x), net(x))

@@ -201,51 +201,12 @@ def test_a_transform_that_changes_the_shape_is_refused(transform, options):
         net(torch.randn(5, 4))
 
 
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ({"start": "one"}, "start is 'same' .* or 'zero' .*, not 'one'"),
-        (
-            {"store_every": 2},
-            "store_every is a number of layers, 1 or more, for a stage with reversible=True",
-        ),
-        ({"store_every": 0, "reversible": True}, "store_every is a number of layers, 1 or more"),
-        ({"rule": "residual", "reversible": True}, "needs heavy ball with beta2 other than 0: only the term"),
-        ({"rule": HeavyBall(beta2=0.0), "reversible": True}, "needs heavy ball with beta2 other than 0"),
-        ({"rule": HeavyBall([1.0, 0.0]), "reversible": True}, "needs heavy ball with beta2 other than 0"),
-        (
-            {"after": nn.ModuleList([nn.ReLU()])},
-            "after has 1 modules for 2 layers: give one, or one for each layer",
-        ),
-        ({"after": relu, "reversible": True}, "allows no `after`: what follows the sum could not be undone"),
-        (
-            {"state_dtype": torch.float32, "reversible": True},
-            "needs state_dtype=torch.float64: torch.float32",
-        ),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options, words):
-    with pytest.raises(ValueError, match=words):
-        Propagation([layer(), layer()], **options)
-
-
 def test_a_stage_has_a_length_and_its_transforms_an_index():
     net = stage("heavy_ball", depth=4, first=layer())
     assert len(net) == 4
     assert [net[0], net[-1]] == [net.transforms[0], net.transforms[3]]
     assert net[1:3] == net.transforms[1:3]
     assert list(net) == net.transforms
-
-
-@pytest.mark.parametrize("call", [lambda: Propagation([]), lambda: Propagation([], "plain", start="zero")])
-def test_a_stage_of_nothing_is_refused(call):
-    with pytest.raises(ValueError, match="a stage needs at least one transform, or a block as `first`"):
-        call()
-
-
-def test_the_name_of_an_activation_is_refused():
-    with pytest.raises(TypeError, match=r"a module or a function, such as .*, not 'relu'"):
-        Propagation([layer()], after="relu")
 
 
 LEARNED = [HeavyBall(0.5, learnable=True), RelaxedNesterov2(learnable=True), RelaxedADMM(learnable=True)]

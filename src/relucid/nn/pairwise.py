@@ -35,7 +35,8 @@ class PairwiseConv2d(nn.Module):
     def __init__(self, conv: Any, channels: Sequence[int]) -> None:
         super().__init__()
         if conv.groups > 1 or conv.padding_mode != "zeros" or getattr(conv, "activation", None) is not None:
-            raise ValueError(f"conv must have one group, zero padding and no activation inside, not {conv}")
+            kind = " ".join(str(conv).split())
+            raise ValueError(f"conv must have one group, zero padding and no activation inside, not {kind}")
         phases, rest = divmod(conv.in_channels, sum(channels))
         if rest or phases == 0:
             raise ValueError(
