@@ -38,6 +38,10 @@ MEMORY = (("time", ""), ("reusing", ", memory reused"))
 STEP_256 = "training step of GeometricLinear(1024, 1024), batch 256"
 SMALL = "ResNet-20, half width, 16 pixels"
 BOUND = "convolutions, passes of batch norms"
+NETWORKS = (
+    *("MLP 16-100-10, batch 7494", "MLP 784-256-256-256-10, batch 128"),
+    *("VGG-6, half width, batch 32", "ResNet-20, batch 32"),
+)
 
 # The claims of each benchmark, without its name.
 ROWS: dict[str, list[tuple[Any, ...]]] = {
@@ -63,14 +67,33 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
     ],
     "layers": [
         *(
-            (
-                f"GeometricLinear({size}, {size}) with ReLU, batch {batch}: training step",
-                measure,
-                f"training step of GeometricLinear({size}, {size}), batch {batch}{memory}",
-                LINEAR,
+            row
+            for size, batch, measure, memory in (
+                *((size, batch, "time", "") for size in (64, 100, 256, 1024) for batch in (64, 256, 1024)),
+                (4096, 64, "time", ""),
+                *((size, batch, *MEMORY[1]) for size, batch in ((1024, 64), (1024, 256), (4096, 64))),
             )
-            for size, batch in ((1024, 64), (1024, 256), (4096, 64))
-            for measure, memory in MEMORY
+            for step in (f"GeometricLinear({size}, {size})",)
+            for row in (
+                (
+                    f"{step} with ReLU, batch {batch}: training step",
+                    measure,
+                    f"training step of {step}, batch {batch}{memory}",
+                    LINEAR,
+                ),
+                (
+                    f"{step} with ReLU, batch {batch}: floor",
+                    measure,
+                    f"lower bound of it: sin, cos, cumprod, cumsum{memory}",
+                    LINEAR,
+                    True,
+                ),
+            )
+        ),
+        *(
+            (f"{name}, geometric: {part}", "time", f"{part} of {name}, geometric", "standard weights", *bound)
+            for name in NETWORKS
+            for part, *bound in (("training step",), ("floor of the training step", True), ("evaluation",))
         ),
         ("GeometricLinear", "time", "evaluation of GeometricLinear with ReLU", LINEAR),
         ("GeometricLinear", "reusing", "evaluation of GeometricLinear, memory reused", LINEAR),

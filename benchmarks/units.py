@@ -31,7 +31,7 @@ def forward_backward(function, x: Tensor, grad: Tensor) -> None:
 
 def weights_from_angles(reuse: bool) -> list[Row]:
     rows = []
-    for units, inputs in [(256, 2304), (1024, 1024), (512, 4608)]:
+    for units, inputs in [(64, 64), (100, 100), (256, 256), (256, 2304), (1024, 1024), (4096, 4096)]:
         latitudes = 0.02 * torch.randn(units, inputs - 1)
         angles, grad = (torch.pi / 2 - latitudes).requires_grad_(), torch.randn(units, inputs)
         latitudes.requires_grad_()
