@@ -22,9 +22,8 @@ from relucid.nn.tracing import Opaque, is_exported
 
 Standard = nn.Linear | ConvNd
 Init = Literal["one", "glorot", "glorot_uniform"]
-_BLOCK = (
-    2**16
-)  # numbers of a weight whose angles are computed at a time: their float64 copies stay in the cache
+# Numbers of a weight whose angles are computed at a time: their float64 copies stay in the cache.
+_BLOCK = 2**16
 
 
 class GeometricLayer(Opaque):

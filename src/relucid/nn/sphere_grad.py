@@ -18,9 +18,8 @@ from torch.autograd import forward_ad
 
 from relucid.nn.tracing import mapped_first
 
-_BLOCK = (
-    2**20
-)  # numbers per block and thread: temporary arrays of this size are reused, not fetched from the system
+# Numbers per block and thread: temporary arrays of this size are reused, not fetched from the system.
+_BLOCK = 2**20
 
 
 def unit_rows(latitudes: Tensor) -> Tensor:
