@@ -11,12 +11,12 @@ EXTRAS = (
     *("datasets", "filelock", "jinja2", "joblib", "markupsafe", "PIL", "plotly", "pyarrow"),
     *("rich", "safetensors", "scipy", "sklearn", "threadpoolctl", "transformers", "typer"),
 )
-ROOMS = ("nn", "models", "data", "inspect", "convert")
+ROOMS = ("nn", "models", "data", "inspect", "convert", "remedies")
 # The arrow of docs/architecture.md: a room may import from those of its own step and of the steps before it.
 ARROW = (
     {"nn"},
     {"models", "data"},
-    {"inspect", "convert"},
+    {"inspect", "convert", "remedies"},
     {"train"},
     {"studies"},
     {"report"},

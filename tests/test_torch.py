@@ -139,3 +139,10 @@ def test_a_module_keeps_its_hooks_where_they_are_copied_from():
     assert calls == ["before", "after", "backward"]
     assert _torch.has_hooks(new)
     assert not _torch.has_hooks(nn.Linear(2, 2))
+
+
+def test_a_tensor_inside_a_transform_is_known_as_one():
+    seen = []
+    torch.func.vmap(lambda x: seen.append(_torch.is_functorch_wrapped_tensor(x)) or x)(torch.ones(2))
+    assert seen == [True]
+    assert not _torch.is_functorch_wrapped_tensor(torch.ones(2))

@@ -6,29 +6,69 @@ each other (``propagation``). What people need most is here by name, and importe
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from relucid.convert import Conversion as Conversion
+    from relucid.convert import ConversionError as ConversionError
+    from relucid.convert import fuse as fuse  # type: ignore[no-redef]  # a module has its name
+    from relucid.convert import load as load
+    from relucid.convert import to_crelu as to_crelu
+    from relucid.convert import to_geometric as to_geometric
+    from relucid.convert import to_heavy_ball as to_heavy_ball
+    from relucid.inspect import Examination as Examination
+    from relucid.inspect import Watch as Watch
+    from relucid.inspect import examine as examine
+    from relucid.inspect import metrics as metrics
+    from relucid.models import Design as Design
+    from relucid.models import create as create
+    from relucid.nn import AVR as AVR
+    from relucid.nn import CReLU as CReLU
+    from relucid.nn import GeometricConv1d as GeometricConv1d
+    from relucid.nn import GeometricConv2d as GeometricConv2d
+    from relucid.nn import GeometricConv3d as GeometricConv3d
+    from relucid.nn import GeometricLinear as GeometricLinear
+    from relucid.nn import MeanNorm as MeanNorm
+    from relucid.nn import Propagation as Propagation
+    from relucid.nn import parameter_groups as parameter_groups
+    from relucid.remedies import ContinualBackprop as ContinualBackprop
+    from relucid.remedies import L2Init as L2Init
+    from relucid.remedies import forget as forget
+    from relucid.remedies import inject as inject
+    from relucid.remedies import redo as redo
+    from relucid.remedies import reset as reset
+    from relucid.remedies import shrink_and_perturb as shrink_and_perturb
+    from relucid.studies.improve import improve as improve
 
 __version__ = "0.3.0"
 
-_NAMES = {
-    **dict.fromkeys(("CReLU", "AVR", "MeanNorm", "Propagation", "parameter_groups"), "relucid.nn"),
-    **dict.fromkeys(
-        ("GeometricLinear", "GeometricConv1d", "GeometricConv2d", "GeometricConv3d"), "relucid.nn"
+_ROOMS = {
+    "relucid.nn": (
+        *("CReLU", "AVR", "MeanNorm", "Propagation", "parameter_groups"),
+        *("GeometricLinear", "GeometricConv1d", "GeometricConv2d", "GeometricConv3d"),
     ),
-    "create": "relucid.models",
-    "examine": "relucid.inspect",
-    **dict.fromkeys(("to_crelu", "to_geometric", "to_heavy_ball", "fuse"), "relucid.convert"),
-    "improve": "relucid.studies.improve",
+    "relucid.models": ("Design", "create"),
+    "relucid.inspect": ("Examination", "Watch", "examine", "metrics"),
+    "relucid.convert": (
+        *("Conversion", "ConversionError", "fuse", "load", "to_crelu", "to_geometric", "to_heavy_ball"),
+    ),
+    "relucid.remedies": (
+        *("ContinualBackprop", "L2Init", "forget", "inject", "redo", "reset", "shrink_and_perturb"),
+    ),
+    "relucid.studies.improve": ("improve",),
 }
+_NAMES = {name: room for room, names in _ROOMS.items() for name in names}
 
+if not TYPE_CHECKING:  # a type checker would take every name for an object
 
-def __getattr__(name: str) -> object:
-    """Import a name on first use: `import relucid` alone takes no time, and only training needs more than torch."""
-    if name not in _NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from relucid.extras import needed
+    def __getattr__(name: str) -> object:
+        """Import a name on first use: `import relucid` alone takes no time, and only training needs more than torch."""
+        if name not in _NAMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from relucid.extras import needed
 
-    with needed(f"relucid.{name}"):
-        return getattr(import_module(_NAMES[name]), name)
+        with needed(f"relucid.{name}"):
+            return getattr(import_module(_NAMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+# A tensor inside vmap or another transform of torch.func must not be kept: it has no meaning outside.
+from torch._C._functorch import is_functorch_wrapped_tensor
+
 # Base classes of layers that come in one, two and three dimensions: torch has no public name for "any convolution".
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNormNd
 from torch.nn.modules.conv import _ConvNd as ConvNd
@@ -32,6 +35,7 @@ __all__ = [
     "copy_hooks",
     "has_hooks",
     "is_compiled",
+    "is_functorch_wrapped_tensor",
     "schema_of",
     "slow_path",
     "storage_of",

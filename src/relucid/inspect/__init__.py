@@ -7,17 +7,19 @@ own studies need, such as Rademacher complexities, are in `relucid.papers`.
 from relucid.inspect._boundary import Boundary, boundary
 from relucid.inspect._examine import examine
 from relucid.inspect._invariance import Invariance, invariance
+from relucid.inspect._metrics import metrics
 from relucid.inspect._pairing import Pairing, figure_of_pairs, pairing
 from relucid.inspect._trace import Rectified, Trace, trace
 from relucid.inspect.activity import Activity
 from relucid.inspect.callbacks import hugging_face_callback, lightning_callback
 from relucid.inspect.comparison import Changes
 from relucid.inspect.examination import Examination, ExaminedLayer
+from relucid.inspect.features import approximate_rank, effective_rank, srank, stable_rank
 from relucid.inspect.findings import Finding, Suggestion
 from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen
 from relucid.inspect.measures import MEASURES, THOROUGH, USUAL
 from relucid.inspect.phase import PhaseCorrelation, phase_correlation
-from relucid.inspect.plasticity import Plasticity, effective_rank, stable_rank
+from relucid.inspect.plasticity import Plasticity
 from relucid.inspect.reconstruction import Reconstruction, reconstruct, reconstruction_ratio
 from relucid.inspect.tracker import BoundaryTracker, Evolution
 from relucid.inspect.watch import Watch
@@ -47,6 +49,7 @@ __all__ = [
     "Suggestion",
     "Trace",
     "Watch",
+    "approximate_rank",
     "boundary",
     "effective_rank",
     "examine",
@@ -54,10 +57,12 @@ __all__ = [
     "hugging_face_callback",
     "invariance",
     "lightning_callback",
+    "metrics",
     "pairing",
     "phase_correlation",
     "reconstruct",
     "reconstruction_ratio",
+    "srank",
     "stable_rank",
     "trace",
 ]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from relucid._torch import ConvNd
-from relucid.inspect.execution import DATA, Batch, Node, Recording, record
+from relucid.inspect.execution import DATA, Given, Method, Node, Recording, record
 from relucid.inspect.folding import FOLDED, VIEWS, Folded, Path, fold, label
 from relucid.inspect.operations import AVERAGES, PADS, SLICES, UPSAMPLINGS
 from relucid.nn.kinds import WITHOUT_BOUNDARY, Kind
@@ -125,7 +125,7 @@ class Trace(Summarized):
         return "\n".join(lines + [f"{name}: {reason}" for name, reason in self.unattributed])
 
 
-def trace(model: nn.Module, example: Batch) -> Trace:
+def trace(model: nn.Module, example: Given, *, call: Method | None = None) -> Trace:
     """Find every rectification that ``model`` executes on ``example``, with the weights that feed it.
 
     The network runs once in eval mode and is left unchanged.
@@ -133,6 +133,7 @@ def trace(model: nn.Module, example: Batch) -> Trace:
     Args:
         model: Any network.
         example: An input: a tensor, a tuple of positional arguments or a mapping of keyword arguments.
+        call: How the network is used, if not through its forward: a method's name, or a function of both.
 
     >>> import torch
     >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 2))
@@ -146,7 +147,7 @@ def trace(model: nn.Module, example: Batch) -> Trace:
         )
     if any(parameter.is_meta for parameter in model.parameters()):
         raise ValueError("the network has weights without values, on the meta device: load them first")
-    recording = record(model, example)
+    recording = record(model, example, call=call)
     nodes = recording.nodes
     readers = _readers(nodes)
     rectified = _distinct([_attribute(node, node.kind, readers[node]) for node in nodes if node.kind])
@@ -250,6 +251,12 @@ def _walk(start: Node) -> tuple[list[tuple[Node, Path]], list[Node]]:
         elif (node.twin or node) not in ends:
             ends.append(node.twin or node)
     return paths, ends
+
+
+def origins(node: Node) -> tuple[tuple[str, ...], bool]:
+    """The names of the weights that feed an activation, and whether their products are maps of channels."""
+    paths, _ = _walk(node.rectified if node.kind else node.upstream[0])
+    return tuple(origin.name for origin, _ in paths), bool(paths) and paths[0][0].op == "convolution"
 
 
 def _passes(node: Node) -> bool:

@@ -7,10 +7,10 @@ every operation passes through it, however the network is written.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -19,10 +19,28 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from relucid._torch import DispatchMode, compiler_is_imported, schema_of, storage_of, tree_leaves, tree_map
 from relucid.nn import GeometricLayer
-from relucid.nn.kinds import KINDS, Kind, kind_of_operation
+from relucid.nn.kinds import KINDS, WITHOUT_BOUNDARY, Kind, kind_of_operation
 from relucid.nn.tracing import uncached_autocast
 
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a call, exactly as they were given."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
 Batch = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+Given = Batch | Arguments
+# How a network is used, if not through its forward: a method's name, or a function of the network and the inputs.
+Method = str | Callable[..., Any]
+
+# Operations, by ATen name, that make a unit's output of its value although they may not rectify.
+ACTIVATIONS = (WITHOUT_BOUNDARY - {"_softmax", "_log_softmax", "clamp", "clamp_min", "threshold"}) | {
+    "sin",
+    "cos",
+}
 
 # Positions of a product's two factors among its arguments, by ATen name.
 FACTORS = {
@@ -77,12 +95,18 @@ class Node:
         return torch.where(high == 0, -1.0, 1.0).double().flatten().cpu()
 
     @property
+    def is_activation(self) -> bool:
+        """Whether it makes a unit's output of its value: a rectification or any other activation."""
+        return self.kind is not None or self.twin is not None or (self.data and self.op in ACTIVATIONS)
+
+    @property
     def has_weight(self) -> bool:
         """Whether it is the product of a value and a weight."""
         return self.op in FACTORS and bool(self.name)
 
 
 Visit = Callable[[Node, Tensor], None]
+Observe = Callable[[Node, Tensor, Tensor], None]  # of an activation: its value and its output
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,20 +144,25 @@ class Recording:
         return found
 
 
-def record(model: nn.Module, batch: Batch, *, training: bool = False) -> Recording:
+def record(
+    model: nn.Module, batch: Given, *, training: bool = False, call: Method | None = None
+) -> Recording:
     """Run ``model`` on ``batch`` in one mode; return its operations, the calls of its modules, and its outputs.
 
     >>> found = record(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.zeros(1, 2))
     >>> [(call.module, [n.op for n in call.outputs]) for call in found.calls]
     [('0', ['addmm']), ('1', ['relu']), ('', ['relu'])]
     """
-    with running(model, training=training) as (run, calls):
+    with running(model, training=training, call=call) as (run, calls):
         nodes = run(batch, None)
+        outputs = run.outputs
     # The calls of a TorchScript network cannot be seen.
-    return Recording(nodes, calls, calls[-1].outputs if calls else ())
+    return Recording(nodes, calls, outputs if calls else ())
 
 
-def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[Node]:
+def execute(
+    model: nn.Module, batch: Given, visit: Visit | None = None, *, call: Method | None = None
+) -> list[Node]:
     """Run ``model`` on ``batch`` and return the executed operations in order.
 
     The network runs in eval mode without gradients; its modes, buffers and hooks and the random state are restored
@@ -144,64 +173,115 @@ def execute(model: nn.Module, batch: Batch, visit: Visit | None = None) -> list[
     >>> [(n.op, n.name) for n in nodes]
     [('t', ''), ('addmm', '0'), ('relu', '1')]
     """
-    with running(model) as (run, _):
+    with running(model, call=call) as (run, _):
         return run(batch, visit)
+
+
+class Run:
+    """A function that runs a prepared network as `execute` does, and shows what passes."""
+
+    def __init__(self, model: nn.Module, call: Method | None) -> None:
+        self.model, self.call = model, call
+        self.path = [""]  # of the running modules, innermost last
+        self.calls: list[Call] = []
+        self.outputs: tuple[Node, ...] = ()  #: values that the last run returned
+        self.recorder: _Recorder | None = None
+
+    def __call__(
+        self, batch: Given, visit: Visit | None = None, observe: Observe | None = None
+    ) -> list[Node]:
+        """Run once; ``observe(node, value, output)`` is called with every activation, after it has run."""
+        self.calls.clear()
+        batch = copied(batch)
+        self.recorder = recorder = _Recorder(self.model, batch, visit, self.path, observe)
+        with recorder:
+            returned = called(self.model, batch, self.call)
+        self.outputs = recorder.nodes_of(returned)
+        return recorder.executed
+
+    def note(self, name: str, given: Any, returned: Any) -> None:
+        """Note the call of a module."""
+        if self.recorder is not None:
+            self.calls.append(Call(name, self.recorder.nodes_of(given), self.recorder.nodes_of(returned)))
 
 
 @contextmanager
 def running(
-    model: nn.Module, *, training: bool = False
-) -> Iterator[tuple[Callable[[Batch, Visit | None], list[Node]], list[Call]]]:
+    model: nn.Module, *, training: bool = False, call: Method | None = None
+) -> Iterator[tuple[Run, list[Call]]]:
     """Prepare a model once; yield a function that does what `execute` does, and its last run's calls of modules."""
-    path = [""]
-    calls: list[Call] = []
-    recorder: _Recorder | None = None
-
-    def run(batch: Batch, visit: Visit | None) -> list[Node]:
-        nonlocal recorder
-        calls.clear()
-        batch = copied(batch)
-        recorder = _Recorder(model, batch, visit, path)
-        with recorder:
-            called(model, batch)
-        return recorder.executed
-
-    def note(name: str, given: Any, returned: Any) -> None:
-        if recorder is not None:
-            calls.append(Call(name, recorder.nodes_of(given), recorder.nodes_of(returned)))
-
+    run = Run(model, call)
     with ExitStack() as stack:
         stack.enter_context(_undisturbed(model, training))
         for name, module in model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):
-                stack.enter_context(_hook(module, name, path, note))
-        yield run, calls
+                stack.enter_context(_hook(module, name, run.path, run.note))
+        yield run, run.calls
 
 
-def copied(batch: Batch) -> Batch:
+def copied(batch: Given) -> Given:
     """Copy a batch, since a network may overwrite its input; any mapping, such as a tokenizer's, becomes a dict."""
+    if isinstance(batch, Arguments):
+        args, kwargs = tree_map(_cloned, (batch.args, dict(batch.kwargs)))
+        return Arguments(args, kwargs)
     batch = dict(batch) if isinstance(batch, Mapping) else batch
-    found: Batch = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
+    found: Given = tree_map(_cloned, batch)
     return found
 
 
-def called(model: nn.Module, batch: Batch) -> None:
-    """Call a model with a tensor, positional arguments or keyword arguments; its weights are computed anew."""
+def _cloned(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf
+
+
+def called(model: nn.Module, batch: Given, call: Method | None = None) -> Any:
+    """What a model returns for a tensor, positional or keyword arguments; its weights are computed anew."""
     for module in model.modules():
         if isinstance(module, GeometricLayer):
             module.forget_weight()
+    function = function_of(model, call)
+    if isinstance(batch, Arguments):
+        return function(*batch.args, **batch.kwargs)
     if isinstance(batch, Mapping):
-        model(**batch)
-    else:
-        model(*(batch if isinstance(batch, tuple | list) else (batch,)))
+        return function(**batch)
+    return function(*(batch if isinstance(batch, tuple | list) else (batch,)))
+
+
+def function_of(model: nn.Module, call: Method | None) -> Callable[..., Any]:
+    """The function of the inputs that a network is used by: itself, one of its methods, or one that takes it first.
+
+    >>> function_of(nn.Linear(2, 3), lambda net, x: net(x).relu())(torch.zeros(1, 2)).shape
+    torch.Size([1, 3])
+    """
+    name = type(model).__name__
+    if isinstance(call, str):
+        method: Callable[..., Any] | None = getattr(model, call, None)
+        if not callable(method):
+            raise ValueError(
+                f"{name} has no method {call!r}: call= is a method's name or a function of the network"
+            )
+        return method
+    if call is not None:
+        return partial(call, model)
+    if getattr(type(model), "forward", None) is nn.Module.forward and "forward" not in vars(model):
+        raise TypeError(
+            f"{name} has no forward: say by call= how it is used, a method's name or `lambda network, x: ...`"
+        )
+    return model
 
 
 class _Recorder(DispatchMode):
     """Recorder of every operation; it shows values as they pass and keeps none."""
 
-    def __init__(self, model: nn.Module, batch: Batch, visit: Visit | None, path: list[str]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: Given,
+        visit: Visit | None,
+        path: list[str],
+        observe: Observe | None = None,
+    ) -> None:
         super().__init__()
-        self.visit = visit
+        self.visit, self.observe = visit, observe
         self.executed: list[Node] = []
         self.path = path  # of the running modules, innermost last
         self.leaves = {name for name, m in model.named_modules() if name and not list(m.children())}
@@ -223,9 +303,14 @@ class _Recorder(DispatchMode):
         node = self._node(func, args, kwargs or {})
         if node.name and self.visit:
             places = range(len(args)) if node.kind else FACTORS[node.op]
-            data = (args[i] for i in places if isinstance(args[i], Tensor) and self._of(args[i]).data)
-            self.visit(node, next(data))
+            self.visit(node, self._value(args, places))
+        value = None
+        if self.observe and node.is_activation:
+            value = self._value(args, range(len(args)))
+            value = value.clone() if _is_overwritten(func) else value
         out = func(*args, **(kwargs or {}))
+        if self.observe and value is not None:
+            self.observe(node, value, out[0] if isinstance(out, tuple) else out)
         known = {_storage(t) for t in tensors_in([args, kwargs])}
         for tensor in reversed(tensors_in(out)):
             self.nodes[tensor] = node
@@ -236,6 +321,11 @@ class _Recorder(DispatchMode):
                 self.written.pop(_storage(tensor), None)  # new memory, possibly at an old address
         self.executed.append(node)
         return out
+
+    def _value(self, args: Any, places: Iterable[int]) -> Tensor:
+        """The argument that depends on the network's input."""
+        values = (args[i] for i in places)
+        return next(x for x in values if isinstance(x, Tensor) and self._of(x).data)
 
     def _node(self, func: Any, args: Any, kwargs: Any) -> Node:
         outputs = {a.name for a in schema_of(func).arguments if a.is_out}
@@ -315,6 +405,12 @@ def _owner(parameter: str) -> str:
 
 def _storage(tensor: Tensor) -> int:
     return storage_of(tensor) if tensor.layout == torch.strided else id(tensor)
+
+
+def _is_overwritten(func: Any) -> bool:
+    """Whether an operation writes its output over its first argument."""
+    first = schema_of(func).arguments[0].alias_info
+    return first is not None and bool(first.is_write)
 
 
 def _overwritten(before: Node | None, after: Node) -> Node:

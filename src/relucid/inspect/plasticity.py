@@ -12,6 +12,7 @@ from torch import Tensor
 from relucid.inspect.activity import REMEDY, remedy
 from relucid.inspect.blocks import wide
 from relucid.inspect.evidence import Sample
+from relucid.inspect.features import LARGEST, effective_rank, stable_rank
 from relucid.inspect.findings import Finding
 from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen, indices
 from relucid.nn.kinds import Kind
@@ -24,28 +25,6 @@ if TYPE_CHECKING:
 # A unit is dormant if its activity is at most this share of its layer's mean (Sokar et al. 2023).
 DORMANT = 0.1
 MANY = 0.1  # share of dormant units in a layer from which they are worth a finding
-LARGEST = 2048  # channels of a layer whose rank is computed: its time grows with their cube
-
-
-def effective_rank(singular: Tensor) -> Tensor:
-    """The exponential of the entropy of singular values (..., n), scaled to sum to 1 (Roy and Vetterli 2007).
-
-    >>> effective_rank(torch.tensor([2.0, 2.0, 0.0])), effective_rank(torch.tensor([3.0, 0.0, 0.0]))
-    (tensor(2.), tensor(1.))
-    """
-    share = singular / singular.sum(-1, keepdim=True)
-    entropy: Tensor = torch.special.entr(share).sum(-1)
-    return entropy.exp()
-
-
-def stable_rank(singular: Tensor) -> Tensor:
-    """The sum of squared singular values (..., n) divided by the largest: |F|_F^2 / |F|_2^2.
-
-    >>> stable_rank(torch.tensor([2.0, 2.0, 0.0])), stable_rank(torch.tensor([2.0, 1.0, 0.0]))
-    (tensor(2.), tensor(1.2500))
-    """
-    squares = singular.square()
-    return squares.sum(-1) / squares.amax(-1)
 
 
 @dataclass(frozen=True)

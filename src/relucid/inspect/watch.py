@@ -1,48 +1,64 @@
-"""Watch a network in a training loop of one's own: log what its units do, and warn when too many are dead."""
+"""Watch a network in any training loop: measure every so many steps, log, warn once per change, and act if asked to."""
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+import math
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
+import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from relucid._torch import tree_leaves, tree_map
-from relucid.inspect._examine import examine
-from relucid.inspect.examination import Examination
+from relucid._torch import compiler_is_imported, is_compiled, is_functorch_wrapped_tensor, tree_map
+from relucid.inspect._inputs import CalledParts, inputs_in
+from relucid.inspect._metrics import KEYS, TAU, Measured, Policy, Weights, measure, weights
+from relucid.inspect._trace import trace
+from relucid.inspect.activity import remedy
+from relucid.inspect.execution import Arguments, Given, Method, tensors_in
 
-LIMIT = 0.1  # share of dead units above which a network is reported
-WATCHED = ("activity", "plasticity")
+LIMIT = 0.5  # share of a layer's units that are dead above which it is reported
+CERTAIN = 0.15  # share of the greatest entropy below which a policy is reported
 INPUTS = 256  # so many of the network's latest inputs are watched
-STEPS = 8  # so many steps before an examination, inputs begin to be kept
 LOGGER = logging.getLogger("relucid")
-REMEDY = "to_crelu(model, example, inplace=True, optimizer=optimizer)"
-Log = Callable[[Mapping[str, float], int], object]
+Metrics = Mapping[str, float]
+Log = Callable[[Metrics, int], object]
 
 
 class Watch:
     """Watcher of a network in any training loop.
 
-    Call `step` after every optimizer step, or `attach` the watch to the optimizer. Every so many steps it examines the
-    network on its latest inputs and logs the metrics. If the share of dead units has passed a limit, it warns and names
-    the remedy.
+    `attach` the watch to the optimizer, or call `step` after every optimizer step. Every so many steps it measures the
+    network on its latest inputs (see `metrics`), logs, and warns, once per change, if most units of a layer are dead or
+    a policy is certain of everything. It never ends a training: what fails inside is a warning.
+
+    Inputs are those of the latest calls, of the network or, if it is used through methods, of the modules inside that
+    are called on their own, in training mode or with gradients. Hooks are on the modules only shortly before each
+    measurement. In training on several processes the first one measures.
 
     Args:
-        model: The network.
-        every: Examine after every so many steps.
-        data: Data to watch the units on, in any form that `examine` takes and that can be iterated more than once. By
-            default the 256 or so inputs that the network was called with last, in training mode.
-        limit: Share of dead units above which to warn.
-        measures: As for `examine`.
-        log: Called with the metrics and the number of steps; by default they go to the logger "relucid", at level INFO.
-            Warnings always go there, at level WARNING.
+        model: The network, whole or a part of it; it need not have a forward. Of a compiled one give what
+            `torch.compile` returned.
+        every: Measure after every so many steps.
+        log: Called with the metrics and the step, as `wandb.log` is; by default they go to the logger "relucid", at
+            level INFO. Warnings always go there, at level WARNING. It may change the network.
+        data: Inputs to measure on, in any form that `metrics` takes and that can be iterated more than once; then the
+            network need not be called.
+        call: How ``data`` are given to the network, if not through its forward: a method's name, or a function of both.
+        name: Begins every key: "critic" makes "critic/dead".
+        step: The step to log with, such as that of the environment; by default the number of steps seen.
+        layers: Whether to log the measures of every layer, too.
+        policy: Which part returns the logits of a policy, by name, or a function of the network and the inputs.
+        act: Called with this watch when the units of a layer have died, once per change: `watch.model`, `watch.inputs`
+            and `watch.metrics` are what a remedy needs.
+        limit: Share of dead units, in any layer, above which to warn.
+        tau: Activity up to which a unit counts as dormant.
+        start: Weights to measure the distance from, such as a copy of the first: a network or a state dict.
 
-    >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     >>> optimizer = torch.optim.Adam(net.parameters())
     >>> watch = Watch(net, every=10, log=lambda metrics, step: print(step, f"{metrics['dead']:.0%} dead"))
@@ -59,90 +75,393 @@ class Watch:
         model: nn.Module,
         *,
         every: int = 1000,
-        data: Any = None,
-        limit: float = LIMIT,
-        measures: Collection[str] = WATCHED,
         log: Log | None = None,
+        data: Any = None,
+        call: Method | None = None,
+        name: str = "",
+        step: Callable[[], int] | None = None,
+        layers: bool = False,
+        policy: Policy | None = None,
+        act: Callable[[Watch], object] | None = None,
+        limit: float = LIMIT,
+        tau: float = TAU,
+        start: Weights | None = None,
     ) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1 step; got {every}")
         if not 0 <= limit <= 1:
             raise ValueError(f"limit must be a share from 0 to 1; got {limit}")
-        self.model, self.every, self.data, self.limit, self.measures = model, every, data, limit, measures
-        self.log = log or _to_logger
-        self.time = 0
-        self.examination: Examination | None = None  #: the latest
-        self._latest: deque[Any] = deque()
-        self._handles: list[RemovableHandle] = [model.register_forward_pre_hook(self._note, with_kwargs=True)]
+        if call is not None and data is None:
+            raise ValueError("call= says how data= are given to the network: give data=, too")
+        if isinstance(policy, str):
+            original(model).get_submodule(policy)
+        self.model = original(model)
+        self.every, self.log, self.data, self.call, self.now = every, log, data, call, step
+        self.prefix, self.layers, self.policy, self.act = f"{name}/" if name else "", layers, policy, act
+        self.limit, self.tau, self.start = limit, tau, start
+        self.time = 0  #: steps seen
+        self.metrics: dict[str, float] = {}  #: the latest
+        self.reported: set[str] = set()  #: what has been warned of and is still so
+        self._whole = model  # with what torch.compile puts around it
+        self._inputs = LatestInputs(self)
+        self._gradients: dict[int, Tensor] = {}  # squared norms, as they were after the latest backward
+        self._handles: list[RemovableHandle] = []  # on the parameters, for one step
+        self._attached: RemovableHandle | None = None
+        self._listen()
 
-    def attach(self, optimizer: Optimizer) -> Watch:
-        """Make the optimizer call `step` after each of its own steps, until `detach`."""
-        self._handles.append(optimizer.register_step_post_hook(lambda *_: self.step()))
+    def attach(self, optimizer: Any) -> Self:
+        """Count the steps of an optimizer, or of the one in a wrapper, until `detach`; only the first one counts."""
+        if self._attached is None:
+            self._attached = _plain(optimizer).register_step_post_hook(self._stepped)
         return self
 
     def detach(self) -> None:
         """Stop watching."""
-        for handle in self._handles:
-            handle.remove()
-        self._latest.clear()
+        if self._attached is not None:
+            self._attached.remove()
+        self._attached = None
+        self._inputs.stop()
+        self._inputs.clear()
+        self._ungrip()
 
-    def __deepcopy__(self, memo: object) -> Watch:
+    def step(self) -> None:
+        """Count a step, and measure if it is due."""
+        self.time += 1
+        self._inputs.end_step()
+        if self.time % self.every == 0:
+            self._inputs.stop()
+            self._ungrip()
+            if _is_first_process():
+                self._guarded()
+            self._inputs.clear()
+            self._gradients.clear()
+        self._listen()
+
+    @property
+    def inputs(self) -> Any:
+        """What the network is measured on: ``data``, or its latest inputs, in a form that all remedies take."""
+        return self._inputs.joined() if self.data is None else self.data
+
+    @property
+    def example(self) -> Any:
+        """The arguments of the network's latest call, for a conversion."""
+        if "" not in self._inputs.kept:
+            raise ValueError("the network itself was not called: give an example of your own")
+        latest = self._inputs.kept[""][-1]
+        return dict(latest.kwargs) if latest.kwargs and not latest.args else latest.args
+
+    def state_dict(self) -> dict[str, Any]:
+        """What to keep in a checkpoint."""
+        return {"time": self.time, "reported": sorted(self.reported)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting from a checkpoint."""
+        self.time, self.reported = state["time"], set(state["reported"])
+        self._listen()
+
+    def __deepcopy__(self, memo: object) -> Self:
         """The same watch: a copy of the network, which a conversion makes for one, is not watched."""
         return self
 
-    def step(self) -> None:
-        """Count a step, and examine the network if it is due."""
-        self.time += 1
-        if self.time % self.every:
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: neither inputs nor hooks, nor the user's functions."""
+        plain = ("model", "every", "prefix", "layers", "limit", "tau", "time", "metrics", "reported")
+        gone = ("log", "data", "call", "now", "act", "start", "_attached")
+        policy = self.policy if isinstance(self.policy, str) else None
+        return {n: getattr(self, n) for n in plain} | dict.fromkeys(gone) | {"policy": policy}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _whole=state["model"], _handles=[], _gradients={})
+        self._inputs = LatestInputs(self)
+
+    def _stepped(self, *_: object) -> None:
+        self.step()
+
+    def _listen(self) -> None:
+        """Put hooks on the network if the next measurement is near, and take them off if it is not."""
+        if not _is_first_process():
             return
-        if not self._latest:
-            unseen = "not examined: the network was not called in training mode in the last %d steps"
-            LOGGER.warning("step %d: " + unseen, self.time, min(STEPS, self.every))
+        left = self.every - self.time % self.every
+        if self.data is None and left <= self._inputs.window:
+            self._inputs.start()
+        else:
+            self._inputs.stop()
+        if left == 1:
+            ours = weakref.ref(self)
+            for number, parameter in enumerate(self.model.parameters()):
+                if parameter.requires_grad and parameter.is_leaf:
+                    hook = _Gradient(ours, number)
+                    self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def _ungrip(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _guarded(self) -> None:
+        """Measure; a failure is a warning, since a training of days does not end because of its watch."""
+        try:
+            self._measure()
+        except Exception as error:
+            name = type(error).__name__
+            self._report({f"failed {name}": f"the watch failed: {name}: {error}"}, failure=True)
+        else:
+            self._report({}, failure=True)
+
+    def _measure(self) -> None:
+        if self.data is None and not self._inputs.kept:
+            self._report({"unseen": f"not measured: {self._unseen()}"})
             return
-        data = [*self._latest] if self.data is None else self.data
-        self.examination = examine(self.model, self._latest[-1], data, measures=self.measures)
-        self.log(self.examination.metrics(), self.time)
-        if message := warning(self.examination, self.limit):
-            LOGGER.warning("step %d: %s", self.time, message)
-        self._latest.clear()
+        measured = self._measured()
+        norm = math.sqrt(sum(map(float, self._gradients.values()))) if self._gradients else None
+        found = measured.metrics(self.tau) | weights(self.model, self.start, norm)
+        found |= measured.by_layer(self.tau) if self.layers else {}
+        self.metrics = {self.prefix + key: value for key, value in found.items()}
+        new = self._report(self._troubles(measured))
+        (self.log or _to_logger)(self.metrics, self._step())
+        if self.act is not None and any(key.startswith("dead ") for key in new):
+            self.act(self)
 
-    def _note(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep the inputs of a call, shortly before an examination."""
-        if model is not self.model or not model.training or self.every - self.time % self.every > STEPS:
+    def _measured(self) -> Measured:
+        inputs = self.inputs
+        try:
+            return measure(self.model, inputs, call=self.call, policy=self.policy)
+        except Exception:
+            if self.data is not None:
+                raise
+            # Calls put together were not what the network takes: as many rows of a state, say.
+            return measure(self.model, self._inputs.apart(), policy=self.policy)
+
+    def _step(self) -> int:
+        return self.time if self.now is None else self.now()
+
+    def _report(self, troubles: Mapping[str, str], *, failure: bool = False) -> list[str]:
+        """Warn of what is new, and return its keys; failures of the watch come and go on their own."""
+        new = [key for key in troubles if key not in self.reported]
+        for key in new:
+            which = f"{self.prefix[:-1]}: " if self.prefix else ""
+            LOGGER.warning("%sstep %d: %s", which, self._step(), troubles[key])
+        kept = {key for key in self.reported if key.startswith("failed ") is not failure}
+        self.reported = kept | set(troubles)
+        return new
+
+    def _troubles(self, measured: Measured) -> dict[str, str]:
+        """What is to be warned of, by key."""
+        found: dict[str, str] = {}
+        if not measured.layers:
+            found["no layers"] = (
+                "there is no activation to watch in what was called: give data=, and call= if need be"
+            )
+        dying = {name: share for name, share in measured.dead.items() if share > self.limit}
+        advice = self._advice(dying) if any(f"dead {name}" not in self.reported for name in dying) else {}
+        for name, share in dying.items():
+            found[f"dead {name}"] = f"{share:.0%} of the units of {name} are dead{advice.get(name, '')}"
+        if measured.entropy < CERTAIN * measured.greatest:
+            head = self.policy if isinstance(self.policy, str) else "its last layer"
+            found["certain"] = (
+                f"the policy is certain of its actions (entropy {measured.entropy:.2g} of at most "
+                f"{measured.greatest:.2g}): if it does not learn, give it a new head, "
+                f"relucid.remedies.reset(model, [{head!r}], optimizer=optimizer); a conversion keeps outputs, and so "
+                "cannot help"
+            )
+        return found
+
+    def _advice(self, layers: Mapping[str, float]) -> dict[str, str]:
+        """What helps the dead units of layers, by layer."""
+        kept = self._inputs.kept.get("")
+        rectified = trace(self.model, kept[-1]).rectified if kept else ()
+        convertible = {r.layer for r in rectified if remedy(r) is not None}
+        example = "model, example, inplace=True, optimizer=optimizer"
+        texts = {
+            True: f": to_crelu({example}) lets them learn again and changes no output",
+            False: ": relucid.remedies.redo(model, inputs, optimizer=optimizer) draws them again",
+        }
+        return {name: texts[name in convertible] for name in layers}
+
+    def _unseen(self) -> str:
+        """Why there are no inputs to measure on."""
+        if compiler_is_imported() and not is_compiled(self._whole):
+            return (
+                "the network was not called, or only in compiled form, which does not show its inputs to a watch of "
+                "the original: give what torch.compile returned, or data="
+            )
+        return "neither the network nor a module inside it was called in training mode: give data="
+
+
+class LatestInputs:
+    """The latest inputs of every part of a network that is called from outside."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = weakref.ref(watch)
+        self.kept: dict[str, list[Arguments]] = {}
+        self.window: float = math.inf  #: so many steps hold enough inputs; unknown before the first
+        self.modules: dict[str, nn.Module] = {}
+        self._handles: list[RemovableHandle] = []
+        self._depth = self._count = 0
+
+    def start(self) -> None:
+        """Put hooks on all modules."""
+        watch = self.watch()
+        if self._handles or watch is None:
             return
-        batch = _by_name(model, args, kwargs) if kwargs else args[0] if len(args) == 1 else args
-        self._latest.append(tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, batch))
-        while sum(map(_size, self._latest)) - _size(self._latest[0]) >= INPUTS:
-            self._latest.popleft()
+        self.modules = dict(watch.model.named_modules())
+        hooked = list(self.modules.items())
+        if watch._whole is not watch.model:
+            hooked.append(("", watch._whole))  # a compiled network calls no hooks of modules inside
+        for name, module in hooked:
+            self._handles.append(module.register_forward_pre_hook(_Enter(self.watch, name), with_kwargs=True))
+            self._handles.append(module.register_forward_hook(_Leave(self.watch, name), always_call=True))
+
+    def stop(self) -> None:
+        """Take all hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._depth = 0
+
+    def clear(self) -> None:
+        """Let go of all inputs."""
+        self.kept.clear()
+
+    def end_step(self) -> None:
+        """Learn how many steps it takes to see enough inputs."""
+        self._depth = 0
+        if self._handles and self._count:
+            needed = math.ceil(INPUTS / self._count) + 1
+            self.window = needed if math.isinf(self.window) else max(needed, self.window)
+        self._count = 0
+
+    def enter(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], wanted: bool) -> None:
+        """Keep the arguments of a call from outside."""
+        self._depth += 1
+        if self._depth > 1 or not wanted or any(map(is_functorch_wrapped_tensor, tensors_in((args, kwargs)))):
+            return
+        copies = tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, (args, dict(kwargs)))
+        batch, kept = Arguments(*copies), self.kept.setdefault(name, [])
+        kept.append(batch)
+        self._count += inputs_in(batch)
+        while sum(map(inputs_in, kept)) - inputs_in(kept[0]) >= INPUTS:
+            kept.pop(0)
+
+    def leave(self) -> None:
+        """Note the end of a call."""
+        self._depth = max(0, self._depth - 1)
+
+    def joined(self) -> CalledParts:
+        """The inputs, with all calls of a part put together where they are of one form."""
+        return CalledParts({name: _joined(kept) for name, kept in self.kept.items()})
+
+    def apart(self) -> CalledParts:
+        """The inputs, call by call."""
+        return CalledParts({name: list(kept) for name, kept in self.kept.items()})
 
 
-def warning(found: Examination, limit: float) -> str:
-    """A warning that the share of dead units has passed a limit, with the remedy; "" if it has not.
+class _Enter:
+    """A hook of a module; the network is pickled and copied with it, but without the watch and its inputs."""
 
-    >>> import torch
-    >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
-    >>> _ = net[0].bias.data.fill_(-100.0)
-    >>> print(warning(examine(net, torch.randn(64, 4)), 0.1))
-    100% of the units are dead, more than 10%: to_crelu(model, example, inplace=True, optimizer=optimizer) lets ...
-    """
-    dead = found.metrics().get("dead", 0.0)
-    if dead <= limit:
-        return ""
-    convertible = any(each.conversion == "to_crelu" for each in found.suggestions())
-    remedy = f": {REMEDY} lets them learn again and changes no output" if convertible else ""
-    return f"{dead:.0%} of the units are dead, more than {limit:.0%}{remedy}"
+    def __init__(self, watch: Callable[[], Watch | None], name: str) -> None:
+        self.watch, self.name = watch, name
 
+    def __reduce__(self) -> Any:
+        return type(self), (_nobody, self.name)
 
-def _to_logger(metrics: Mapping[str, float], step: int) -> None:
-    whole = {name: value for name, value in metrics.items() if "/" not in name}
-    LOGGER.info("step %d: %s", step, ", ".join(f"{name} {value:.1%}" for name, value in whole.items()))
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if torch.compiler.is_compiling() or (inputs := self.inputs(module)) is None:
+            return
+        inputs.enter(self.name, args, kwargs, module.training or torch.is_grad_enabled())
 
-
-def _by_name(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name, those by position first."""
-    return dict(zip(inspect.signature(model.forward).parameters, args, strict=False)) | kwargs
+    def inputs(self, module: nn.Module) -> LatestInputs | None:
+        """Where to keep the inputs of the module that the hook was put on, not of a copy."""
+        watch = self.watch()
+        if watch is None or module not in (watch._inputs.modules.get(self.name), watch._whole):
+            return None
+        return watch._inputs
 
 
-def _size(batch: Any) -> int:
-    """The number of inputs in a batch."""
-    return next((len(leaf) for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()), 1)
+class _Leave(_Enter):
+    """The hook at the end of a call."""
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        if not torch.compiler.is_compiling() and (inputs := self.inputs(module)) is not None:
+            inputs.leave()
+
+
+class _Gradient:
+    """A hook of a parameter that notes the norm of its gradient, before it is clipped."""
+
+    def __init__(self, watch: Callable[[], Watch | None], number: int) -> None:
+        self.watch, self.number = watch, number
+
+    def __reduce__(self) -> Any:
+        return type(self), (_nobody, self.number)
+
+    def __call__(self, parameter: Tensor) -> None:
+        watch = self.watch()
+        if watch is not None and parameter.grad is not None:
+            watch._gradients[self.number] = parameter.grad.detach().double().square().sum()
+
+
+def _nobody() -> None:
+    """What a hook refers to after it has been pickled or copied."""
+
+
+def _plain(optimizer: Any) -> Any:
+    """The optimizer of torch inside a wrapper."""
+    while True:
+        inner = next(
+            (vars(optimizer)[n] for n in ("optimizer", "base_optimizer", "opt") if n in vars(optimizer)), None
+        )
+        if not hasattr(inner, "step"):
+            break
+        optimizer = inner
+    if not hasattr(optimizer, "register_step_post_hook"):
+        raise TypeError(
+            f"{type(optimizer).__name__} has no hooks: attach to the torch.optim.Optimizer inside, or call watch.step()"
+        )
+    return optimizer
+
+
+def _is_first_process() -> bool:
+    return not (dist.is_available() and dist.is_initialized() and dist.get_rank())
+
+
+def original(model: nn.Module) -> nn.Module:
+    """The network inside what torch.compile and parallel training put around it."""
+    while is_compiled(model) or isinstance(model, DataParallel | DistributedDataParallel):
+        inside = model._orig_mod if is_compiled(model) else model.module
+        assert isinstance(inside, nn.Module)
+        model = inside
+    return model
+
+
+def _joined(kept: list[Arguments]) -> list[Given]:
+    """Several calls as one, if all their tensors have the same rows; otherwise as they are."""
+    trees = [(batch.args, dict(batch.kwargs)) for batch in kept]
+    try:
+        args, kwargs = _concatenated(trees)
+    except (ValueError, TypeError, RuntimeError):
+        return [*kept]
+    return [Arguments(args, kwargs)]
+
+
+def _concatenated(trees: list[Any]) -> Any:
+    first = trees[0]
+    if any(type(tree) is not type(first) for tree in trees):
+        raise ValueError("calls of different forms")
+    if isinstance(first, Tensor):
+        if not first.dim() or len({tree.shape[1:] for tree in trees}) > 1:
+            raise ValueError("tensors of different shapes")
+        return torch.cat(trees)
+    if isinstance(first, dict):
+        return {key: _concatenated([tree[key] for tree in trees]) for key in first}
+    if type(first) in (tuple, list):
+        return type(first)(_concatenated(list(each)) for each in zip(*trees, strict=True))
+    if any(tree is not first and tree != first for tree in trees):
+        raise ValueError("other values than tensors differ")
+    return first
+
+
+def _to_logger(found: Metrics, step: int) -> None:
+    whole = {name: value for name, value in found.items() if name.rpartition("/")[2] in KEYS}
+    known = {name: value for name, value in whole.items() if not math.isnan(value)}
+    LOGGER.info("step %d: %s", step, ", ".join(f"{name} {value:.3g}" for name, value in known.items()))

@@ -1,0 +1,303 @@
+"""The literature's measures of plasticity of a network, for any activation, in one line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relucid._torch import schema_of
+from relucid.inspect._inputs import parts_of
+from relucid.inspect._trace import origins
+from relucid.inspect.execution import Method, Node, called, running
+from relucid.inspect.features import FLAT, RANKS, Features
+from relucid.nn.kinds import Kind
+from relucid.nn.tracing import no_autocast
+
+TAU = 0.1  # ReDo's threshold in the paper's figures; Plasticine uses 0.025, loss-of-plasticity 0.01
+SHARES = ("dead", "dormant", "saturated", "active")
+KEYS = (
+    *("dead", "worst dead", "dormant", "saturated", "active"),
+    *(*RANKS, "feature norm"),
+    *("weight norm", "weight magnitude", "distance", "gradient norm"),
+    "policy entropy",
+)
+Policy = str | Callable[[nn.Module, Any], Any]
+Weights = nn.Module | Mapping[str, Tensor]
+NAN = float("nan")
+
+
+def metrics(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    tau: float = TAU,
+    layers: bool = False,
+    call: Method | None = None,
+    start: Weights | None = None,
+    policy: Policy | None = None,
+) -> dict[str, float]:
+    r"""The measures of plasticity of a network on some inputs, ready for a logger: every key is always there.
+
+    The network runs in eval mode without gradients and is left unchanged. With h_i the outputs of hidden unit i of a
+    layer with H units, s the singular values of the outputs (places, channels) of the last hidden layer:
+
+    - "dead": share of all hidden units with the same output on all inputs; "worst dead": that of the worst layer, since
+      one wholly dead layer stops everything before it. nan for fewer than 35 inputs (tokens of a sequence count).
+    - "dormant": E|h_i| / (1/H sum_k E|h_k|) <= tau (ReDo, Sokar et al. 2023).
+    - "saturated": units whose slope is below 1% on all inputs; "active": mean share of outputs above 0.
+    - "effective rank" exp(entropy(s / sum s)), "stable rank" |F|_F^2 / |F|_2^2, "srank": values that hold 99% of the
+      sum (which others call stable rank), "approximate rank": those that hold 99% of the squares.
+    - "feature norm": mean norm of the last hidden layer's outputs.
+    - "weight norm" and "weight magnitude" (mean |w|) of all parameters, "distance" from ``start``, "gradient norm" of
+      the gradients that the parameters hold now.
+    - "policy entropy", in nats, if a policy is given.
+
+    Args:
+        model: Any network.
+        inputs: What it takes: a tensor or array, a tuple or mapping of arguments, a loader; labels are left out.
+        tau: Activity up to which a unit counts as dormant; ReDo uses 0.025 and 0.1.
+        layers: Whether to add the measures of every layer, as "dead/fc1".
+        call: How the network is used, if not through its forward: a method's name, or a function of both.
+        start: Weights to measure the distance from: a network or a state dict.
+        policy: Which part returns the logits of a policy, by name, or a function of the network and the inputs that
+            returns logits or a distribution.
+
+    >>> net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+    >>> found = metrics(net, torch.randn(64, 4))
+    >>> found["dead"], found["distance"]
+    (0.0, nan)
+    """
+    measured = measure(model, inputs, call=call, policy=policy)
+    return measured.metrics(tau) | weights(model, start) | (measured.by_layer(tau) if layers else {})
+
+
+@dataclass
+class Measured:
+    """What the hidden layers of a network, and its policy, have shown."""
+
+    layers: dict[str, Features] = field(default_factory=dict)  #: in order of execution
+    entropy: float = NAN  #: mean entropy of the policy, in nats
+    greatest: float = NAN  #: greatest entropy that it could have; nan if there is no bound
+
+    @property
+    def dead(self) -> dict[str, float]:
+        """Share of dead units by layer, for layers that saw enough inputs to tell."""
+        return {name: _mean(found.dead) for name, found in self.layers.items() if found.enough}
+
+    def metrics(self, tau: float) -> dict[str, float]:
+        """The measures of the whole network; those of weights are nan."""
+        pooled = [self._shares(found, tau) for found in self.layers.values()]
+        shares = {key: _pooled([masks[key] for masks in pooled]) for key in SHARES}
+        shares["worst dead"] = max(self.dead.values(), default=NAN)
+        last = [*self.layers.values()][-1:]
+        ranks = last[0].ranks() | {"feature norm": last[0].norm} if last else {}
+        return dict.fromkeys(KEYS, NAN) | shares | ranks | {"policy entropy": self.entropy}
+
+    def by_layer(self, tau: float) -> dict[str, float]:
+        """The measures of every layer, as "dead/fc1"."""
+        found: dict[str, float] = {}
+        for name, layer in self.layers.items():
+            values = {key: _mean(mask) for key, mask in self._shares(layer, tau).items()}
+            values |= layer.ranks() | {"feature norm": layer.norm}
+            found |= {f"{key}/{name}": value for key, value in values.items()}
+        return found
+
+    @staticmethod
+    def _shares(layer: Features, tau: float) -> dict[str, Tensor]:
+        """Masks, or shares, of units; unknown what needs more inputs."""
+        unknown = torch.full((layer.units,), torch.nan, dtype=torch.float64)
+        return {
+            "dead": layer.dead if layer.enough else unknown,
+            "dormant": layer.dormant(tau),
+            "saturated": layer.saturated if layer.enough else unknown,
+            "active": layer.active,
+        }
+
+
+def measure(
+    model: nn.Module, inputs: Any, *, call: Method | None = None, policy: Policy | None = None
+) -> Measured:
+    """Run a network on all inputs, and collect what its hidden layers do."""
+    found = Measured()
+    entropies: list[tuple[float, float, int]] = []
+    for name, part, batches in parts_of(model, inputs, call):
+        collector = Collector(found.layers, f"{name}." if name else "", no_autocast(model))
+        with (
+            running(part, call=call if part is model else None) as (run, _),
+            _returned(_head(model, part, policy)) as returned,
+        ):
+            for batch in batches:
+                collector.begin()
+                run(batch, None, collector)
+                if callable(policy) and part is model:
+                    returned.append(called(model, batch, policy))
+        entropies += [entropy_of(output) for output in returned]
+    if entropies:
+        count = sum(number for *_, number in entropies)
+        found.entropy = sum(entropy * number for entropy, _, number in entropies) / max(count, 1)
+        found.greatest = entropies[0][1]
+    return found
+
+
+class Collector:
+    """Collects the features of every activation that runs, by the layer that it belongs to."""
+
+    def __init__(self, layers: dict[str, Features], prefix: str, exact: torch.autocast) -> None:
+        self.layers, self.prefix = layers, prefix
+        self.exact = exact  # the network may run under autocast; what is computed about it may not
+        self.names: dict[Node, str] = {}  # of the activations of this run
+        self.keys: dict[str, str] = {}  # the activation that each name belongs to
+
+    def begin(self) -> None:
+        """Begin another run."""
+        self.names.clear()
+
+    def __call__(self, node: Node, value: Tensor, output: Tensor) -> None:
+        """Add the outputs of an activation."""
+        if output.dim() > 1 and output.is_floating_point():
+            with self.exact:
+                self._add(node, value, output)
+
+    def _add(self, node: Node, value: Tensor, output: Tensor) -> None:
+        first = node.twin or node
+        sources, is_map = origins(first)
+        dim = 1 if is_map else output.dim() - 1
+        doubled = node.phases[dim] if node.kind and node.kind.doubled and node.phases else 0
+        if node.twin is not None:  # the second phases, by an operation of their own, of the same value
+            value = -value
+            units = value.relu()
+            if units.shape != output.shape:
+                return
+            output, doubled = torch.cat([units, output], dim), output.shape[dim]
+        flat = is_flat(node, value, output)
+        rows, flat = (x.movedim(dim, 0).flatten(1) for x in (output, flat))
+        name = self.names[first] = self.names.get(first) or self._name(first, sources)
+        layer = self.layers.get(name)
+        if layer is None or layer.channels != len(rows):
+            if layer is not None and layer.doubled == len(rows):
+                return  # the first phases of a CReLU of two operations: the second will show both
+            self.layers.pop(name, None)
+            layer = self.layers[name] = Features(len(rows), doubled)
+        layer.update(rows, flat, len(output) if is_map else rows.shape[1])
+
+    def _name(self, node: Node, sources: tuple[str, ...]) -> str:
+        """The name of the layer: that of the weights that feed it; calls of one module are one layer."""
+        names = tuple(dict.fromkeys(name.partition("#")[0] for name in sources))
+        own = node.name or node.module or node.op
+        own = own.partition("#")[0] if node.leaf else own
+        name = self.prefix + (" + ".join(names) if 0 < len(names) < 4 else own)
+        key = f"{node.op} of {' '.join(names)}"
+        if self.keys.setdefault(name, key) != key:
+            name = f"{name} ({own})"
+        return name
+
+
+def is_flat(node: Node, value: Tensor, output: Tensor) -> Tensor:
+    """Where an activation has a slope below 1%, in the shape of its output.
+
+    Of a piecewise linear one the output tells; of any other, the difference of its outputs at two values.
+    """
+    kind: Kind | None = node.kind if node.twin is None else node.twin.kind
+    if kind is not None:
+        first, *rest = kind.boundaries
+        below = output == first if kind.below == 0 else torch.zeros_like(output, dtype=torch.bool)
+        return below | (output == rest[0]) if rest and kind.above == 0 else below
+    function, args, kwargs = node.call
+    if output.shape != value.shape or any(a.is_out for a in schema_of(function).arguments):
+        return torch.zeros_like(output, dtype=torch.bool)
+    moved = value + torch.finfo(value.dtype).eps ** 0.5 * (1 + value.abs())
+    step = moved - value
+    given = [moved if i == 0 else arg for i, arg in enumerate(args)]
+    after = function(*given, **kwargs)
+    after = after[0] if isinstance(after, tuple) else after
+    slope: Tensor = (after - output) / step
+    return slope.abs() < FLAT
+
+
+def weights(
+    model: nn.Module, start: Weights | None = None, gradients: float | None = None
+) -> dict[str, float]:
+    """The norm and mean size of all parameters, their distance from others, and the norm of their gradients."""
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    count = sum(p.numel() for p in parameters.values())
+    known = [p.grad for p in model.parameters() if p.grad is not None]
+    if gradients is None:
+        gradients = _norm(known) if known else NAN
+    return {
+        "weight norm": _norm(parameters.values()),
+        "weight magnitude": sum(float(p.abs().sum(dtype=torch.float64)) for p in parameters.values())
+        / max(count, 1),
+        "distance": NAN if start is None else distance(parameters, start),
+        "gradient norm": gradients,
+    }
+
+
+def distance(parameters: Mapping[str, Tensor], start: Weights) -> float:
+    """The norm of the difference from other weights, over the parameters that have the same name and shape there."""
+    others = dict(start.named_parameters()) if isinstance(start, nn.Module) else start
+    shared = [(p, others[name].detach()) for name, p in parameters.items() if name in others]
+    pairs = [(p, other.to(p.device)) for p, other in shared if p.shape == other.shape]
+    if parameters and not pairs:
+        raise ValueError("no parameter of the network has the name and shape of one in start=")
+    return _norm([p.double() - other.double() for p, other in pairs])
+
+
+def _norm(tensors: Any) -> float:
+    return math.sqrt(sum(float(x.detach().double().square().sum()) for x in tensors))
+
+
+def entropy_of(output: Any) -> tuple[float, float, int]:
+    """Mean entropy of a policy in nats, the greatest that it could have (nan: no bound), and how many choices it made.
+
+    Args:
+        output: Logits (..., actions) or a distribution.
+
+    >>> entropy_of(torch.zeros(5, 4))
+    (1.3862943649291992, 1.3862943611198906, 5)
+    """
+    if isinstance(output, tuple | list):
+        output = output[0]
+    if isinstance(output, Tensor):
+        output = torch.distributions.Categorical(logits=output.detach().float(), validate_args=False)
+    if not hasattr(output, "entropy"):
+        raise TypeError(f"policy= must give logits or a distribution, not {type(output).__name__}")
+    entropy = output.entropy()
+    logits = getattr(output, "logits", None)
+    greatest = math.log(max(logits.shape[-1], 1)) if isinstance(logits, Tensor) and logits.dim() else NAN
+    return float(entropy.mean()), greatest, entropy.numel()
+
+
+def _head(model: nn.Module, part: nn.Module, policy: Policy | None) -> list[nn.Module]:
+    """The module that returns the policy's logits, if it is in a part of a network."""
+    if not isinstance(policy, str):
+        return []
+    head = model.get_submodule(policy)
+    return [head] if any(module is head for module in part.modules()) else []
+
+
+@contextmanager
+def _returned(modules: list[nn.Module]) -> Iterator[list[Any]]:
+    """What modules return meanwhile."""
+    outputs: list[Any] = []
+    handles = [m.register_forward_hook(lambda _m, _a, output: outputs.append(output)) for m in modules]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _mean(mask: Tensor) -> float:
+    return float(mask.double().mean())
+
+
+def _pooled(masks: list[Tensor]) -> float:
+    """The mean over the units of all layers that know."""
+    known = [mask.double() for mask in masks if not bool(mask.double().isnan().any())]
+    return float(torch.cat(known).mean()) if known else NAN
