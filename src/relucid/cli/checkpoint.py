@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from relucid.cli.foreign import foreign
+from relucid.printing import printable
 
 WRAPPINGS = ("state_dict", "model_state_dict", "model")
 
@@ -86,7 +87,7 @@ def unprefixed(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path
     (prefix,) = found
     left = [name for name in weights if not name.startswith(prefix)]
     others = f"; not used: {', '.join(left[:3])}{', ...' * (len(left) > 3)}" if left else ""
-    typer.echo(f"{path}: weights are named {prefix}*, ignoring the prefix{others}", err=True)
+    typer.echo(printable(f"{path}: weights are named {prefix}*, ignoring the prefix{others}"), err=True)
     return {name: weights[prefix + name] for name in wanted}
 
 

@@ -84,7 +84,7 @@ def convert(
     and how far the outputs moved.
     """
     from relucid.cli.export import WRITERS
-    from relucid.cli.network import batches_of, build, example_of
+    from relucid.cli.network import batches_of, build, example_of, origin
     from relucid.convert import ConversionError, UnchangedWarning
     from relucid.studies.study import named
 
@@ -104,7 +104,7 @@ def convert(
         typer.echo(converted.summary())
         raise ValueError(f"--to {to} changes no layer of this network; nothing is written")
     description = {
-        "network": network,
+        "network": origin(network),
         "checkpoint": None if checkpoint is None else str(checkpoint),
         "conversion": to,
         "example": example,

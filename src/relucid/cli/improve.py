@@ -25,6 +25,7 @@ from relucid.cli.options import (
 )
 from relucid.cli.output import check_directory, write_directory
 from relucid.conversions import IMPROVING
+from relucid.printing import printable
 
 if TYPE_CHECKING:
     from relucid.studies.improve import Project
@@ -167,8 +168,10 @@ def improve(
         _print_time(tried, store, jobs)
         return
     found = _run(tried, store, quiet, {"jobs": jobs, "executor": executor, "address": address})
-    write_directory(out, FILES, force, partial(fill, found, command=shlex.join(["relucid", *sys.argv[1:]])))
-    typer.echo("\n".join(found.lines()))
+    write_directory(
+        out, FILES, force, partial(fill, found, command=printable(shlex.join(["relucid", *sys.argv[1:]])))
+    )
+    typer.echo("\n".join(map(printable, found.lines())))
     typer.echo(f"Written to {out}: {', '.join(FILES)}", err=True)
 
 
@@ -177,14 +180,14 @@ def _print_project(tried: "Project", quiet: bool) -> None:
     for caution in tried.task.cautions:
         typer.echo(f"Warning: {caution}", err=True)
     for what, why in tried.left_out.items():
-        typer.echo(f"{what} is left out: {why}", err=True)
+        typer.echo(printable(f"{what} is left out: {why}"), err=True)
     if not quiet:
         for sentence in tried.examination.sentences():
-            typer.echo(sentence)
+            typer.echo(printable(sentence))
         better = "higher" if tried.task.metric.higher else "lower"
         typer.echo(tried.task.training)
-        typer.echo(f"Judged by: {tried.column} ({better} is better).")
-        typer.echo(f"Compared: {'; '.join(tried.study.rows)}.")
+        typer.echo(printable(f"Judged by: {tried.column} ({better} is better)."))
+        typer.echo(printable(f"Compared: {'; '.join(tried.study.rows)}."))
 
 
 def _print_time(tried: "Project", store: Path | None, jobs: int | None) -> None:

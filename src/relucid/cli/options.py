@@ -92,7 +92,8 @@ Factory = Annotated[
         metavar="NETWORK",
         help="A function that builds the network: my_package.my_module:build, or path/to/my_file.py:build. Or the "
         "name of a model (see `relucid list --models`): resnet20, or resnet20:100 for 100 outputs instead of 10. "
-        "Or a directory that `relucid convert` wrote.",
+        "Or a directory that `relucid convert` made from such a model; if you built the network yourself, name your "
+        "function here and the directory as --checkpoint.",
         autocompletion=complete_network,
     ),
 ]

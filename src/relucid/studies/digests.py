@@ -1,8 +1,10 @@
 """Digests of networks and data, which keep their results apart."""
 
 import hashlib
+import linecache
 import re
 from collections.abc import Mapping
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from relucid.files import is_the_users
 from relucid.randomness import seeded
 
 SAMPLED = 16  # examples that identify data which are not in memory
@@ -25,6 +28,16 @@ def digest_of_tensors(*tensors: Tensor) -> str:
             tensor = tensor[:: len(tensor) // 1000]
         found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+def digest_of_code(network: nn.Module) -> str:
+    """A digest of the user's files, or cells of a notebook, in which the network's classes are written."""
+    kinds = {kind for module in network.modules() for kind in type(module).__mro__}
+    functions = (function for kind in kinds for function in vars(kind).values() if isfunction(function))
+    files = {function.__code__.co_filename for function in functions}
+    # A cell of a notebook has a name like that of generated code, and lines.
+    lines = ["".join(linecache.getlines(file)) for file in files if is_the_users(file) or "ipython" in file]
+    return hashlib.sha256(" ".join(sorted(lines)).encode()).hexdigest()
 
 
 def digest_of_network(network: nn.Module) -> str:
