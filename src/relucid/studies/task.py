@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import tree_leaves, tree_map, tree_map_only
-from relucid.data import Data, Split, in_batches
-from relucid.data.given import SHARE, Rows, apart, examples, is_pair_of_parts, read
+from relucid.data import Arrays, Data, Rows, in_batches
+from relucid.data.parts import SHARE, apart, with_targets
+from relucid.data.source import are_two_parts
 from relucid.printing import counted, first_line
 from relucid.randomness import seeded
-from relucid.studies.digests import digest_of_data, digest_of_network
+from relucid.studies.digests import digest_of_code, digest_of_data, digest_of_network
 from relucid.studies.metrics import METRICS, Measure, Metric, score
 from relucid.studies.runner import version_of
 from relucid.studies.study import named
@@ -111,7 +112,7 @@ class Task:
 
     def watched(self) -> Iterator[Any]:
         """Yield batches of inputs on which units are counted."""
-        if not isinstance(self.inputs, Split | Rows):
+        if not isinstance(self.inputs, Arrays | Rows):
             yield cast(self.inputs, self.network, self.floats)
             return
         for inputs, _ in islice(in_batches(self.inputs, BATCH), WATCHED // BATCH):
@@ -123,7 +124,7 @@ class Task:
 
     def given(self, seed: int) -> tuple[Any, Any]:
         """The same for the user's own functions: the two parts of a pair as they are, or else all data for both."""
-        if is_pair_of_parts(self.data):
+        if are_two_parts(self.data):
             return self.data[0], self.data[1]
         return (self.data, self.data) if self.parts is None else self.split(seed)
 
@@ -172,6 +173,7 @@ class Task:
             train = asdict(replace(train, loss="mse")) | {"loss": loss}  # type: ignore[assignment]
         return {
             "network": digest_of_network(self.network),
+            "code": digest_of_code(self.network),
             "data": digest_of_data(self.data if self.parts is None else self.parts),
             "train": version_of(train) if callable(train) else train,
             "metric": self.metric.label if measure is None else version_of(measure),
@@ -228,7 +230,7 @@ def task(
         inputs = _readable(data) if example is None else example
         own = Metric(name_of(metric), higher, metric)
         return Task(name, network, data, inputs, train, own, random=random)
-    parts = read(data, target, size)
+    parts = with_targets(data, target, size)
     pool = parts.train if isinstance(parts, Data) else parts
     inputs, targets = pool.batch(torch.arange(min(BATCH, len(pool))))
     floats, outputs = _tried(network, inputs)
@@ -247,7 +249,7 @@ def _check_loss(whole: Task, inputs: Any, targets: Tensor) -> None:
     """Refuse data whose targets the loss cannot compare with the network's outputs."""
     outputs = whole.called(whole.network)(inputs)
     for part in (whole.parts.train, whole.parts.test) if isinstance(whole.parts, Data) else (whole.parts,):
-        in_memory = isinstance(part, Split)
+        in_memory = isinstance(part, Arrays)
         _check_targets(outputs, part.targets if in_memory else part.batch(torch.arange(1))[1], whole.loss)
     try:
         measures(whole.loss, outputs, targets)
@@ -368,10 +370,10 @@ def _metric(metric: str | Measure | None, higher: bool, loss: str | Loss) -> Met
     return found
 
 
-def _readable(data: Any) -> Split | Rows:
+def _readable(data: Any) -> Arrays | Rows:
     """The examples in data for the user's own functions, to look at the network with."""
     try:
-        return examples(data[0] if is_pair_of_parts(data) else data)
+        return with_targets(data[0] if are_two_parts(data) else data)  # type: ignore[return-value]
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"give an example, some inputs of the network: the data have none that can be read ({error})"

@@ -1,0 +1,93 @@
+"""Batches in the form that a network accepts; that all forms of data hold the same is tested in tests/data."""
+
+from collections import UserDict
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from relucid.inspect import examine
+from relucid.inspect.batches import batches_of
+
+INPUTS = torch.randn(150, 4)
+LABELS = torch.arange(150) % 3
+
+
+class Named(nn.Module):
+    """A network that is called by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 6)
+
+    def forward(self, x, gain=None):
+        return (self.fc(x) * (1 if gain is None else gain)).relu()
+
+
+@pytest.mark.parametrize(
+    "data, batches", [(INPUTS, 3), ((INPUTS, LABELS), 3), ((part for part in INPUTS.split(40)), None)]
+)
+def test_progress_counts_the_batches_where_their_number_is_known(data, batches):
+    totals = set()
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+    found = examine(net, INPUTS[:1], data, progress=lambda what, _, total: totals.add((what, total)))
+    assert totals == {("layers", 1), ("batches", batches)}
+    torch.testing.assert_close(found["0"].activity.active, (net[0](INPUTS) > 0).double().mean(0))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"x": INPUTS},
+        UserDict(x=INPUTS),  # what a tokenizer returns
+        {"x": INPUTS.double().numpy(), "label": LABELS},
+        [{"x": batch, "label": None} for batch in INPUTS.split(40)],
+    ],
+)
+def test_arguments_may_be_named(data):
+    net = Named()
+    found = examine(net, UserDict(x=INPUTS[:1]), data)["fc"].activity
+    torch.testing.assert_close(found.active, (net.fc(INPUTS) > 0).double().mean(0))
+    assert found.inputs == 150
+
+
+def test_no_argument_is_dropped_but_labels_that_the_network_does_not_take():
+    (part,) = batches_of([{"x": INPUTS, "gain": INPUTS[:, :1], "labels": LABELS}], {"x": INPUTS[:1]})
+    assert part.arguments.keys() == {"x", "gain"}
+    (part,) = batches_of([(INPUTS, LABELS)], INPUTS[:1])
+    assert torch.equal(part.arguments, INPUTS)
+
+
+def test_several_arguments_may_be_given_in_order_with_labels_after_them():
+    net = Named()
+    loader = DataLoader(TensorDataset(INPUTS, -torch.ones(150, 1), LABELS), batch_size=50)
+    found = examine(net, (INPUTS[:1], torch.ones(1, 1)), loader)["relu"].activity
+    torch.testing.assert_close(found.active, (net.fc(INPUTS) < 0).double().mean(0))
+
+
+def spoilt(value):
+    data = INPUTS.clone()
+    data[100, 2] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    "data, error, value",
+    [
+        (spoilt(torch.nan), ValueError, r"batch 1 .*1 of 256"),
+        (spoilt(torch.inf), ValueError, r"batch 1 .*1 of 256"),
+        ([], ValueError, "empty"),
+        (iter(()), ValueError, "empty"),
+        (INPUTS[:0], ValueError, "empty"),
+        (TensorDataset(INPUTS[:0]), ValueError, "empty"),
+        (INPUTS.view(50, 3, 4), ValueError, r"3 dimensions .* 2 on the example"),
+        (7, TypeError, "int"),
+        ("images.npy", ValueError, r"images.npy"),
+        ([{"x": INPUTS}], TypeError, "mapping"),
+    ],
+)
+def test_wrong_data_are_refused(data, error, value):
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+    with pytest.raises(error, match=value):
+        examine(net, INPUTS[:1], data)
