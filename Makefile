@@ -17,7 +17,7 @@ INSTALL := install --quiet --no-compile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-all test-odd room lint types test-source test-wheel compat site browser bench docs \
-  pages clean
+  pages release clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -134,6 +134,18 @@ site: setup
 
 pages: setup  ## write again what is generated from results/ and the claims
 	$(BIN)/python docs/pages.py
+
+# The version is set in src/relucid/__init__.py and CITATION.cff, and its changes have a section in CHANGELOG.md; a test
+# compares the three. Pushing the tag publishes the wheel.
+release: setup  ## test the wheel and tag the commit: make release VERSION=0.4.0
+	@test -n "$(VERSION)" || { echo "give the version: make release VERSION=0.4.0"; exit 1; }
+	@test -z "$$(git status --porcelain)" || { echo "commit or remove what git status shows"; exit 1; }
+	@test "$$($(BIN)/python -c 'import relucid; print(relucid.__version__)')" = "$(VERSION)" \
+	  || { echo "src/relucid/__init__.py has another version"; exit 1; }
+	@! grep -q '^## Unreleased' CHANGELOG.md || { echo "CHANGELOG.md still says Unreleased"; exit 1; }
+	$(MAKE) --no-print-directory test
+	git tag --annotate "v$(VERSION)" --message "relucid $(VERSION)"
+	@echo "Now: git push origin v$(VERSION)"
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
