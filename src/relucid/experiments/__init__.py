@@ -1,16 +1,20 @@
 """Studies: a grid of runs in, records out; means, intervals, outcomes and pages are computed from records."""
 
-from relucid.experiments._frame import Cell, Record, Results
+from relucid.experiments._frame import Cell, Record, Results, arrays_of
 from relucid.experiments._judge import (
     Claim,
     Comparison,
     Contrast,
     Quantity,
+    Statement,
+    at_most,
     bootstrap,
     compare,
     compare_shares,
+    equal,
     higher,
     lower,
+    near,
     not_worse,
 )
 from relucid.experiments._study import Column, Run, Runner, Scale, Study, by_cell, merge, runner
@@ -28,14 +32,19 @@ __all__ = [
     "Run",
     "Runner",
     "Scale",
+    "Statement",
     "Study",
+    "arrays_of",
+    "at_most",
     "bootstrap",
     "by_cell",
     "compare",
     "compare_shares",
+    "equal",
     "higher",
     "lower",
     "merge",
+    "near",
     "not_worse",
     "runner",
     "tuning",

@@ -14,7 +14,7 @@ import joblib
 import numpy as np
 import torch
 
-from relucid.experiments._frame import Record, Results
+from relucid.experiments._frame import Record, Results, packed, unpacked
 from relucid.experiments._store import Lease, Store
 from relucid.experiments._study import Run, Runner, Study, plain
 
@@ -96,23 +96,6 @@ def _parts(found: Mapping[str, Any]) -> dict[str, Any]:
         **({"history": found["history"]} if found.get("history") else {}),
         **({"arrays": arrays} if arrays else {}),
     }
-
-
-def packed(array: np.ndarray) -> str:
-    """An array as text: a compressed archive in base64."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, array=array)
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-def unpacked(text: str) -> np.ndarray:
-    """The array; objects, which could run code, are refused.
-
-    >>> unpacked(packed(np.arange(3.0))).tolist()
-    [0.0, 1.0, 2.0]
-    """
-    array: np.ndarray = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)["array"]
-    return array
 
 
 def votes(study: Study, scale: str, store: Store) -> None:

@@ -1,11 +1,14 @@
 """Records as pandas: every run in one frame, and the cells of a study as series by repetition."""
 
+import base64
+import io
 import json
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from relucid.experiments._study import Planned, Run, Study
@@ -189,6 +192,28 @@ class Results:
         return "\n".join(
             "| " + " | ".join(line) + " |" for line in [lines[0], ["---"] * len(lines[0]), *lines[1:]]
         )
+
+
+def arrays_of(record: Record) -> dict[str, np.ndarray]:
+    """The arrays that a run left, unpacked."""
+    return {name: unpacked(text) for name, text in record.get("arrays", {}).items()}
+
+
+def packed(array: np.ndarray) -> str:
+    """An array as text: a compressed archive in base64."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, array=array)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def unpacked(text: str) -> np.ndarray:
+    """The array that `packed` wrote; objects, which could run code, are refused.
+
+    >>> unpacked(packed(np.arange(3.0))).tolist()
+    [0.0, 1.0, 2.0]
+    """
+    array: np.ndarray = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)["array"]
+    return array
 
 
 def _cell(stat: "pd.Series", digits: int) -> str:

@@ -215,9 +215,24 @@ def higher(rows: Names, than: Names | float, columns: Names, **more: Any) -> lis
     return contrasts("higher", rows, than, columns, **more)
 
 
-def not_worse(rows: Names, than: Names | float, columns: Names, margin: float) -> list[Contrast]:
+def not_worse(rows: Names, than: Names | float, columns: Names, margin: float, **more: Any) -> list[Contrast]:
     """Rows that are worse than others by less than a margin, in each of these columns."""
-    return contrasts("not worse", rows, than, columns, margin=margin)
+    return contrasts("not worse", rows, than, columns, margin=margin, **more)
+
+
+def near(rows: Names, value: float, columns: Names, margin: float) -> list[Contrast]:
+    """Cells with a mean within a margin of a number: the interval lies inside it."""
+    return contrasts("near", rows, value, columns, margin=margin)
+
+
+def equal(rows: Names, value: float, columns: Names) -> list[Contrast]:
+    """Cells that equal a number in the digits that their column shows, for counts."""
+    return contrasts("equal", rows, value, columns)
+
+
+def at_most(rows: Names, value: float, columns: Names) -> list[Contrast]:
+    """Cells in which no repetition is above a number: bounds that hold for certain, not on average."""
+    return contrasts("at most", rows, value, columns)
 
 
 @dataclass(frozen=True)
@@ -237,6 +252,17 @@ class Claim:
             self,
             contrasts=[each for each in self.contrasts if all(cell[:2] in cells for cell in each.cells())],
         )
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A theorem, definition or count of a paper: no records, but tests. `holds`: False if the tests show that it does not."""
+
+    where: str
+    says: str
+    tests: Sequence[str] = ()  #: "nn/test_sphere.py::test_name", below tests/
+    holds: bool = True
+    kind: Literal["experiment", "mathematics", "construction"] = "mathematics"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """The page of a table: its .md file, a Jinja template in which every number comes from the records."""
 
+import importlib
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +14,8 @@ from typing import Any
 import jinja2
 
 from relucid.experiments._caveats import caveats
-from relucid.experiments._frame import Record, Results, flat
-from relucid.experiments._judge import Claim, Outcome, Verdict, judge, outcome
+from relucid.experiments._frame import Record, Results, flat, read
+from relucid.experiments._judge import Claim, Outcome, Verdict, judge, number, outcome
 from relucid.experiments._study import SCALES, Study
 
 TEMPLATES = {
@@ -104,6 +106,15 @@ class Page:
             study=results.study, results=results, findings=findings(results), cost=_cost(results)
         )
 
+    def finding(self, name: str, where: str, scale: str | None = None) -> Finding:
+        """What was found of a claim, by the place that it names."""
+        known = {finding.claim.where: finding for finding in findings(self.results(name, scale))}
+        if where not in known:
+            raise ValueError(
+                f"{name} has no claim {where!r} that its records answer; it has {', '.join(known)}"
+            )
+        return known[where]
+
     def settings(self, name: str) -> str:
         """What the scales of a study change, one line per setting."""
         scales = {
@@ -127,6 +138,8 @@ class Page:
             "show": self.show,
             "results": self.results,
             "settings": self.settings,
+            "finding": self.finding,
+            "number": number,
             "here": self.module,
         }
         return self.jinja.from_string(prose).render(context).rstrip() + "\n"
@@ -151,3 +164,7 @@ def _cost(results: Results) -> str:
         }
     )
     return f"{len(runs)} runs{troubles}, {took} of computing, {'; '.join(machines)}."
+
+
+if __name__ == "__main__":  # python -m relucid.experiments._page MODULE RECORDS
+    print(Page(importlib.import_module(sys.argv[1]), read(sys.argv[2])).render())

@@ -5,7 +5,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from relucid.experiments._frame import Results
+    from relucid.experiments._judge import Claim
 
 Config = Mapping[str, Any]
 Grid = Mapping[str, Sequence[Any]]
@@ -19,6 +23,10 @@ class Runner:
     name: str
     function: Callable[..., Mapping[str, Any]]
     version: int | str = 1
+
+    def __call__(self, **config: Any) -> Mapping[str, Any]:
+        """Call the function with a configuration."""
+        return self.function(**config)
 
 
 def runner(name: str, version: int | str = 1) -> Callable[[Callable[..., Any]], Runner]:
@@ -106,7 +114,9 @@ class Study:
     tuning: Mapping[str, "Study"] = field(
         default_factory=dict
     )  #: by scale: the study that chose the learning rates
-    claims: Sequence[Any] = ()
+    claims: "Sequence[Claim]" = ()
+    figures: Sequence[Callable[["Results"], Sequence[Any]]] = ()  #: functions of results that return figures
+    page: Callable[["Results"], str] | None = None  #: for a study whose HTML page is its own
 
     def variant(self, name: str, title: str = "", **changes: Any) -> "Study":
         """Another study that differs in these fields; published numbers follow its rows and columns."""
