@@ -1,6 +1,6 @@
 """Studies: a grid of runs in, records out; means, intervals, outcomes and pages are computed from records."""
 
-from relucid.experiments._frame import Cell, Record, Results, arrays_of
+from relucid.experiments._frame import Cell, Results, frame
 from relucid.experiments._judge import (
     Claim,
     Comparison,
@@ -17,6 +17,7 @@ from relucid.experiments._judge import (
     near,
     not_worse,
 )
+from relucid.experiments._records import Record, arrays_of, read
 from relucid.experiments._study import Column, Run, Runner, Scale, Study, by_cell, merge, runner
 from relucid.experiments._tuning import tuning
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from relucid.experiments._frame import Record, Results
+from relucid.experiments._frame import Results
+from relucid.experiments._records import Record
 from relucid.experiments._judge import Claim
 from relucid.experiments._page import Finding, findings, largest_first
 from relucid.experiments._study import Study
@@ -33,7 +34,7 @@ def ledger(studies: Iterable[Study], records: Mapping[str, Record]) -> list[Entr
             best = min(
                 able,
                 key=lambda each: (
-                    not any(v.found for v in known[each.scale][claim.where].verdicts),
+                    not any(v.comparison for v in known[each.scale][claim.where].verdicts),
                     not each.whole,
                 ),
                 default=None,

@@ -14,7 +14,8 @@ from typing import Any
 import jinja2
 
 from relucid.experiments._caveats import caveats
-from relucid.experiments._frame import Record, Results, flat, read
+from relucid.experiments._frame import Results, flat
+from relucid.experiments._records import Record, read
 from relucid.experiments._judge import Claim, Outcome, Verdict, judge, number, outcome
 from relucid.experiments._study import SCALES, Study
 
