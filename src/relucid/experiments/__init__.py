@@ -1,5 +1,6 @@
 """Studies: a grid of runs in, records out; means, intervals, outcomes and pages are computed from records."""
 
+from relucid.experiments._execute import run
 from relucid.experiments._frame import Cell, Results, frame
 from relucid.experiments._judge import (
     Claim,
@@ -18,6 +19,7 @@ from relucid.experiments._judge import (
     not_worse,
 )
 from relucid.experiments._records import Record, arrays_of, read
+from relucid.experiments._store import Store, StoreError
 from relucid.experiments._study import Column, Run, Runner, Scale, Study, by_cell, merge, runner
 from relucid.experiments._tuning import tuning
 
@@ -34,6 +36,8 @@ __all__ = [
     "Runner",
     "Scale",
     "Statement",
+    "Store",
+    "StoreError",
     "Study",
     "arrays_of",
     "at_most",
@@ -42,11 +46,14 @@ __all__ = [
     "compare",
     "compare_shares",
     "equal",
+    "frame",
     "higher",
     "lower",
     "merge",
     "near",
     "not_worse",
+    "read",
+    "run",
     "runner",
     "tuning",
 ]

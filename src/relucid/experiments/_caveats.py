@@ -79,7 +79,7 @@ def underfit(evidence: Evidence) -> str:
     if not errors or max(errors) <= UNDERFITS:
         return ""
     low, high = f"{min(errors):.0f}", f"{max(errors):.0f}"
-    return f"the networks misclassify {low if low == high else f'{low} to {high}'}% of their training images"
+    return f"The networks misclassify {low if low == high else f'{low} to {high}'}% of their training images."
 
 
 def unknown(evidence: Evidence) -> str:
@@ -89,7 +89,7 @@ def unknown(evidence: Evidence) -> str:
         return ""
     fitting = all("fitted" in run["metrics"] for run in records)  # the outcome is how well they fit
     known = fitting or all(evidence.training_errors(row) for row in evidence.rows)
-    return "" if known else "training errors were not recorded: the networks may underfit"
+    return "" if known else "Training errors were not recorded: the networks may underfit."
 
 
 def edge(evidence: Evidence) -> str:
@@ -99,13 +99,13 @@ def edge(evidence: Evidence) -> str:
         for each in evidence.choices
         if each.rate in (min(each.tried), max(each.tried))
     )
-    return f"rates at the edge of their grid: {', '.join(found)}" if found else ""
+    return f"Some rates are the smallest or largest that were tried: {', '.join(found)}." if found else ""
 
 
 def chance(evidence: Evidence) -> str:
     """A rate was chosen by a difference that chance explains."""
     found = dict.fromkeys(each.row for each in evidence.choices if each.by_chance)
-    return f"rates chosen by less than their noise, for {', '.join(found)}" if found else ""
+    return f"Chance may have chosen the rates of {', '.join(found)}." if found else ""
 
 
 def size(evidence: Evidence) -> str:
@@ -124,14 +124,14 @@ def size(evidence: Evidence) -> str:
         ours, theirs = _sizes(here), _sizes(merge(full.get(cell, here), study.paper))
         differ = [name for name in SIZES if name in ours and name in theirs and ours[name] != theirs[name]]
         found |= dict.fromkeys(SIZES[name].format(ours[name], theirs[name]) for name in differ)
-    return ", ".join(found)
+    return f"Smaller than published: {', '.join(found)}." if found else ""
 
 
 def shared(evidence: Evidence) -> str:
     """Repetitions are random splits of one data set."""
     if not set(evidence.rows) & set(evidence.results.study.splits):
         return ""
-    return "its splits share data: another sample would vary more than they do"
+    return "The splits share data: another sample would vary more than they do."
 
 
 def post_hoc(evidence: Evidence) -> str:
@@ -140,7 +140,7 @@ def post_hoc(evidence: Evidence) -> str:
     before = any(
         run["started"][:10] <= date for cell in evidence.cells for run in evidence.results.behind(*cell)
     )
-    return f"stated on {date}, after its data" if date and before else ""
+    return f"Stated on {date}, with the data in view." if date and before else ""
 
 
 RULES: Mapping[str, Callable[[Evidence], str]] = {
@@ -156,7 +156,8 @@ RULES: Mapping[str, Callable[[Evidence], str]] = {
 
 def _training_error(run: Mapping[str, Any]) -> float | None:
     course = run.get("history", {}).get("train_error")
-    return run["metrics"].get("train_error", course[-1] if course else None)
+    error: float | None = run["metrics"].get("train_error", course[-1] if course else None)
+    return error
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, str]:
@@ -177,32 +178,31 @@ def _by_study(evidence: Evidence) -> Iterator[Choice]:
         return
     tuning = Results(study, results.scale, results.everything)
     shown = [results.study.columns[column].config for _, column in evidence.cells]
+    columns = study.columns.values()
     settings = {
         name
         for name, column in study.columns.items()
-        if any(_agree(column.config, config, study.columns.values()) for config in shown)
+        if any(_agree(column.config, config, columns) for config in shown)
     }
     tried: dict[tuple[str, str], dict[float, tuple[float, int]]] = {}
     for row, name in (cell for cell in tuning.cells if cell[0] in evidence.rows and cell[1] in settings):
         column, values = study.columns[name], tuning[row, name]
         if column.tries and tuning.complete(row, name):
             setting, rate = column.tries
-            tried.setdefault((row, setting), {})[rate] = (
-                values.mean() if len(values) else math.inf,
-                column.examples,
-            )
+            error = float(values.mean()) if len(values) else math.inf
+            tried.setdefault((row, setting), {})[rate] = (error, column.examples)
     for (row, _), errors in tried.items():
         if len(errors) > 1:
             best, second = sorted(errors, key=errors.__getitem__)[:2]
-            (lowest, n), (next_lowest, _) = errors[best], errors[second]
-            noise = (
-                math.sqrt(sum(share * (100 - share) / n for share in (lowest, next_lowest)))
-                if math.isfinite(next_lowest)
-                else 0.0
-            )
-            yield Choice(
-                row, best, tuple(errors), next_lowest - lowest <= noise * stats.norm.ppf(1 - LEVEL / 2)
-            )
+            yield Choice(row, best, tuple(errors), _noisy(errors[best], errors[second]))
+
+
+def _noisy(best: tuple[float, int], second: tuple[float, int]) -> bool:
+    """Whether two shares in per cent, each of so many examples, differ by less than their noise."""
+    if not math.isfinite(second[0]):
+        return False
+    noise = math.sqrt(sum(share * (100 - share) / n for share, n in (best, second)))
+    return second[0] - best[0] <= noise * float(stats.norm.ppf(1 - LEVEL / 2))
 
 
 def _agree(tried: Mapping[str, Any], shown: Mapping[str, Any], every: Any) -> bool:
@@ -215,47 +215,37 @@ def _agree(tried: Mapping[str, Any], shown: Mapping[str, Any], every: Any) -> bo
 def _by_cell(evidence: Evidence) -> Iterator[Choice]:
     """The cell's own runs at the rate with the lowest mean on held-out examples."""
     results = evidence.results
-    for row, column in evidence.cells:
-        runs = [
-            each
-            for each in results.planned
-            if (each.row, each.column) == (row, column) and each.choice and each.run.key in results.records
-        ]
-        for name in (
-            name
-            for name, values in results.study.choose.items()
-            if results.cells[row, column] and all(isinstance(value, int | float) for value in values)
-        ):
-            errors: dict[float, dict[str, float]] = {each.run.config[name]: {} for each in runs}
-            for each in runs:
-                metrics = results.records[each.run.key]["metrics"]
-                if results.study.by in metrics:
-                    errors[each.run.config[name]][each.repetition] = metrics[results.study.by]
-            if len(errors) < 2:
-                continue
-            best = results.cells[row, column][0].run.config[name]
-            others = [
-                rate for rate, found in errors.items() if rate != best and found
-            ]  # of the rest every run diverged
-            second = min(others, key=lambda rate: fmean(errors[rate].values()), default=None)
-            found = (
-                compare((pd.Series(errors[best]) - pd.Series(errors[second])).dropna(), 0.0)
-                if others
-                else None
-            )
-            low, high = found.interval(1 - LEVEL) if found else (0.0, 0.0)
-            yield Choice(row, best, tuple(errors), bool(others) and low <= 0 <= high)
+    for cell in evidence.cells:
+        runs = [each for each in results.tried[cell] if each.choice and each.run.key in results.records]
+        for name, values in results.study.choose.items():
+            if results.cells[cell] and all(isinstance(value, int | float) for value in values):
+                errors: dict[float, dict[str, float]] = {each.run.config[name]: {} for each in runs}
+                for each in runs:
+                    metrics = results.records[each.run.key]["metrics"]
+                    if results.study.by in metrics:
+                        errors[each.run.config[name]][each.repetition] = metrics[results.study.by]
+                if len(errors) > 1:
+                    yield _chosen(cell[0], results.cells[cell][0].run.config[name], errors)
+
+
+def _chosen(row: str, best: float, errors: Mapping[float, Mapping[str, float]]) -> Choice:
+    """Whether chance explains the choice among rates, by their errors by repetition."""
+    others = [
+        rate for rate, known in errors.items() if rate != best and known
+    ]  # of the rest every run diverged
+    if not others:
+        return Choice(row, best, tuple(errors), False)
+    second = min(others, key=lambda rate: fmean(errors[rate].values()))
+    lowest, next_lowest = (pd.Series(dict(errors[rate]), dtype=float) for rate in (best, second))
+    difference = compare((lowest - next_lowest).dropna(), 0.0)
+    low, high = difference.interval(1 - LEVEL) if difference else (0.0, 0.0)
+    return Choice(row, best, tuple(errors), low <= 0 <= high)
 
 
 def _by_run(evidence: Evidence) -> Iterator[Choice]:
     """Every run chose for itself: the rate that most of a cell's runs have chosen."""
     for row, column in evidence.cells if evidence.results.study.tries else []:
-        rates = (
-            pd.Series(
-                [run["metrics"].get("rate") for run in evidence.results.behind(row, column)], dtype=object
-            )
-            .explode()
-            .dropna()
-        )
+        chosen = [run["metrics"].get("rate") for run in evidence.results.behind(row, column)]
+        rates = pd.Series(chosen, dtype=object).explode().dropna()
         if len(rates):
             yield Choice(row, float(rates.mode()[0]), tuple(evidence.results.study.tries), False)

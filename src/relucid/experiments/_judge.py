@@ -68,7 +68,7 @@ def compare(a: Values, b: Values | float, paired: bool = False) -> Comparison | 
     if min(map(len, samples)) < 2 or not all(np.isfinite(sample).all() for sample in samples):
         return None
     n, effect = sum(map(len, samples)), float(samples[0].mean()) - mean
-    error = math.hypot(*(sample.sem() for sample in samples))
+    error = math.hypot(*(float(np.std(sample, ddof=1)) / math.sqrt(len(sample)) for sample in samples))
     effect = 0.0 if abs(effect) < 1e-9 * error else effect  # what rounding leaves of differences that cancel
     if error <= 1e-9 * abs(effect):  # with no spread only the sign is evidence
         p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)
@@ -97,7 +97,7 @@ def sign_flip(differences: Values) -> float:
 
 
 def compare_shares(a: Values, b: Values | float) -> Comparison | None:
-    """Compare percentages of yes (100) and no (0): Fisher's test and Newcombe's interval, or Jeffreys' against a number.
+    """Compare percentages of yes (100) and no (0) by Fisher's test and Newcombe's interval; with a number by Jeffreys'.
 
     >>> difference = compare_shares(pd.Series([100.0] * 9 + [0.0]), pd.Series([0.0] * 10))
     >>> difference.effect, round(difference.p, 4)

@@ -1,7 +1,5 @@
-"""The page of a table: its .md file, a Jinja template in which every number comes from the records."""
+"""The page of a table: its .md file, a Jinja template in which every number and outcome comes from records."""
 
-import importlib
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,28 +13,25 @@ import jinja2
 
 from relucid.experiments._caveats import caveats
 from relucid.experiments._frame import Results, flat
-from relucid.experiments._records import Record, read
 from relucid.experiments._judge import Claim, Outcome, Verdict, judge, number, outcome
-from relucid.experiments._study import SCALES, Study
+from relucid.experiments._records import Record
+from relucid.experiments._study import Study, named
 
-TEMPLATES = {
-    "results": """\
-### {{ study.name }} at {{ results.scale }} scale
+SHOW = """\
+### {{ results.study.name }} at {{ results.scale }} scale
 
 {{ results }}
 
-{% for each in findings %}
-**{{ each.claim.where }}.** {{ each.claim.says }} **{{ each.outcome | capitalize }}{{ each.counts }}.**
-{%- for sentence in each.caveats.values() %} {{ sentence[0] | upper }}{{ sentence[1:] }}.{% endfor %}
+{% for finding in findings %}
+{{ finding }}
 
-{% for verdict in each.verdicts %}
+{% for verdict in finding.verdicts %}
 - {{ verdict }}
 {% endfor %}
 
 {% endfor %}
-{{ cost }} To repeat: `relucid run {{ study.name }} --scale {{ results.scale }}`.
+{{ cost }} To repeat: `relucid run {{ results.study.name }} --scale {{ results.scale }}`.
 """
-}
 
 
 @dataclass(frozen=True)
@@ -44,6 +39,7 @@ class Finding:
     """A claim, the outcomes of its contrasts, and the caveats: computed when somebody looks, never stored."""
 
     claim: Claim
+    results: Results
     verdicts: Sequence[Verdict]
     caveats: Mapping[str, str]
 
@@ -58,114 +54,127 @@ class Finding:
         counts = Counter(verdict.outcome for verdict in self.verdicts).most_common()
         return f" ({', '.join(f'{n} {word}' for word, n in counts)})" if len(self.verdicts) > 1 else ""
 
+    @property
+    def stands(self) -> str:
+        """The outcome, the counts and the caveats, in sentences."""
+        return " ".join([f"{self.outcome.capitalize()}{self.counts}.", *self.caveats.values()])
+
+    def __str__(self) -> str:
+        doubts = "".join(f" {sentence}" for sentence in self.caveats.values())
+        outcome = f"{self.outcome.capitalize()}{self.counts}"
+        return f"**{self.claim.where}.** {self.claim.says} **{outcome}.**{doubts}"
+
 
 def findings(results: Results) -> list[Finding]:
-    """Every claim of a study that its records can answer; none at smoke scale."""
-    found = []
+    """Every claim of a study that its records can answer; none at smoke scale.
+
+    A claim is answered when every cell behind it has a value, or all its runs and none.
+    """
+    answered = []
     for claim in results.study.claims if results.scale != "smoke" else []:
         here = claim.within(results.labels)
-        cells = [cell[:2] for contrast in here.contrasts for cell in contrast.cells()]
-        if (
-            (not claim.scales or results.scale in claim.scales)
-            and cells
-            and all(results.begun(*cell) for cell in cells)
-        ):
+        asked = not claim.scales or results.scale in claim.scales
+        if asked and here.contrasts and all(results.begun(*cell[:2]) for cell in here.cells()):
             doubts = caveats(here, results) if claim.kind == "experiment" else {}
-            found.append(Finding(here, judge(results, here), doubts))
-    return found
+            answered.append(Finding(here, results, judge(results, here), doubts))
+    return answered
+
+
+def cost(results: Results) -> str:
+    """How many runs there are, what they took, and what they were made with."""
+    runs = results.records.values()
+    states, planned = Counter(run["state"] for run in runs), len({each.run.key for each in results.plan})
+    troubles = "".join(f", {states[state]} {state}" for state in ("diverged", "failed") if states[state])
+    done = f"{len(runs)} runs" if len(runs) == planned else f"{len(runs)} of {planned} runs"
+    took = timedelta(seconds=round(sum(run["seconds"] for run in runs)))
+    known = [run["environment"] for run in runs if run.get("environment")]  # none where a process died
+    machines = sorted({f"torch {each['versions']['torch']} on {each['device']}" for each in known})
+    trained = sorted({way for each in known for way in each.get("trained", ())})
+    dirty = sum(str(each.get("commit")).endswith("-dirty") for each in known)
+    code = [f"{dirty} with uncommitted changes"] if dirty else []
+    return f"{done}{troubles}, {took} of computing, {'; '.join([*machines, *trained, *code])}."
 
 
 class Page:
-    """The studies of a table's file, and all records."""
+    """The page of a table's file.
+
+    Its .md may use `show(study, scale)`, `results(study, scale)`, `finding(study, where, scale)`, `settings(study)`,
+    `number(x)` and `here`, the table's module. Without a scale, the largest complete one is meant.
+
+    Args:
+        module: of the table: it has `STUDIES`, and an .md file beside it.
+        records: by key.
+    """
 
     def __init__(self, module: ModuleType, records: Mapping[str, Record]) -> None:
         self.module, self.records = module, records
         self.studies: dict[str, Study] = {study.name: study for study in module.STUDIES}
-        self.jinja = jinja2.Environment(
-            loader=jinja2.DictLoader(TEMPLATES),
-            trim_blocks=True,
-            lstrip_blocks=True,
-            undefined=jinja2.StrictUndefined,
-        )
+        self.known: dict[tuple[str, str], Results] = {}
+
+    def at(self, name: str, scale: str) -> Results:
+        """The results of a study at a scale."""
+        if (name, scale) not in self.known:
+            study = named(name, self.studies, "study", str(self.module.__name__))
+            self.known[name, scale] = Results(study, scale, self.records)
+        return self.known[name, scale]
 
     def results(self, name: str, scale: str | None = None) -> Results:
         """The results of a study at a scale, by default the largest complete one."""
-        study = self.studies[name]
-        known = [
-            Results(study, each, self.records)
-            for each in ([scale] if scale else largest_first(study))
-            if each != "smoke"
-        ]
-        return next((each for each in known if each.records and each.whole), known[0])
+        if scale is not None:
+            return self.at(name, scale)
+        study: Study = named(name, self.studies, "study", str(self.module.__name__))
+        known = [self.at(name, scale) for scale in study.largest_first() if scale != "smoke"]
+        return next((results for results in known if results.records and results.whole), known[0])
 
     def show(self, name: str, scale: str | None = None) -> str:
         """The table of a study and its claims, in Markdown."""
         results = self.results(name, scale)
         if not results.records:
-            return f"*{name} has not been run: `relucid run {name}`.*"
-        return self.jinja.get_template("results").render(
-            study=results.study, results=results, findings=findings(results), cost=_cost(results)
-        )
+            return f"*{name} has not been run: `relucid run {name} --scale {results.scale}`.*"
+        template = _environment().from_string(SHOW)
+        return template.render(results=results, findings=findings(results), cost=cost(results))
 
     def finding(self, name: str, where: str, scale: str | None = None) -> Finding:
         """What was found of a claim, by the place that it names."""
-        known = {finding.claim.where: finding for finding in findings(self.results(name, scale))}
-        if where not in known:
-            raise ValueError(
-                f"{name} has no claim {where!r} that its records answer; it has {', '.join(known)}"
-            )
-        return known[where]
+        found = {finding.claim.where: finding for finding in findings(self.results(name, scale))}
+        finding: Finding = named(where, found, "claim that records answer", name)
+        return finding
 
     def settings(self, name: str) -> str:
         """What the scales of a study change, one line per setting."""
         scales = {
-            scale: flat({**of.config, **of.repeat})
-            for scale, of in self.studies[name].scales.items()
+            scale: flat({**at.config, **at.repeat})
+            for scale, at in self.studies[name].scales.items()
             if scale != "smoke"
         }
-        names = dict.fromkeys(name for of in scales.values() for name in of)
-        changed = [name for name in names if len({str(of.get(name)) for of in scales.values()}) > 1]
-        lines = [
-            ["", *scales],
-            ["---"] * (1 + len(scales)),
-            *([name, *(str(of.get(name, "")) for of in scales.values())] for name in changed),
-        ]
+        names = dict.fromkeys(name for at in scales.values() for name in at)
+        changed = [name for name in names if len({str(at.get(name)) for at in scales.values()}) > 1]
+        lines = [["", *scales], ["---"] * (1 + len(scales))]
+        lines += [[name, *(str(at.get(name, "")) for at in scales.values())] for name in changed]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
-    def render(self) -> str:
-        """The page."""
-        prose = Path(str(self.module.__file__)).with_suffix(".md").read_text()
+    def render(self, text: str | None = None, **more: Any) -> str:
+        """The page in Markdown, of its own text or another."""
+        prose = Path(str(self.module.__file__)).with_suffix(".md").read_text() if text is None else text
         context: dict[str, Any] = {
             "show": self.show,
             "results": self.results,
-            "settings": self.settings,
             "finding": self.finding,
+            "settings": self.settings,
             "number": number,
             "here": self.module,
         }
-        return self.jinja.from_string(prose).render(context).rstrip() + "\n"
+        return _environment().from_string(prose).render({**context, **more}).rstrip() + "\n"
 
 
-def largest_first(study: Study) -> list[str]:
-    """The scales of a study, the paper's first; "cpu-four" counts as "cpu", other names as "small"."""
-    rank = {name: place for place, name in enumerate(SCALES)}
-    return sorted(study.scales, key=lambda name: rank.get(name.partition("-")[0], rank["small"]))
-
-
-def _cost(results: Results) -> str:
-    runs = results.records.values()
-    states = Counter(run["state"] for run in runs)
-    troubles = "".join(f", {states[state]} {state}" for state in ("diverged", "failed") if states[state])
-    took = timedelta(seconds=round(sum(run["seconds"] for run in runs)))
-    machines = sorted(
-        {
-            f"torch {run['environment']['versions']['torch']} on {run['environment']['device']}"
-            for run in runs
-            if run.get("environment")
-        }
-    )
-    return f"{len(runs)} runs{troubles}, {took} of computing, {'; '.join(machines)}."
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
 
 
 if __name__ == "__main__":  # python -m relucid.experiments._page MODULE RECORDS
+    import importlib
+    import sys
+
+    from relucid.experiments._records import read
+
     print(Page(importlib.import_module(sys.argv[1]), read(sys.argv[2])).render())

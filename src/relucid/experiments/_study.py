@@ -1,4 +1,4 @@
-"""A study: a grid of runs, labeled by row and column. A run is a runner's name and a configuration, and so has a key."""
+"""A study: a grid of runs, labeled by row and column. A run is a runner and a configuration, and so has a key."""
 
 import hashlib
 import importlib
@@ -126,7 +126,7 @@ class Scale:
 
 
 class Planned(NamedTuple):
-    """A run in its cell: `repetition` is what it shares with runs of other rows, `choice` what was tried for the cell."""
+    """A run in its cell: `repetition` is what it shares with other rows, `choice` what was tried for the cell."""
 
     row: str
     column: str
@@ -196,13 +196,12 @@ class Study:
                 raise ValueError(f"study {self.name!r} has no {what}: a study needs a name, rows and columns")
         _ = self.runner  # refuses what cannot be called
         here = f"study {self.name!r}"
-        cells = [
-            *((cell, f"{here}, published") for cell in self.published),
-            *((cell, f"claim {claim.where!r} of {here}") for claim in self.claims for cell in claim.cells()),
-        ]
-        for (row, column, *_), where in cells:
-            named(row, self.rows, "row", where)
-            named(column, self.columns, "column", where)
+        cells = [(cell, f"what {here} publishes") for cell in self.published]
+        for claim in self.claims:
+            cells += [(cell[:2], f"claim {claim.where!r} of {here}") for cell in claim.cells()]
+        for cell, where in cells:
+            named(cell[0], self.rows, "row", where)
+            named(cell[1], self.columns, "column", where)
         for scale in self.scales.values():
             for row in scale.rows or ():
                 named(row, self.rows, "row", f"a scale of {here}")

@@ -54,12 +54,27 @@ def tuning(
             rows=scale.rows and {row: {} for row in scale.rows},
         )
 
+    labels = {
+        f"{rate:g}, {label}" if label else f"{rate:g}": column(label, added, rate)
+        for label, added in settings.items()
+        for rate in rates
+    }
+    seconds = Scale({**study.scales["smoke"].config, **(smoke or {})}, {"fold": folds[:1]})
     return replace(
         study,
         name=f"{study.name}-rates",
         title=f"Error on held-out images by learning rate, for {study.name}",
         rows={row: without(added, setting(rates[0])) for row, added in study.rows.items() if row in needed},
-        columns={f"{rate:g}, {label}" if label else f"{rate:g}": column(label, added, rate) for label, added in settings.items() for rate in rates},
-        scales={**{name: shorter(scale) for name, scale in tuned.items()}, "smoke": Scale({**study.scales["smoke"].config, **(smoke or {})}, {"fold": folds[:1]})},
-        repeat={"seed": range(3)}, choose={}, published={}, paper={}, tuning={}, claims=[],
-    )  # fmt: skip
+        columns=labels,
+        scales={**{name: shorter(scale) for name, scale in tuned.items()}, "smoke": seconds},
+        repeat={"seed": range(3)},
+        choose={},
+        published={},
+        splits=(),
+        tries=(),
+        paper={},
+        tuning={},
+        claims=[],
+        figures=[],
+        page=None,
+    )
