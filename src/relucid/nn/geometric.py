@@ -22,6 +22,9 @@ from relucid.nn.tracing import is_exported
 
 Standard = nn.Linear | ConvNd
 Init = Literal["one", "glorot", "glorot_uniform"]
+_BLOCK = (
+    2**16
+)  # numbers of a weight whose angles are computed at a time: their float64 copies stay in the cache
 
 
 class _Geometric(nn.Module):
@@ -235,11 +238,17 @@ class _Geometric(nn.Module):
     @torch.no_grad()
     def _describe(self, weight: Tensor, bias: Tensor | None) -> None:
         """Set direction, offset and scale to those of a standard weight and bias."""
-        rows = weight.flatten(1).to(self.latitudes.dtype)
-        norms = rows.double().norm(dim=1)
+        rows = weight.flatten(1)
         if self.sign is not None:
             self.sign.copy_(torch.where(rows < 0, -1.0, 1.0))
-        self.latitudes.copy_(latitudes_of(torch.where(norms[:, None] == 0, 1.0, rows)))
+        norms = rows.new_empty(len(rows), dtype=torch.float64)
+        block = max(1, _BLOCK // rows.shape[1])
+        for part, latitudes, lengths in zip(
+            rows.split(block), self.latitudes.split(block), norms.split(block), strict=True
+        ):
+            part = part.to(latitudes.dtype)
+            torch.linalg.vector_norm(part, dim=1, dtype=torch.float64, out=lengths)
+            latitudes.copy_(latitudes_of(part.masked_fill(lengths[:, None] == 0, 1.0)))
         if bias is not None:
             # Limits the offset to limits.max / 64, so that sums of its products with gradients stay finite.
             limits = torch.finfo(self.latitudes.dtype)

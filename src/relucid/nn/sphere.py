@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from relucid.nn.sphere_grad import scaled_direction, sum_from_right, written_out
+from relucid.nn.sphere_grad import sum_from_right, unit_rows
 from relucid.nn.tracing import is_exported
 
 
@@ -31,7 +31,9 @@ def unit_vector(angles: Tensor) -> Tensor:
     tensor([ 0.2857, -0.4286, -0.8571])
     """
     _check(angles, "angles")
-    return _vector(-angles, None, quarter=True)
+    wide = torch.promote_types(angles.dtype, torch.float32)
+    x = angles.to(wide)
+    return _written_out(x.cos(), x.sin()).to(angles.dtype)
 
 
 def direction(latitudes: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -57,7 +59,10 @@ def direction(latitudes: Tensor, scale: Tensor | None = None) -> Tensor:
             f"{tuple(latitudes.shape)} latitudes need a scale of shape {tuple(latitudes.shape[:-1])}, "
             f"not {tuple(scale.shape)}"
         )
-    return _vector(latitudes, scale, quarter=False)
+    # Half precision has too few digits for a product of hundreds of factors.
+    x = latitudes.to(torch.promote_types(latitudes.dtype, torch.float32))
+    u = _written_out(x.sin(), x.cos()) if x.shape[-1] == 0 or is_exported() else unit_rows(x)
+    return (u if scale is None else u * scale.to(x.dtype).unsqueeze(-1)).to(latitudes.dtype)
 
 
 def angles_of(vector: Tensor) -> Tensor:
@@ -115,19 +120,6 @@ def metric(angles: Tensor) -> Tensor:
     return torch.cat((torch.ones_like(angles[..., :1]), squares.cumprod(-1)), -1)
 
 
-def _vector(latitudes: Tensor, scale: Tensor | None, quarter: bool) -> Tensor:
-    # Half precision has too few digits for a product of hundreds of factors.
-    wide, shape = torch.promote_types(latitudes.dtype, torch.float32), latitudes.shape[:-1]
-    x = latitudes.to(wide)
-    r = x.new_ones(shape) if scale is None else scale.to(wide)
-    if is_exported() or x.shape[-1] == 0:
-        along, across = (x.cos(), -x.sin()) if quarter else (x.sin(), x.cos())
-        w = written_out(along, _running_product(across)) * r.unsqueeze(-1)
-    else:
-        w = scaled_direction(x.reshape(-1, x.shape[-1]), r.reshape(-1), quarter).view(*shape, x.shape[-1] + 1)
-    return w.to(latitudes.dtype)
-
-
 def _check(x: Tensor, what: str) -> None:
     if not x.is_floating_point():
         raise TypeError(f"{what} must be a real floating-point tensor, not {x.dtype}")
@@ -163,10 +155,14 @@ def _arc(y: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
     return angle + (size.copysign(y).to(dtype) - angle).detach()
 
 
-def _running_product(x: Tensor) -> Tensor:
-    """``x.cumprod(-1)`` as log2(n) shifted products: ONNX has no such operator."""
+def _written_out(along: Tensor, across: Tensor) -> Tensor:
+    """The unit vector from the sines and cosines of its latitudes, by torch's own operations.
+
+    The running product is log2(n) shifted ones: ONNX has no cumprod, and torch's derivative of it divides.
+    """
     shift = 1
-    while shift < x.shape[-1]:
-        x = torch.cat((x[..., :shift], x[..., shift:] * x[..., :-shift]), -1)
+    while shift < across.shape[-1]:
+        across = torch.cat((across[..., :shift], across[..., shift:] * across[..., :-shift]), -1)
         shift *= 2
-    return x
+    one = along.new_ones(*along.shape[:-1], 1)
+    return torch.cat((one, across), -1) * torch.cat((along, one), -1)
