@@ -17,7 +17,7 @@ _NAMES = {
     "create": "relucid.models",
     "examine": "relucid.inspect",
     **dict.fromkeys(("to_crelu", "to_geometric", "to_heavy_ball", "fuse"), "relucid.convert"),
-    "improve": "relucid.studies.improve",
+    "improve": "relucid._improve",
 }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Out, Replace, Unsafe, one_of
+from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Key, Out, Replace, Unsafe, one_of
 from relucid.cli.output import check_directory, write_directory
 from relucid.conversions import CONVERSIONS
 from relucid.extras import command
@@ -76,6 +76,7 @@ def convert(
     form: Format = "safetensors",
     force: Replace = False,
     unsafe: Unsafe = False,
+    key: Key = None,
 ) -> None:
     """Convert a network and keep its function; write the result, and a record of the changes, into a directory.
 
@@ -94,7 +95,7 @@ def convert(
         raise ValueError(f"--format onnx needs onnxscript: {command('onnx')}")
     check_directory(out, FILES, force)
     options = _options(to, layers, tolerance, budget, data)
-    built = build(network, checkpoint, unsafe=unsafe).eval()
+    built = build(network, checkpoint, unsafe=unsafe, key=key).eval()
     first = example_of(example, built)
     batches = {} if data is None else {"data": batches_of(data, built)}
     with foreign("the network cannot be converted", ConversionError), warnings.catch_warnings():

@@ -25,7 +25,9 @@ from relucid.models.suggest import suggest
 OUTPUTS = 10**6  # the most that a model has on the command line
 
 
-def build(factory: str, checkpoint: Path | None = None, *, unsafe: bool = False) -> nn.Module:
+def build(
+    factory: str, checkpoint: Path | None = None, *, unsafe: bool = False, key: str | None = None
+) -> nn.Module:
     """Build a network from a factory, a model's name or a directory of `convert`, with the weights of a checkpoint.
 
     A checkpoint may be a directory of `convert`, too: then the network is converted as that one was.
@@ -38,7 +40,7 @@ def build(factory: str, checkpoint: Path | None = None, *, unsafe: bool = False)
         network = _built(factory)
     if checkpoint is not None and (checkpoint / OPERATIONS).is_file():
         return convert.load(checkpoint, network)
-    return network if checkpoint is None else restore(network, checkpoint, unsafe=unsafe)
+    return network if checkpoint is None else restore(network, checkpoint, unsafe=unsafe, key=key)
 
 
 def origin(network: str) -> str:

@@ -107,6 +107,12 @@ Unsafe = Annotated[
         "--unsafe-pickle", help="Load a checkpoint even if it may run code: only for files you trust."
     ),
 ]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Which weights of a checkpoint that has several, as ema or agent.policy."
+    ),
+]
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Directory for the result.")]
 Replace = Annotated[bool, typer.Option("--force", help="Replace an earlier result.")]
 Overwrite = Annotated[bool, typer.Option("--force", help="Overwrite the page if it exists.")]

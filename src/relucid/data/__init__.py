@@ -5,7 +5,18 @@ data in any form become `Data` by `as_data`; arrays and tables become a `Split` 
 """
 
 from relucid.data.augment import augment, color, crop, flip, jitter, ten_crops
-from relucid.data.dataset import Arrays, Data, Examples, Moments, Split, holdout, k_fold, mean_image, moments
+from relucid.data.dataset import (
+    Arrays,
+    Data,
+    Examples,
+    Moments,
+    Part,
+    Split,
+    holdout,
+    k_fold,
+    mean_image,
+    moments,
+)
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
 from relucid.data.named import BUILT_IN
 from relucid.data.own import from_arrays, from_table
@@ -33,6 +44,7 @@ __all__ = [
     "Examples",
     "MissingDataError",
     "Moments",
+    "Part",
     "Rows",
     "Split",
     "Stream",

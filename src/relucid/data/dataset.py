@@ -86,6 +86,39 @@ class Split(Arrays):
     targets: Tensor = field()  # without a default: it must be given
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some examples of arrays in memory, which are not copied.
+
+    >>> Part(Split(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1])), torch.tensor([2, 0])).targets.tolist()
+    [1, 0]
+    """
+
+    arrays: Arrays
+    indices: Tensor
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def targets(self) -> Tensor:
+        """The targets of these examples."""
+        assert self.arrays.targets is not None
+        return self.arrays.targets.index_select(0, self.indices)
+
+    def batch(self, indices: Tensor, seed: int = 0) -> tuple[Any, Any]:
+        """The inputs and targets of some of them."""
+        return self.arrays.batch(self.indices[indices])
+
+    def whole(self, indices: Tensor, seed: int = 0) -> Any:
+        """Some of them in the form in which the data were given."""
+        return self.arrays.whole(self.indices[indices])
+
+    def take(self, indices: Sequence[int] | Tensor) -> "Part":
+        """Just these of them, in this order."""
+        return Part(self.arrays, self.indices[torch.as_tensor(indices)])
+
+
 E = TypeVar("E", bound=Examples)
 
 
@@ -164,6 +197,12 @@ def mean_image(examples: Examples, limit: int | None = None) -> Tensor:
 
 def holdout(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
     """The split without a random `share` of it, and that share; classes keep their proportions."""
+    rest, held = held_out(split, share, seed)
+    return split.take(rest), split.take(held)
+
+
+def held_out(split: Split, share: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """The indices of both parts of `holdout`."""
     from sklearn.model_selection import train_test_split
 
     if not 0 < share < 1:
@@ -171,7 +210,7 @@ def holdout(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
     rest, held = train_test_split(
         range(len(split)), test_size=share, random_state=seed, stratify=_classes(split)
     )
-    return split.take(rest), split.take(held)
+    return torch.tensor(rest), torch.tensor(held)
 
 
 def k_fold(split: Split, index: int, folds: int, seed: int = 0) -> tuple[Split, Split]:

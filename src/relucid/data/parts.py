@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from relucid.data.dataset import Arrays, Data, Split, holdout
+from relucid.data.dataset import Arrays, Data, Split, held_out
 from relucid.data.source import Rows, Stream, source
 
 SHARE = 0.2  # split off for testing, where data have no test part
@@ -56,12 +57,18 @@ def with_targets(given: Any, target: str | None = None, size: int | None = None)
 
 def apart(split: Any, share: float, seed: int = 0) -> tuple[Any, Any]:
     """The examples without a random share of them, and that share; classes of arrays keep their proportions."""
+    rest, held = indices_apart(split, share, seed)
+    return split.take(rest), split.take(held)
+
+
+def indices_apart(split: Any, share: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """The indices of both parts."""
     if len(split) < FEWEST:
         raise ValueError(f"there are {len(split)} examples; training and testing take {FEWEST} or more")
     held = max(1, round(share * len(split)))
     if isinstance(split, Split) and not split.targets.is_floating_point() and split.targets.dim() == 1:
         counts = split.targets.unique(return_counts=True)[1]
         if int(counts.min()) > 1 and len(counts) <= min(held, len(split) - held):
-            return holdout(split, share, seed)
+            return held_out(split, share, seed)
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(split)))
-    return split.take(order[held:]), split.take(order[:held])
+    return order[held:], order[:held]

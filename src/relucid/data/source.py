@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from relucid._torch import tree_leaves, tree_map
-from relucid.data.dataset import Arrays, Data, Split
+from relucid.data.dataset import Arrays, Data, Part, Split
 from relucid.data.named import named
 from relucid.data.own import Images, from_arrays, from_table, image_tensor
 from relucid.randomness import seeded
@@ -92,7 +92,7 @@ class Stream:
     batches: Iterable[Any]
 
 
-Source = Arrays | Rows | Stream
+Source = Arrays | Part | Rows | Stream
 
 
 def source(given: Any, target: str | None = None, size: int | None = None) -> Source | Data[Any]:
@@ -115,7 +115,7 @@ def source(given: Any, target: str | None = None, size: int | None = None) -> So
         raise ValueError(f"target={target!r} names a column, which only a table has")
     if size is not None:
         raise ValueError(f"size={size} is for a folder of images")
-    if isinstance(given, Data | Arrays | Rows | Stream):
+    if isinstance(given, Data | Source):
         return given
     if hasattr(given, "iloc"):
         if target is None:
@@ -176,7 +176,7 @@ class Chunks:
     2
     """
 
-    rows: Arrays | Rows
+    rows: Arrays | Part | Rows
     size: int
 
     def __len__(self) -> int:

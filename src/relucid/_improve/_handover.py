@@ -11,20 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relucid._improve._improvement import GIVEN, Improvement
+from relucid._improve._page import improvement_page
+from relucid._improve._task import Called
 from relucid._torch import tree_leaves, tree_map
 from relucid.convert import ConversionError, fuse
 from relucid.convert.conversion import OPERATIONS, WEIGHTS
 from relucid.files import replacing
 from relucid.printing import first_line
-from relucid.report.improvement import improvement_page
-from relucid.studies.improvement import GIVEN, Improvement
-from relucid.studies.task import Called
 
 PROGRAM, EXAMPLE = "network.pt2", "example.safetensors"
 DESCRIPTION, PAGE = "improvement.json", "page.html"
 FILES = (WEIGHTS, OPERATIONS, PROGRAM, EXAMPLE, DESCRIPTION, PAGE)
 LOAD = f'network = torch.export.load("{PROGRAM}").module()'
-UNUSED = ("votes", "published", "verdict", "comparisons", "source")  # of what a study's table records
 PRINTED = 1000  # outputs that go into the description; all are in `EXAMPLE`
 
 
@@ -166,5 +165,6 @@ def description(found: Improvement, result: Delivery) -> dict[str, Any]:
         },
         "examination": [finding.sentence for finding in found.project.examination.findings],
         "rows": found.rows(),
-        **{key: value for key, value in found.table.to_dict().items() if key not in UNUSED},
+        "protocol": found.project.protocol,
+        "runs": found.records(),
     }

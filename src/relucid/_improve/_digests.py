@@ -1,9 +1,11 @@
-"""Digests of networks and data, which keep their results apart."""
+"""Digests of networks, functions and data, which keep their results apart."""
 
 import hashlib
+import inspect
+import json
 import linecache
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import isfunction
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+import relucid
 from relucid.files import is_the_users
 from relucid.randomness import seeded
 
@@ -35,6 +38,8 @@ def digest_of_code(network: nn.Module) -> str:
     kinds = {kind for module in network.modules() for kind in type(module).__mro__}
     functions = (function for kind in kinds for function in vars(kind).values() if isfunction(function))
     files = {function.__code__.co_filename for function in functions}
+    for file in files:
+        linecache.checkcache(file)
     # A cell of a notebook has a name like that of generated code, and lines.
     lines = ["".join(linecache.getlines(file)) for file in files if is_the_users(file) or "ipython" in file]
     return hashlib.sha256(" ".join(sorted(lines)).encode()).hexdigest()
@@ -72,3 +77,31 @@ def digest_of_data(data: Any, depth: int = 4) -> str:
     inside = [digest_of_data(part, depth - 1) for part in parts] if depth else []
     text = " ".join([type(data).__qualname__, *inside])
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def version_of(function: Callable[..., Any]) -> str:
+    """The version of a user's function: a digest of its source file, and the releases of relucid and torch.
+
+    In a notebook, the cell stands for the file. Whatever changes in the file changes the version, a comment or a row
+    of the study too; what the file imports does not. Values that an inner function has captured count, if they are
+    numbers or text. Of relucid and torch, the first two numbers count (2.13).
+
+    >>> version_of(len).startswith("source ")
+    True
+    """
+    releases = (".".join(version.split(".")[:2]) for version in (relucid.__version__, torch.__version__))
+    digest = hashlib.sha256(_source(inspect.unwrap(function)).encode()).hexdigest()[:12]
+    return "source {}, relucid {}, torch {}".format(digest, *releases)
+
+
+def _source(function: Any) -> str:
+    """The text of the file or cell that a function is in, and the plain values that the function has captured."""
+    code = getattr(function, "__code__", None)
+    if code is None:  # a built-in function
+        return str(getattr(function, "__qualname__", repr(function)))
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename) or [code.co_code.hex(), str(code.co_consts)]
+    captured = sorted(inspect.getclosurevars(function).nonlocals.items())
+    values = json.dumps(captured, skipkeys=True, default=lambda value: type(value).__qualname__)
+    place = f"{function.__qualname__} {code.co_firstlineno}"  # a file may hold several functions
+    return "".join([*lines, place, values])

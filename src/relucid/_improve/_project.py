@@ -4,7 +4,6 @@ An improvement is a study: its rows are treatments of the network, all trained i
 same data.
 """
 
-import io
 import sys
 import time
 import warnings
@@ -15,30 +14,30 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from relucid._improve._improvement import DEAD, GIVEN, SCRATCH, TRAINED, Improvement
+from relucid._improve._metrics import Measure
+from relucid._improve._task import RECIPE, Task, Train, task
+from relucid._improve._treatments import Treatment
 from relucid.conversions import CONVERSIONS, IMPROVING
 from relucid.convert import ConversionError
+from relucid.experiments import Column, Results, Run, Runner, Store, Study
+from relucid.experiments import run as execute
+from relucid.experiments._execute import Report
+from relucid.experiments._executors import using
+from relucid.experiments._store import default_store
+from relucid.experiments._study import named
+from relucid.files import replacing
 from relucid.inspect import Examination, examine
 from relucid.models.describe import count_parameters
-from relucid.studies.executors import using
-from relucid.studies.improvement import DEAD, GIVEN, SCRATCH, TRAINED, Improvement
-from relucid.studies.metrics import Measure
-from relucid.studies.plan import Plan, plan
-from relucid.studies.run import Report, Result, default_store, run
-from relucid.studies.runner import Runner
-from relucid.studies.store import Store
-from relucid.studies.study import Column, Study, named
-from relucid.studies.table import table
-from relucid.studies.task import RECIPE, Task, Train, task
-from relucid.studies.treatments import Treatment
 from relucid.train import Machine, Recipe, fit
 from relucid.train.measure import Loss
 
 FIRST = 0  # the seed of the network that is returned, fixed before anything is measured
-CHUNK = 2**28  # bytes of a network in one array of the store
+VERSION = 4
+FEW = 3  # seeds below which only very large differences are found
 UNFAIR = "the comparison is fair only with a test part that the network has not seen"
 
 
@@ -59,11 +58,26 @@ class Project:
     treatments: Mapping[str, Treatment]
     left_out: Mapping[str, str]
     study: Study
+    store: Path
 
     @cached_property
-    def plan(self) -> Plan:
+    def runs(self) -> list[Run]:
         """The runs of the study."""
-        return plan(self.study)
+        return self.study.runs()
+
+    @property
+    def protocol(self) -> str:
+        """How rows are trained, tested and compared, in sentences."""
+        return _protocol(self.task)
+
+    @property
+    def cautions(self) -> list[str]:
+        """Why not to take the results at face value, in sentences."""
+        seeds = len(self.study.repeat["seed"])
+        if seeds >= FEW:
+            return self.task.cautions
+        few = f"With {seeds} seeds, only very large differences can be told from chance: 8 or more find smaller ones."
+        return [few, *self.task.cautions]
 
     @property
     def column(self) -> str:
@@ -88,11 +102,21 @@ class Project:
             found[row] = took[0] + recipe.epochs * max(0.0, took[1] - took[0]) / 2 * len(part) / len(few)
         return found
 
-    def concluded(self, store: str | Path | None = None) -> "Improvement":
+    def missing(self) -> list[Run]:
+        """The runs that have no result yet."""
+        if not self.store.exists():
+            return self.runs
+        with Store(self.store, create=False) as results:
+            return [each for each in self.runs if results.get(each.key, {}).get("state") in (None, "failed")]
+
+    def run(self, **where: Any) -> "Improvement":
+        """Execute the missing runs, and conclude; arguments as for `relucid.experiments.run`."""
+        return self.concluded(execute(self.study, store=self.store, retry=True, **where))
+
+    def concluded(self, found: Results) -> "Improvement":
         """Compare the rows, and load the network of the best one; all runs must have been done."""
-        found = table(self.plan, store=store or default_store())
-        if not found.cells[TRAINED, self.column].samples:
-            failed = [each["error"] for each in found.runs if each["error"]]
+        if not len(found[TRAINED, self.column]):
+            failed = [each["error"] for each in found.records.values() if each.get("error")]
             reason = failed[0].strip().splitlines()[-1] if failed else "the training diverged"
             raise ValueError(f"the network cannot be trained further: {reason}")
         result = Improvement(self, found, Treatment().apply(self.task.network, None, []))
@@ -100,12 +124,19 @@ class Project:
             return result
         treatment, task = self.treatments[result.row], self.task
         converted = treatment.apply(task.network, task.example, task.watched(), FIRST)
-        converted.model.load_state_dict(_kept(self.first(result.row), store or default_store()))
+        file = _weights(self.store, self.first(result.row))
+        if not file.is_file():
+            raise ValueError(
+                f"{file} is missing, the weights of {result.row}: name another --store to train again"
+            )
+        converted.model.load_state_dict(torch.load(file, weights_only=True))
         return replace(result, conversion=converted)
 
     def first(self, row: str) -> str:
         """The key of the run of a row with the first seed."""
-        return next(run.key for run in self.plan.cells[row, self.column] if run.config["seed"] == FIRST)
+        return next(
+            each.run.key for each in self.study.plan() if each.row == row and each.run.config["seed"] == FIRST
+        )
 
 
 def improve(
@@ -154,7 +185,7 @@ def improve(
         seeds: repetitions; each has its own order of examples and random numbers.
         store: directory of the results.
         jobs: runs at a time.
-        executor: where to run, see `relucid.studies.run`.
+        executor: where to run, see `relucid.experiments.run`.
         name: what to call the network.
         report: called with every run that ends; by default, progress is shown on a terminal and in a notebook.
     """
@@ -174,15 +205,16 @@ def improve(
         ),
         tries,
         seeds,
+        store,
     )
-    for caution in whole.task.cautions:
+    for caution in whole.cautions:
         warnings.warn(caution, stacklevel=2)
-    report = report or _progress(whole)
-    run(whole.plan, store=store, jobs=jobs, executor=executor, retry=True, report=report)
-    return whole.concluded(store)
+    return whole.run(jobs=jobs, executor=executor, report=report or _progress(whole))
 
 
-def project(whole: Task, tries: Sequence[str] | None = None, seeds: int = 8) -> Project:
+def project(
+    whole: Task, tries: Sequence[str] | None = None, seeds: int = 8, store: str | Path | None = None
+) -> Project:
     """Plan what to try on a network: the named or suggested conversions, and the controls."""
     if seeds < 2:
         raise ValueError(f"seeds={seeds} is too few: a comparison takes 2 or more")
@@ -208,7 +240,9 @@ def project(whole: Task, tries: Sequence[str] | None = None, seeds: int = 8) -> 
         largest = max(sizes, key=lambda row: sizes[row], default=None)
         if largest is not None and sizes[largest] != count_parameters(whole.network):
             treatments[f"{largest} {SCRATCH}"] = replace(treatments[largest], draw="all")
-    return Project(whole, found, treatments, left_out, _study(whole, treatments, seeds))
+    place = Path(store or default_store()).absolute()
+    whole = replace(whole, store=place)
+    return Project(whole, found, treatments, left_out, _study(whole, treatments, seeds), place)
 
 
 def _wanted(found: Examination, tries: Sequence[str] | None) -> dict[str, Treatment]:
@@ -229,7 +263,7 @@ def _study(whole: Task, treatments: Mapping[str, Treatment], seeds: int) -> Stud
     return Study(
         name="improve",
         title=f"{whole.name}, changed and trained further",
-        run=Runner("improve", partial(_run, whole), version=3),
+        run=Runner("improve", partial(_run, whole), VERSION),
         rows={
             GIVEN: {"start": None, **given},
             **{row: {"start": asdict(each)} for row, each in treatments.items()},
@@ -241,8 +275,6 @@ def _study(whole: Task, treatments: Mapping[str, Treatment], seeds: int) -> Stud
         },
         config=whole.configuration(),
         repeat={"seed": range(seeds)},
-        protocol=_protocol(whole),
-        paired=True,
     )
 
 
@@ -263,48 +295,38 @@ def _protocol(whole: Task) -> str:
     )
 
 
-def _run(whole: Task, config: Mapping[str, Any], machine: Machine) -> Result:
-    """Train one network further, and measure it; the network of the first seed is kept."""
+def _run(whole: Task, machine: Machine, **config: Any) -> dict[str, Any]:
+    """Train one network further, and measure it; the weights of the first seed are kept in a file of the store."""
     seed, network = config["seed"], whole.network
     history: dict[str, list[float]] = {}
-    arrays: dict[str, np.ndarray] = {}
     if config["start"] is not None:
         network = Treatment(**config["start"]).apply(network, whole.example, whole.watched(), seed).model
         network, history = whole.trained(network, seed, machine)
-        arrays = _packed(network) if seed == FIRST else {}
-    return Result(
-        {**whole.measured(network, seed), "parameters": float(count_parameters(network))}, history, arrays
-    )
+        if seed == FIRST and whole.store is not None:
+            _keep(network, _weights(whole.store, Run("improve", config, VERSION).key))
+    measured = {**whole.measured(network, seed), "parameters": float(count_parameters(network))}
+    return measured | {"history": history}
 
 
-def _packed(network: nn.Module) -> dict[str, np.ndarray]:
-    """The weights of a network as arrays of bytes."""
-    buffer = io.BytesIO()
+def _weights(store: Path, key: str) -> Path:
+    """The file for the weights of a run."""
+    return store / "networks" / f"{key}.pt"
+
+
+def _keep(network: nn.Module, path: Path) -> None:
     state = {
         n: v.detach().cpu().clone() if isinstance(v, Tensor) else v for n, v in network.state_dict().items()
     }
-    torch.save(state, buffer)
-    content = np.frombuffer(buffer.getvalue(), np.uint8)
-    return {
-        f"network {i:06}": content[start : start + CHUNK]
-        for i, start in enumerate(range(0, len(content), CHUNK))
-    }
-
-
-def _kept(key: str, store: str | Path) -> dict[str, Any]:
-    """The weights that a run has left in the store."""
-    with Store(store, create=False) as results:
-        arrays = results.arrays(key)
-    content = b"".join(arrays[name].tobytes() for name in sorted(arrays))
-    state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
-    return state
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as new:
+        torch.save(state, new)
 
 
 def _progress(whole: Project) -> Report:
     """A function that shows how many runs have ended: on a terminal and in a notebook, nowhere else."""
     if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         return lambda run, outcome: None
-    total, ended = len(whole.plan), iter(range(1, sys.maxsize))
+    total, ended = len(whole.runs), iter(range(1, sys.maxsize))
     decides = whole.column
     print(
         f"{whole.task.training} Judged by: {decides}. Rows: {'; '.join(whole.study.rows)}.", file=sys.stderr

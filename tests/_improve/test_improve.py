@@ -1,20 +1,21 @@
 import io
+import runpy
 from dataclasses import replace
 
+import cloudpickle
 import pytest
 import torch
 from torch import nn
 
 import relucid
-from relucid.report.handover import FILES
-from relucid.report.improvement import improvement_page
-from relucid.studies import Store
-from relucid.studies import table as tabulate
-from relucid.studies.improve import UNFAIR, project
-from relucid.studies.improvement import DEAD, GIVEN, SCRATCH, TRAINED
-from relucid.studies.table import Cell
-from relucid.studies.task import RECIPE, task
+from relucid._improve._handover import FILES
+from relucid._improve._improvement import DEAD, GIVEN, SCRATCH, TRAINED
+from relucid._improve._page import improvement_page
+from relucid._improve._project import UNFAIR, project
+from relucid._improve._task import RECIPE, task
+from relucid.experiments import Results, Store
 
+pytestmark = pytest.mark.filterwarnings("ignore:With 2 seeds")
 QUICK = replace(RECIPE, epochs=1)
 COLUMN = "test error %"
 
@@ -49,8 +50,8 @@ def found(store):
 
 def test_suggested_conversions_are_tried_beside_the_given_network_and_the_controls(found):
     scratch = f"CReLU {SCRATCH}"
-    assert list(found.table.study.rows) == [GIVEN, TRAINED, "CReLU", DEAD, SCRATCH, scratch]
-    size = {row: found.table.cells[row, "parameters"].mean for row in found.table.study.rows}
+    assert list(found.results.study.rows) == [GIVEN, TRAINED, "CReLU", DEAD, SCRATCH, scratch]
+    size = {row: found.mean(row, "parameters") for row in found.results.study.rows}
     assert size[GIVEN] == size[TRAINED] == size[DEAD] == size[SCRATCH] == 51
     assert size["CReLU"] == size[scratch] == 69
 
@@ -74,28 +75,40 @@ def test_finished_runs_are_not_done_again(found, store):
 
 
 def test_results_of_other_weights_data_or_functions_never_mix(found, store):
-    other = network()
-    other[2].bias.data[0] += 1
+    altered = network()
+    altered[2].bias.data[0] += 1
     same = task(network, known_and_new(), recipe=QUICK)
-    assert tabulate(project(same, seeds=2).study, store=store).runs
+    assert project(same, seeds=2, store=store).missing() == []
     for changed in (
-        task(other, known_and_new(), recipe=QUICK),
+        task(altered, known_and_new(), recipe=QUICK),
         task(network, known_and_new(99), recipe=QUICK),
         task(network, classes(125), recipe=QUICK),
         task(network, known_and_new(), recipe=QUICK, metric="loss"),
         task(network, known_and_new(), recipe=QUICK, metric=lambda net, data: 1.0),
         task(network, known_and_new(), train=lambda net, data, seed: net),
     ):
-        assert tabulate(project(changed, seeds=2).study, store=store).runs == []
+        other = project(changed, seeds=2, store=store)
+        assert len(other.missing()) == len(other.runs)
 
 
 def judged(found, errors):
-    """The improvement with other test errors."""
-    cells = dict(found.table.cells)
-    for row, values in errors.items():
-        samples = {f"seed {seed}, 0": value for seed, value in enumerate(values)}
-        cells[row, COLUMN] = Cell(samples, len(values), {"finished": len(values)})
-    return replace(found, table=replace(found.table, cells=cells))
+    """The improvement with other test errors, a list of seeds for each row."""
+    study = replace(found.project.study, repeat={"seed": range(max(map(len, errors.values())))})
+    records = {}
+    for planned in study.plan():
+        run, values = planned.run, errors.get(planned.row, [])
+        if run.config["seed"] < len(values):
+            metrics = {"error %": values[run.config["seed"]], "parameters": 51.0}
+            about = {"key": run.key, "runner": run.runner, "version": run.version, "config": run.config}
+            records[run.key] = {
+                **about,
+                "state": "finished",
+                "metrics": metrics,
+                "seconds": 0.0,
+                "started": "",
+            }
+    project = replace(found.project, study=study)
+    return replace(found, project=project, results=Results(study, study.default_scale, records))
 
 
 TRAINED_ON = {GIVEN: [9.5], TRAINED: [9.0, 9.2, 9.1]}
@@ -130,7 +143,9 @@ def test_where_chance_explains_the_rest_further_training_is_returned_if_it_helps
     assert better.row == TRAINED
     assert better.lines()[0] == "Your network: test error 15.00%."
     assert better.lines()[1] == "Trained for 1 more epoch: 9.10% (5.90 lower, 95% interval 5.40 to 6.40)."
-    assert better.conclusion().startswith("Further training helps, nothing else does; a difference of ")
+    assert better.conclusion().startswith(
+        "Further training helps, nothing else does; the best of them, CReLU, is "
+    )
 
 
 def test_one_result_of_the_given_network_is_as_uncertain_as_that_of_one_training(found):
@@ -142,7 +157,7 @@ def test_one_result_of_the_given_network_is_as_uncertain_as_that_of_one_training
 def test_where_nothing_helps_the_network_is_returned_as_it_was_given(found):
     better = judged(found, {**TRAINED_ON, **WORSE, GIVEN: [8.5], "CReLU": [8.9, 9.3, 9.0]})
     assert (better.row, better.better) == (GIVEN, False)
-    assert better.conclusion().startswith("Nothing helps here; a difference of 0.")
+    assert better.conclusion().startswith("Nothing helps here; the best of them, CReLU, is ")
 
 
 def test_a_row_better_than_training_but_not_than_the_network_itself_is_not_returned(found):
@@ -156,7 +171,7 @@ def test_the_words_are_plain(found):
 
 
 def test_equal_differences_in_few_seeds_are_no_evidence_that_nothing_helps(found):
-    errors = {row: [9.0, 9.5] for row in found.table.study.rows} | {GIVEN: [9.0], "CReLU": [8.0, 8.5]}
+    errors = {row: [9.0, 9.5] for row in found.results.study.rows} | {GIVEN: [9.0], "CReLU": [8.0, 8.5]}
     equal = judged(found, errors)
     assert "With CReLU: 8.25% (1.00 lower in every seed)." in equal.lines()
     assert equal.conclusion().endswith("these few seeds could not have shown a difference: use more.")
@@ -181,30 +196,29 @@ def test_the_page_explains_the_level_and_states_the_conclusion_once(found):
 
 
 def test_a_difference_that_nothing_could_show_is_not_mentioned(found):
-    same = judged(found, {row: [9.0, 9.0, 9.0] for row in found.table.study.rows} | {GIVEN: [9.0]})
+    same = judged(found, {row: [9.0, 9.0, 9.0] for row in found.results.study.rows} | {GIVEN: [9.0]})
     assert same.conclusion() == "Nothing helps here."
     assert "With CReLU: 9.00% (the same in every seed)." in same.lines()
 
 
 def test_the_network_of_the_first_seed_is_kept_and_not_trained_again(found, store, monkeypatch):
-    better = found.project.concluded
-    monkeypatch.setattr("relucid.studies.improvement.Improvement.row", "CReLU")
-    monkeypatch.setattr("relucid.studies.task.Task.trained", None)
-    network = better(store).network
+    monkeypatch.setattr("relucid._improve._improvement.Improvement.row", "CReLU")
+    monkeypatch.setattr("relucid._improve._task.Task.trained", None)
+    network = found.project.concluded(found.results).network
     test = found.project.task.split(0)[1]
-    record = next(each for each in found.table.behind("CReLU") if each["config"]["seed"] == 0)
-    wrong = (network(test.inputs).argmax(1) != test.targets).double().mean().item()
+    record = next(each for each in found.results.behind("CReLU", COLUMN) if each["config"]["seed"] == 0)
+    inputs, targets = test.batch(torch.arange(len(test)))
+    wrong = (network(inputs).argmax(1) != targets).double().mean().item()
     assert record["metrics"]["error %"] == pytest.approx(100 * wrong)
     assert network[2].in_features == 12
 
 
 def test_only_networks_that_may_be_returned_take_room_in_the_store(found, store):
-    results = Store(store)
-    kept = {
-        run.config["seed"]: bool(results.arrays(run.key)) for run in results.runs() if run.config["start"]
-    }
-    results.close()
-    assert kept == {0: True, 1: False}
+    with Store(store) as results:
+        runs = [record for record in results.values() if record["config"]["start"]]
+    assert {record["config"]["seed"] for record in runs} == {0, 1}
+    first = {record["key"] for record in runs if record["config"]["seed"] == 0}
+    assert {path.stem for path in (store / "networks").iterdir()} == first
 
 
 def imbalanced(count=300):
@@ -241,11 +255,13 @@ def test_own_training_and_an_own_metric_decide(tmp_path):
         lambda: network(2), data, train=own_training, metric=f1_and_recall, higher=True, tries=["crelu"],
         seeds=3, store=tmp_path, jobs=1,
     )  # fmt: skip
-    assert list(found.table.study.columns) == ["test F1", "test recall", "parameters"]
+    assert list(found.results.study.columns) == ["test F1", "test recall", "parameters"]
     assert found.row != GIVEN
     assert found.mean(found.row) > found.mean(GIVEN)
     score = f1_and_recall(found.network, data[1])["F1"].item()
-    kept = next(each for each in found.table.behind(found.row) if each["config"]["seed"] == 0)
+    kept = next(
+        each for each in found.results.behind(found.row, found.project.column) if each["config"]["seed"] == 0
+    )
     assert kept["metrics"]["F1"] == pytest.approx(score, abs=1e-6)
     assert found.lines()[1].startswith("Trained further: ")
 
@@ -283,7 +299,7 @@ def test_a_memorized_test_part_is_not_compared_with_a_network_from_scratch(tmp_p
     with pytest.warns(UserWarning, match="if so, all results are too good"):
         found = relucid.improve(net, (inputs, labels), **options)
     assert found.mean(GIVEN) == 0  # of labels that nobody can foresee
-    assert list(found.table.study.rows) == [GIVEN, TRAINED, "CReLU"]
+    assert list(found.results.study.rows) == [GIVEN, TRAINED, "CReLU"]
     assert found.project.left_out == {f"Training {SCRATCH}": UNFAIR}
     assert "too good" in found.headline()
     new = torch.randn(40, 8), torch.randint(0, 2, (40,))
@@ -308,6 +324,36 @@ def test_everything_is_written_or_nothing(found, tmp_path):
 
 
 def test_the_store_has_the_runs_under_one_name(found, store):
-    results = Store(store)
-    assert {run.runner for run in results.runs()} == {"improve"}
-    results.close()
+    with Store(store) as results:
+        assert {record["runner"] for record in results.values()} == {"improve"}
+
+
+def test_the_code_of_a_network_belongs_to_the_identity_of_its_runs(tmp_path):
+    def key(factor):
+        (tmp_path / "net.py").write_text(
+            "import torch\nfrom torch import nn\nclass Net(nn.Linear):\n"
+            f"    def forward(self, x):\n        return super().forward({factor} * x)\n"
+        )
+        kind = runpy.run_path(str(tmp_path / "net.py"))["Net"]
+        torch.manual_seed(0)
+        return task(kind(4, 3), known_and_new(), recipe=QUICK).configuration()["code"]
+
+    assert key(1) == key(1)
+    assert key(1) != key(0)
+
+
+def test_large_data_go_to_workers_through_one_file_that_they_share(tmp_path, monkeypatch):
+    monkeypatch.setattr("relucid._improve._task.LARGE", 1000)
+    whole = replace(task(network, known_and_new(), recipe=QUICK), store=tmp_path)
+    sent = cloudpickle.dumps(whole)
+    assert len(list((tmp_path / "data").iterdir())) == 1
+    other = cloudpickle.loads(sent)
+    assert len(sent) < 20_000
+    for ours, theirs in zip(whole.split(0), other.split(0), strict=True):
+        assert ours.targets.equal(theirs.targets)
+        assert torch.equal(ours.inputs, theirs.inputs)
+    assert other.configuration() == whole.configuration()
+    split = replace(task(network, classes(), recipe=QUICK), store=tmp_path)
+    rest, held = split.split(0)
+    assert rest.arrays is held.arrays  # no copies
+    assert sorted([*rest.indices.tolist(), *held.indices.tolist()]) == list(range(100))

@@ -1,9 +1,10 @@
+import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import f1_score, roc_auc_score
 
-from relucid.studies.compare import compare
-from relucid.studies.metrics import METRICS, auc, exact_share, f1, score
+from relucid._improve._metrics import METRICS, auc, exact_share, f1, score
+from relucid.experiments import compare
 
 
 def in_batches(outputs, targets, size=7):
@@ -63,4 +64,4 @@ def test_pixels_that_do_not_count_are_left_out_of_the_error():
 def test_one_example_more_is_the_same_difference_in_every_seed_and_no_proof(count):
     shares = [float(torch.tensor(100 * wrong / count)) for wrong in (1, 4, 2, 5)]
     a, b, c, d = (exact_share(share, count) for share in shares)
-    assert compare([c, d], [a, b], paired=True).p == 0.5
+    assert compare(pd.Series([c, d]), pd.Series([a, b]), paired=True).p == 0.5

@@ -1,8 +1,8 @@
 import torch
 from torch import nn
 
+from relucid._improve._treatments import Treatment, redraw
 from relucid.inspect import examine
-from relucid.studies.treatments import Treatment, redraw
 
 
 def network():

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from relucid.studies.digests import digest_of_data
-from relucid.studies.task import RECIPE, Called, task
+from relucid._improve._digests import digest_of_data
+from relucid._improve._task import RECIPE, Called, task
 from relucid.train import Machine, Recipe
 
 

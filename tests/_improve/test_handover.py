@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import nn
 
+from relucid._improve._handover import PROGRAM, exported
+from relucid._improve._project import improve
+from relucid._improve._task import RECIPE
 from relucid.convert import load
-from relucid.report.handover import PROGRAM, exported
-from relucid.studies.improve import improve
-from relucid.studies.task import RECIPE
 
+pytestmark = pytest.mark.filterwarnings("ignore:With 2 seeds")
 INPUTS = torch.randn(2000, 4, generator=torch.Generator().manual_seed(0))
 
 
@@ -57,7 +58,7 @@ def test_what_is_returned_can_be_trained_on_by_the_users_own_class_and_deployed(
     improved, row, tmp_path, monkeypatch
 ):
     found, store = improved
-    monkeypatch.setattr("relucid.studies.improvement.Improvement.row", row)
+    monkeypatch.setattr("relucid._improve._improvement.Improvement.row", row)
     found = found.project.concluded(store)
     found.save(tmp_path / "out")
     loaded = load(tmp_path / "out", Net())

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from relucid._improve._digests import digest_of_code, digest_of_data, digest_of_network, version_of
+from relucid._improve._files import LARGE, kept, mapped, nbytes
+from relucid._improve._metrics import METRICS, Measure, Metric, score
 from relucid._torch import tree_leaves, tree_map, tree_map_only
-from relucid.data import Arrays, Data, Rows, in_batches
-from relucid.data.parts import SHARE, apart, with_targets
+from relucid.data import Arrays, Data, Part, Rows, in_batches
+from relucid.data.parts import SHARE, apart, indices_apart, with_targets
 from relucid.data.source import are_two_parts
+from relucid.experiments._study import named
 from relucid.printing import counted, first_line
 from relucid.randomness import seeded
-from relucid.studies.digests import digest_of_code, digest_of_data, digest_of_network
-from relucid.studies.metrics import METRICS, Measure, Metric, score
-from relucid.studies.runner import version_of
-from relucid.studies.study import named
 from relucid.train import Machine, Recipe, fit
 from relucid.train.measure import IGNORED, Loss, measures
 
@@ -49,6 +49,7 @@ class Task:
         floats: whether the network takes floating-point numbers where the data have integers.
         loss: compares outputs with targets, where relucid trains or judges.
         random: whether the network has other weights each time it is built.
+        store: directory of the results, where workers find large data.
     """
 
     name: str
@@ -61,6 +62,23 @@ class Task:
     floats: bool = False
     loss: str | Loss = "cross_entropy"
     random: bool = False
+    store: Path | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a worker needs: large arrays go once through a file that all workers map into memory."""
+        own = not isinstance(self.train, Recipe) or self.metric.function is not None
+        state = vars(self) | {"data": self.data if own else None}
+        if self.store is None or own or nbytes(self.parts) < LARGE:
+            return state
+        return state | {"parts": None, "inputs": None, "shared": kept(self.parts, self.store / "data")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Map the arrays of the file; workers share its pages."""
+        file = state.pop("shared", None)
+        if file is not None:
+            parts = mapped(file)
+            state |= {"parts": parts, "inputs": parts.train if isinstance(parts, Data) else parts}
+        vars(self).update(state)
 
     @property
     def resplit(self) -> bool:
@@ -112,21 +130,28 @@ class Task:
 
     def watched(self) -> Iterator[Any]:
         """Yield batches of inputs on which units are counted."""
-        if not isinstance(self.inputs, Arrays | Rows):
+        if not isinstance(self.inputs, Arrays | Part | Rows):
             yield cast(self.inputs, self.network, self.floats)
             return
         for inputs, _ in islice(in_batches(self.inputs, BATCH), WATCHED // BATCH):
             yield cast(inputs, self.network, self.floats)
 
     def split(self, seed: int) -> tuple[Any, Any]:
-        """The parts of the data that a seed trains and tests on."""
-        return apart(self.parts, SHARE, seed) if self.resplit else (self.parts.train, self.parts.test)
+        """The parts of the data that a seed trains and tests on, without a copy of arrays."""
+        if not self.resplit:
+            return self.parts.train, self.parts.test
+        rest, held = indices_apart(self.parts, SHARE, seed)
+        if not isinstance(self.parts, Arrays):
+            return self.parts.take(rest), self.parts.take(held)
+        return Part(self.parts, rest), Part(self.parts, held)
 
     def given(self, seed: int) -> tuple[Any, Any]:
         """The same for the user's own functions: the two parts of a pair as they are, or else all data for both."""
         if are_two_parts(self.data):
             return self.data[0], self.data[1]
-        return (self.data, self.data) if self.parts is None else self.split(seed)
+        if self.parts is None:
+            return self.data, self.data
+        return apart(self.parts, SHARE, seed) if self.resplit else (self.parts.train, self.parts.test)
 
     def trained(
         self, network: nn.Module, seed: int, machine: Machine
