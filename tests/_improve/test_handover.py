@@ -59,7 +59,7 @@ def test_what_is_returned_can_be_trained_on_by_the_users_own_class_and_deployed(
 ):
     found, store = improved
     monkeypatch.setattr("relucid._improve._improvement.Improvement.row", row)
-    found = found.project.concluded(store)
+    found = found.project.concluded(found.results)
     found.save(tmp_path / "out")
     loaded = load(tmp_path / "out", Net())
     assert type(loaded) is type(found.network) is Net

@@ -15,9 +15,9 @@ from relucid._improve._digests import digest_of_code, digest_of_data, digest_of_
 from relucid._improve._files import LARGE, kept, mapped, nbytes
 from relucid._improve._metrics import METRICS, Measure, Metric, score
 from relucid._torch import tree_leaves, tree_map, tree_map_only
-from relucid.data import Arrays, Data, Part, Rows, in_batches
+from relucid.data import Arrays, Data, Part, Rows
 from relucid.data.parts import SHARE, apart, indices_apart, with_targets
-from relucid.data.source import are_two_parts
+from relucid.data.source import are_two_parts, in_pairs
 from relucid.experiments._study import named
 from relucid.printing import counted, first_line
 from relucid.randomness import seeded
@@ -133,7 +133,7 @@ class Task:
         if not isinstance(self.inputs, Arrays | Part | Rows):
             yield cast(self.inputs, self.network, self.floats)
             return
-        for inputs, _ in islice(in_batches(self.inputs, BATCH), WATCHED // BATCH):
+        for inputs, _ in islice(in_pairs(self.inputs, BATCH), WATCHED // BATCH):
             yield cast(inputs, self.network, self.floats)
 
     def split(self, seed: int) -> tuple[Any, Any]:
@@ -176,7 +176,7 @@ class Task:
         if function is None:
             part, device = self.split(seed)[1], "cuda" if torch.cuda.is_available() else "cpu"
             called = self.called(network.eval().to(device))
-            outputs = ((tree_map_only(Tensor, Tensor.cpu, called(x)), y) for x, y in in_batches(part, BATCH))
+            outputs = ((tree_map_only(Tensor, Tensor.cpu, called(x)), y) for x, y in in_pairs(part, BATCH))
             value = score(self.metric, self.loss, outputs)
             network.cpu()
             return {self.metric.label: value}

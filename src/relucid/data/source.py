@@ -168,6 +168,12 @@ def in_batches(data: Any, size: int = SIZE) -> Iterable[Any]:
     return found.batches if isinstance(found, Stream) else Chunks(found, size)
 
 
+def in_pairs(examples: Arrays | Part | Rows, size: int = SIZE) -> Iterator[tuple[Any, Tensor]]:
+    """The inputs and targets of examples, batch by batch, in order."""
+    for number, part in enumerate(torch.arange(len(examples)).split(size)):
+        yield examples.batch(part, number)
+
+
 @dataclass(frozen=True)
 class Chunks:
     """Batches of so many rows, each made when it is needed.
