@@ -57,7 +57,7 @@ def rows_in(path, inputs):
 def test_what_is_returned_can_be_trained_on_by_the_users_own_class_and_deployed(
     improved, row, tmp_path, monkeypatch
 ):
-    found, store = improved
+    found, _ = improved
     monkeypatch.setattr("relucid._improve._improvement.Improvement.row", row)
     found = found.project.concluded(found.results)
     found.save(tmp_path / "out")

@@ -126,7 +126,8 @@ def source(given: Any, target: str | None = None, size: int | None = None) -> So
     if isinstance(given, tuple | list) and _are_pair(given):
         return _in_memory(*given)
     if are_two_parts(given):
-        return Data(*(source(part) for part in given))
+        train, test = map(source, given)
+        return Data(train, test)
     if isinstance(given, Mapping):
         return _columns(given)
     return _collection(given)
