@@ -6,11 +6,18 @@ BIN    := $(VENV)/bin
 TESTED := torch==2.13.0
 # Two workers with one thread each: parallel tests that share the cores must not fight for them.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
+# Tests run in another order each time, which `make test ORDER=...` repeats.
+ifndef ORDER
+ORDER := $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' ')
+endif
+export ORDER
+SHUFFLED = $(PYTEST) --randomly-seed=$(ORDER)
 # Python compiles what it imports; to compile every installed file would take most of the time of an installation.
 INSTALL := install --quiet --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-all lint types test-source test-wheel compat site browser bench docs pages clean
+.PHONY: help setup quickstart test test-all test-odd room lint types test-source test-wheel compat site browser bench docs \
+  pages release clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -39,10 +46,34 @@ types: setup
 	$(BIN)/mypy
 
 test-source: setup
-	$(PYTEST) -m 'not slow'
+	@echo "The order of the tests: make test ORDER=$(ORDER)"
+	$(SHUFFLED) -m 'not slow'
 
 test-all: lint types  ## all tests, the slow ones too
-	$(PYTEST)
+	@echo "The order of the tests: make test-all ORDER=$(ORDER)"
+	$(SHUFFLED)
+
+# What reads and writes files, starts processes or prints; all of it would take an hour.
+ODD_TESTS ?= $(wildcard tests/test_*.py) tests/data tests/inspect/test_examine.py tests/report tests/cli tests/studies
+ODD := path locked bare core ascii comma
+
+test-odd: setup  ## tests in odd places: paths, users, locales, one core, other Pythons
+	.ci/odd $(ODD) -- $(ODD_TESTS)
+	.ci/odd 3.12 3.13
+
+# What stands on a room is tested as well, by its tests of importing it.
+room: setup  ## lint, types and tests of one room: make room ROOM=inspect
+	$(BIN)/ruff check src/relucid/$(ROOM) tests/$(ROOM)
+	$(BIN)/ruff format --check src/relucid/$(ROOM) tests/$(ROOM)
+	$(BIN)/mypy
+	$(SHUFFLED) -m 'not slow' tests/test_import.py tests/$(ROOM) src/relucid/$(ROOM) $(STANDING_ON_$(ROOM))
+
+STANDING_ON_nn      := tests/models tests/convert
+STANDING_ON_models  := tests/convert
+STANDING_ON_data    := tests/train tests/cli
+STANDING_ON_inspect := tests/convert tests/cli/test_examine.py
+STANDING_ON_convert := tests/cli/test_convert.py tests/studies
+STANDING_ON_train   := tests/studies
 
 # Some of each room of the core, as a user installs it: the wheel, with torch and numpy and none of the extras.
 # All of it is tested from the source; here it must only be complete.
@@ -65,10 +96,10 @@ build/wheel-venv/.ready: constraints.txt | setup
 TORCH  ?= 2.15.0
 NUMPY  ?=
 COMPAT ?= build/compat-$(TORCH)
+COMPAT_TESTS ?= tests/test_import.py tests/test_torch.py $(addprefix tests/,nn models inspect convert)
 
 compat: $(COMPAT)/.ready  ## the core's tests with TORCH=2.8.0, say; installs it, several GB
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(COMPAT)/bin/python -m pytest -q -m 'not slow' \
-	  tests/test_import.py tests/test_torch.py $(addprefix tests/,nn models inspect convert)
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(COMPAT)/bin/python -m pytest -q -m 'not slow' $(COMPAT_TESTS)
 
 $(COMPAT)/.ready:
 	$(PYTHON) -m venv $(COMPAT)
@@ -103,6 +134,18 @@ site: setup
 
 pages: setup  ## write again what is generated from results/ and the claims
 	$(BIN)/python docs/pages.py
+
+# The version is set in src/relucid/__init__.py and CITATION.cff, and its changes have a section in CHANGELOG.md; a test
+# compares the three. Pushing the tag publishes the wheel.
+release: setup  ## test the wheel and tag the commit: make release VERSION=0.4.0
+	@test -n "$(VERSION)" || { echo "give the version: make release VERSION=0.4.0"; exit 1; }
+	@test -z "$$(git status --porcelain)" || { echo "commit or remove what git status shows"; exit 1; }
+	@test "$$($(BIN)/python -c 'import relucid; print(relucid.__version__)')" = "$(VERSION)" \
+	  || { echo "src/relucid/__init__.py has another version"; exit 1; }
+	@! grep -q '^## Unreleased' CHANGELOG.md || { echo "CHANGELOG.md still says Unreleased"; exit 1; }
+	$(MAKE) --no-print-directory test
+	git tag --annotate "v$(VERSION)" --message "relucid $(VERSION)"
+	@echo "Now: git push origin v$(VERSION)"
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

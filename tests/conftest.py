@@ -10,9 +10,6 @@ import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("relucid", deadline=None)  # a busy machine is no reason to fail
-settings.load_profile("relucid")
-
 RESULTS = Path(__file__).parents[1] / "results"
 RANK = """
 import os, sys, torch
@@ -42,6 +39,12 @@ def pytest_configure(config):
     # Some virtual machines announce AMX and then refuse its instructions: a bfloat16 product would end the process.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    # A busy machine is no reason to fail, and a checkout that cannot be written is none either.
+    fixed = config.getoption("--seed") == 0
+    settings.register_profile("relucid", deadline=None, database=None, derandomize=fixed)
+    settings.load_profile("relucid")
+    if config.pluginmanager.hasplugin("randomly"):  # it shuffles; what tests draw follows --seed alone
+        config.option.randomly_reset_seed = False
     device = torch.device(config.getoption("--device"))
     if device.type != "cpu":  # before tests are collected, which make tensors as they are imported
         torch.set_default_device(device)

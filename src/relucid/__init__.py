@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from relucid.remedies import redo as redo
     from relucid.remedies import reset as reset
     from relucid.remedies import shrink_and_perturb as shrink_and_perturb
-    from relucid.studies.improve import improve as improve
+    from relucid._improve import improve as improve
 
 __version__ = "0.3.0"
 
@@ -55,7 +55,7 @@ _ROOMS = {
     "relucid.remedies": (
         *("ContinualBackprop", "L2Init", "forget", "inject", "redo", "reset", "shrink_and_perturb"),
     ),
-    "relucid.studies.improve": ("improve",),
+    "relucid._improve": ("improve",),
 }
 _NAMES = {name: room for room, names in _ROOMS.items() for name in names}
 

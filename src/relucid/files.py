@@ -1,9 +1,19 @@
 """Write a file or a directory: all of it or nothing."""
 
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+OURS = Path(__file__).parent
+# Python itself and installed packages:
+INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def is_the_users(file: str) -> bool:
+    """Whether a file is the user's: not relucid's, Python's or a package's, and not generated at run time."""
+    return not file.startswith("<") and not any(Path(file).is_relative_to(p) for p in (OURS, *INSTALLED))
 
 
 @contextmanager

@@ -3,9 +3,20 @@
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from html import escape
+from unicodedata import category
 
 LONGEST = 400  # characters of a message that is not ours
 Row = Mapping[str, str]  # text by heading
+
+
+def printable(text: str) -> str:
+    r"""Text of others on one line that cannot steer a terminal: its control characters, but for tabs, escaped.
+
+    >>> printable("layer\x1b[2J\nforged line")
+    'layer\\x1b[2J\\nforged line'
+    """
+    controls = (c if c == "\t" or category(c) != "Cc" else repr(c)[1:-1] for c in text)
+    return text if text.isprintable() else "".join(controls)
 
 
 class Summarized:
@@ -32,7 +43,7 @@ class Tabular(Summarized):
 
     def summary(self) -> str:
         """The table and its notes as plain text."""
-        return "\n".join([*text_lines(self.rows()), *self.notes()])
+        return "\n".join([*text_lines(self.rows()), *map(printable, self.notes())])
 
     def _repr_html_(self) -> str:
         """The table and its notes as HTML, for a notebook."""
@@ -58,7 +69,7 @@ def text_lines(rows: Sequence[Row]) -> list[str]:
     """
     if not rows:
         return []
-    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+    lines = [[*map(printable, cells)] for cells in (rows[0], *(row.values() for row in rows))]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

@@ -1,11 +1,73 @@
 """Random numbers that are the same every time, without a trace in the process."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
+
+State = TypeVar("State")
+
+
+class SharedState(Generic[State]):
+    """A state of the process that several threads may change at once.
+
+    What the last to leave puts back is what the first one found.
+
+    Args:
+        get: reads the state.
+        put: writes it.
+        stacked: whether the others put back what they found, too, as blocks inside each other must.
+    """
+
+    def __init__(self, get: Callable[[], State], put: Callable[[State], object], stacked: bool) -> None:
+        self.get, self.put, self.stacked = get, put, stacked
+        self._lock, self._users = Lock(), 0
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Put the state back at the end."""
+        with self._lock:
+            before = self.get()
+            if self._users == 0:
+                self._first = before
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self.put(self._first)
+                elif self.stacked:
+                    self.put(before)
+
+
+def _states() -> tuple[object, ...]:
+    return random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+
+
+def _put_states(states: tuple[object, ...]) -> None:
+    random.setstate(states[0])  # type: ignore[arg-type]
+    np.random.set_state(states[1])  # type: ignore[arg-type]
+    torch.default_generator.set_state(states[2])  # type: ignore[arg-type]
+
+
+_RANDOM = SharedState(_states, _put_states, stacked=True)
+_FAST_PATH = SharedState(
+    torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, stacked=False
+)
+
+
+@contextmanager
+def no_fast_path() -> Iterator[None]:
+    """Let transformer layers call their modules, where they would otherwise be one opaque operation."""
+    with _FAST_PATH.kept():
+        torch.backends.mha.set_fastpath_enabled(False)
+        yield
 
 
 @contextmanager
@@ -20,17 +82,12 @@ def seeded(seed: int = 0) -> Iterator[None]:
     >>> torch.equal(first, again), torch.equal(torch.get_rng_state(), state)
     (True, True)
     """
-    python, numpys = random.getstate(), np.random.get_state()
     # Without CUDA in use, torch.manual_seed would leave its seed behind for the moment when CUDA begins.
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    with torch.random.fork_rng(devices):
+    with torch.random.fork_rng(devices, enabled=bool(devices)), _RANDOM.kept():
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.default_generator.manual_seed(seed)
         if devices:
             torch.cuda.manual_seed_all(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpys)
+        yield

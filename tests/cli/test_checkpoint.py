@@ -51,6 +51,27 @@ def test_names_that_fit_are_taken_without_a_word(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_the_only_weights_that_fit_are_taken_and_of_several_those_that_are_named(tmp_path):
+    trained, ema, path = network(), network(), tmp_path / "w.pt"
+    optimizer = {"state": {0: {"step": torch.zeros(1)}}, "param_groups": [{"lr": 0.1}]}
+    torch.save(
+        {
+            "net": trained.state_dict(),
+            "acc": 93.1,
+            "head": nn.Linear(2, 2).state_dict(),
+            "optimizer": optimizer,
+        },
+        path,
+    )
+    assert same(restore(network(), path), trained)
+    torch.save({"agent": {"policy": trained.state_dict(), "ema": ema.state_dict()}}, path)
+    assert same(restore(network(), path, key="agent.ema"), ema)
+    with pytest.raises(ValueError, match=r"--key, agent\.policy, agent\.ema"):
+        restore(network(), path)
+    with pytest.raises(ValueError, match=r"--key can be agent\.policy"):
+        restore(network(), path, key="policy")
+
+
 def test_weights_of_two_such_networks_are_not_guessed_at(tmp_path):
     weights = network().state_dict()
     both = {prefix + name: value for prefix in ("net.", "average.") for name, value in weights.items()}

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from relucid.studies import Store
+from relucid.experiments import Store
 
 NET = """
 import torch
@@ -140,7 +140,7 @@ def test_without_a_test_split_there_is_a_warning_even_if_quiet_and_nothing_from_
     assert caution in out.splitlines()[-1]
     found = json.loads((place / "out" / "improvement.json").read_text())
     assert caution in found["headline"]
-    rows = {each["row"] for each in found["cells"]}
+    rows = {each["row"] for each in found["runs"]}
     assert rows == {"as given", "trained further", "CReLU", "dead units redrawn"}
 
 
@@ -196,7 +196,7 @@ def test_a_second_time_takes_force_and_trains_nothing(place, relucid):
     "network, data, options, words",
     [
         ("net.py:build", "nowhere", (), "there are no data nowhere"),
-        ("net.py:build", "net.py:nothing", (), "NoneType is not data"),
+        ("net.py:build", "net.py:nothing", (), "not NoneType"),
         ("net.py:build", "net.py:five", (), "does not take inputs of shape (5,)"),
         ("net.py:narrow", "net.py:data", (), "label 2 is out of range"),
         ("net.py:broken", "net.py:data", (), "not finite"),
@@ -205,7 +205,7 @@ def test_a_second_time_takes_force_and_trains_nothing(place, relucid):
         ("net.py:build", "net.py:data", ("--loss", "mean"), "there is no loss mean"),
         ("net.py:build", "net.py:data", ("--metric", "f2"), "there is no metric f2"),
         ("net.py:build", "net.py:data", ("--size", "8"), "is for a folder of images"),
-        ("net.py:build", "net.py:own_data", ("--train", "net.py:train"), "not data with targets"),
+        ("net.py:build", "net.py:own_data", ("--train", "net.py:train"), "not Lines"),
         ("net.py:build", "net.py:data", ("-o", "net.py"), "net.py is a file"),
     ],
 )
@@ -247,8 +247,5 @@ def started(directory):
     """When each finished run of a store was started."""
     if not (directory / "results.sqlite").exists():
         return {}
-    store = Store(directory)
-    try:
-        return {run.key: store.get(run.key).started for run in store.runs()}
-    finally:
-        store.close()
+    with Store(directory) as store:
+        return {key: record["started"] for key, record in store.items()}

@@ -1,5 +1,6 @@
 """The commands of `relucid`, and the messages for those that fail."""
 
+import io
 import os
 import sqlite3
 import sys
@@ -18,6 +19,7 @@ from relucid.cli.report import report
 from relucid.cli.run import run
 from relucid.cli.studies import import_, logs, show
 from relucid.memory import keep_memory
+from relucid.printing import printable
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("list")(list_)
@@ -62,6 +64,7 @@ def start() -> None:
     keep_memory()
     try:
         try:
+            _replace_what_cannot_be_encoded()
             app(prog_name="relucid")
         finally:
             sys.stdout.flush()  # notice a full disk here, not when Python exits
@@ -73,7 +76,8 @@ def start() -> None:
         if message is None:
             raise
         _drop_output()
-        sys.exit(f"relucid: {message[:LONGEST]}")
+        lines = message[:LONGEST].splitlines()
+        sys.exit("relucid: " + "\n".join(map(printable, lines)))
 
 
 def sentence(error: Exception) -> str | None:
@@ -90,6 +94,13 @@ def sentence(error: Exception) -> str | None:
     from relucid.studies import StoreError
 
     return str(error) if isinstance(error, ConversionError | StoreError) else None
+
+
+def _replace_what_cannot_be_encoded() -> None:
+    """Print a question mark for what the terminal's encoding lacks: results are not lost for a character."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _drop_output() -> None:

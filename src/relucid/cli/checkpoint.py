@@ -12,16 +12,22 @@ from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from relucid.cli.foreign import foreign
+from relucid.printing import printable
 
-WRAPPINGS = ("state_dict", "model_state_dict", "model")
+DEPTH = 4  # of the mappings in a checkpoint
 
 
-def restore(network: nn.Module, path: Path, *, unsafe: bool = False) -> nn.Module:
-    """Load the weights of a checkpoint, or of the network pickled in it, into a network."""
-    state = load(path, unsafe=unsafe)
-    if isinstance(state, nn.Module):
-        state = state.state_dict()
-    weights = unprefixed(_weights(state, path), network.state_dict(), path)
+def restore(network: nn.Module, path: Path, *, unsafe: bool = False, key: str | None = None) -> nn.Module:
+    """Load the weights of a checkpoint, or of the network pickled in it, into a network.
+
+    Args:
+        network: takes the weights.
+        path: the file.
+        unsafe: whether loading it may run code.
+        key: which of its mappings holds the weights, as `ema.model`; by default the only one that fits.
+    """
+    found = _chosen(_mappings(load(path, unsafe=unsafe)), network.state_dict(), path, key)
+    weights = unprefixed(found, network.state_dict(), path)
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:  # it lists all differences; the first one is enough
@@ -86,20 +92,51 @@ def unprefixed(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path
     (prefix,) = found
     left = [name for name in weights if not name.startswith(prefix)]
     others = f"; not used: {', '.join(left[:3])}{', ...' * (len(left) > 3)}" if left else ""
-    typer.echo(f"{path}: weights are named {prefix}*, ignoring the prefix{others}", err=True)
+    typer.echo(printable(f"{path}: weights are named {prefix}*, ignoring the prefix{others}"), err=True)
     return {name: weights[prefix + name] for name in wanted}
 
 
-def _weights(state: Any, path: Path) -> dict[str, Tensor]:
-    """The weights in a checkpoint; every trainer wraps them in its own way."""
-    for name in WRAPPINGS:
-        if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
-            state = state[name]
-    if not isinstance(state, Mapping) or not all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
-    ):
+def _mappings(state: Any, name: str = "", depth: int = DEPTH) -> dict[str, dict[str, Tensor]]:
+    """All named weights in a checkpoint, by where they are; every trainer wraps them in its own way."""
+    if isinstance(state, nn.Module):
+        state = state.state_dict()
+    if not isinstance(state, Mapping) or not depth:
+        return {}
+    texts = all(isinstance(key, str) for key in state)
+    if texts and state and all(isinstance(value, Tensor) for value in state.values()):
+        return {name: dict(state)}
+    parts = (_mappings(value, f"{name}.{key}".lstrip("."), depth - 1) for key, value in state.items())
+    return {place: weights for part in parts for place, weights in part.items()}
+
+
+def _chosen(
+    found: Mapping[str, dict[str, Tensor]], wanted: Mapping[str, Tensor], path: Path, key: str | None
+) -> dict[str, Tensor]:
+    """The weights at a key, or the only ones that fit."""
+    if not found:
         raise ValueError(f"{path} holds no named weights; `torch.save(model.state_dict(), path)` writes some")
-    return dict(state)
+    if key is not None:
+        if key not in found:
+            raise ValueError(f"{path} has no weights {key}; --key can be {', '.join(found)}")
+        return found[key]
+    if len(found) == 1:
+        return next(iter(found.values()))
+    fitting = [place for place, weights in found.items() if _fits(weights, wanted)]
+    if len(fitting) != 1:
+        what = f"{len(fitting)} that fit" if fitting else "none that fits this network"
+        raise ValueError(
+            f"{path} has several weights, {what}: choose one by --key, {', '.join(fitting or found)}"
+        )
+    return found[fitting[0]]
+
+
+def _fits(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> bool:
+    """Whether all weights of a network are there, perhaps behind a prefix."""
+    shapes = {(name, value.shape) for name, value in weights.items()}
+    return all(
+        any(have.endswith(name) and at == value.shape for have, at in shapes)
+        for name, value in wanted.items()
+    )
 
 
 def _holds_code(path: Path) -> bool:

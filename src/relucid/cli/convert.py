@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Out, Replace, Unsafe, one_of
+from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Key, Out, Replace, Unsafe, one_of
 from relucid.cli.output import check_directory, write_directory
 from relucid.conversions import CONVERSIONS
 from relucid.extras import command
@@ -76,6 +76,7 @@ def convert(
     form: Format = "safetensors",
     force: Replace = False,
     unsafe: Unsafe = False,
+    key: Key = None,
 ) -> None:
     """Convert a network and keep its function; write the result, and a record of the changes, into a directory.
 
@@ -84,7 +85,7 @@ def convert(
     and how far the outputs moved.
     """
     from relucid.cli.export import WRITERS
-    from relucid.cli.network import batches_of, build, example_of
+    from relucid.cli.network import batches_of, build, example_of, origin
     from relucid.convert import ConversionError, UnchangedWarning
     from relucid.studies.study import named
 
@@ -94,7 +95,7 @@ def convert(
         raise ValueError(f"--format onnx needs onnxscript: {command('onnx')}")
     check_directory(out, FILES, force)
     options = _options(to, layers, tolerance, budget, data)
-    built = build(network, checkpoint, unsafe=unsafe).eval()
+    built = build(network, checkpoint, unsafe=unsafe, key=key).eval()
     first = example_of(example, built)
     batches = {} if data is None else {"data": batches_of(data, built)}
     with foreign("the network cannot be converted", ConversionError), warnings.catch_warnings():
@@ -104,7 +105,7 @@ def convert(
         typer.echo(converted.summary())
         raise ValueError(f"--to {to} changes no layer of this network; nothing is written")
     description = {
-        "network": network,
+        "network": origin(network),
         "checkpoint": None if checkpoint is None else str(checkpoint),
         "conversion": to,
         "example": example,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.options import DATA, EXAMPLE, Checkpoint, Factory, Overwrite, Unsafe, complete_network
+from relucid.cli.options import DATA, EXAMPLE, Checkpoint, Factory, Key, Overwrite, Unsafe, complete_network
 from relucid.cli.output import writing
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
@@ -49,6 +49,7 @@ def examine(
     as_json: JSON = False,
     force: Overwrite = False,
     unsafe: Unsafe = False,
+    key: Key = None,
 ) -> None:
     """Report what a network has learned: which units are dead, paired or redundant, and what would improve it."""
     from relucid.cli.network import build
@@ -60,7 +61,7 @@ def examine(
         check(output, force, "--force")
     if example is None and data is None:
         raise ValueError("examine needs inputs: pass their shape (--example 1,3,32,32), or --data")
-    found, shape = _examined(build(network, checkpoint, unsafe=unsafe), example, data)
+    found, shape = _examined(build(network, checkpoint, unsafe=unsafe, key=key), example, data)
     changes = None
     if against is not None:
         earlier = Path(against).suffix in CHECKPOINTS

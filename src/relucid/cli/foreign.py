@@ -2,17 +2,13 @@
 
 import linecache
 import sys
-import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from traceback import FrameSummary, extract_tb
 
+from relucid.files import OURS, is_the_users
 from relucid.printing import LONGEST, first_line
-
-OURS = Path(__file__).parents[1]
-# Python itself and installed packages:
-INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 class ForeignError(Exception):
@@ -54,7 +50,7 @@ def _place(error: BaseException, frames: list[FrameSummary]) -> str:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return _line(error.filename, error.lineno, error.text or "")
     for frame in reversed(frames):
-        if frame.lineno and _is_the_users(frame.filename):
+        if frame.lineno and is_the_users(frame.filename):
             return _line(frame.filename, frame.lineno, linecache.getline(frame.filename, frame.lineno))
     return ""
 
@@ -62,8 +58,3 @@ def _place(error: BaseException, frames: list[FrameSummary]) -> str:
 def _line(file: str, number: int, source: str) -> str:
     source = source.strip()
     return f" ({Path(file).name}, line {number}{': ' if source else ''}{source[:LONGEST]})"
-
-
-def _is_the_users(file: str) -> bool:
-    """Whether a file is the user's: not relucid's, Python's or a package's, and not generated at run time."""
-    return not file.startswith("<") and not any(Path(file).is_relative_to(p) for p in (OURS, *INSTALLED))

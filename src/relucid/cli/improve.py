@@ -3,11 +3,15 @@
 import shlex
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from relucid.cli.foreign import foreign
 from relucid.cli.options import (
@@ -18,6 +22,7 @@ from relucid.cli.options import (
     ExecutorName,
     Factory,
     Jobs,
+    Key,
     Quiet,
     Replace,
     Unsafe,
@@ -25,10 +30,11 @@ from relucid.cli.options import (
 )
 from relucid.cli.output import check_directory, write_directory
 from relucid.conversions import IMPROVING
+from relucid.printing import printable
 
 if TYPE_CHECKING:
-    from relucid.studies.improve import Project
-    from relucid.studies.improvement import Improvement
+    from relucid._improve import Improvement, Project
+    from relucid.experiments import Record, Run
 
 LOSSES = ("cross_entropy", "bce", "mse", "mae")
 METRICS = ("error", "rmse", "loss", "f1", "auc")
@@ -133,6 +139,7 @@ def improve(
     quiet: Quiet = False,
     force: Replace = False,
     unsafe: Unsafe = False,
+    key: Key = None,
 ) -> None:
     """Improve a network: examine it, convert it, train it further alongside fair controls, compare, return the best.
 
@@ -140,13 +147,12 @@ def improve(
     without your code, weights.safetensors, improvement.json and page.html.
     Finished runs are kept: the same command resumes.
     """
+    from relucid._improve import RECIPE, project, task
+    from relucid._improve._handover import FILES, fill
     from relucid.cli.network import build, data_of, example_of, function_of
-    from relucid.report.handover import FILES, fill
-    from relucid.studies.improve import project
-    from relucid.studies.task import RECIPE, task
 
     check_directory(out, FILES, force)
-    make = partial(build, network, checkpoint, unsafe=unsafe)
+    make = partial(build, network, checkpoint, unsafe=unsafe, key=key)
     built = make()
     recipe = replace(
         RECIPE, epochs=epochs, optimizer=optimizer, lr=lr, weight_decay=weight_decay, steps=tuple(step or ()),
@@ -161,56 +167,66 @@ def improve(
     given = data_of(data)
     with foreign(f"{network} cannot be improved"):
         whole = task(make, given, higher=higher, target=target, size=size, recipe=recipe, name=network, **own)
-        tried = project(whole, tries or None, seeds)
+        tried = project(whole, tries or None, seeds, store)
     _print_project(tried, quiet)
     if dry_run:
-        _print_time(tried, store, jobs)
+        _print_time(tried, jobs)
         return
-    found = _run(tried, store, quiet, {"jobs": jobs, "executor": executor, "address": address})
-    write_directory(out, FILES, force, partial(fill, found, command=shlex.join(["relucid", *sys.argv[1:]])))
-    typer.echo("\n".join(found.lines()))
+    found = _run(tried, quiet, {"jobs": jobs, "executor": executor, "address": address})
+    write_directory(
+        out, FILES, force, partial(fill, found, command=printable(shlex.join(["relucid", *sys.argv[1:]])))
+    )
+    typer.echo("\n".join(map(printable, found.lines())))
     typer.echo(f"Written to {out}: {', '.join(FILES)}", err=True)
 
 
 def _print_project(tried: "Project", quiet: bool) -> None:
     """Report what will be done, what will not, and why not to take the results at face value."""
-    for caution in tried.task.cautions:
+    for caution in tried.cautions:
         typer.echo(f"Warning: {caution}", err=True)
     for what, why in tried.left_out.items():
-        typer.echo(f"{what} is left out: {why}", err=True)
+        typer.echo(printable(f"{what} is left out: {why}"), err=True)
     if not quiet:
         for sentence in tried.examination.sentences():
-            typer.echo(sentence)
+            typer.echo(printable(sentence))
         better = "higher" if tried.task.metric.higher else "lower"
         typer.echo(tried.task.training)
-        typer.echo(f"Judged by: {tried.column} ({better} is better).")
-        typer.echo(f"Compared: {'; '.join(tried.study.rows)}.")
+        typer.echo(printable(f"Judged by: {tried.column} ({better} is better)."))
+        typer.echo(printable(f"Compared: {'; '.join(tried.study.rows)}."))
 
 
-def _print_time(tried: "Project", store: Path | None, jobs: int | None) -> None:
+def _print_time(tried: "Project", jobs: int | None) -> None:
     """Report how many runs there are to do, and how long they would take."""
-    from relucid import studies as engine
-    from relucid.cli.forecast import Fleet, forecast
-    from relucid.studies.estimate import Estimate
+    from relucid.experiments._executors import cores
 
-    planned, seconds = tried.plan, tried.seconds()
-    with engine.Store(store or engine.default_store(), create=False) as results:
-        missing = results.missing(planned, retry=True)
+    missing, seconds = {run.key for run in tried.missing()}, tried.seconds()
     how_long = "how long depends on your training"
     if seconds is not None:
-        each = {run.key: seconds[row] for (row, _), runs in planned.cells.items() for run in runs}
-        why = "a few batches of each; starting and writing come on top"
-        how_long = forecast(Estimate(missing, [each[run.key] for run in missing], why), Fleet(jobs))
-    typer.echo(f"{len(planned)} runs, {len(missing)} still to do: {how_long}.")
+        left = {each.run.key: seconds[each.row] for each in tried.study.plan() if each.run.key in missing}
+        workers = max(1, min(jobs or cores(), len(left)))
+        time = timedelta(seconds=round(sum(left.values()) / workers))
+        how_long = (
+            f"about {time} with {workers} at a time, by a few batches of each; starting them comes on top"
+        )
+    typer.echo(f"{len(tried.runs)} runs, {len(missing)} still to do: {how_long}.")
 
 
-def _run(tried: "Project", store: Path | None, quiet: bool, where_to: dict[str, Any]) -> "Improvement":
+def _run(tried: "Project", quiet: bool, where: dict[str, Any]) -> "Improvement":
     """Execute the missing runs, and draw the conclusion."""
-    from relucid import studies as engine
-    from relucid.cli.progress import progress, stopping
+    missing = {run.key for run in tried.missing()}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar:
+            runs = bar.add_task("runs", total=len(missing))
 
-    where = store or engine.default_store()
-    with stopping():
-        with progress(tried.plan, where, retry=True, quiet=quiet) as report:
-            engine.run(tried.plan, store=where, retry=True, report=report, **where_to)
-        return tried.concluded(where)
+            def report(run: "Run", record: "Record | None") -> None:
+                if run.key in missing:
+                    bar.advance(runs)
+                if record is not None and record.get("error"):
+                    last = printable(record["error"].strip().splitlines()[-1])
+                    bar.console.print(escape(f"{record['state']}: {last}"), soft_wrap=True)
+
+            return tried.run(report=report, **where)
+    except KeyboardInterrupt:
+        typer.echo("Stopped. Finished runs are kept; the same command continues from here.", err=True)
+        raise typer.Exit(130) from None

@@ -15,41 +15,68 @@ import torch
 from torch import Tensor, nn
 
 from relucid import convert, models
-from relucid.cli.checkpoint import load, restore
+from relucid.cli.checkpoint import restore
 from relucid.cli.foreign import foreign
 from relucid.convert.conversion import OPERATIONS
 from relucid.data import in_batches
-from relucid.data.given import BUILT_IN
+from relucid.data.named import ARRAYS, named
 from relucid.printing import suggest
 
-FILES = (".npy", ".pt", ".pth", ".safetensors")
+OUTPUTS = 10**6  # the most that a model has on the command line
 
 
-def build(factory: str, checkpoint: Path | None = None, *, unsafe: bool = False) -> nn.Module:
+def build(
+    factory: str, checkpoint: Path | None = None, *, unsafe: bool = False, key: str | None = None
+) -> nn.Module:
     """Build a network from a factory, a model's name or a directory of `convert`, with the weights of a checkpoint.
 
     A checkpoint may be a directory of `convert`, too: then the network is converted as that one was.
     """
-    model, _, outputs = factory.partition(":")
-    if model in models.names() and (outputs.isdecimal() or model == factory):
-        network: nn.Module = models.create(model, num_classes=int(outputs or 10))
+    if _is_model(factory):
+        network = _created(factory)
     elif factory and (Path(factory) / OPERATIONS).is_file():
-        network = convert.load(factory, build(_converted_from(Path(factory))))
+        network = convert.load(factory, _created(origin(factory)))
     else:
         network = _built(factory)
     if checkpoint is not None and (checkpoint / OPERATIONS).is_file():
         return convert.load(checkpoint, network)
-    return network if checkpoint is None else restore(network, checkpoint, unsafe=unsafe)
+    return network if checkpoint is None else restore(network, checkpoint, unsafe=unsafe, key=key)
 
 
-def _converted_from(directory: Path) -> str:
-    """The factory of the network that `convert` wrote to a directory."""
+def origin(network: str) -> str:
+    """The model that a directory of `convert` was made from; any other name stays as it is.
+
+    A directory may come from anyone, so only the name of a built-in model is taken from it: to build any other
+    network is to run code, which the user has to name.
+    """
+    directory = Path(network)
+    if _is_model(network) or not network or not (directory / OPERATIONS).is_file():
+        return network
     try:
-        return str(json.loads((directory / "conversion.json").read_text())["network"])
-    except (OSError, ValueError, KeyError) as error:
+        name = str(json.loads((directory / "conversion.json").read_text(encoding="utf-8"))["network"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        name = ""
+    if not _is_model(name):
+        said = f" (it says {name})" if name else ""
         raise ValueError(
-            f"{directory} does not say how its network is built: name its factory, and give it as --checkpoint"
-        ) from error
+            f"{network} was not made from a built-in model{said}: name the function that builds its network, and give "
+            f"the directory as --checkpoint {network}"
+        )
+    return name
+
+
+def _is_model(name: str) -> bool:
+    model, _, outputs = name.partition(":")
+    return model in models.names() and (name == model or outputs.isdecimal())
+
+
+def _created(name: str) -> nn.Module:
+    model, _, outputs = name.partition(":")
+    number = outputs.lstrip("0")
+    if outputs and not (number and len(number) <= len(str(OUTPUTS)) and int(number) <= OUTPUTS):
+        raise ValueError(f"{model} cannot have {outputs[:20]} outputs: give a number from 1 to {OUTPUTS:,}")
+    network: nn.Module = models.create(model, num_classes=int(number or 10))
+    return network
 
 
 def example_of(shape: str, network: nn.Module) -> Tensor:
@@ -75,22 +102,29 @@ def example_of(shape: str, network: nn.Module) -> Tensor:
 
 
 def data_of(name: str) -> Any:
-    """The data that a user names: a tensor in a file, what a function returns, or a name that `read` takes."""
-    path = Path(name)
-    if name in BUILT_IN or path.is_dir() or path.suffix == ".csv":
-        return name
-    if path.suffix not in FILES:
-        if ":" not in name:
-            raise ValueError(
-                f"there are no data {name}: name a file ({', '.join(FILES)}, .csv), a folder of images, a built-in set "
-                f"({', '.join(BUILT_IN)}), or MODULE:FUNCTION"
-            )
+    """The data that a user names: what a function returns, or what `relucid.data` reads by this name."""
+    if ":" in name and not Path(name).exists():
         return produced(name)
-    inputs = _array(path) if path.suffix == ".npy" else load(path)
-    if isinstance(inputs, Mapping) and len(inputs) == 1:
-        (inputs,) = inputs.values()
-    if not isinstance(inputs, Tensor):
-        raise TypeError(f"{name} holds {_kind(inputs)}, not a tensor of inputs")
+    return name
+
+
+def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
+    """Batches of inputs from data that a user names; arrays in the precision of the network's weights."""
+    found = data_of(data)
+    if isinstance(found, str) and Path(found).suffix in ARRAYS:
+        found = named(found)
+        if isinstance(found, Tensor | np.ndarray):
+            found = _like(_inputs(torch.as_tensor(found), data), network)
+    elif isinstance(found, Tensor):
+        found = _like(found, network)
+    try:
+        return in_batches(found)
+    except TypeError:
+        raise TypeError(f"{data} returns {_kind(found)}, not batches of inputs") from None
+
+
+def _inputs(inputs: Tensor, name: str) -> Tensor:
+    """The array of a file, if it can be a batch of inputs."""
     if inputs.dim() < 2:
         what = "a single number" if inputs.dim() == 0 else f"one row of {len(inputs)} numbers"
         raise ValueError(f"{name} holds {what}, not a batch of inputs")
@@ -99,15 +133,6 @@ def data_of(name: str) -> Any:
     if inputs.numel() == 0:
         raise ValueError(f"{name} holds no inputs: its shape is {tuple(inputs.shape)}")
     return inputs
-
-
-def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
-    """Batches of inputs from data that a user names, in the precision of the network's weights."""
-    found = data_of(data)
-    try:
-        return in_batches(_like(found, network) if isinstance(found, Tensor) else found)
-    except TypeError:
-        raise TypeError(f"{data} returns {_kind(found)}, not batches of inputs") from None
 
 
 def function_of(name: str, known: Collection[str], what: str) -> Any:
@@ -155,16 +180,6 @@ def _kind(value: object) -> str:
     """The type of a value with its article: "a list", "an int"."""
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _array(path: Path) -> Tensor:
-    """Load the array in a .npy file."""
-    try:
-        return torch.from_numpy(np.load(path, allow_pickle=False))
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # a damaged file can make a reader fail in any way
-        raise ValueError(f"{path} cannot be read: it is damaged, or not an array of numbers") from error
 
 
 def _like(inputs: Tensor, network: nn.Module) -> Tensor:

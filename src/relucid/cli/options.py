@@ -92,7 +92,8 @@ Factory = Annotated[
         metavar="NETWORK",
         help="A function that builds the network: my_package.my_module:build, or path/to/my_file.py:build. Or the "
         "name of a model (see `relucid list --models`): resnet20, or resnet20:100 for 100 outputs instead of 10. "
-        "Or a directory that `relucid convert` wrote.",
+        "Or a directory that `relucid convert` made from such a model; if you built the network yourself, name your "
+        "function here and the directory as --checkpoint.",
         autocompletion=complete_network,
     ),
 ]
@@ -104,6 +105,12 @@ Unsafe = Annotated[
     bool,
     typer.Option(
         "--unsafe-pickle", help="Load a checkpoint even if it may run code: only for files you trust."
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Which weights of a checkpoint that has several, as ema or agent.policy."
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Directory for the result.")]

@@ -27,7 +27,10 @@ if TYPE_CHECKING:  # each command imports what it needs: --help need not wait fo
     from relucid.studies import Plan
 
 Threads = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Threads per run; changing it changes results by rounding.")
+    int,
+    typer.Option(
+        min=1, max=1024, metavar="N", help="Threads per run; changing it changes results by rounding."
+    ),
 ]
 GPUsPerRun = Annotated[
     float,
@@ -36,10 +39,11 @@ GPUsPerRun = Annotated[
     ),
 ]
 Devices = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Devices that share one run, through torchrun.")
+    int, typer.Option(min=1, max=10**4, metavar="N", help="Devices that share one run, through torchrun.")
 ]
 Nodes = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Machines that share one run; start torchrun on each.")
+    int,
+    typer.Option(min=1, max=10**4, metavar="N", help="Machines that share one run; start torchrun on each."),
 ]
 Retry = Annotated[bool, typer.Option("--retry", help="Repeat the runs that failed.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Count runs from before the code of your study changed.")]

@@ -4,11 +4,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rich import markup
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table as Grid
 
 from relucid.inspect import Changes, Examination
+from relucid.printing import printable
 from relucid.studies import Table
 from relucid.studies.formats import banner, cell_text, legend, published
 from relucid.studies.ledger import Entry
@@ -16,11 +17,17 @@ from relucid.studies.ledger import Entry
 Row = tuple[Sequence[str], str]  # cells, and their style
 
 
+def escape(text: str) -> str:
+    """Text of others as it is: rich takes none of it for markup, and a terminal none for a command."""
+    return markup.escape(printable(text))
+
+
 def print_grid(console: Console, head: Sequence[str], rows: Sequence[Row]) -> None:
     """Print a table; rows that share no column, and columns that do not fit, follow in tables below.
 
     Each repeats the first column, and none is empty. Nothing is cut off: a first column that is too wide is wrapped.
     """
+    head, rows = [*map(printable, head)], [([*map(printable, cells)], style) for cells, style in rows]
     for part in together(rows):
         used = [0, *(n for n in range(1, len(head)) if any(cells[n] for cells, _ in part))]
         shown = [([cells[n] for n in used], style) for cells, style in part]

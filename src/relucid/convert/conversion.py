@@ -24,7 +24,7 @@ from relucid.convert.surgery import Operation, Surgery
 from relucid.extras import needed
 from relucid.nn import GeometricLayer
 from relucid.nn.tracing import no_autocast
-from relucid.printing import Tabular, first_line
+from relucid.printing import Tabular, first_line, printable
 from relucid.randomness import seeded
 
 Status = Literal["changed", "kept", "refused"]
@@ -67,7 +67,7 @@ class Conversion(Tabular):
 
     def summary(self) -> str:
         """One line per layer, then the differences."""
-        lines = [f"{c.status}: {c.name} ({c.kind}): {c.reason}" for c in self.changes]
+        lines = [printable(f"{c.status}: {c.name} ({c.kind}): {c.reason}") for c in self.changes]
         return "\n".join([*lines, *self.notes()])
 
     def notes(self) -> list[str]:

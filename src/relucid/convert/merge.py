@@ -85,6 +85,9 @@ def merge(
     return found
 
 
+COSINES = 1 << 24  # at a time: all pairs of a wide layer take its square in memory
+
+
 def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple[int, int, float]]:
     """Disjoint pairs (i, j, distance) of units with w_i = -s w_j and b_i = -s b_j up to ``tolerance``.
 
@@ -103,14 +106,16 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
     rows = torch.cat((weight.detach().flatten(1), bias.detach().unsqueeze(1)), 1).double()
     lengths = rows.norm(dim=1, keepdim=True)
     unit = rows / torch.where(lengths == 0, 1, lengths)
-    cosine = unit @ unit.T
-    near = (cosine < 0) & (1 - cosine.square() <= max(tolerance, 1e-7) ** 2 + 1e-12)
     graph: Any = networkx.Graph()
-    for i, j in near.triu(1).nonzero().tolist():
-        # Near opposite units, the length of the sum is accurate and the cosine is not.
-        distance = float((unit[i] + unit[j]).norm())
-        if distance <= tolerance:
-            graph.add_edge(i, j, weight=1 - distance / 2, distance=distance)
+    size = max(1, COSINES // len(unit))
+    for start in range(0, len(unit), size):
+        cosine = unit[start : start + size] @ unit[start:].T
+        near = (cosine < 0) & (1 - cosine.square() <= max(tolerance, 1e-7) ** 2 + 1e-12)
+        for i, j in (near.triu(1).nonzero() + start).tolist():
+            # Near opposite units, the length of the sum is accurate and the cosine is not.
+            distance = float((unit[i] + unit[j]).norm())
+            if distance <= tolerance:
+                graph.add_edge(i, j, weight=1 - distance / 2, distance=distance)
     matching = networkx.max_weight_matching(graph)
     found = [(min(p), max(p), float(graph.edges[p]["distance"])) for p in matching]
     return sorted(found, key=lambda pair: (pair[2], pair[0]))

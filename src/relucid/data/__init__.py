@@ -5,13 +5,25 @@ data in any form become `Data` by `as_data`; arrays and tables become a `Split` 
 """
 
 from relucid.data.augment import augment, color, crop, flip, jitter, ten_crops
-from relucid.data.batches import in_batches
-from relucid.data.dataset import Data, Examples, Moments, Split, holdout, k_fold, mean_image, moments
-from relucid.data.given import BUILT_IN, as_data
+from relucid.data.dataset import (
+    Arrays,
+    Data,
+    Examples,
+    Moments,
+    Part,
+    Split,
+    holdout,
+    k_fold,
+    mean_image,
+    moments,
+)
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
+from relucid.data.named import BUILT_IN
 from relucid.data.own import from_arrays, from_table
+from relucid.data.parts import as_data
 from relucid.data.paths import DamagedDataError, MissingDataError, directory
 from relucid.data.photos import imagenet
+from relucid.data.source import Rows, Stream, in_batches
 from relucid.data.tables import banana, levy, levy_function, uci
 
 
@@ -26,12 +38,16 @@ def present() -> dict[str, bool]:
 
 
 __all__ = [
+    "Arrays",
     "DamagedDataError",
     "Data",
     "Examples",
     "MissingDataError",
     "Moments",
+    "Part",
+    "Rows",
     "Split",
+    "Stream",
     "as_data",
     "augment",
     "banana",

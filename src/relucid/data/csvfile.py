@@ -1,6 +1,8 @@
 """Columns of a CSV file as arrays."""
 
 import csv
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,10 @@ from numpy.typing import NDArray
 from relucid.data.paths import DamagedDataError
 
 SEPARATORS = ",;\t"
+WHOLE = re.compile(r"[+-]?[0-9]+")
+NUMBER = re.compile(
+    r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(nan|inf(inity)?)", re.IGNORECASE
+)
 
 
 def read_csv(path: Path) -> dict[str, NDArray[Any]]:
@@ -49,9 +55,9 @@ def _cells(path: Path, number: int, row: list[str], header: list[str]) -> list[s
 
 
 def _typed(cells: tuple[str, ...]) -> NDArray[Any]:
-    for kind in (np.int64, np.float64):
-        try:
-            return np.array(cells).astype(kind)
-        except (ValueError, OverflowError):
-            continue
+    """Numbers as a person writes them; numpy would also take 1_0 for 10."""
+    for pattern, kind in ((WHOLE, np.int64), (NUMBER, np.float64)):
+        if all(map(pattern.fullmatch, cells)):
+            with suppress(OverflowError):
+                return np.array(cells).astype(kind)
     return np.array(cells)

@@ -1,11 +1,13 @@
 """A data set in memory: inputs and targets, how they are split, and the moments of a split."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
+
+from relucid._torch import tree_leaves, tree_map
 
 
 class Examples(Protocol):
@@ -22,7 +24,57 @@ class Examples(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class Arrays:
+    """Inputs in memory, (N, ...) or several of them by name, and their targets, if there are any.
+
+    >>> arrays = Arrays({"x": torch.arange(3.0), "scale": 2.0})
+    >>> len(arrays), arrays.whole(torch.tensor([2]))
+    (3, {'x': tensor([2.]), 'scale': 2.0})
+    """
+
+    inputs: Any
+    targets: Tensor | None = None
+    classes: tuple[str, ...] | None = None  # names of the classes, where they have any
+    name: str | None = field(default=None, kw_only=True)  # of the targets among inputs by name
+
+    def __post_init__(self) -> None:
+        if self.targets is not None and len(self) != len(self.targets):
+            raise ValueError(f"{len(self)} inputs have {len(self.targets)} targets; each input needs one")
+
+    def __len__(self) -> int:
+        arrays = (leaf for leaf in tree_leaves(self.inputs) if isinstance(leaf, Tensor) and leaf.dim())
+        return next(map(len, arrays), 1)
+
+    def batch(self, indices: Tensor, seed: int = 0) -> tuple[Any, Any]:
+        """The inputs and targets of these examples."""
+        # ten times as fast as inputs[indices]
+        targets = None if self.targets is None else self.targets.index_select(0, indices)
+        if isinstance(self.inputs, Tensor):
+            return self.inputs.index_select(0, indices), targets
+        total = len(self)
+        return tree_map(lambda leaf: _selected(leaf, indices, total), self.inputs), targets
+
+    def whole(self, indices: Tensor, seed: int = 0) -> Any:
+        """A batch in the form in which the data were given."""
+        inputs, targets = self.batch(indices)
+        if self.targets is None:
+            return inputs
+        return inputs | {self.name: targets} if self.name is not None else (inputs, targets)
+
+    def take(self, indices: Sequence[int] | Tensor) -> Self:
+        """Just these examples, in this order."""
+        inputs, targets = self.batch(torch.as_tensor(indices))
+        return replace(self, inputs=inputs, targets=targets)
+
+
+def _selected(leaf: Any, indices: Tensor, total: int) -> Any:
+    """Some rows of an array with as many as the first one; anything else belongs to every batch."""
+    rows = isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == total
+    return leaf.index_select(0, indices) if rows else leaf
+
+
+@dataclass(frozen=True, eq=False)
+class Split(Arrays):
     """Inputs (N, ...) and their targets (N,) or (N, K), in memory.
 
     >>> split = Split(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1]))
@@ -31,26 +83,40 @@ class Split:
     """
 
     inputs: Tensor
-    targets: Tensor
-    classes: tuple[str, ...] | None = None  # names of the classes, where they have any
+    targets: Tensor = field()  # without a default: it must be given
 
-    def __post_init__(self) -> None:
-        if len(self.inputs) != len(self.targets):
-            raise ValueError(
-                f"{len(self.inputs)} inputs have {len(self.targets)} targets; each input needs one"
-            )
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some examples of arrays in memory, which are not copied.
+
+    >>> Part(Split(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1])), torch.tensor([2, 0])).targets.tolist()
+    [1, 0]
+    """
+
+    arrays: Arrays
+    indices: Tensor
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.indices)
 
-    def batch(self, indices: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """The inputs and targets of these examples."""
-        # ten times as fast as inputs[indices]
-        return self.inputs.index_select(0, indices), self.targets.index_select(0, indices)
+    @property
+    def targets(self) -> Tensor:
+        """The targets of these examples."""
+        assert self.arrays.targets is not None
+        return self.arrays.targets.index_select(0, self.indices)
 
-    def take(self, indices: Sequence[int] | Tensor) -> "Split":
-        """A split of just these examples, in this order."""
-        return Split(*self.batch(torch.as_tensor(indices)), self.classes)
+    def batch(self, indices: Tensor, seed: int = 0) -> tuple[Any, Any]:
+        """The inputs and targets of some of them."""
+        return self.arrays.batch(self.indices[indices])
+
+    def whole(self, indices: Tensor, seed: int = 0) -> Any:
+        """Some of them in the form in which the data were given."""
+        return self.arrays.whole(self.indices[indices])
+
+    def take(self, indices: Sequence[int] | Tensor) -> "Part":
+        """Just these of them, in this order."""
+        return Part(self.arrays, self.indices[torch.as_tensor(indices)])
 
 
 E = TypeVar("E", bound=Examples)
@@ -131,6 +197,12 @@ def mean_image(examples: Examples, limit: int | None = None) -> Tensor:
 
 def holdout(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
     """The split without a random `share` of it, and that share; classes keep their proportions."""
+    rest, held = held_out(split, share, seed)
+    return split.take(rest), split.take(held)
+
+
+def held_out(split: Split, share: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """The indices of both parts of `holdout`."""
     from sklearn.model_selection import train_test_split
 
     if not 0 < share < 1:
@@ -138,7 +210,7 @@ def holdout(split: Split, share: float, seed: int = 0) -> tuple[Split, Split]:
     rest, held = train_test_split(
         range(len(split)), test_size=share, random_state=seed, stratify=_classes(split)
     )
-    return split.take(rest), split.take(held)
+    return torch.tensor(rest), torch.tensor(held)
 
 
 def k_fold(split: Split, index: int, folds: int, seed: int = 0) -> tuple[Split, Split]:

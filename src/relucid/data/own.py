@@ -29,6 +29,7 @@ def from_arrays(
     *,
     task: Task | None = None,
     classes: Classes | None = None,
+    copy: bool = True,
 ) -> Split:
     """Make a split of arrays (N, ...) and their targets (N,) or (N, K).
 
@@ -38,6 +39,7 @@ def from_arrays(
         task: "classification" or "regression" where the targets' type does not tell.
         classes: names of the classes in order; pass `train.classes` of another split so that both number them
             alike. By default text is numbered in alphabetical order, and integers are the numbers themselves.
+        copy: whether numbers that need no conversion are copied, so that the split does not follow the arrays.
 
     >>> split = from_arrays([[0.5, 1.0], [2.0, 3.0], [0.0, 1.0]], ["cat", "dog", "cat"])
     >>> split.targets.tolist(), split.classes
@@ -52,9 +54,9 @@ def from_arrays(
     if task is None:
         task = "regression" if labels.dtype.kind == "f" and classes is None else "classification"
     if task == "regression":
-        return Split(_inputs(features), _values(labels))
+        return Split(_inputs(features, copy), _values(labels))
     numbers, names = _classes(labels, classes)
-    return Split(_inputs(features), numbers, names)
+    return Split(_inputs(features, copy), numbers, names)
 
 
 def from_table(
@@ -68,13 +70,13 @@ def from_table(
     """Make a split of the rows of a table: inputs (N, columns) and the column `target`.
 
     Args:
-        table: a CSV file with a header, or anything with named columns, such as a pandas frame.
+        table: a CSV file with a header, a Parquet file, or anything with named columns, such as a pandas frame.
         target: name of the column to predict.
         columns: the columns to predict it from, all others by default; they must hold numbers.
         task: as for `from_arrays`; say "regression" for values that are whole numbers.
         classes: as for `from_arrays`.
     """
-    named = read_csv(Path(table)) if isinstance(table, str | Path) else _columns(table)
+    named = _read(Path(table)) if isinstance(table, str | Path) else _columns(table)
     used = [name for name in named if name != target] if columns is None else list(columns)
     for name in (target, *used):
         if name not in named:
@@ -88,6 +90,21 @@ def from_table(
             )
     inputs = np.stack([named[name].astype(float) for name in used], 1)
     return from_arrays(inputs, named[target], task=task, classes=classes)
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    """The columns of a file by name."""
+    if path.suffix != ".parquet":
+        return read_csv(path)
+    from pyarrow import ArrowException, parquet
+
+    try:
+        columns = parquet.read_table(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {path}") from None
+    except (ArrowException, OSError) as error:
+        raise DamagedDataError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}") from None
+    return {name: columns[name].to_numpy() for name in columns.column_names}
 
 
 class Images(Dataset[tuple[Tensor, int]]):
@@ -153,7 +170,9 @@ def _opened(file: Path) -> "Iterator[Image]":
     try:
         with Image.open(file) as opened:
             yield opened
-    except (OSError, SyntaxError):
+    except Image.DecompressionBombError:
+        raise DamagedDataError(f"{file} has more pixels than an image to learn from can have") from None
+    except (OSError, SyntaxError, ValueError):
         raise DamagedDataError(f"{file} does not decode as an image") from None
 
 
@@ -166,13 +185,14 @@ def _array(values: ArrayLike | Tensor) -> NDArray[Any]:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
-def _inputs(array: NDArray[Any]) -> Tensor:
+def _inputs(array: NDArray[Any], copy: bool) -> Tensor:
     """Inputs (N, ...) as a tensor, with at least one dimension per example."""
     if array.dtype.kind not in "fiub":
         raise ValueError(f"inputs must be numbers, not {array.dtype}")
     kind = torch.uint8 if array.dtype == np.uint8 else torch.get_default_dtype()
     _finite("inputs", array)
-    tensor = torch.tensor(np.ascontiguousarray(array), dtype=kind)
+    make = torch.tensor if copy else torch.as_tensor
+    tensor = make(np.ascontiguousarray(array), dtype=kind)
     return tensor.unsqueeze(1) if tensor.dim() == 1 else tensor
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import length_hint
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from relucid._torch import tree_leaves
 from relucid.data import in_batches
+from relucid.inspect._pairing import is_too_wide
 from relucid.inspect._trace import Rectified, trace
 from relucid.inspect.batches import DataBatch, batches_of
 from relucid.inspect.blocks import squared_norms
@@ -75,7 +76,14 @@ def examine(
         for measured in layer.measured.values()
         for finding in measured.findings(layer.rectified)
     )
-    return Examination(layers, findings, traced.unattributed)
+    return Examination(layers, findings, (*traced.unattributed, *_left_out(traced.rectified, measures)))
+
+
+def _left_out(layers: Sequence[Rectified], measures: Collection[str]) -> Iterator[tuple[str, str]]:
+    """What takes too long, and how to have it all the same."""
+    wide = {s.name: len(s.weight) for layer in layers for s in layer.sources if is_too_wide(s)}
+    for name, filters in wide.items() if "pairing" in measures else ():
+        yield name, f"the pairs of {filters:,} filters take long and are left out; pairing(weight) finds them"
 
 
 def _begin(

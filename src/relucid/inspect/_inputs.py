@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from relucid._torch import tree_leaves, tree_map
 from relucid.data import in_batches
-from relucid.data.batches import count_rows
+from relucid.data.source import count_rows
 from relucid.inspect.execution import Arguments, Given, Method, function_of
 
 SIZE = 256  # rows per batch when inputs are not in batches yet

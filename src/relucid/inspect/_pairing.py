@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from relucid.inspect._trace import Rectified, Source
 
 TWINS = 0.99  # filters with at least this cosine do the same thing
+WIDEST = 1 << 15  # filters: ten seconds on one core
 BLOCK = 2048  # filters; a block of cosines takes 16 MB in float32, however large the layer
 
 
@@ -83,6 +84,11 @@ class Pairing(Summarized):
         return go.Figure([bars, line], {"title": title, **layout})
 
 
+def is_too_wide(source: Source) -> bool:
+    """Whether `examine` leaves the pairs of a weight out, because their number grows with the square."""
+    return len(source.weight) // source.groups > WIDEST
+
+
 @dataclass(frozen=True)
 class Pairings(Measurement):
     """Pairs in each weight that feeds a layer."""
@@ -97,7 +103,9 @@ class Pairings(Measurement):
     def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Pairings:
         """Find the pairs in finite weights; a norm with a negative scale reverses a filter."""
         sign = None if layer.scale is None else layer.scale.sign()
-        sources = [s for s in layer.sources if s.weight.numel() and _is_finite(s.weight)]
+        sources = [
+            s for s in layer.sources if s.weight.numel() and not is_too_wide(s) and _is_finite(s.weight)
+        ]
         return cls({s.name: pairing(s.weight, s.groups, sign=sign) for s in sources})
 
     def summary(self) -> str:

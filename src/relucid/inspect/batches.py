@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from relucid._torch import tree_leaves, tree_map
-from relucid.data.batches import count_rows, in_batches
+from relucid.data.source import count_rows, in_batches
 from relucid.inspect.execution import Batch
 
 

@@ -21,6 +21,7 @@ from relucid._torch import DispatchMode, compiler_is_imported, schema_of, storag
 from relucid.nn import GeometricLayer
 from relucid.nn.kinds import KINDS, WITHOUT_BOUNDARY, Kind, kind_of_operation
 from relucid.nn.tracing import uncached_autocast
+from relucid.randomness import no_fast_path
 
 
 @dataclass(frozen=True)
@@ -466,17 +467,21 @@ def _undisturbed(model: nn.Module, training: bool) -> Iterator[None]:
         for name, buffer in module.named_buffers(recurse=False)
     ]
     devices = {p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"}
-    fast_path = torch.backends.mha.get_fastpath_enabled()
     try:
-        # The fast path of transformer layers is one opaque operation, and so is a compiled network.
-        torch.backends.mha.set_fastpath_enabled(False)
+        # A compiled network is one opaque operation, and so is the fast path of transformer layers.
         eager = torch.compiler.set_stance("force_eager") if compiler_is_imported() else nullcontext()
         # A weight from autocast's cache would seem to come from nowhere.
         fresh = uncached_autocast(next((p.device.type for p in model.parameters()), "cpu"))
-        with in_mode(model, training), torch.random.fork_rng(devices), torch.no_grad(), eager, fresh:
+        with (
+            in_mode(model, training),
+            torch.random.fork_rng(devices),
+            torch.no_grad(),
+            eager,
+            fresh,
+            no_fast_path(),
+        ):
             yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
         with torch.no_grad():
             for module, name, buffer, before in buffers:
                 if not torch.equal(buffer, before):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from relucid.inspect.measurement import plain_fields
+from relucid.printing import printable
 
 Severity = Literal["error", "warning", "note"]
 LEAST = 0.05  # share of a layer's units that makes a finding
@@ -46,7 +47,7 @@ class Suggestion:
         """
         layers = [word for layer in self.layers for word in ("--layers", layer)]
         words = ["relucid", "convert", factory, *options, "--to", self.name, *layers]
-        return shlex.join([*words, "-o", f"converted-{self.name}"])
+        return printable(shlex.join([*words, "-o", f"converted-{self.name}"]))
 
     def to_dict(self) -> dict[str, Any]:
         """The suggestion as plain values."""

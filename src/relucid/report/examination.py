@@ -11,6 +11,7 @@ from torch import Tensor
 
 from relucid.inspect import Activity, Boundary, Examination, Finding, Suggestion, figure_of_pairs
 from relucid.inspect.examination import ExaminedLayer
+from relucid.printing import printable
 from relucid.report.figure import PALETTE, Figure
 from relucid.report.page import Grid, GridCell, render, text_grid
 
@@ -54,7 +55,7 @@ class Provenance:
         if self.in_python:
             return 'examine(model, example, data).save("page.html")'
         options = self.options("--checkpoint", "--example", "--data")
-        return shlex.join(["relucid", "examine", self.factory, *options, "-o", "page.html"])
+        return printable(shlex.join(["relucid", "examine", self.factory, *options, "-o", "page.html"]))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from relucid.printing import printable
 from relucid.report.curves import recorded
 from relucid.report.figure import PALETTE, Figure, literal, wrapped
 from relucid.report.page import CellStyle, Grid, GridCell, render
@@ -35,7 +36,7 @@ def study_page(
     study, states = table.study, Counter(run["state"] for run in table.runs)
     part = {"--scale": table.scale, "--only": only, "--seeds": seeds}
     options = [text for option, value in part.items() if value is not None for text in (option, str(value))]
-    command = f"relucid {{}} {shlex.join([name, *options])}"
+    command = f"relucid {{}} {printable(shlex.join([name, *options]))}"
     figures = []
     if states["finished"] and study.figures:
         figures += study.figures(table, store)

@@ -1,8 +1,9 @@
 import pytest
 
+from relucid._improve import GIVEN, TRAINED
 from relucid.papers.ours import calibration
-from relucid.studies.improvement import GIVEN, TRAINED
 
+pytestmark = pytest.mark.filterwarnings("ignore:With 2 seeds")
 STUDY = calibration.STUDIES[0]
 
 
@@ -20,11 +21,9 @@ def test_a_network_that_was_hardly_trained_is_announced_as_improved_by_training(
 
 def test_rows_are_trained_apart_so_that_they_differ_as_the_given_network_does():
     found = calibration.improved({"seeds": 2, "test": 500, "draw": 0})
-    errors = [
-        value for row in found.table.study.rows for value in found.table.cells[row, "test error %"].values
-    ]
+    errors = [value for row in found.results.study.rows for value in found.values(row)]
     assert len(set(errors)) > 5
-    assert found.table.study.rows.keys() >= {GIVEN, TRAINED, "CReLU", "from scratch", "CReLU from scratch"}
+    assert found.results.study.rows.keys() >= {GIVEN, TRAINED, "CReLU", "from scratch", "CReLU from scratch"}
 
 
 @pytest.mark.parametrize("count, low, high", [(2, -5, 0), (10, -5, 5), (30, 0, 100)])

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
+from relucid._improve import GIVEN, TRAINED, Improvement, improve
 from relucid.studies import Column, Runner, Scale, Study, Table
 from relucid.studies.compare import Comparison, compare, compare_share
 from relucid.studies.expect import Claim, Derived, Statistic
-from relucid.studies.improve import improve
-from relucid.studies.improvement import GIVEN, TRAINED, Improvement
 
 FEATURES, UNITS, CLASSES, EXAMPLES = 8, 16, 4, 200
 # From the mean of a class to that of all, in deviations: a quarter of the examples are misclassified.
@@ -29,7 +28,7 @@ Examples = tuple[Tensor, Tensor]
 def run(config: Mapping[str, Any]) -> dict[str, float]:
     """Improve a network by a training that forgets it; 100 where that ends in "better", else 0."""
     found = improved(config)
-    trained, given = (found.table.cells[row, found.project.column].values for row in (TRAINED, GIVEN))
+    trained, given = (found.values(row).tolist() for row in (TRAINED, GIVEN))
     beyond = compare(trained, given[0])
     return {
         "better": 100.0 * found.better,

@@ -1,0 +1,170 @@
+"""The files of an improvement: the network in plain layers, a program that loads anywhere, weights, and the page."""
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relucid._improve._improvement import GIVEN, Improvement
+from relucid._improve._page import improvement_page
+from relucid._improve._task import Called
+from relucid._torch import tree_leaves, tree_map
+from relucid.convert import ConversionError, fuse
+from relucid.convert.conversion import OPERATIONS, WEIGHTS
+from relucid.files import replacing
+from relucid.printing import first_line
+
+PROGRAM, EXAMPLE = "network.pt2", "example.safetensors"
+DESCRIPTION, PAGE = "improvement.json", "page.html"
+FILES = (WEIGHTS, OPERATIONS, PROGRAM, EXAMPLE, DESCRIPTION, PAGE)
+LOAD = f'network = torch.export.load("{PROGRAM}").module()'
+PRINTED = 1000  # outputs that go into the description; all are in `EXAMPLE`
+
+
+@dataclass(frozen=True, eq=False)
+class Delivery:
+    """A network ready for deployment.
+
+    Args:
+        program: the network in plain layers where that is possible, as torch.export has it; None where it cannot be
+            exported.
+        plain: whether its layers are plain.
+        outputs: on the example.
+        notes: what a reader must know, in sentences.
+    """
+
+    program: "torch.export.ExportedProgram | None"
+    plain: bool
+    outputs: Any
+    notes: tuple[str, ...]
+
+
+def delivery(found: Improvement) -> Delivery:
+    """Convert the network to plain layers and export it."""
+    example, network, plain, notes = found.project.task.example, found.network.eval(), True, []
+    try:
+        network = fuse(network, example).model.eval()
+    except ConversionError as error:
+        plain = False
+        notes.append(f"The network is returned as it was trained, not in plain layers: {error}.")
+    with torch.no_grad():
+        outputs = Called(network, raw=True)(example)
+    program, note = exported(network, example)
+    return Delivery(program, plain, outputs, tuple(filter(None, (*notes, note))))
+
+
+def exported(network: nn.Module, example: Any) -> "tuple[torch.export.ExportedProgram | None, str]":
+    """Export the network for batches of any size, else for batches of the example's size; or say why neither works."""
+    named = dict(example) if isinstance(example, Mapping) else {}
+    several = tuple(example) if isinstance(example, tuple | list) else (example,) * (not named)
+    args, kwargs = tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, (several, named))
+    reason = ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # warnings that torch itself causes
+        for size in torch.export.Dim.AUTO, None:
+            dynamic = size and tree_map(partial(_dynamic, size), kwargs if named else args)
+            try:
+                program = torch.export.export(network, args, kwargs, dynamic_shapes=dynamic, strict=False)
+            except Exception as error:  # torch may fail in any way on code that it cannot follow
+                reason = first_line(error)
+                continue
+            _keep_weights_only(program)
+            count = next(len(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+            return program, "" if size else f"{PROGRAM} takes batches of {count} only."
+    return None, f"There is no {PROGRAM}, because torch cannot export the network: {reason}"
+
+
+def _dynamic(size: Any, leaf: Any) -> Any:
+    return {0: size} if isinstance(leaf, Tensor) else None
+
+
+def _keep_weights_only(program: "torch.export.ExportedProgram") -> None:
+    """Remove the example and the rest of all storages: saving a view saves everything that it is a view of."""
+    program.example_inputs = None
+    for tensors in (program.state_dict, program.constants):
+        for name, value in tensors.items():
+            if isinstance(value, Tensor) and value.untyped_storage().nbytes() > value.nbytes:
+                alone = value.detach().clone()
+                tensors[name] = (
+                    nn.Parameter(alone, value.requires_grad) if isinstance(value, nn.Parameter) else alone
+                )
+
+
+def fill(found: Improvement, directory: Path, command: str) -> None:
+    """Write all files of an improvement into an empty directory.
+
+    Args:
+        found: the improvement.
+        directory: where to.
+        command: the command that the user typed, for the page.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    result = delivery(found)
+    try:
+        found.conversion.save(directory)
+        save_file(
+            _tensors({"inputs": found.project.task.example, "outputs": result.outputs}), directory / EXAMPLE
+        )
+        if result.program is not None:
+            torch.export.save(result.program, directory / PROGRAM)
+    except (SafetensorError, RuntimeError) as error:  # on a full disk, say
+        raise OSError(first_line(error)) from error
+    (directory / DESCRIPTION).write_text(json.dumps(description(found, result), indent=1) + "\n")
+    load = ["import torch", LOAD] if result.program is not None else []
+    page = improvement_page(found, load=load, notes=result.notes, command=command)
+    (directory / PAGE).write_text(page, encoding="utf-8")
+
+
+def save(found: Improvement, directory: Path) -> None:
+    """Write the files into a new directory, all of them or none."""
+    if directory.exists():
+        raise ValueError(f"{directory} exists: name a directory that does not")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(directory) as new:
+        new.mkdir()
+        fill(found, new, f"relucid.improve(...).save({str(directory)!r})")
+
+
+def _tensors(value: Any, name: str = "") -> dict[str, Tensor]:
+    """All tensors in nested containers, by names such as "inputs.input_ids"."""
+    if isinstance(value, Tensor):
+        return {name: value.detach().contiguous().clone()}
+    if isinstance(value, Mapping):
+        parts: Any = value.items()
+    else:
+        parts = (
+            enumerate(value) if isinstance(value, tuple | list) else getattr(value, "__dict__", {}).items()
+        )
+    found = (_tensors(part, f"{name}.{key}" if name else str(key)) for key, part in parts)
+    return {key: tensor for each in found for key, tensor in each.items()}
+
+
+def description(found: Improvement, result: Delivery) -> dict[str, Any]:
+    """What was done and found as plain data, for programs."""
+    return {
+        "network": found.project.task.name,
+        "headline": found.headline(),
+        "better": found.better,
+        "returned": found.row,
+        "start": None if found.row == GIVEN else asdict(found.project.treatments[found.row]),
+        "plain layers": result.plain,
+        "notes": list(result.notes),
+        "left out": dict(found.project.left_out),
+        "load": LOAD if result.program is not None else None,
+        "outputs": {
+            name: {"shape": list(tensor.shape), "first": tensor.flatten()[:PRINTED].tolist()}
+            for name, tensor in _tensors({"outputs": result.outputs}).items()
+        },
+        "examination": [finding.sentence for finding in found.project.examination.findings],
+        "rows": found.rows(),
+        "protocol": found.project.protocol,
+        "runs": found.records(),
+    }

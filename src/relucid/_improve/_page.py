@@ -1,0 +1,160 @@
+"""The page of an improvement: what was found in a sentence, the comparison, the network, how to load and repeat."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from itertools import cycle
+
+import pandas as pd
+
+from relucid._improve._improvement import BETTER, GIVEN, TRAINED, Improvement, confidence, interval
+from relucid.experiments._judge import Verdict
+from relucid.report.examination import overview, stages_of
+from relucid.report.examination import words as examined
+from relucid.report.figure import PALETTE, Figure, wrapped
+from relucid.report.page import render, text_grid
+
+KINDS = {
+    BETTER: ("better beyond chance", PALETTE[2], "circle"),
+    "reversed": ("worse beyond chance", PALETTE[1], "x"),
+}
+CHANCE = ("within chance", PALETTE[4], "circle-open")
+
+
+def improvement_page(found: Improvement, *, load: Sequence[str], notes: Sequence[str], command: str) -> str:
+    """Render the page of an improvement.
+
+    Args:
+        found: the improvement.
+        load: lines of Python that load the network that is returned.
+        notes: what a reader must know of it.
+        command: what repeats it.
+    """
+    project = found.project
+    stages = stages_of(project.examination)
+    return render(
+        "improvement.html",
+        name=project.task.name,
+        lines=[*found.outcomes(), *found.levels()],
+        conclusion=found.conclusion(),
+        cautions=project.cautions,
+        next_step=next_step(found),
+        row=found.row,
+        notes=notes,
+        left_out=project.left_out,
+        figures=[
+            differences(found.compared, project.column, higher=project.task.metric.higher),
+            *curves(found),
+        ],
+        grid=text_grid("Means over the seeds, and differences from training alone", found.rows()),
+        protocol=project.protocol,
+        examined=examined(project.examination),
+        findings=project.examination.sentences(),
+        columns=project.examination.columns(),
+        overview=overview(project.examination, stages) if len(stages) > 1 else None,
+        stages=stages,
+        load=load,
+        command=command,
+        time=timedelta(seconds=round(sum(run["seconds"] for run in found.records()))),
+        runs=text_grid(f"{len(found.results.records)} runs", runs(found)),
+        environments=text_grid("What the runs ran on", environments(found)),
+    )
+
+
+def next_step(found: Improvement) -> str:
+    """What to do next, in a sentence or two."""
+    if found.row not in (GIVEN, TRAINED):
+        return (
+            "Load the network as shown below, and test it once more on data that have decided nothing so far."
+        )
+    if found.closest is None:
+        return "With more seeds (--seeds), smaller differences would be found."
+    seeds = 4 * len(found.project.study.repeat["seed"])
+    return (
+        f"With --seeds {seeds}, the intervals would be about half as wide; finished runs are kept. --try names other "
+        "conversions, and --epochs trains longer."
+    )
+
+
+def runs(found: Improvement) -> list[dict[str, str]]:
+    """What every run achieved."""
+    return [
+        {
+            "run": record["key"][:8],
+            "row": record["row"],
+            "seed": str(record["config"]["seed"]),
+            "state": record["state"],
+            "seconds": f"{record['seconds']:.1f}",
+            **{name: f"{record['metrics'].get(name, float('nan')):.4g}" for name in found.metrics()},
+        }
+        for record in found.records()
+    ]
+
+
+def environments(found: Improvement) -> list[dict[str, str]]:
+    """The machines and versions of the runs, and how many of them."""
+    counts = Counter(json.dumps(record.get("environment", {})) for record in found.records())
+    machines = [{"runs": number, **json.loads(text)} for text, number in counts.items()]
+    names = dict.fromkeys(name for machine in machines for name in machine)
+    return [{name: str(machine.get(name, "")) for name in names} for machine in machines]
+
+
+def curves(found: Improvement) -> list[Figure]:
+    """Draw the mean training loss of each row, epoch by epoch."""
+    import plotly.graph_objects as go
+
+    plot = go.Figure(layout={"xaxis_title": "epoch", "yaxis_title": "training loss", "height": 380})
+    ends = []
+    for row, dash in zip(found.results.study.rows, cycle(("solid", "dash", "dot", "dashdot")), strict=False):
+        courses = found.results[row, found.project.column, "train_loss", True]
+        if not len(courses):
+            continue
+        mean = pd.DataFrame(courses.tolist()).astype(float).mean().tolist()
+        plot.add_scatter(x=list(range(1, len(mean) + 1)), y=mean, name=row, mode="lines", line_dash=dash)
+        ends.append(f"{row} from {mean[0]:.3g} to {mean[-1]:.3g}")
+    alt = f"Mean training loss over the seeds, epoch by epoch: {', '.join(ends)}."
+    return [Figure("Learning curves: mean training loss", alt, plot)] if ends else []
+
+
+def differences(verdicts: Mapping[str, Verdict], column: str, higher: bool = False) -> Figure:
+    """Draw each row's difference from training alone, with the interval that decides."""
+    import plotly.graph_objects as go
+
+    shown = {row: each for row, each in verdicts.items() if each.comparison}
+    plot = go.Figure(layout={"height": 150 + 44 * len(shown)})
+    plot.update_xaxes(title=f"{'right' if higher else 'left'} of 0 is better", zeroline=False)
+    plot.add_vline(0, line_dash="dash", line_color=PALETTE[4])
+    for kind in dict.fromkeys(_kind(each) for each in shown.values()):
+        own = {row: (_effect(each), *interval(each)) for row, each in shown.items() if _kind(each) == kind}
+        plot.add_scatter(
+            name=kind[0],
+            mode="markers",
+            x=[effect for effect, _, _ in own.values()],
+            y=[wrapped(row) for row in own],
+            error_x={
+                "array": [high - effect for effect, _, high in own.values()],
+                "arrayminus": [effect - low for effect, low, _ in own.values()],
+            },
+            marker={"color": kind[1], "symbol": kind[2], "size": 11},
+        )
+    rows = [wrapped(row) for row in shown]
+    plot.update_yaxes(categoryorder="array", categoryarray=rows[::-1], type="category")
+    described = "; ".join(f"{row} {_interval(each)}, {_kind(each)[0]}" for row, each in shown.items())
+    level = next(map(confidence, shown.values()), "95%")
+    title = f"{column.capitalize()}: differences from {TRAINED}, with {level} intervals"
+    return Figure(title, f"{described}.", plot)
+
+
+def _kind(verdict: Verdict) -> tuple[str, str, str]:
+    return KINDS.get(verdict.outcome, CHANCE)
+
+
+def _effect(verdict: Verdict) -> float:
+    assert verdict.comparison is not None
+    return verdict.comparison.effect
+
+
+def _interval(verdict: Verdict) -> str:
+    low, high = interval(verdict)
+    return f"{_effect(verdict):.3g} ({low:.3g} to {high:.3g})"

@@ -1,0 +1,254 @@
+"""Records as pandas: every run in one frame, and the cells of a study as series by repetition."""
+
+import math
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from relucid.experiments._records import Record
+from relucid.experiments._study import Planned, Run, Study
+from relucid.printing import suggest
+
+
+def frame(records: Iterable[Record] | Mapping[str, Record]) -> pd.DataFrame:
+    """One row per observation: a run, or each item of the lists that it measured (a split, a seed).
+
+    Settings are columns "config.data", "config.recipe.lr"; what was measured has its own name.
+
+    >>> record = {"key": "1", "runner": "r", "state": "finished", "config": {"lr": 0.1}, "metrics": {"error": [3, 5]}}
+    >>> frame([record]).groupby("config.lr")["error"].mean().to_dict()
+    {0.1: 4.0}
+    """
+    rows = []
+    for record in records.values() if isinstance(records, Mapping) else records:
+        measured = record["metrics"]
+        size = max([1, *(len(value) for value in measured.values() if isinstance(value, list))])
+        about = {name: record.get(name) for name in ("key", "runner", "state", "seconds", "started")}
+        about |= flat(record["config"], "config")
+        rows += [
+            {**about, "item": item, **{name: _item(value, item) for name, value in measured.items()}}
+            for item in range(size)
+        ]
+    return pd.DataFrame(rows)
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """The values of nested dictionaries by dotted paths.
+
+    >>> flat({"data": "digits", "recipe": {"lr": 0.1}}, "config")
+    {'config.data': 'digits', 'config.recipe.lr': 0.1}
+    """
+    if not isinstance(value, Mapping):
+        return {path: value}
+    parts = (flat(inner, f"{path}.{key}" if path else key) for key, inner in value.items())
+    return {name: item for part in parts for name, item in part.items()}
+
+
+def _item(value: Any, place: int) -> Any:
+    if isinstance(value, list):
+        return value[place] if place < len(value) else None
+    return value if place == 0 else None
+
+
+class Cell(NamedTuple):
+    """A cell of a table, or what its runs measured besides (`metric`), or a curve over their epochs (`history`)."""
+
+    row: str
+    column: str
+    metric: str = ""
+    history: bool = False
+
+
+class Results:
+    """The records of a study at a scale. `results[row, column]` is a series of values by repetition.
+
+    Args:
+        study: the study.
+        scale: one of its scales.
+        records: by key: a `Store`, or what `read` returns.
+        only: one of its rows.
+        seeds: how many seeds.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        scale: str,
+        records: Mapping[str, Record],
+        *,
+        only: str | None = None,
+        seeds: int | None = None,
+    ) -> None:
+        self.study, self.scale, self.everything = study, scale, records
+        self.plan = list(study.plan(scale, only=only, seeds=seeds))
+        self.labels = {(planned.row, planned.column) for planned in self.plan}  # of all cells, run or not
+        keys = dict.fromkeys(planned.run.key for planned in self.plan)
+        self.records = {key: record for key in keys if (record := records.get(key)) is not None}
+        begun = {planned.row for planned in self.plan if planned.run.key in self.records}
+        # A row without any run is not part of the table.
+        self.planned = [planned for planned in self.plan if planned.row in begun]
+
+    @cached_property
+    def cells(self) -> dict[tuple[str, str], list[Planned]]:
+        """The runs of every cell at its chosen settings; none while a choice is open."""
+        return {cell: self._chosen(planned) for cell, planned in self.tried.items()}
+
+    @cached_property
+    def tried(self) -> dict[tuple[str, str], list[Planned]]:
+        """The runs of every cell at all settings."""
+        cells: dict[tuple[str, str], list[Planned]] = {}
+        for planned in self.planned:
+            cells.setdefault((planned.row, planned.column), []).append(planned)
+        return cells
+
+    def _chosen(self, tried: list[Planned]) -> list[Planned]:
+        """The runs of the choice with the lowest mean of the study's criterion on data held out."""
+        if len({planned.choice for planned in tried}) <= 1:
+            return tried
+        if any(planned.run.key not in self.records for planned in tried):
+            return []
+        by = [{"choice": each.choice, "by": self._measured(each, self.study.by)} for each in tried]
+        values = pd.DataFrame(by).explode("by").astype({"by": float}).fillna({"by": math.inf})
+        best = values.groupby("choice", sort=False)["by"].mean().idxmin()
+        return [planned for planned in tried if planned.choice == best]
+
+    def _measured(self, planned: Planned, metric: str) -> Any:
+        record = self.records.get(planned.run.key, {})
+        if metric == "finished":
+            return 100.0 * (record["state"] == "finished") if record else None
+        return record["metrics"].get(metric) if record.get("state") == "finished" else None
+
+    def __getitem__(self, cell: tuple[Any, ...]) -> pd.Series:
+        """The values of a cell by repetition, (n,); with `history`, a list of values per repetition."""
+        row, column, metric, history = Cell(*cell)
+        runs, shown = self.cells.get((row, column), []), self.study.columns[column]
+        if history:
+            records = {each.repetition: self.records.get(each.run.key, {}) for each in runs}
+            curves = {name: record.get("history", {}).get(metric) for name, record in records.items()}
+            return pd.Series({name: curve for name, curve in curves.items() if curve}, dtype=object)
+        if shown.vote and not metric:
+            voted = self.everything.get(Run("vote", {"of": sorted(each.run.key for each in runs)}).key)
+            return pd.Series({"vote": voted["metrics"]["error"]} if voted else {}, dtype=float)
+        values = {
+            (planned.repetition, item): value
+            for planned in runs
+            for item, value in enumerate(_listed(self._measured(planned, metric or shown.metric)))
+        }
+        index = pd.MultiIndex.from_tuples(values, names=("repetition", "item")) if values else None
+        return pd.Series(list(values.values()), index=index, dtype=float)
+
+    def behind(self, row: str, column: str) -> list[Record]:
+        """The records of the finished runs of a cell, at its chosen settings."""
+        records = (self.records.get(planned.run.key) for planned in self.cells.get((row, column), []))
+        return [record for record in records if record and record["state"] == "finished"]
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The records behind all cells, each once per row, with the label of its row."""
+        return list(
+            {
+                (row, record["key"]): {"row": row, **record}
+                for row, column in self.cells
+                for record in self.behind(row, column)
+            }.values()
+        )
+
+    def complete(self, row: str, column: str) -> bool:
+        """Whether every planned run of a cell has a record."""
+        runs = self.cells.get((row, column), [])
+        return bool(runs) and all(planned.run.key in self.records for planned in runs)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every planned run has a record."""
+        return all(planned.run.key in self.records for planned in self.planned)
+
+    def begun(self, row: str, column: str) -> bool:
+        """Whether a cell has a value, or all its runs and none."""
+        return (row, column) in self.cells and (len(self[row, column]) > 0 or self.complete(row, column))
+
+    def unknown_metrics(self) -> list[str]:
+        """Columns whose metric no run has returned, in a sentence each: a misspelt name would be an empty column."""
+        sentences = []
+        for label, column in self.study.columns.items():
+            records = [record for row, of in self.cells if of == label for record in self.behind(row, of)]
+            returned = dict.fromkeys(name for record in records for name in record["metrics"])
+            if records and column.metric not in {*returned, "finished"}:
+                near = suggest(column.metric, returned) or f"; they returned {', '.join(returned)}"
+                sentences.append(f"no run of column {label!r} returned the metric {column.metric!r}{near}")
+        return sentences
+
+    def changed(self) -> str:
+        """A warning if the file of a plain function has changed since some of its runs; else nothing."""
+        source = self.study.source()
+        sources = [record.get("environment", {}).get("source") for record in self.records.values()]
+        count = sum(other is not None and other != source for other in sources)
+        if source is None or not count:
+            return ""
+        name = self.study.runner.name
+        return (
+            f"the file of {name} has changed since {count} of these runs: if their results no longer count, "
+            f'put @runner("{name}", version=2) above the function, or the next number'
+        )
+
+    def published(self, cell: tuple[Any, ...]) -> tuple[float | None, float | None]:
+        """The published value of a cell and its standard error."""
+        row, column, *_ = cell
+        value = self.study.published.get((row, column))
+        return value if isinstance(value, tuple) else (value, None)
+
+    def table(self) -> pd.DataFrame:
+        """Mean, standard error, number of values and published value of every cell, by row and column."""
+        values = {cell: self[cell] for cell in self.cells}
+        return pd.DataFrame(
+            {cell: [of.mean(), of.sem(), len(of), *self.published(cell)] for cell, of in values.items()},
+            index=["mean", "error", "n", "published", "published_error"],
+            dtype=float,
+        ).T.rename_axis(["row", "column"])
+
+    def shown(self) -> pd.DataFrame:
+        """The table as text, one row per row: mean, standard error and, in brackets, the published value."""
+        cells = self.table()
+        texts = {
+            cell: cell_text(stat, self.study.columns[cell[1]].digits)
+            for cell, stat in zip(cells.index, cells.to_dict("records"), strict=True)
+        }
+        rows, columns = (list(dict.fromkeys(cell[place] for cell in texts)) for place in (0, 1))
+        return pd.DataFrame(
+            [[texts.get((row, label), "") for label in columns] for row in rows], rows, columns
+        )
+
+    def __str__(self) -> str:
+        """The table as Markdown, with published values in brackets."""
+        return markdown(self.shown())
+
+
+def cell_text(stat: Mapping[Any, float], digits: int) -> str:
+    """Mean, standard error and published value of a cell.
+
+    >>> cell_text({"mean": 3.14, "error": 0.1, "n": 3, "published": math.nan}, 1)
+    '3.1 ± 0.1'
+    """
+    if not stat["n"]:
+        return "·"
+    error = "" if math.isnan(stat["error"]) else f" ± {stat['error']:.{digits}f}"
+    theirs = "" if math.isnan(stat["published"]) else f" [{stat['published']:.{digits}f}]"
+    return f"{stat['mean']:.{digits}f}{error}{theirs}"
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table of texts in Markdown.
+
+    >>> print(markdown(pd.DataFrame({"error": ["1.0"]}, ["ReLU"])))
+    |  | error |
+    | --- | --- |
+    | ReLU | 1.0 |
+    """
+    body = [[str(label), *map(str, row)] for label, row in zip(table.index, table.to_numpy(), strict=True)]
+    lines = [["", *map(str, table.columns)], ["---"] * (1 + len(table.columns)), *body]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _listed(value: Any) -> list[float]:
+    return [] if value is None else value if isinstance(value, list) else [value]
