@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from relucid._improve import improve as improve
     from relucid.convert import Conversion as Conversion
     from relucid.convert import ConversionError as ConversionError
     from relucid.convert import fuse as fuse  # type: ignore[no-redef]  # a module has its name
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from relucid.remedies import redo as redo
     from relucid.remedies import reset as reset
     from relucid.remedies import shrink_and_perturb as shrink_and_perturb
-    from relucid._improve import improve as improve
 
 __version__ = "0.3.0"
 

@@ -1,11 +1,10 @@
-"""The studies of the present code in the new form, mechanically: so the engine can change first, and the rooms one by one."""
+"""The studies of the present code in the new form, mechanically: the engine changes first, then room by room."""
 
 import re
 
 import quantities as q
 
 from relucid.experiments import Cell, Claim, Column, Contrast, Runner, Scale, Study
-
 from relucid.papers import built_in
 from relucid.papers.ours.plasticity import WHAT
 from relucid.papers.ours.together import PAIRS, SINGLE
@@ -45,10 +44,12 @@ def adapted(old, tuned=True):
     ]
     return Study(
         old.name, old.title, Runner(old.runner.name, old.runner.function, old.runner.version), old.rows, columns,
-        {name: Scale(s.config, s.repeat, s.rows, s.columns) for name, s in old.scales.items()}, old.config, old.repeat, old.choose, old.by, old.paired,
+        {name: Scale(s.config, s.repeat, s.rows, s.columns) for name, s in old.scales.items()},
+        old.config, old.repeat, old.choose, old.by, old.paired,
         {(row, column): value for row, values in old.published.items() for column, value in values.items()},
         tuple(old.splits), old.tries, old.paper,
-        {name: adapted(built_in()[s.tuned_by], False) for name, s in old.scales.items() if s.tuned_by and tuned}, claims,
+        {name: adapted(built_in()[s.tuned_by], False) for name, s in old.scales.items() if s.tuned_by and tuned},
+        claims,
     )  # fmt: skip
 
 
@@ -67,9 +68,10 @@ def quantity(label, study):
     """The quantity with this label."""
     problems = list(dict.fromkeys(row.rpartition(" ")[0] for row in study.rows))
     least = 8 if study.name == "crelu/convpool-whole" else 0
-    of_setting = lambda what: next(
-        name for name, c in study.columns.items() if WHAT[c.config["setting"]] == what
-    )  # noqa: E731
+
+    def of_setting(what):
+        return next(name for name, c in study.columns.items() if WHAT[c.config["setting"]] == what)
+
     forms = {
         r"(.*), test error minus training error": q.gap,
         r"(.*), test error if the baseline is fitted": q.if_fitted,

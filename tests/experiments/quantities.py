@@ -76,7 +76,8 @@ def faster(row):
     def ahead(ours, theirs):
         both = ours.index.intersection(theirs.index, sort=False)
         return pd.Series(
-            {name: fmean(b - a for a, b in zip(ours[name], theirs[name])) for name in both}, dtype=float
+            {name: fmean(b - a for a, b in zip(ours[name], theirs[name], strict=False)) for name in both},
+            dtype=float,
         )
 
     return Quantity(

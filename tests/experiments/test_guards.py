@@ -17,7 +17,9 @@ from relucid.experiments._page import findings
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "results"
 PLANNED = json.loads((HERE / "planned-22e8fad.json").read_text())
-JUDGED = [json.loads(line) for line in lzma.open(HERE / "judged-22e8fad.jsonl.xz", "rt")]
+JUDGED = [
+    json.loads(line) for line in lzma.decompress((HERE / "judged-22e8fad.jsonl.xz").read_bytes()).splitlines()
+]
 
 
 @pytest.fixture(scope="session")

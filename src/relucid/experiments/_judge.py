@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ Outcome = Literal["confirmed", "reversed", "absent", "inconclusive", "no detecta
 Relation = Literal["lower", "higher", "not worse", "near", "equal", "at most"]
 Kind = Literal["experiment", "mathematics", "construction"]
 Names = str | Sequence[str]
-Values = pd.Series  # by repetition
+Values: TypeAlias = pd.Series  # by repetition
 
 
 @dataclass(frozen=True)
