@@ -5,6 +5,7 @@ import re
 import quantities as q
 
 from relucid.experiments import Cell, Claim, Column, Contrast, Runner, Scale, Study
+from relucid.experiments._catalog import built_in as ported
 from relucid.papers import built_in
 from relucid.papers.ours.plasticity import WHAT
 from relucid.papers.ours.together import PAIRS, SINGLE
@@ -100,5 +101,5 @@ def quantity(label, study):
 
 
 def every():
-    """All studies in the new form, unless their file has been ported."""
-    return [adapted(study) for study in built_in().values()]
+    """All studies in the new form; those of a room that has been ported are its own."""
+    return list({**{study.name: adapted(study) for study in built_in().values()}, **ported()}.values())
