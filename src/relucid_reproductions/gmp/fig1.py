@@ -14,6 +14,7 @@ from relucid_reproductions.gmp.perturbation import perturbation
 KINDS = {"SP": "standard", "WN": "weightnorm", "GmP": "geometric"}
 SIZES = (1.0, 0.1, 0.01, 0.001)  # standard deviations of weights and biases; gmp Fig. 1 has the last one
 EPSILON = 1e-3
+BOUND = np.rad2deg(EPSILON)  # of Theorem 3, in the plane
 DRAWN = (0.001, 0.1)  # sizes of the unit in the figure
 SHOWN = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # its perturbations
 
@@ -34,6 +35,11 @@ def run(method: str, units: int, seed: int) -> dict[str, Any]:
         **{f"turn at {size:g}": turn.rad2deg().tolist() for size, turn in turned.items()},
         "arrays": arrays,
     }
+
+
+def largest(results: Results, method: str) -> float:
+    """The largest turn under a parameterization, of units of any size."""
+    return float(max(results[cell].max() for cell in results.cells if cell[0] == method))
 
 
 def figures(results: Results) -> list[Figure]:
