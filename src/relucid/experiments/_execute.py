@@ -156,7 +156,9 @@ class _Work:
                     elsewhere += 1
                 continue
             try:
-                future = workers.submit(self.execute, run, replace(self.machine, directory=lease.directory))
+                future = workers.submit(
+                    self.execute, run, replace(self.machine, directory=lease.directory, jobs=size)
+                )
             except BaseException:  # Ctrl-C, where a run is done in this process
                 lease.release()
                 raise
