@@ -1,8 +1,8 @@
 """The input pipeline: CIFAR-10 in memory, photographs decoded by workers, ten crops of a photograph.
 
 CIFAR-10 (normalize, flip, crop; batches of 128) is measured against one image at a time with Pillow. Photographs of
-500 x 375 pixels are scaled and cut to 224 by 0, 1 and 2 workers, against Pillow alone in one process and against torch's
-DataLoader over the same files.
+500 x 375 pixels are scaled and cut to 224 by 0, 1 and 2 workers, against Pillow alone in one process and torch's
+plain DataLoader over the same files.
 
 Run it with nothing else on the machine: ``python benchmarks/pipeline.py``.
 """
