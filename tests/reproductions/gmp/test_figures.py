@@ -73,10 +73,11 @@ def test_what_is_there_is_drawn_before_all_runs_are_done(study, drawn):
         assert json.loads(plotly(figure))
 
 
-def test_one_boundary_per_perturbation_and_parameterization(drawn):
-    for figure in drawn(fig1.perturbed):
-        assert len(figure.plot.data) == len(fig1.KINDS) * len(fig1.SHOWN)
-        assert sum(bool(line.showlegend) for line in figure.plot.data) == len(fig1.SHOWN)
+@pytest.mark.parametrize("study, shown", [*zip(fig1.STUDIES, (fig1.SHOWN, fig1.AUTHORS), strict=True)])
+def test_one_boundary_per_perturbation_and_parameterization(study, shown, drawn):
+    for figure in drawn(study):
+        assert len(figure.plot.data) == len(fig1.KINDS) * len(shown)
+        assert sum(bool(line.showlegend) for line in figure.plot.data) == len(shown)
 
 
 @pytest.mark.parametrize("study, row", [(table2.vgg6, "GmP+IMN"), (table1.resnet50, "BN")])
