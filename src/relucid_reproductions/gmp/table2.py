@@ -172,14 +172,14 @@ vgg6 = Study(
     ],
     figures=[lambda results: accuracies(results, AT_4B[1], "Training curves, largest batch")],
 )
-rates = tuning(
+vgg6_rates = tuning(
     vgg6,
     (0.01, 0.03, 0.1, 0.3, 1.0),
     lambda rate: {"seed": 100, "held_out_only": True, "rate": rate},
     settings={"batch B": {"times": 1}, "batch 4B": {"times": 4}},
     epochs=6,
 )
-vgg6 = replace(vgg6, tuning={"cpu": rates})
+vgg6 = replace(vgg6, tuning={"cpu": vgg6_rates})
 against_bn = vgg6.variant(
     "gmp/vgg6-bn",
     "Validation accuracy (%) of VGG-6 with batch norm and with GmP+IMN at batch size 4B, on new seeds",
@@ -241,5 +241,5 @@ STUDIES = [
         decay="scales",
         normalize="mean_image",
     ),
-    rates,
+    vgg6_rates,
 ]
