@@ -1,6 +1,6 @@
 """A PPO agent with methods and no forward, in plain torch: a watch sees its parts, and redraws units that have died.
 
-It pushes points left or right to keep them at their targets; every 40 rollouts, the effect of its actions is reversed.
+It pushes points left or right to keep them at their targets.
 """
 
 import torch
@@ -29,14 +29,14 @@ torch.manual_seed(0)
 agent, state = Agent(), torch.randn(16, 2)  # of every point: where it is, and its target
 optimizer = torch.optim.Adam(agent.parameters(), lr=0.01)
 redo = lambda watch: print(relucid.redo(agent, watch.inputs, optimizer=optimizer))  # noqa: E731
-watch = relucid.Watch(agent, every=200, policy="actor", limit=0.25, act=redo).attach(optimizer)
-for rollout in range(120):
+watch = relucid.Watch(agent, every=100, policy="actor", limit=0.4, act=redo).attach(optimizer)
+for rollout in range(40):
     steps, rewards, gains = [], [], []
     with torch.no_grad():
         for _ in range(32):
             action, chance, _, value = agent.act(state)
             steps.append((state.clone(), action, chance, value))
-            state[:, 0] += (-1) ** (rollout // 40) * 0.2 * (2 * action - 1)
+            state[:, 0] += 0.2 * (2 * action - 1)
             rewards.append(-(state[:, 0] - state[:, 1]).abs())
             state = torch.where(torch.rand(16, 1) < 0.05, torch.randn(16, 2), state)  # some start again
         gain = agent.act(state)[3]
@@ -52,6 +52,6 @@ for rollout in range(120):
         optimizer.zero_grad()
         ((estimate - gain[rows]).square().mean() / 2 - surrogate - 0.01 * entropy.mean()).backward()
         optimizer.step()
-    if rollout % 20 == 19:
+    if rollout % 8 == 7:
         dead, reward = watch.metrics["worst dead"], torch.stack(rewards).mean().item()
         print(f"rollout {rollout + 1}: reward {reward:.2f}, {dead:.0%} dead in the worst layer")

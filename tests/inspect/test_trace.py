@@ -228,7 +228,7 @@ def test_what_is_rectified_is_the_folded_map_of_what_the_layer_receives(name):
     def observe(node, value, output):
         values[node.name] = value.clone()
 
-    with running(model) as run:
+    with running(model) as (run, _):
         run(example, visit, observe)
     for r in found.rectified:
         node, x = inputs[r.sources[0].name]
@@ -411,7 +411,7 @@ def test_custom_autograd_functions_are_seen_through():
 def test_values_are_shown_as_they_were_before_they_were_overwritten(inplace):
     net = Net(lambda s, x: inplace(s.conv(x)), conv=conv())
     pairs = []
-    with running(net) as run:
+    with running(net) as (run, _):
         run(IMAGE, observe=lambda node, value, output: pairs.append((value.clone(), output.clone())))
     torch.testing.assert_close(pairs[0][0], net.conv(IMAGE).detach())
     torch.testing.assert_close(pairs[-1][1][:, -4:], net(IMAGE).detach()[:, -4:])

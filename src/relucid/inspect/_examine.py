@@ -162,7 +162,7 @@ def _watch(
     given = alone if network.data is None else in_batches(network.data)
     batches = alone if network.data is None else batches_of(given, network.example)
     with (
-        running(network.model, call=network.call) as run,
+        running(network.model, call=network.call) as (run, _),
         watched(entropy, network.model, network.model, policy) as chosen,
     ):
         for number, batch in enumerate(batches, 1):

@@ -122,7 +122,7 @@ def invariance(
             f"inputs of shape {shape} are not images (n, channels, height, width): give transforms"
         )
     chosen = _chosen(model, origin(first), layers, call)
-    with running(model, call=call) as run:
+    with running(model, call=call) as (run, _):
 
         def responses(change: Transform) -> Iterator[dict[str, Tensor]]:
             return (_responses(run, change(x), chosen) for x in _batches(images, model))

@@ -125,7 +125,7 @@ def measure(
     for name, part, batches in parts_of(model, inputs, call):
         collector = Collector(measured.layers, f"{name}." if name else "", no_autocast(model))
         with (
-            running(part, call=call if part is model else None) as run,
+            running(part, call=call if part is model else None) as (run, _),
             watched(measured.policy, model, part, policy) as chosen,
         ):
             for batch in batches:

@@ -158,10 +158,10 @@ def record(
     >>> [(call.module, [n.op for n in call.outputs]) for call in recording.calls]
     [('0', ['addmm']), ('1', ['relu']), ('', ['relu'])]
     """
-    with running(model, training=training, call=call) as run:
+    with running(model, training=training, call=call) as (run, calls):
         nodes = run(batch)
         # The calls of a TorchScript network cannot be seen.
-        return Recording(nodes, run.calls, run.outputs if run.calls else ())
+        return Recording(nodes, calls, run.outputs if calls else ())
 
 
 class Run:
@@ -199,15 +199,17 @@ class Run:
 
 
 @contextmanager
-def running(model: nn.Module, *, training: bool = False, call: Method | None = None) -> Iterator[Run]:
-    """Prepare a model once; yield a function that runs it on a batch."""
+def running(
+    model: nn.Module, *, training: bool = False, call: Method | None = None
+) -> Iterator[tuple[Run, list[Call]]]:
+    """Prepare a model once; yield a function that runs it on a batch, and its last run's calls of modules."""
     run = Run(model, call)
     with ExitStack() as stack:
         stack.enter_context(_undisturbed(model, training))
         for name, module in model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):
                 stack.enter_context(_hook(module, name, run.path, run.note))
-        yield run
+        yield run, run.calls
 
 
 def copied(batch: Given) -> Given:

@@ -116,7 +116,7 @@ def _ratios(network: ExaminedNetwork) -> dict[str, Tensor]:
         if node.has_weight:
             inputs.append((node, value.clone()))
 
-    with running(network.model, call=network.call) as run:
+    with running(network.model, call=network.call) as (run, _):
         run(network.example, visit)
     # Reconstruction needs gradients, which are off during a visit.
     return {node.name: _ratio(node, value) for node, value in inputs}

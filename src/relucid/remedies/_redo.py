@@ -72,7 +72,7 @@ def seen(
     """What the units of each layer do on all inputs."""
     found: dict[tuple[str, str], Features] = {}
     for part, module, batches in parts_of(model, inputs, call):
-        with running(module, call=call if module is model else None) as run:
+        with running(module, call=call if module is model else None) as (run, _):
             for batch in batches:
                 collector = _ByActivation(part, found, no_autocast(model))
                 run(batch, observe=collector)
