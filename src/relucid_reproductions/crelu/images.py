@@ -1,9 +1,9 @@
 """The images that the studies of crelu train and test on."""
 
 import torch
+from torch.nn.functional import avg_pool2d
 
 from relucid.data import Data, Split, cifar10, cifar100, digits
-from relucid_reproductions.cifar import shrunk
 
 
 def images(
@@ -36,3 +36,12 @@ def enlarged(factor: int) -> Data[Split]:
         return Split(part.inputs.repeat_interleave(factor, 2).repeat_interleave(factor, 3), part.targets)
 
     return Data(enlarge(data.train), enlarge(data.test), data.classes)
+
+
+def shrunk(part: Split, factor: int) -> Split:
+    """The same images with the mean of each square of pixels in its place, rounded if they are integers."""
+    if factor == 1:
+        return part
+    pooled = avg_pool2d(part.inputs.float(), factor)
+    inputs = pooled if part.inputs.is_floating_point() else pooled.round()
+    return Split(inputs.to(part.inputs.dtype), part.targets)
