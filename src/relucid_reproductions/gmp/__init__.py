@@ -1,10 +1,8 @@
 """gmp: Chen, Ge: Neural Characteristic Activation Value Analysis (geometric parameterization)."""
 
-from types import ModuleType
+from relucid_reproductions.gmp import fig1, fig2, fig3, rates, section4_3, table1, table2, table3
+from relucid_reproductions.gmp.statements import STATEMENTS
 
-from relucid.experiments import Statement
-
-TABLES: list[ModuleType] = []
-STATEMENTS: list[Statement] = []
+TABLES = [fig1, fig2, fig3, section4_3, table1, table2, table3, rates]
 
 __all__ = ["STATEMENTS", "TABLES"]
