@@ -103,11 +103,10 @@ def announced(*shares: pd.Series) -> Comparison | None:
 
 
 def shares(results: Results, metric: str = BETTER, **setting: int) -> pd.Series:
-    """The values of a metric, 0 or 100, of all runs with this setting."""
-    configs = {key: record["config"] for key, record in results.records.items()}
-    return pd.Series(
-        {key: results.records[key]["metrics"][metric] for key, config in configs.items() if setting.items() <= config.items()}
-    )
+    """The values of a metric, 0 or 100, of all finished runs with this setting."""
+    records = (record for record in results.records.values() if record["state"] == "finished")
+    of_setting = {run["key"]: run for run in records if setting.items() <= run["config"].items()}
+    return pd.Series({key: run["metrics"][metric] for key, run in of_setting.items()}, dtype=float)
 
 
 ROWS = {f"{seeds} seeds": {"seeds": seeds} for seeds in SEEDS}
@@ -119,7 +118,9 @@ DEFAULT = f"{SEEDS[-1]} seeds"  # of `improve`
 def fewer_than_allowed(where: str, says: str, rows: Any) -> Claim:
     """The claim that improvements are announced in fewer than 5% of the runs in these rows."""
     cells = [Cell(*cell) for cell in product(rows, COLUMNS)]
-    return Claim(where, says, [Contrast(Quantity("ends in better, % minus 5", cells, announced), 0.0, "lower")])
+    return Claim(
+        where, says, [Contrast(Quantity("ends in better, % minus 5", cells, announced), 0.0, "lower")]
+    )
 
 
 CALIBRATION = Study(

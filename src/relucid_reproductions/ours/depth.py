@@ -108,9 +108,7 @@ def needed(stage: nn.Module, x: Tensor) -> int:
     return kept(stage, x, parameters) + recomputed
 
 
-def run(
-    layers: int, channels: int, batch: int, steps: int, seeds: Sequence[int]
-) -> dict[str, list[float]]:
+def run(layers: int, channels: int, batch: int, steps: int, seeds: Sequence[int]) -> dict[str, list[float]]:
     """Measure the three ways in one process, alternating step by step."""
     measured: dict[str, list[float]] = {}
     for seed in seeds:

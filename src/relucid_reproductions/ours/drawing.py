@@ -18,12 +18,22 @@ def over_tasks(panels: Mapping[str, Mapping[str, Course]], score: str) -> "go.Fi
 
     titles = [*panels] if len(panels) > 1 else None
     plot: go.Figure = make_subplots(
-        2, len(panels), subplot_titles=titles, shared_xaxes=True, row_heights=[0.65, 0.35], vertical_spacing=0.08
+        2,
+        len(panels),
+        subplot_titles=titles,
+        shared_xaxes=True,
+        row_heights=[0.65, 0.35],
+        vertical_spacing=0.08,
     )
     for place, courses in enumerate(panels.values(), start=1):
         for (name, course), color in zip(courses.items(), PALETTE * 2, strict=False):
             for line, y in enumerate(course, start=1):
-                look = {"name": name, "legendgroup": name, "showlegend": place == line == 1, "line_color": color}
+                look = {
+                    "name": name,
+                    "legendgroup": name,
+                    "showlegend": place == line == 1,
+                    "line_color": color,
+                }
                 plot.add_scatter(x=[*range(1, len(y) + 1)], y=list(y), row=line, col=place, **look)
     plot.update_layout(height=480 if titles is None else 560).update_xaxes(title_text="task", row=2)
     plot.update_yaxes(title_text=score, row=1, col=1)

@@ -129,7 +129,12 @@ FITTED, KEPT = (
 )
 MOVED = "largest change of an output"
 SMALLER = {"rate": RATES[0]}
-FULL = {"before": 25, "after": 8, "seeds": range(300, 310), "data": {"digits": 600, "batch": 60, "epochs": 12}}
+FULL = {
+    "before": 25,
+    "after": 8,
+    "seeds": range(300, 310),
+    "data": {"digits": 600, "batch": 60, "epochs": 12},
+}
 SMOKE = {"before": 2, "after": 2, "seeds": range(300, 302), "data": {"digits": 120, "batch": 60, "epochs": 2}}
 
 
@@ -156,12 +161,16 @@ def of_runs(runs: Mapping[str, Record]) -> Figure:
         "Lines of the share of labels fitted at the end of each task, one line per way to repair the network at the "
         "dashed line, and below it the share of dead units."
     )
-    return Figure(f"Labels fitted, repaired after task {config['before']}, rate {config['rate']:g}", alt, plot)
+    return Figure(
+        f"Labels fitted, repaired after task {config['before']}, rate {config['rate']:g}", alt, plot
+    )
 
 
 def against(new: str, row: str) -> Claim:
     """The converted network against one that has forgotten everything."""
-    says = f"The converted network learns the following tasks better than {new}, which has forgotten everything."
+    says = (
+        f"The converted network learns the following tasks better than {new}, which has forgotten everything."
+    )
     return Claim(f"mend: against {new.removesuffix(' of its size')}", says, higher(CONVERTED, row, FITTED))
 
 

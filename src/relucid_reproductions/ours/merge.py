@@ -117,7 +117,9 @@ def as_many(net: nn.Module, counts: Counts, parameters: int) -> Counts:
 
 def fewer(net: nn.Module, less: nn.Module) -> Counts:
     """The number of filters that each layer has lost."""
-    return {name: len(_convolution(net, name).weight) - len(_convolution(less, name).weight) for name in LAYERS}
+    return {
+        name: len(_convolution(net, name).weight) - len(_convolution(less, name).weight) for name in LAYERS
+    }
 
 
 def _convolution(net: nn.Module, name: str) -> nn.Conv2d:
@@ -211,7 +213,9 @@ EQUAL = Study(
             "Merging a quarter or half of the opposite pairs costs less than pruning to as many parameters.",
             [
                 Contrast(
-                    Cell("VGG-6", f"{merge}, {label(share)}"), Cell("VGG-6", f"{prune}, {label(share)}"), "lower"
+                    Cell("VGG-6", f"{merge}, {label(share)}"),
+                    Cell("VGG-6", f"{prune}, {label(share)}"),
+                    "lower",
                 )
                 for merge, prune in ALIKE
                 for share in EQUAL_SHARES

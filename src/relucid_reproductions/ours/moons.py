@@ -6,10 +6,10 @@ from typing import Any
 import torch
 
 from relucid.data import Data, Split
-from relucid.papers.gmp.evolution import evolve
-from relucid.papers.gmp.problems import Problem, error_rate
 from relucid.train import Plateau
 from relucid.train.measure import LOSSES
+from relucid_reproductions.gmp.evolution import evolve
+from relucid_reproductions.gmp.problems import Problem, error_rate
 
 POINTS = 1000
 
@@ -27,9 +27,10 @@ def moons(seed: int) -> Data[Split]:
 PROBLEM = Problem(moons, LOSSES["bce"], error_rate, 5000, Plateau(50, 100), 10, 128)
 
 
-def run(method: str, rate: float, first: int, splits: int, epochs: int, seed: int) -> dict[str, Any]:
-    """Train networks of ten units under one parameterization, and observe their boundaries."""
+def run(method: str, rate: float, first: int, splits: int, epochs: int, seed: int = 0) -> dict[str, Any]:
+    """Train networks of ten units under one parameterization, and observe their boundaries.
+
+    The seed is part of the recorded configurations; `first` draws data and networks.
+    """
     problem = replace(PROBLEM, load=lambda split: moons(first + split))
-    config = {"method": method, "rate": rate, "splits": splits, "epochs": epochs, "stop_on": "validation"}
-    result = evolve(problem, config)
-    return {**result.metrics, "history": result.history, "arrays": result.arrays}
+    return evolve(problem, method, rate, "validation", splits, epochs)

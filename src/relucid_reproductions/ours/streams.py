@@ -12,8 +12,8 @@ from torch.optim import Adam
 
 from relucid.data import Split, as_data
 from relucid.nn import CReLU, GeometricConv2d, GeometricLinear
-from relucid_reproductions.crelu.images import images
 from relucid.train.stream import Stream
+from relucid_reproductions.crelu.images import images
 
 PROBE = 256  # inputs on which units are watched after every task
 HEADS = 1_000_000  # added to a seed for the draws of output layers
@@ -167,7 +167,8 @@ class Learners:
 def renew(stream: Stream, dead: Sequence[Tensor], draws: torch.Generator) -> None:
     """Redraw the incoming weights of dead units, and set their outgoing weights and Adam's moments to zero.
 
-    Adam's step counter goes on, so that their first steps are larger than a new network's: as the runs were recorded."""
+    Adam's step counter goes on, so that their first steps are larger than a new network's: so the runs were recorded.
+    """
     last = len(dead) - 1
     for place, units in enumerate(dead):
         weight, bias = (f"layers.{place}.{name}" for name in ("weight", "bias"))

@@ -158,8 +158,6 @@ TOGETHER = Study(
     ],
     figures=[curves],
 )  # fmt: skip
-TRIED = tuning(
-    TOGETHER, RATES, lambda rate: {"seed": 100, "held_out_only": True, "lr": rate}, epochs=4
-)
+TRIED = tuning(TOGETHER, RATES, lambda rate: {"seed": 100, "held_out_only": True, "lr": rate}, epochs=4)
 TOGETHER = TOGETHER.variant("together", tuning={"cpu": TRIED})
 STUDIES = [TOGETHER, TRIED]
