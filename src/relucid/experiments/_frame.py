@@ -100,6 +100,12 @@ class Results:
         return {cell: self._chosen(planned) for cell, planned in self.tried.items()}
 
     @cached_property
+    def tuning(self) -> "Results | None":
+        """The results of the study that chose the learning rates at this scale."""
+        study = self.study.tuning.get(self.scale)
+        return None if study is None else Results(study, self.scale, self.everything)
+
+    @cached_property
     def tried(self) -> dict[tuple[str, str], list[Planned]]:
         """The runs of every cell at all settings."""
         cells: dict[tuple[str, str], list[Planned]] = {}

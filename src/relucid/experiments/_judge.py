@@ -463,13 +463,14 @@ def _exactly(results: Results, contrast: Contrast, a: Values, b: float) -> Compa
     return Comparison(effect, 0.0, len(a), lambda sure: (effect, effect), spread=False)
 
 
-def _cell(side: Side) -> Cell | None:
+def cell_of(side: Side) -> Cell | None:
+    """The cell that a side is, or some of whose repetitions a quantity takes."""
     return side.of if isinstance(side, Quantity) else side if isinstance(side, Cell) else None
 
 
 def _published(results: Results, contrast: Contrast) -> float | None:
     """The published effect; below the paper's scale the same share of B's error as there."""
-    ours, theirs = _cell(contrast.a), _cell(contrast.b)
+    ours, theirs = cell_of(contrast.a), cell_of(contrast.b)
     if ours is None or theirs is None:
         return None
     a, b = results.published(ours)[0], results.published(theirs)[0]
