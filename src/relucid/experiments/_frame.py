@@ -224,12 +224,13 @@ class Results:
 
     def table(self) -> pd.DataFrame:
         """Mean, standard error, number of values and published value of every cell, by row and column."""
-        values = {cell: self[cell] for cell in self.cells}
+        values = [(cell, self[cell]) for cell in self.cells]
         return pd.DataFrame(
-            {cell: [of.mean(), of.sem(), len(of), *self.published(cell)] for cell, of in values.items()},
-            index=["mean", "error", "n", "published", "published_error"],
+            [[of.mean(), of.sem(), len(of), *self.published(cell)] for cell, of in values],
+            pd.MultiIndex.from_tuples([*self.cells], names=["row", "column"]),
+            ["mean", "error", "n", "published", "published_error"],
             dtype=float,
-        ).T.rename_axis(["row", "column"])
+        )
 
     def shown(self) -> pd.DataFrame:
         """The table as text, one row per row: mean, standard error and, in brackets, the published value."""
