@@ -160,11 +160,16 @@ def compare_shares(a: Values, b: Values | float) -> Comparison | None:
 
 def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int) -> Comparison:
     """A statistic of repetitions 0 to n-1, given as places (draws, n): its percentile interval under resampling."""
+
+    def finite(places: np.ndarray, axis: int) -> np.ndarray:
+        values = statistic(places)
+        if not np.isfinite(values).all():
+            raise ValueError("a statistic that is bootstrapped must be a number for every sample")
+        return values
+
     drawn = stats.bootstrap(
-        (np.arange(n),), lambda places, axis: statistic(places), n_resamples=DRAWS, method="percentile", rng=0
+        (np.arange(n),), finite, n_resamples=DRAWS, method="percentile", rng=0
     ).bootstrap_distribution
-    if not np.isfinite(drawn).all():
-        raise ValueError("a statistic that is bootstrapped must be a number for every sample")
     p = 2 * min(float((drawn <= 0).mean()), float((drawn >= 0).mean()))
     effect = float(statistic(np.arange(n)[None])[0])
     return Comparison(

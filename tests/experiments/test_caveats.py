@@ -4,7 +4,6 @@ import inspect
 from dataclasses import fields, replace
 
 import pytest
-
 from relucid.studies import Cell, Claim, Column, Lower, Outcome, Scale, Study, table
 from relucid.studies.caveats import RULES, UNDERFITS, Evidence, caveats, choices
 from relucid.studies.expect import Derived, Quantity

@@ -7,29 +7,30 @@ from itertools import pairwise
 
 import pytest
 
-from relucid.papers import find
-from relucid.studies import Column, Study, run, table
-from relucid.studies.executors import executing
+from relucid.experiments import Column, Results, Store, Study, run
+from relucid.experiments._catalog import find
+from relucid.experiments._executors import executing
 
 STUDY = """
 import os, signal
 import torch
 from torch import nn
 from relucid.data import digits
-from relucid.studies import Column, Result, Study
+from relucid.experiments import Column, Study
 from relucid.train import Recipe, fit
 
 MARK = {mark!r}
 
-def train(config, machine):
-    if config["dies"] and config["seed"] == 1 and not os.path.exists(MARK):
+def train(units, seed, dies, machine):
+    if dies and seed == 1 and not os.path.exists(MARK):
         open(MARK, "w").close()
         os.kill(os.getpid(), signal.SIGKILL)
-    torch.manual_seed(config["seed"])
+    torch.manual_seed(seed)
     data = digits()
-    network = nn.Sequential(nn.Flatten(), nn.Linear(64, config["units"]), nn.ReLU(), nn.Linear(config["units"], 10))
-    fitted = fit(network, data.train, Recipe(epochs=2), seed=config["seed"], machine=machine)
-    return Result(fitted.evaluate(data.test), fitted.history, {{"outputs": fitted.predict(data.test).numpy()}})
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, units), nn.ReLU(), nn.Linear(units, 10))
+    fitted = fit(network, data.train, Recipe(epochs=2), seed=seed, machine=machine)
+    outputs = {{"outputs": fitted.predict(data.test).numpy()}}
+    return {{**fitted.evaluate(data.test), "history": fitted.history, "arrays": outputs}}
 
 study = Study(
     "digits", "Units", train,
@@ -48,9 +49,10 @@ def study(tmp_path, dies=False):
 
 
 def results(study, store):
-    found = table(study, store=store)
-    assert {record["state"] for record in found.runs} == {"finished"}, found.runs[0]["error"]
-    return {place: cell.values for place, cell in found.cells.items()}
+    with Store(store) as kept:
+        found = Results(study, "full", kept)
+        assert [run["error"] for run in found.records.values() if run["state"] != "finished"] == []
+        return {cell: tuple(found[cell]) for cell in found.cells}
 
 
 @pytest.mark.slow
@@ -96,7 +98,7 @@ def test_a_cluster_without_its_package_is_refused_with_what_to_install(
         run(study(tmp_path), store=tmp_path, executor=executor)
 
 
-def work_on_gpu(config):
+def work_on_gpu(seed):
     """When it ran, and the GPUs that Ray lets it see."""
     started = time.time()
     time.sleep(0.1)
@@ -115,8 +117,9 @@ ON_GPUS = Study(
 
 
 def outcomes(store, metric):
-    found = table(ON_GPUS, store=store).runs
-    assert {record["state"] for record in found} == {"finished"}, found[0]["error"]
+    with Store(store) as kept:
+        found = [*kept.values()]
+    assert [record["error"] for record in found if record["state"] != "finished"] == []
     return [record["metrics"][metric] for record in found]
 
 

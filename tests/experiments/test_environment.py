@@ -1,6 +1,6 @@
 import subprocess
 
-from relucid.studies import environment
+from relucid.experiments import _environment as environment
 
 MADE = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"]
 

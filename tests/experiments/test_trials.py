@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from relucid.studies import (
     Column,
     Outcome,
