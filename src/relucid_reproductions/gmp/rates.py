@@ -149,7 +149,7 @@ def generalization(where: str, label: str) -> list[Claim]:
 
 # gmp Fig. 2 has no validation data: the training loss decides when to stop.
 STOP_ON = {"levy": {"stop_on": "train"}}
-rates = Study(
+by_rate = Study(
     "gmp/rates",
     "Test error at every learning rate of the grid: RMSE, on Banana the percentage of wrong classes",
     run,
@@ -193,4 +193,4 @@ rates = Study(
     ],
     figures=[figures],
 )  # fmt: skip
-STUDIES = [rates]
+STUDIES = [by_rate]
