@@ -232,11 +232,11 @@ def test_every_measure_is_available():
         nn.Linear(144, 2),
     )
     data = torch.randn(8, 3, 8, 8)
-    found = examine(net, data[:2], data.split(4), measures=MEASURES)
+    found = examine(net, data[:2], list(data.split(4)), measures=MEASURES)
     first, second = found.layers
     assert float(first.measured["reconstruct"].ratio.max()) < 1e-3
     assert 0.5 < float(second.measured["reconstruct"].ratio.min()) < 1
-    expected = invariance(net, data.split(4)).layers
+    expected = invariance(net, list(data.split(4))).layers
     torch.testing.assert_close(first.invariance.local_rate, expected["0"].local_rate)
     assert list(first.phase_correlation) == ["2"]
     json.dumps(found.to_dict(), allow_nan=False)

@@ -7,7 +7,7 @@ import torch
 from relucid.data import Data, Split
 from relucid.data.tables import UCI
 from relucid.train import Plateau
-from relucid_reproductions.gmp import fig2, fig3, table3
+from relucid_reproductions.gmp import fig2, fig3, spread, table3
 from relucid_reproductions.gmp.problems import METHODS, PROBLEMS, Problem, as_the_authors, trials
 
 STUDIES = {study.name: study for table in (fig2, fig3, table3) for study in table.STUDIES}
@@ -110,3 +110,19 @@ def test_what_is_far_from_the_paper_is_named(filled):
         return mean + (5 * error if (row, column) == ("GmP", "Boston") else 0)
 
     assert table3.far(filled(table3.uci, values)) == ["GmP on Boston, 3.777 (5.0)"]
+
+
+def test_locations_on_a_grid_leave_smaller_gaps_than_chance_and_locations_at_one_point_larger_ones():
+    inputs = torch.rand(500, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    axis = (torch.arange(5, dtype=torch.float64) + 0.5) / 5
+    chance = spread.uniform_gap(inputs, 25, 0)
+    assert spread.gap(inputs, torch.cartesian_prod(axis, axis)) < 0.85 * chance
+    assert spread.gap(inputs, torch.full((25, 2), 0.5)) > 2 * chance
+    # The mean distance from a point of the square to a random one of as many per unit of area (without its border)
+    assert chance == pytest.approx(0.5 / 25**0.5, rel=0.15)
+
+
+def test_the_shell_holds_nine_tenths_of_the_inputs():
+    inputs = torch.randn(1000, 13, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert spread.share_in_the_shell(inputs, inputs) == pytest.approx(90)
+    assert spread.share_in_the_shell(inputs, 0 * inputs) == 0
