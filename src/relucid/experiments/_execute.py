@@ -104,7 +104,7 @@ def run(
             raise StoreError(f"{len(lost)} runs that were done are missing in {directory}: was it removed?")
         if voted := votes(results):
             kept.put(*voted)
-            results = Results(study, scale, kept, only=only, seeds=seeds)
+        results = Results(study, scale, kept, only=only, seeds=seeds).detached()
     if executed and (unknown := results.unknown_metrics()):
         raise ValueError(unknown[0])
     return results

@@ -132,7 +132,7 @@ class Results:
             curves = {name: record.get("history", {}).get(metric) for name, record in records.items()}
             return pd.Series({name: curve for name, curve in curves.items() if curve}, dtype=object)
         if shown.vote and not metric:
-            voted = self.everything.get(Run("vote", {"of": sorted(each.run.key for each in runs)}).key)
+            voted = self.everything.get(_vote(runs))
             return pd.Series({"vote": voted["metrics"]["error"]} if voted else {}, dtype=float)
         values = {
             (planned.repetition, item): value
@@ -141,6 +141,15 @@ class Results:
         }
         index = pd.MultiIndex.from_tuples(values, names=("repetition", "item")) if values else None
         return pd.Series(list(values.values()), index=index, dtype=float)
+
+    def detached(self) -> "Results":
+        """The same results, which outlive the store: what they need of it is read now."""
+        tuning = self.study.tuning.get(self.scale)
+        keys = [planned.run.key for planned in tuning.plan(self.scale)] if tuning else []
+        keys += [_vote(runs) for (_, label), runs in self.cells.items() if self.study.columns[label].vote]
+        known = {key: record for key in keys if (record := self.everything.get(key)) is not None}
+        self.everything = {**self.records, **known}
+        return self
 
     def behind(self, row: str, column: str) -> list[Record]:
         """The records of the finished runs of a cell, at its chosen settings."""
@@ -299,6 +308,11 @@ def markdown(table: pd.DataFrame) -> str:
     body = [[str(label), *map(str, row)] for label, row in zip(table.index, table.to_numpy(), strict=True)]
     lines = [["", *map(str, table.columns)], ["---"] * (1 + len(table.columns)), *body]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _vote(runs: Iterable[Planned]) -> str:
+    """The key of the vote of these runs."""
+    return Run("vote", {"of": sorted(planned.run.key for planned in runs)}).key
 
 
 def _listed(value: Any) -> list[float]:

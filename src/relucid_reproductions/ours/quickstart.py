@@ -1,6 +1,7 @@
 """The quickstart: what each idea is good for, measured in minutes on two cores."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def run(part: str, **config: Any) -> Any:
     settings = config[part] | {name: value for name, value in config.items() if name not in FULL}
     if part == "stream":
         return plasticity.run(arm=config["arm"], setting="permuted", sizes={"permuted": config[part]})
-    return {"mend": mend.run, "moons": moons.run, "depth": depth.run}[part](**settings)
+    parts: dict[str, Callable[..., Any]] = {"mend": mend.run, "moons": moons.run, "depth": depth.run}
+    return parts[part](**settings)
 
 
 FULL: dict[str, Any] = {

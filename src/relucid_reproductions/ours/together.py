@@ -22,9 +22,9 @@ from relucid.experiments import (
     tuning,
 )
 from relucid.models import count_parameters
-from relucid.papers.structure.images import AUGMENT, RECIPE, train
 from relucid.report.plots import curves
 from relucid.train import Machine
+from relucid_reproductions.structure.images import AUGMENT, RECIPE, train
 
 # A block of c channels has 18 c^2 weights, with CReLU inside 27 c^2: so many channels make as many weights.
 NARROWER = math.sqrt(2 / 3)
@@ -56,8 +56,7 @@ def run(
 ) -> dict[str, Any]:  # fmt: skip
     """Train one network; its error on the held-out part, by which the rate is chosen, and on the test set."""
     backbone = merge(residual, {"width": residual["width"] * channels})
-    settings = {**config, "residual": backbone, "recipe": {**recipe, "lr": lr}}
-    fitted, data = train(settings, machine or Machine())
+    fitted, data = train(residual=backbone, recipe={**recipe, "lr": lr}, machine=machine, **config)
     held_out = {"val_error": fitted.history["val_error"][-1], "history": fitted.history}
     if held_out_only:  # the runs that choose a rate do not see the test set
         return held_out
