@@ -24,8 +24,8 @@ from relucid.data import MissingDataError
 from relucid.experiments._environment import environment
 from relucid.experiments._executors import executing, using
 from relucid.experiments._frame import Results
-from relucid.experiments._records import Record, arrays_of, numbers, packed
-from relucid.experiments._store import Lease, Store, StoreError, default_store, vote_record
+from relucid.experiments._records import Record, arrays_of, numbers, packed, vote_record
+from relucid.experiments._store import Lease, Store, StoreError, default_store
 from relucid.experiments._study import Run, Runner, Study, plain
 from relucid.train import DivergedError, Machine, noting, vote
 
@@ -297,14 +297,16 @@ def votes(results: Results) -> list[Record]:
     return found
 
 
-def time_left(study: Study, results: Results) -> tuple[int, float | None]:
-    """How many runs are left, and how long they take one after the other, from the seconds of those that are done."""
-    left = {each.run.key: each for each in results.plan if each.run.key not in results.records}
+def time_left(results: Results) -> tuple[int, float | None]:
+    """How many runs are left, and how long they take one after the other, by the seconds of those that are done."""
+    left = {
+        planned.run.key: planned.row for planned in results.plan if planned.run.key not in results.records
+    }
     seconds: dict[str, list[float]] = {}
-    for each in results.plan:
-        if record := results.records.get(each.run.key):
-            seconds.setdefault(each.row, []).append(record["seconds"])
+    for planned in results.plan:
+        if record := results.records.get(planned.run.key):
+            seconds.setdefault(planned.row, []).append(record["seconds"])
     if not seconds:
         return len(left), None
     usual = fmean(fmean(times) for times in seconds.values())
-    return len(left), sum(fmean(seconds.get(each.row, [usual])) for each in left.values())
+    return len(left), sum(fmean(seconds.get(row, [usual])) for row in left.values())

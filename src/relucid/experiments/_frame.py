@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -89,6 +89,7 @@ class Results:
         self.labels = {(planned.row, planned.column) for planned in self.plan}  # of all cells, run or not
         keys = dict.fromkeys(planned.run.key for planned in self.plan)
         self.records = {key: record for key in keys if (record := records.get(key)) is not None}
+        self._series: dict[Cell, pd.Series] = {}
         begun = {planned.row for planned in self.plan if planned.run.key in self.records}
         # A row without any run is not part of the table.
         self.planned = [planned for planned in self.plan if planned.row in begun]
@@ -125,14 +126,19 @@ class Results:
 
     def __getitem__(self, cell: tuple[Any, ...]) -> pd.Series:
         """The values of a cell by repetition, (n,); with `history`, a list of values per repetition."""
-        row, column, metric, history = Cell(*cell)
+        key = Cell(*cell)
+        if key not in self._series:
+            self._series[key] = self._read(*key)
+        return self._series[key].copy()
+
+    def _read(self, row: str, column: str, metric: str, history: bool) -> pd.Series:
         runs, shown = self.cells.get((row, column), []), self.study.columns[column]
         if history:
             records = {each.repetition: self.records.get(each.run.key, {}) for each in runs}
             curves = {name: record.get("history", {}).get(metric) for name, record in records.items()}
             return pd.Series({name: curve for name, curve in curves.items() if curve}, dtype=object)
         if shown.vote and not metric:
-            voted = self.everything.get(_vote(runs))
+            voted = self.vote(runs)
             return pd.Series({"vote": voted["metrics"]["error"]} if voted else {}, dtype=float)
         values = {
             (planned.repetition, item): value
@@ -146,10 +152,18 @@ class Results:
         """The same results, which outlive the store: what they need of it is read now."""
         tuning = self.study.tuning.get(self.scale)
         keys = [planned.run.key for planned in tuning.plan(self.scale)] if tuning else []
-        keys += [_vote(runs) for (_, label), runs in self.cells.items() if self.study.columns[label].vote]
-        known = {key: record for key in keys if (record := self.everything.get(key)) is not None}
-        self.everything = {**self.records, **known}
+        tried = {key: record for key in keys if (record := self.everything.get(key)) is not None}
+        self.everything = {**self.records, **{vote["key"]: vote for vote in self.votes()}, **tried}
         return self
+
+    def votes(self) -> list[Record]:
+        """The records of votes, which stand beside those of the runs that voted."""
+        votes = (self.vote(self.cells[row, of]) for row, of in self.cells if self.study.columns[of].vote)
+        return [record for record in votes if record]
+
+    def vote(self, planned: Sequence[Planned]) -> Record | None:
+        """The record of the vote of these runs."""
+        return self.everything.get(Run("vote", {"of": sorted(each.run.key for each in planned)}).key)
 
     def behind(self, row: str, column: str) -> list[Record]:
         """The records of the finished runs of a cell, at its chosen settings."""
@@ -308,11 +322,6 @@ def markdown(table: pd.DataFrame) -> str:
     body = [[str(label), *map(str, row)] for label, row in zip(table.index, table.to_numpy(), strict=True)]
     lines = [["", *map(str, table.columns)], ["---"] * (1 + len(table.columns)), *body]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def _vote(runs: Iterable[Planned]) -> str:
-    """The key of the vote of these runs."""
-    return Run("vote", {"of": sorted(planned.run.key for planned in runs)}).key
 
 
 def _listed(value: Any) -> list[float]:

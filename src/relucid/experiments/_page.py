@@ -17,6 +17,7 @@ from relucid.experiments._judge import Claim, Outcome, Verdict, judge, number, o
 from relucid.experiments._records import Record
 from relucid.experiments._study import Study, named
 
+SMOKE = "Smoke test: seconds of training, to see that everything runs. The numbers mean nothing."
 SHOW = """\
 ### {{ results.study.name }} at {{ results.scale }} scale
 
