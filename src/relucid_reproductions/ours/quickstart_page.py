@@ -65,7 +65,7 @@ def quickstart_page(results: Results, sentences: Mapping[str, str]) -> str:
         study=results.study,
         **facts(results),
         parts=parts(results, sentences),
-        missing=not results.whole,
+        missing=any(planned.run.key not in results.records for planned in results.plan),
         commands=commands(name, "--scale", scale),
     )
 
