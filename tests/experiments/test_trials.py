@@ -5,26 +5,20 @@ import random
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 import traceback
 from collections import Counter
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
-from relucid.studies import (
-    Column,
-    Outcome,
-    Result,
-    Store,
-    StoreError,
-    Study,
-    import_results,
-    plan,
-    run,
-    table,
-)
+
+from relucid.experiments import Column, Results, Store, StoreError, Study, run
+from relucid.experiments._catalog import find
+from relucid.experiments._records import unpacked
+from relucid.experiments._transfer import import_records
 
 ROWS, SEEDS = 6, 5
 
@@ -32,15 +26,14 @@ ROWS, SEEDS = 6, 5
 def study(log=None, pause=0.0, size=1, rows=ROWS):
     """A study of short runs that write to a log, if there is one, which of them were begun."""
 
-    def measure(config):
+    def measure(x, seed):
         if log:
             with open(log, "a") as file:
-                file.write(f"{config['x']} {config['seed']}\n")
+                file.write(f"{x} {seed}\n")
         time.sleep(pause)
-        rng = np.random.default_rng([config["x"], config["seed"]])
-        return Result(
-            {"value": config["x"] + rng.random()}, {"loss": [rng.random()]}, {"noise": rng.random(size)}
-        )
+        rng = np.random.default_rng([x, seed])
+        value, loss = x + rng.random(), [rng.random()]
+        return {"value": value, "history": {"loss": loss}, "arrays": {"noise": rng.random(size)}}
 
     return Study(
         "trial", "", measure,
@@ -51,7 +44,9 @@ def study(log=None, pause=0.0, size=1, rows=ROWS):
 
 
 def values(study, store):
-    return {row: cell.values for (row, _), cell in table(study, store=store).cells.items()}
+    with Store(store, create=False) as kept:
+        results = Results(study, "full", kept)
+        return {row: tuple(results[row, column]) for row, column in results.cells}
 
 
 def forked(function):
@@ -102,10 +97,10 @@ def test_kills_at_random_moments_lose_nothing_repeat_nothing_and_change_nothing(
         assert not finished & set(log.read_text().splitlines()), "a finished run was run again"
         with Store(store) as opened:
             assert opened.database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-            found = {f"{each.config['x']} {each.config['seed']}" for each in opened.runs()}
+            found = {f"{each['config']['x']} {each['config']['seed']}" for each in opened.values()}
         assert finished <= found, "a finished run was lost"
         finished = found
-    assert len(finished) < len(plan(killed)), "there was nothing left to kill: the trial saw too little"
+    assert len(finished) < len(killed.runs()), "there was nothing left to kill: the trial saw too little"
     run(killed, store=store, jobs=1)
     run(killed, store=tmp_path / "whole", jobs=1)
     assert values(killed, store) == values(killed, tmp_path / "whole")
@@ -168,46 +163,87 @@ def _read(study, directory):
     """Every outcome with its arrays, each of which must be what was put there."""
     found = {row: [] for row in study.rows}
     with Store(directory, create=False) as store:
-        for each in plan(study):
-            outcome = store.get(each.key)
-            for name, array in store.arrays(each.key).items():
+        for each in study.runs():
+            record = store.get(each.key)
+            if record is not None:
                 rng = np.random.default_rng([each.config["x"], each.config["seed"]])
-                assert (name, array.tolist()) == ("noise", rng.random(3)[2:].tolist()), "a wrong array"
-            if outcome is not None:
-                found[str(each.config["x"])].append(outcome.metrics["value"])
+                noise = unpacked(record["arrays"]["noise"]).tolist()
+                assert noise == rng.random(3)[2:].tolist(), "a wrong array"
+                found[str(each.config["x"])].append(record["metrics"]["value"])
     return {row: tuple(numbers) for row, numbers in found.items()}
 
 
 def _imported(study, directory):
     target = directory / "target"
     with Store(target) as store:
-        import_results(directory, store)
+        import_records(directory, store)
     return values(study, target)
 
 
-def test_a_number_whose_bit_has_flipped_is_not_believed(tmp_path):
-    (whole,) = plan(study(rows=1))[:1]
-    with Store(tmp_path / "runs") as store:
-        store.put(whole, Outcome("finished", {"value": 1.25}))
-    _settle(tmp_path / "runs")
-    path = Path(tmp_path / "runs" / "results.sqlite")
+def record(run, value):
+    about = {
+        "key": run.key,
+        "runner": run.runner,
+        "version": run.version,
+        "config": run.config,
+        "state": "finished",
+    }
+    return {**about, "metrics": {"value": value}, "started": "", "seconds": 0.0}
+
+
+def flipped(directory, *records):
+    """A store in which a bit of the number 1.25 has flipped."""
+    with Store(directory) as store:
+        store.put(*records)
+    _settle(directory)
+    path = directory / "results.sqlite"
     path.write_bytes(path.read_bytes().replace(b"1.25", b"1.35"))
+    return directory
+
+
+def test_a_number_whose_bit_has_flipped_is_not_believed(tmp_path):
+    (whole,) = study(rows=1).runs()[:1]
     with (
-        Store(tmp_path / "runs") as store,
+        Store(flipped(tmp_path / "runs", record(whole, 1.25))) as store,
         pytest.raises(StoreError, match=r"run .* is damaged: `relucid import"),
     ):
-        store.get(whole.key)
+        store[whole.key]
 
 
 def test_intact_runs_of_a_damaged_store_are_imported_into_a_new_one(tmp_path):
-    first, second = plan(study(rows=2))[:2]
-    with Store(tmp_path / "runs") as store:
-        store.put(first, Outcome("finished", {"value": 1.25}))
-        store.put(second, Outcome("finished", {"value": 7.5}))
-    _settle(tmp_path / "runs")
-    path = tmp_path / "runs" / "results.sqlite"
-    path.write_bytes(path.read_bytes().replace(b"1.25", b"1.35"))
+    first, second = study(rows=2).runs()[:2]
+    flipped(tmp_path / "runs", record(first, 1.25), record(second, 7.5))
     with Store(tmp_path / "new") as new:
-        imported = import_results(tmp_path / "runs", new)
+        imported = import_records(tmp_path / "runs", new)
         assert (imported.added, imported.damaged) == (1, 1)
-        assert new.get(second.key).metrics == {"value": 7.5}
+        assert new[second.key]["metrics"] == {"value": 7.5}
+
+
+UCI = [sys.executable, "-m", "relucid", "run", "gmp/uci", "--scale", "smoke", "--jobs", "1", "-q", "--store"]
+
+
+@pytest.mark.slow
+def test_a_real_study_killed_three_times_and_shared_by_three_processes_does_each_run_once(tmp_path):
+    store, environment = tmp_path / "runs", {**os.environ, "OMP_NUM_THREADS": "1"}
+    planned = {run.key for run in find("gmp/uci").runs("smoke")}
+    seen = {}
+    for kill in range(3):
+        processes = [subprocess.Popen([*UCI, str(store)], env=environment) for _ in range(3)]
+        while len(seen) < 4 * (kill + 1):
+            time.sleep(0.05)
+            with Store(store, create=False) as kept:
+                seen = dict(kept)
+        for process in processes:
+            process.kill()
+            process.wait()
+        with Store(store) as kept:
+            assert seen.items() <= dict(kept).items(), "a finished run was lost or run again"
+            seen = dict(kept)
+        assert seen.keys() < planned, "there was nothing left to kill"
+    processes = [subprocess.Popen([*UCI, str(store)], env=environment) for _ in range(3)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    with Store(store) as kept:
+        assert seen.items() <= dict(kept).items(), "a finished run was lost or run again"
+        assert set(kept) == planned
+        assert {record["state"] for record in kept.values()} == {"finished"}
+    assert list((store / "work").iterdir()) == []

@@ -88,8 +88,8 @@ def worst(results: Results) -> float:
 
 def sentences(results: Results) -> dict[str, str]:
     """The sentence on each part, by the place of its claim; none until all runs have finished."""
-    records = results.records.values()
-    if not results.whole or not all(record["state"] == "finished" for record in records):
+    finished = {key for key, record in results.records.items() if record["state"] == "finished"}
+    if finished != {planned.run.key for planned in results.plan}:
         return {}
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
     template = environment.from_string(Path(__file__).with_suffix(".md").read_text())

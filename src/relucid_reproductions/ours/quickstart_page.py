@@ -9,6 +9,7 @@ from relucid.experiments import Results
 from relucid.experiments._page import Finding, findings
 from relucid.report.figure import PALETTE, Figure
 from relucid.report.page import Grid, render
+from relucid.report.study import commands, facts, grid
 from relucid_reproductions.gmp.evolution import LARGE
 from relucid_reproductions.gmp.fig3 import in_training
 from relucid_reproductions.ours.depth import SIDES
@@ -57,8 +58,6 @@ class Part:
 
 def quickstart_page(results: Results, sentences: Mapping[str, str]) -> str:
     """Render the page, with a sentence for the claim of every part."""
-    from relucid.report.study import commands, facts
-
     name, scale = results.study.name, results.scale
     return render(
         "quickstart.html",
@@ -66,15 +65,13 @@ def quickstart_page(results: Results, sentences: Mapping[str, str]) -> str:
         study=results.study,
         **facts(results),
         parts=parts(results, sentences),
-        missing=not results.whole,
+        missing=any(planned.run.key not in results.records for planned in results.plan),
         commands=commands(name, "--scale", scale),
     )
 
 
 def parts(results: Results, sentences: Mapping[str, str]) -> list[Part]:
     """The four findings."""
-    from relucid.report.study import grid
-
     layout: dict[str, tuple[str, Any, Any, list[Figure]]] = {
         LEARNING: ("Keeps learning", (RELU, HALF), (FIRST, LAST, DEAD), learning(results)),
         REPAIR: ("Repaired without forgetting", REPAIRED, (FITTED, LEFT, PARAMETERS), repair(results)),
