@@ -4,13 +4,13 @@ import hashlib
 import json
 import lzma
 import math
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from relucid.experiments import Results, read
+from relucid.experiments._catalog import built_in
 from relucid.experiments._ledger import ledger
 from relucid.experiments._page import findings
 
@@ -24,10 +24,7 @@ JUDGED = [
 
 @pytest.fixture(scope="session")
 def studies():
-    sys.path.insert(0, str(HERE))
-    from adapt import every
-
-    return {study.name: study for study in every()}
+    return built_in()
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,23 @@
 
 from types import ModuleType
 
-from relucid.experiments import Statement
+from relucid_reproductions.crelu import (
+    fig1,
+    fig2,
+    fig4,
+    table1,
+    table1_fitted,
+    table2,
+    table4,
+    table5,
+    table6,
+    table_s1,
+    theorem_c1,
+)
+from relucid_reproductions.crelu.statements import STATEMENTS
 
-TABLES: list[ModuleType] = []
-STATEMENTS: list[Statement] = []
+TABLES: list[ModuleType] = [
+    table1, table1_fitted, table2, table4, table5, fig2, fig1, fig4, table6, table_s1, theorem_c1,
+]  # fmt: skip
 
 __all__ = ["STATEMENTS", "TABLES"]

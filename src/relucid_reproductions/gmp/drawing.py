@@ -1,5 +1,6 @@
 """Tools to draw the figures of gmp."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def arrays_by_method(results: Results, rates: Mapping[str, float]) -> dict[str, 
     arrays = {
         record["config"]["method"]: arrays_of(record)
         for record in results.runs()
-        if rates[record["config"]["method"]] == record["config"]["rate"]
+        if rates.get(record["config"].get("method")) == record["config"].get("rate", math.nan)
     }
     return {method: arrays[method] for method in rates if arrays.get(method)}
 

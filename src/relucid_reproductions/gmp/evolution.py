@@ -14,7 +14,7 @@ from relucid.inspect._boundary import Boundary, boundary
 from relucid.inspect.tracker import change
 from relucid.train.adam import BETA1, BETA2
 from relucid.train.ensemble import Tensors
-from relucid_reproductions.gmp.problems import METHODS, PROBLEMS, ScaleInit, StopOn, network, trials
+from relucid_reproductions.gmp.problems import METHODS, PROBLEMS, Problem, ScaleInit, StopOn, network, trials
 
 FRAMES = 60  # moments of training to play back, evenly spaced on a logarithmic scale
 COURSE = 400  # points on the curve of the largest changes
@@ -92,7 +92,19 @@ def run(
     init: ScaleInit = "glorot",
 ) -> dict[str, Any]:
     """Train one parameterization at one rate on all splits, and observe its boundaries."""
-    problem = PROBLEMS[data]
+    return evolve(PROBLEMS[data], method, rate, stop_on, splits, epochs, init)
+
+
+def evolve(
+    problem: Problem,
+    method: str,
+    rate: float,
+    stop_on: StopOn,
+    splits: int,
+    epochs: int | None,
+    init: ScaleInit = "glorot",
+) -> dict[str, Any]:
+    """Train networks on all splits of a problem, and observe their boundaries."""
     started = trials(problem, method, range(splits), stop_on, init=init)
     first = started.train[0]
     steps = -(-len(first) // (problem.batch_size or len(first)))  # per epoch

@@ -1,5 +1,6 @@
 """gmp Fig. 3: how far directions turn in a step, on the Banana set."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,15 +22,15 @@ BOUND = np.rad2deg(ADAM * LARGE)  # the largest change of an angle in a step at 
 def figures(results: Results) -> list[Figure]:
     """Draw boundaries in training (gmp Fig. 3j-m), their paths (Fig. 3a-h), and the largest turns (Fig. 3i)."""
     return [
-        in_training(results),
+        in_training(results, BEST_RATES, "Training on Banana, at the paper's rates"),
         *(_paths(results, rate) for rate in (0.01, LARGE)),
         course(results, "turned", "largest turn of a direction in degrees", LARGE),
     ]
 
 
-def in_training(results: Results) -> Figure:
+def in_training(results: Results, rates: Mapping[str, float], title: str) -> Figure:
     """Draw boundaries through training, with a slider; one panel per method, at its rate."""
-    plot, recorded = panels(results, BEST_RATES)
+    plot, recorded = panels(results, rates)
     for place, arrays in enumerate(recorded.values(), start=1):
         _add_classes(plot, arrays, place)
     play(plot, recorded, _frame)
@@ -38,7 +39,7 @@ def in_training(results: Results) -> Figure:
         "One panel per parameterization: points of both classes, the lines where units switch, a star at each line's "
         "nearest point to the origin, and a bold line between the predicted classes. The slider moves through training."
     )
-    return Figure("Training on Banana, at the paper's rates", alt, plot)
+    return Figure(title, alt, plot)
 
 
 def _add_classes(plot: "go.Figure", arrays: Arrays, place: int) -> None:

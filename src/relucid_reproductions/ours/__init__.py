@@ -3,8 +3,9 @@
 from types import ModuleType
 
 from relucid.experiments import Statement
+from relucid_reproductions.ours import calibration, mend, merge, plasticity, quickstart, together
 
-TABLES: list[ModuleType] = []
+TABLES: list[ModuleType] = [quickstart, plasticity, mend, together, merge, calibration]
 STATEMENTS: list[Statement] = []
 
 __all__ = ["STATEMENTS", "TABLES"]
