@@ -94,6 +94,8 @@ def run(
     if os.environ.get("RANK", "0") == "0":
         if not quiet:
             print_results(results, study, store)
+        if changed := results.changed():
+            typer.echo(f"relucid: {changed}", err=True)
         if any(record["state"] == "failed" for record in results.records.values()):
             raise typer.Exit(1)
 

@@ -104,7 +104,7 @@ def run(
             raise StoreError(f"{len(lost)} runs that were done are missing in {directory}: was it removed?")
         if voted := votes(results):
             kept.put(*voted)
-        results = Results(study, scale, kept, only=only, seeds=seeds).detached()
+            results = Results(study, scale, kept, only=only, seeds=seeds)
     if executed and (unknown := results.unknown_metrics()):
         raise ValueError(unknown[0])
     return results
@@ -198,17 +198,17 @@ def _run_together(
 ) -> None:
     """Execute one run at a time in all processes of torchrun; the first process chooses and records."""
     store = Store(directory) if os.environ["RANK"] == "0" else None
-    if store and retry:
+    if store is not None and retry:  # a store without records is false
         store.forget_failures([run.key for run in runs])
     dist.init_process_group("cpu:gloo,cuda:nccl" if dist.is_nccl_available() else "gloo")
     for run in runs:
-        lease = store.lease(run.key) if store and run.key not in store else None
+        lease = store.lease(run.key) if store is not None and run.key not in store else None
         place: list[Path | None] = [lease.directory if lease else None]
         dist.broadcast_object_list(place, src=0)
         if place[0] is None:
             continue
         record = do(run, replace(machine, directory=place[0]))
-        if store and lease:
+        if store is not None and lease:
             store.put(record)
             lease.release(finished=record["state"] != "failed")
             report(run, record)

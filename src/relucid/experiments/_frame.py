@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -84,7 +84,7 @@ class Results:
         only: str | None = None,
         seeds: int | None = None,
     ) -> None:
-        self.study, self.scale, self.everything = study, scale, records
+        self.study, self.scale = study, scale
         self.plan = list(study.plan(scale, only=only, seeds=seeds))
         self.labels = {(planned.row, planned.column) for planned in self.plan}  # of all cells, run or not
         keys = dict.fromkeys(planned.run.key for planned in self.plan)
@@ -93,6 +93,11 @@ class Results:
         begun = {planned.row for planned in self.plan if planned.run.key in self.records}
         # A row without any run is not part of the table.
         self.planned = [planned for planned in self.plan if planned.row in begun]
+        tuned = study.tuning.get(scale)  # the study that chose the learning rates at this scale
+        self.tuning = None if tuned is None else Results(tuned, scale, records)
+        voters = [self.cells[cell] for cell in self.cells if study.columns[cell[1]].vote]
+        votes = {_vote(runs): records.get(_vote(runs)) for runs in voters}
+        self._votes = {key: vote for key, vote in votes.items() if vote is not None}
 
     @cached_property
     def cells(self) -> dict[tuple[str, str], list[Planned]]:
@@ -138,7 +143,7 @@ class Results:
             curves = {name: record.get("history", {}).get(metric) for name, record in records.items()}
             return pd.Series({name: curve for name, curve in curves.items() if curve}, dtype=object)
         if shown.vote and not metric:
-            voted = self.vote(runs)
+            voted = self._votes.get(_vote(runs))
             return pd.Series({"vote": voted["metrics"]["error"]} if voted else {}, dtype=float)
         values = {
             (planned.repetition, item): value
@@ -148,22 +153,9 @@ class Results:
         index = pd.MultiIndex.from_tuples(values, names=("repetition", "item")) if values else None
         return pd.Series(list(values.values()), index=index, dtype=float)
 
-    def detached(self) -> "Results":
-        """The same results, which outlive the store: what they need of it is read now."""
-        tuning = self.study.tuning.get(self.scale)
-        keys = [planned.run.key for planned in tuning.plan(self.scale)] if tuning else []
-        tried = {key: record for key in keys if (record := self.everything.get(key)) is not None}
-        self.everything = {**self.records, **{vote["key"]: vote for vote in self.votes()}, **tried}
-        return self
-
     def votes(self) -> list[Record]:
         """The records of votes, which stand beside those of the runs that voted."""
-        votes = (self.vote(self.cells[row, of]) for row, of in self.cells if self.study.columns[of].vote)
-        return [record for record in votes if record]
-
-    def vote(self, planned: Sequence[Planned]) -> Record | None:
-        """The record of the vote of these runs."""
-        return self.everything.get(Run("vote", {"of": sorted(each.run.key for each in planned)}).key)
+        return list(self._votes.values())
 
     def behind(self, row: str, column: str) -> list[Record]:
         """The records of the finished runs of a cell, at its chosen settings."""
@@ -226,12 +218,13 @@ class Results:
 
     def table(self) -> pd.DataFrame:
         """Mean, standard error, number of values and published value of every cell, by row and column."""
-        values = {cell: self[cell] for cell in self.cells}
+        values = [(cell, self[cell]) for cell in self.cells]
         return pd.DataFrame(
-            {cell: [of.mean(), of.sem(), len(of), *self.published(cell)] for cell, of in values.items()},
-            index=["mean", "error", "n", "published", "published_error"],
+            [[of.mean(), of.sem(), len(of), *self.published(cell)] for cell, of in values],
+            pd.MultiIndex.from_tuples([*self.cells], names=["row", "column"]),
+            ["mean", "error", "n", "published", "published_error"],
             dtype=float,
-        ).T.rename_axis(["row", "column"])
+        )
 
     def shown(self) -> pd.DataFrame:
         """The table as text, one row per row: mean, standard error and, in brackets, the published value."""
@@ -322,6 +315,11 @@ def markdown(table: pd.DataFrame) -> str:
     body = [[str(label), *map(str, row)] for label, row in zip(table.index, table.to_numpy(), strict=True)]
     lines = [["", *map(str, table.columns)], ["---"] * (1 + len(table.columns)), *body]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _vote(runs: Iterable[Planned]) -> str:
+    """The key of the vote of these runs."""
+    return Run("vote", {"of": sorted(planned.run.key for planned in runs)}).key
 
 
 def _listed(value: Any) -> list[float]:

@@ -233,7 +233,8 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        database.execute("ROLLBACK")
+        if database.in_transaction:  # SQLite has rolled it back itself where the disk is full
+            database.execute("ROLLBACK")
         raise
     database.execute("COMMIT")
 

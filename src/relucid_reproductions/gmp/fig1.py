@@ -1,6 +1,6 @@
 """gmp Fig. 1: how far the boundary of a unit in the plane turns when each of its parameters changes a little."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,20 +17,21 @@ EPSILON = 1e-3
 BOUND = np.rad2deg(EPSILON)  # of Theorem 3, in the plane
 DRAWN = (0.001, 0.1)  # sizes of the unit in the figure
 SHOWN = (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # its perturbations
+AUTHORS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)  # those of the authors' own figure
 
 
 @runner("gmp/perturbation")
-def run(method: str, units: int, seed: int) -> dict[str, Any]:
+def run(method: str, units: int, seed: int, shown: Sequence[float] = SHOWN) -> dict[str, Any]:
     """Perturb random units of several sizes, under one parameterization."""
     kind, generator = KINDS[method], torch.Generator().manual_seed(seed)
     weight = torch.randn(units, 2, generator=generator, dtype=torch.float64)
     bias = torch.randn(units, generator=generator, dtype=torch.float64)
     turned = {size: perturbation(size * weight, size * bias, [EPSILON]).turned[kind][0] for size in SIZES}
-    arrays = {"epsilon": np.array(SHOWN)}
+    arrays = {"epsilon": np.array(shown)}
     for size in DRAWN:
-        shown = perturbation(size * weight[:1], size * bias[:1], SHOWN).after[kind]
-        arrays[f"direction {size:g}"] = torch.cat([unit.direction for unit in shown]).numpy()
-        arrays[f"radius {size:g}"] = torch.cat([unit.radius for unit in shown]).numpy()
+        drawn = perturbation(size * weight[:1], size * bias[:1], shown).after[kind]
+        arrays[f"direction {size:g}"] = torch.cat([unit.direction for unit in drawn]).numpy()
+        arrays[f"radius {size:g}"] = torch.cat([unit.radius for unit in drawn]).numpy()
     return {
         **{f"turn at {size:g}": turn.rad2deg().tolist() for size, turn in turned.items()},
         "arrays": arrays,
@@ -84,4 +85,12 @@ perturbed = Study(
     ],
     figures=[figures],
 )
-STUDIES = [perturbed]
+STUDIES = [
+    perturbed,
+    perturbed.variant(
+        "gmp/perturbation-authors",
+        "The same, with perturbations in the figure up to 0.1 as in the authors' own",
+        config={"seed": 0, "shown": AUTHORS},
+        claims=[],
+    ),
+]

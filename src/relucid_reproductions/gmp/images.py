@@ -24,7 +24,8 @@ LOADERS: dict[str, Callable[[], Data[Any]]] = {
 }
 BEST = "GmP+IMN"
 THRESHOLD = 0.01  # points of accuracy: Keras's 1e-4, for shares
-# gmp 4.3 sets r = 1, the authors' runs Glorot's lengths; the rows without this take the latter, as their figures did.
+# gmp 4.3 sets r = 1; the rows without this begin with the lengths of Glorot's weights, the authors' setup with those of
+# its own, whose fan-out leaves out the kernel's area.
 R_IS_ONE = {"init": "one"}
 HELD_OUT = 0.1  # share of the training images by which a learning rate is chosen
 

@@ -1,6 +1,5 @@
 """How robust the parameterizations are to the learning rate, gmp's central claim: every rate on every problem."""
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
@@ -36,20 +35,28 @@ def width(errors: Sequence[float]) -> float:
     >>> round(width([9.0, 1.05, 1.0, 1.0, 5.0, 1.0]), 3)  # errors at 0.001, 0.003, 0.01, 0.03, 0.1, 0.3
     10.0
     """
-    low = high = list(errors).index(min(errors))
-    good = [error <= TOLERANCE * min(errors) for error in errors]
-    while low > 0 and good[low - 1]:
-        low -= 1
-    while high < len(good) - 1 and good[high + 1]:
-        high += 1
-    return RATES[high] / RATES[low]
+    return float(widths(np.array(errors)[:, None])[0])
+
+
+def widths(errors: np.ndarray) -> np.ndarray:
+    """The same of many errors at once: (rates, n) to (n,)."""
+    low = errors.argmin(0)
+    high, each, last = low.copy(), np.arange(errors.shape[1]), len(errors) - 1
+    good = errors <= TOLERANCE * errors.min(0)
+    for _ in range(last):
+        low = np.where((low > 0) & good[np.maximum(low - 1, 0), each], low - 1, low)
+        high = np.where((high < last) & good[np.minimum(high + 1, last), each], high + 1, high)
+    rates = np.array(RATES)
+    ratios: np.ndarray = rates[high] / rates[low]
+    return ratios
 
 
 def log_widths(errors: np.ndarray, places: np.ndarray) -> np.ndarray:
     """The logarithm of the range of good rates, (draws,), from errors (rates, splits) at places (draws, n)."""
     splits = errors.shape[1]
     places = places[:, :splits] % splits  # a problem with fewer splits gets as many draws as it has splits
-    return np.array([math.log(width(means)) for means in errors[:, places].mean(2).T.tolist()])
+    ranges: np.ndarray = np.log(widths(errors[:, places].mean(2)))
+    return ranges
 
 
 def wider(other: str) -> Quantity:
@@ -142,7 +149,7 @@ def generalization(where: str, label: str) -> list[Claim]:
 
 # gmp Fig. 2 has no validation data: the training loss decides when to stop.
 STOP_ON = {"levy": {"stop_on": "train"}}
-rates = Study(
+by_rate = Study(
     "gmp/rates",
     "Test error at every learning rate of the grid: RMSE, on Banana the percentage of wrong classes",
     run,
@@ -186,4 +193,4 @@ rates = Study(
     ],
     figures=[figures],
 )  # fmt: skip
-STUDIES = [rates]
+STUDIES = [by_rate]

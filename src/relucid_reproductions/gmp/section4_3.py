@@ -166,7 +166,7 @@ def figures(results: Results) -> list[Figure]:
     return [Figure("Test error over the width and the depth", alt, plot)]
 
 
-width = Study(
+initialization = Study(
     "gmp/width",
     "Test error on handwritten digits under three initializations, over the width and the depth",
     run,
@@ -198,4 +198,4 @@ width = Study(
     ],
     figures=[figures],
 )
-STUDIES = [width]
+STUDIES = [initialization]

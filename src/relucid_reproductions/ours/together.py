@@ -56,7 +56,7 @@ def run(
 ) -> dict[str, Any]:  # fmt: skip
     """Train one network; its error on the held-out part, by which the rate is chosen, and on the test set."""
     backbone = merge(residual, {"width": residual["width"] * channels})
-    fitted, data = train(residual=backbone, recipe={**recipe, "lr": lr}, machine=machine, **config)
+    fitted, data = train(**config, residual=backbone, recipe={**recipe, "lr": lr}, machine=machine)
     held_out = {"val_error": fitted.history["val_error"][-1], "history": fitted.history}
     if held_out_only:  # the runs that choose a rate do not see the test set
         return held_out

@@ -39,6 +39,7 @@ SETS: dict[str, Callable[[], Data[Any]]] = {
     "cifar100": cifar100,
     "digits": digits,
     "imagenet": partial(imagenet, resized=True),
+    "imagenet-crops": imagenet,
     "noise": noise,
 }
 

@@ -44,6 +44,13 @@ STATEMENTS = [
         [f"{RULES}::test_admm_is_linearized_admm_with_a_transform_for_each_path"],
     ),
     Statement(
+        "Eq. 15, Section 5.2",
+        "Layers with weights of their own fit no worse than layers that share theirs, which are a special case.",
+        [
+            "reproductions/structure/test_convergence.py::test_shared_weights_are_a_special_case_of_weights_per_layer"
+        ],
+    ),
+    Statement(
         "Eq. 16, 17, 18, 20, Fig. 1",
         "The same structures with chosen or learned coefficients.",
         [

@@ -1,8 +1,9 @@
 """structure Table 5: HB-Net-34 against ResNet-34 and AGD-Net-121 against DenseNet-121 on ImageNet."""
 
+from dataclasses import replace
 from typing import Any
 
-from relucid.experiments import Claim, Column, Scale, Study, by_cell, lower, runner
+from relucid.experiments import Claim, Column, Scale, Study, by_cell, lower, merge, runner
 from relucid.models import count_parameters
 from relucid.report.plots import curves
 from relucid.train import Machine
@@ -82,4 +83,13 @@ imagenet = Study(
     ],
     figures=[curves],
 )
-STUDIES = [imagenet]
+STUDIES = [
+    imagenet,
+    imagenet.variant(
+        "structure/imagenet-crops",
+        "The same with the augmentation as the paper's text has it: crops and flips",
+        scales={**imagenet.scales, "full": Scale({"data": "imagenet-crops", "decay": DECAY}, {"seed": [0]})},
+        config=merge(imagenet.config, {"recipe": {"augment": ["flip"]}}),
+        claims=[replace(claim, where=f"{claim.where}, crops and flips") for claim in imagenet.claims],
+    ),
+]

@@ -73,10 +73,11 @@ def test_what_is_there_is_drawn_before_all_runs_are_done(study, drawn):
         assert json.loads(plotly(figure))
 
 
-def test_one_boundary_per_perturbation_and_parameterization(drawn):
-    for figure in drawn(fig1.perturbed):
-        assert len(figure.plot.data) == len(fig1.KINDS) * len(fig1.SHOWN)
-        assert sum(bool(line.showlegend) for line in figure.plot.data) == len(fig1.SHOWN)
+@pytest.mark.parametrize("study, shown", [*zip(fig1.STUDIES, (fig1.SHOWN, fig1.AUTHORS), strict=True)])
+def test_one_boundary_per_perturbation_and_parameterization(study, shown, drawn):
+    for figure in drawn(study):
+        assert len(figure.plot.data) == len(fig1.KINDS) * len(shown)
+        assert sum(bool(line.showlegend) for line in figure.plot.data) == len(shown)
 
 
 @pytest.mark.parametrize("study, row", [(table2.vgg6, "GmP+IMN"), (table1.resnet50, "BN")])
@@ -102,14 +103,14 @@ def test_training_curves_have_standard_errors_over_the_epochs_that_all_seeds_rea
 
 
 def test_rates_have_a_panel_per_problem_and_a_line_per_parameterization(filled):
-    (figure,) = rates.figures(filled(rates.rates, lambda row, column, place: [1.0, 2.0]))
+    (figure,) = rates.figures(filled(rates.by_rate, lambda row, column, place: [1.0, 2.0]))
     assert len(figure.plot.layout.annotations) == 8
     assert len(figure.plot.data) == 8 * 4
     assert list(figure.plot.data[0].x) == [0.001, 0.003, 0.01, 0.03, 0.1, 0.3]
 
 
 def test_widths_and_depths_have_a_line_per_parameterization_and_initialization(filled):
-    (figure,) = section4_3.figures(filled(section4_3.width, lambda row, column, place: [1.0, 2.0]))
+    (figure,) = section4_3.figures(filled(section4_3.initialization, lambda row, column, place: [1.0, 2.0]))
     assert len(figure.plot.data) == 2 * 12
     assert {tuple(line.x) for line in figure.plot.data} == {section4_3.WIDTHS, section4_3.DEPTHS}
 
@@ -123,7 +124,9 @@ def test_both_protocols_of_table_3_and_a_deep_network_run_at_smoke_scale(tmp_pat
     for record in smoked(uci, tmp_path / "runs").records.values():
         tried = 6 if record["config"]["stop_on"] == "validation" else 1
         assert sum(name.startswith("error at") for name in record["metrics"]) == tried
-    deep = section4_3.width.variant("deep", columns={"depth 5": section4_3.SHAPES["depth 5"]}, claims=[])
+    deep = section4_3.initialization.variant(
+        "deep", columns={"depth 5": section4_3.SHAPES["depth 5"]}, claims=[]
+    )
     for record in smoked(deep, tmp_path / "runs", only="GmP, unscaled").records.values():
         errors, trained = (record["metrics"][name] for name in ("error", "trained"))
         assert trained == [100.0 * (error < 50) for error in errors]

@@ -104,3 +104,13 @@ def test_what_is_gained_after_25_epochs_is_judged(filled, found):
     finding = found(results, "Fig. 4, within 25 epochs")
     assert finding.outcome == "confirmed"
     assert finding.verdicts[0].comparison.effect == pytest.approx(0.21)
+
+
+def test_a_network_has_converged_once_it_is_within_a_point_of_its_best(filled, found):
+    def history(row, column, seed):
+        first = 5 if row == images.BEST else 15
+        return {"val_error5": [60.0] * (first + seed) + [50.9, 51.5, 50.0]}
+
+    results = filled(table2.vgg6, lambda row, column, seed: 10.0 + seed, history=history)
+    (verdict,) = found(results, "Fig. 4, earlier than BN").verdicts
+    assert verdict.comparison.effect == -10

@@ -11,7 +11,7 @@ from relucid_reproductions.gmp.section4_3 import network
 
 def test_robustness_on_uci_takes_the_runs_of_the_table():
     of_the_table = {run.key for run in table3.uci.runs("full")}
-    shared = Counter(run.config["data"] for run in rates.rates.runs("full") if run.key in of_the_table)
+    shared = Counter(run.config["data"] for run in rates.by_rate.runs("full") if run.key in of_the_table)
     assert shared == {data.lower(): len(METHODS) * (1 if data == "Power" else 5) for data in table3.SETS}
 
 
@@ -21,7 +21,7 @@ def test_the_range_of_good_rates_is_compared_and_stated(filled, found):
         good = column == "rate 0.01" or (wide and column in ("rate 0.003", "rate 0.03"))
         return [1.0, 1.001] if good else [2.0, 2.001]
 
-    results = filled(rates.rates, values)
+    results = filled(rates.by_rate, values)
     finding = found(results, "Abstract, range of learning rates")
     assert finding.outcome == "confirmed"
     assert [verdict.comparison.effect for verdict in finding.verdicts] == pytest.approx([np.log(10)] * 3)

@@ -1,8 +1,11 @@
 import math
+from copy import deepcopy
 
 import pytest
 import torch
+from torch import nn
 
+from relucid.nn import Propagation
 from relucid.nn.rules import HeavyBall, Plain
 from relucid_reproductions.structure import lemma1, section5_1
 from relucid_reproductions.structure.convergence import layers_to_reach, strongly_convex
@@ -122,3 +125,16 @@ def test_a_difference_beyond_rounding_speaks_against_the_lemma(filled, found, mo
 
     finding = found(filled(lemma1.lemma1, values), "Eq. 1, 7, 8, 9, 10, Lemma 1")
     assert (len(finding.verdicts), finding.outcome) == (40, outcome)
+
+
+@pytest.mark.parametrize("rule", section5_1.rules(10))
+def test_shared_weights_are_a_special_case_of_weights_per_layer(rule):
+    torch.manual_seed(0)
+    rule, shared = section5_1.rules(10)[rule], nn.Sequential(nn.Linear(5, 5), nn.Sigmoid())
+
+    def stage(layers):
+        return Propagation([(layer, layer) for layer in layers] if rule.paths == 2 else layers, rule)
+
+    own, x = stage([deepcopy(shared) for _ in range(6)]), torch.randn(3, 5)
+    assert torch.equal(own(x), stage([shared] * 6)(x))
+    assert sum(p.numel() for p in own.parameters()) == 6 * sum(p.numel() for p in shared.parameters())

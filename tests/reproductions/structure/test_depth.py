@@ -107,3 +107,9 @@ def test_the_teacher_leaves_its_noise_and_least_squares_more():
     losses = table2_learned.references(part)
     assert table2_learned.NOISE**2 < losses["mse_of_lstsq"] < losses["mse_of_constant"]
     assert losses["mse_of_constant"] == pytest.approx(part.targets.var(correction=0).item(), rel=1e-4)
+
+
+def test_networks_without_biases_are_others():
+    config = {"rule": "agd2", "depth": 3, "features": 4, "pairs": 20, "epochs": 3, "rate": 0.1, "seed": 0}
+    assert table2.run(**config, bias=False)["mse"] != table2.run(**config)["mse"]
+    assert table2.run(**config, bias=True)["mse"] == table2.run(**config)["mse"]
