@@ -49,7 +49,7 @@ def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row, smo
         assert all(wrong(value, table1.SMOKE[part]) for value in results[row, column])
     for study in OF_CONVPOOL:
         if row in study.rows:
-            shown = Results(study, "smoke", results.everything, only=row)
+            shown = Results(study, "smoke", results.records, only=row)
             assert all(len(shown[cell]) for cell in shown.cells)
             assert not shown.unknown_metrics()
 
@@ -90,7 +90,7 @@ def test_a_run_on_imagenet_leaves_pairs_invariance_reconstructions_and_phases(tm
     for what in SHOWN[row]:
         study = BY_NAME[f"{what}-imagenet"]
         assert set(study.rows) <= {row, "Baseline"}
-        shown = Results(study, "smoke", results.everything, only=row)
+        shown = Results(study, "smoke", results.records, only=row)
         missing = [cell for cell in shown.cells if not len(shown[cell])]
         assert len(missing) < len(shown.cells) if what == "invariance" else not missing  # some never fire
 
