@@ -443,11 +443,3 @@ def test_the_network_stays_in_its_mode():
     net = network()
     train(net, Watch(net, every=1), 1)
     assert net.training
-
-
-@pytest.mark.parametrize(
-    "wrong, message", [({"every": 0}, "at least 1 step; got 0"), ({"limit": 7}, "0 to 1; got 7")]
-)
-def test_wrong_settings_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        Watch(network(), **wrong)
