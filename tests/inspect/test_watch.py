@@ -138,6 +138,14 @@ def test_it_keeps_enough_inputs_at_any_batch_size(batch):
     assert watch.metrics["dead"] == 0.5
 
 
+def test_inputs_are_kept_from_one_measurement_to_the_next_where_these_are_few():
+    net = network()
+    watch, found = logged(net, every=10)
+    train(net, watch, 40, batch=1)
+    assert [math.isnan(metrics["dead"]) for _, metrics in found] == [True, True, True, False]
+    assert found[-1][1]["dead"] == 0.5
+
+
 def test_hooks_are_on_the_modules_only_shortly_before_a_measurement():
     net = network()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
