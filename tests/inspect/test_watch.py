@@ -4,6 +4,7 @@ import logging
 import math
 import pickle
 import threading
+import warnings
 
 import pytest
 import torch
@@ -270,6 +271,33 @@ def test_arguments_are_kept_as_they_were_given(kind, call):
     watch, found = logged(net, every=3)
     train(net, watch, 3, batch=20, call=lambda x: call(net, x).sum())
     assert found[0][1]["dead"] == 0.5
+
+
+def test_calls_with_different_arguments_are_measured_one_by_one():
+    class Features(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = network()
+
+        def forward(self, x, what="outputs"):
+            return self.net(x) if what == "outputs" else self.net[:2](x)
+
+    net = Features()
+    watch, found = logged(net, every=1)
+    net(torch.randn(32, 4))
+    train(net, watch, 1, call=lambda x: net(x, what="features").sum())
+    assert found[0][1]["dead"] == 0.5
+
+
+def test_a_copy_of_a_watched_network_is_quantized():
+    net = network()
+    watch = Watch(net, every=1)
+    copied = copy.deepcopy(net)
+    assert watch.time == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # quantization has moved to a package of its own
+        quantized = torch.ao.quantization.quantize_dynamic(copied, {nn.Linear})
+        torch.testing.assert_close(quantized(INPUTS), net(INPUTS), rtol=0.1, atol=0.1)
 
 
 def test_a_recurrent_network_whose_state_has_the_batch_elsewhere_is_watched():
