@@ -27,9 +27,9 @@ def forget(optimizer: Optimizers, parameters: Iterable[Tensor] | None = None) ->
     """
     wanted = None if parameters is None else {id(p) for p in parameters}
     forgotten = 0
-    for each in optimizers_in(optimizer):
-        gone = [p for p in each.state if wanted is None or id(p) in wanted]
+    for one in optimizers_in(optimizer):
+        gone = [p for p in one.state if wanted is None or id(p) in wanted]
         for parameter in gone:
-            del each.state[parameter]
+            del one.state[parameter]
         forgotten += len(gone)
     return forgotten

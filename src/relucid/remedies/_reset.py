@@ -62,8 +62,8 @@ def reset(
                 draw: Any = module.reset_parameters
                 draw()
             else:
-                for own, value in _values(module).items():
-                    value.copy_(_values(others[name])[own])
+                for key, value in _values(module).items():
+                    value.copy_(_values(others[name])[key])
         forget(optimizers, (p for module in owners.values() for p in module.parameters(recurse=False)))
         return Effect("reset", dict.fromkeys(chosen, ()), moved())
 
@@ -71,17 +71,17 @@ def reset(
 def _chosen(model: nn.Module, patterns: Sequence[str]) -> list[str]:
     """The outermost modules whose names match."""
     names = [name for name, _ in model.named_modules() if name]
-    found: list[str] = []
+    chosen: list[str] = []
     for pattern in patterns:
         matching = [name for name in names if fnmatchcase(name, pattern)]
         if not matching:
             raise RemedyError(f"no layer is named {pattern!r}; there are {', '.join(names)}")
-        found += [
+        chosen += [
             name
             for name in matching
-            if not any(name.startswith(f"{other}.") for other in (*found, *matching))
+            if not any(name.startswith(f"{other}.") for other in (*chosen, *matching))
         ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(chosen))
 
 
 def _owners(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -23,16 +23,16 @@ def optimizers_in(optimizer: Optimizers, model: nn.Module | None = None) -> list
         [] if optimizer is None else [*optimizer] if isinstance(optimizer, Sequence | set) else [optimizer]
     )
     known = set() if model is None else {id(p) for p in model.parameters()}
-    for each in given:
-        if not hasattr(each, "param_groups"):
+    for one in given:
+        if not hasattr(one, "param_groups"):
             raise RemedyError(
-                f"optimizer= takes one torch.optim.Optimizer or several, not a {type(each).__name__}"
+                f"optimizer= takes one torch.optim.Optimizer or several, not a {type(one).__name__}"
             )
         if model is not None and not any(
-            id(p) in known for group in each.param_groups for p in group["params"]
+            id(p) in known for group in one.param_groups for p in group["params"]
         ):
             raise RemedyError("the optimizer trains no parameter of this network: give the one that does")
-        if isinstance(each, torch.optim.LBFGS):
+        if isinstance(one, torch.optim.LBFGS):
             raise RemedyError(
                 "LBFGS keeps one history of all parameters, which would be wrong: use a new LBFGS"
             )
