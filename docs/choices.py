@@ -1,4 +1,4 @@
-"""Draw the three choices, docs/images/three-choices.svg: what a unit passes on, how boundaries turn, how layers connect.
+"""Draw the three choices, docs/images/three-choices.svg: units, boundaries, layers.
 
 python docs/choices.py            # draw it
 python docs/choices.py --check    # fail if the file is another drawing
@@ -109,10 +109,7 @@ def momentum(box: float = 34, apart: float = 22) -> str:
     ]
     return "\n".join(
         [
-            *(
-                f'<rect class="g" x="{left:g}" y="4" width="{box:g}" height="32" rx="5"/>'
-                for left in lefts
-            ),
+            *(f'<rect class="g" x="{left:g}" y="4" width="{box:g}" height="32" rx="5"/>' for left in lefts),
             *arrows,
             f'<path class="b" d="M{middles[0]:g} 4C{middles[0] + 8:g} -28 {middles[2] - 8:g} -28 {middles[2]:g} 0" '
             'stroke-width="3.5"/>',
@@ -124,16 +121,17 @@ def momentum(box: float = 34, apart: float = 22) -> str:
 
 def draw() -> str:
     """All three as SVG."""
-    cards = [
-        (WIDE, "What a unit passes on", both_signs(), ("ReLU drops one sign.", "CReLU passes on both."), "to_crelu(model, x)"),
-        (WIDE, "How boundaries turn", angle(), ("Learn the angle itself: a step", "of ε turns it by at most ε."), "to_geometric(model, x)"),
-        (NARROW, "How layers connect", momentum(), ("Pass momentum on. Needs", "blocks in a Sequential."), "to_heavy_ball(model, x)"),
-    ]  # fmt: skip
-    left, shapes = 12.0, []
-    for width, *parts in cards:
-        shapes.append(card(left, width, *parts))  # type: ignore[arg-type]
-        left += width + GAP
-    whole = left - GAP + 12
+    units = ("ReLU drops one sign.", "CReLU passes on both.")
+    boundaries = ("Learn the angle itself: a step", "of ε turns it by at most ε.")
+    layers = ("Pass momentum on. Needs", "blocks in a Sequential.")
+    second = 12 + WIDE + GAP
+    third = second + WIDE + GAP
+    whole = third + NARROW + 12
+    shapes = [
+        card(12, WIDE, "What a unit passes on", both_signs(), units, "to_crelu(model, x)"),
+        card(second, WIDE, "How boundaries turn", angle(), boundaries, "to_geometric(model, x)"),
+        card(third, NARROW, "How layers connect", momentum(), layers, "to_heavy_ball(model, x)"),
+    ]
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole:g} {HEIGHT}" role="img" '

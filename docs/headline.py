@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 
 from quoted import ROOT, Evidence
 
@@ -22,13 +21,16 @@ PICTURE = ROOT / "docs" / "images" / "headline.svg"
 WIDTH, HEIGHT = 760, 454
 LEFT, RIGHT, TOP, BOTTOM = 58, 492, 122, 384
 APART = 21  # pixels between labels
-PAGES = {ROOT / "README.md": "docs/images/", ROOT / "docs" / "index.md": "images/"}  # where they see the figure
+PAGES = {
+    ROOT / "README.md": "docs/images/",
+    ROOT / "docs" / "index.md": "images/",
+}  # where they see the figure
 SHOWN = re.compile(r"^!\[[^\]]*\]\((?:docs/)?images/headline\.svg\)$", re.MULTILINE)
 RULE, KEYS = "|---|---|---|---|---|\n", "\n<!-- n: mend.unchanged="
 ROW = (
     "| is a [recommender](docs/results/recommender.md) whose users change their tastes (share they like), and is "
-    "converted when warned | 0 | 0, a rival | 0 | CReLU from the start: 0. A new ReLU network at every change: 0, a new "
-    "CReLU network: 0. |\n"
+    "converted when warned | 0 | 0, a rival | 0 | CReLU from the start: 0. A new ReLU network at every change: 0, a "
+    "new CReLU network: 0. |\n"
 )
 ROW_KEYS = (
     "recommender.relu=0, recommender.rival=0, recommender.rival.name=a rival, recommender.revived=0, "
@@ -41,8 +43,8 @@ STYLE = """
 .h{paint-order:stroke;stroke:#fff;stroke-width:5px;stroke-linejoin:round}
 .crelu{--k:#007a5a}.converted{--k:#0062b8}.rival{--k:#8a4bb3}.new{--k:#6b7280}.relu{--k:#c2410c}
 polyline{fill:none;stroke:var(--k);stroke-width:3;stroke-linejoin:round}.f{fill:var(--k)}.bold{stroke-width:5}
-@media (prefers-color-scheme:dark){.bg{fill:#0d1117}.t{fill:#e6edf3}.s,.a{fill:#9aa4af}.g{stroke:#262c36}.m{stroke:#9aa4af}
-.h{stroke:#0d1117}.crelu{--k:#3fd0a0}.converted{--k:#58b0ff}.rival{--k:#cf9bec}.new{--k:#a3abb5}.relu{--k:#ff8f4d}}
+@media (prefers-color-scheme:dark){.bg{fill:#0d1117}.t{fill:#e6edf3}.s,.a{fill:#9aa4af}.g{stroke:#262c36}
+.m{stroke:#9aa4af}.h{stroke:#0d1117}.crelu{--k:#3fd0a0}.converted{--k:#58b0ff}.rival{--k:#cf9bec}.new{--k:#a3abb5}.relu{--k:#ff8f4d}}
 """.strip()
 
 
@@ -216,9 +218,10 @@ def draw(figure: Headline) -> str:
             f'<line class="g" x1="{LEFT}" x2="{RIGHT}" y1="{y(share):.1f}" y2="{y(share):.1f}"/>',
             f'<text class="a" x="{LEFT - 8}" y="{y(share) + 5:.1f}" text-anchor="end">{share}%</text>',
         ]
+    low = y(figure.chance)
     shapes += [
-        f'<line class="m" x1="{LEFT}" x2="{RIGHT}" y1="{y(figure.chance):.1f}" y2="{y(figure.chance):.1f}" opacity=".6"/>',
-        f'<text class="a h" x="{LEFT + 6}" y="{y(figure.chance) - 6:.1f}">chance</text>',
+        f'<line class="m" x1="{LEFT}" x2="{RIGHT}" y1="{low:.1f}" y2="{low:.1f}" opacity=".6"/>',
+        f'<text class="a h" x="{LEFT + 6}" y="{low - 6:.1f}">chance</text>',
     ]
     every = 1 if last <= 12 else 5
     shapes += [
@@ -234,8 +237,9 @@ def draw(figure: Headline) -> str:
     shapes += [
         f'<g class="converted"><circle class="f" cx="{px:.1f}" cy="{py:.1f}" r="6.5"/>',
         f'<line class="m f" x1="{px:.1f}" x2="{px:.1f}" y1="{TOP - 40}" y2="{py - 8:.1f}"/>',
-        f'<text class="l f" x="{px + side:.1f}" y="{TOP - 26}" text-anchor="{anchor}">one line of code, no output changes</text>',
-        f'<text class="c f" x="{px + side:.1f}" y="{TOP - 6}" text-anchor="{anchor}">to_crelu(model, …)</text></g>',
+        f'<g text-anchor="{anchor}">',
+        f'<text class="l f" x="{px + side:.1f}" y="{TOP - 26}">one line of code, no output changes</text>',
+        f'<text class="c f" x="{px + side:.1f}" y="{TOP - 6}">to_crelu(model, …)</text></g></g>',
     ]
     for curve, height in zip(
         figure.curves, apart([y(curve.values[-1]) for curve in figure.curves]), strict=True

@@ -230,7 +230,7 @@ def _mend(way: str, metric: str = "fitted", rate: float = 0.003, shown: str = ".
     return Mean("mend", metric, {"way": way, "rate": rate}, shown)
 
 
-# What else keeps what the network knows. Redrawn units are missing: their first steps of Adam were too long in this study.
+# What else keeps what the network knows. Redrawn units are missing: this study made their first steps too long.
 RIVALS = {"restarted": "a new optimizer", "injected": "plasticity injection"}
 WAYS = ("unchanged", "restarted", "injected", "converted", "without", "new", "new crelu")
 ARMS: dict[str, dict[str, Any]] = {  # of the plasticity study: what an arm has that plain ReLU has not
@@ -334,7 +334,9 @@ QUOTED: dict[str, Quoted] = {
     "mend.rival": _best(RIVALS, _mend, name=False),
     "mend.rival.name": _best(RIVALS, _mend, name=True),
     **{f"mend.end.{way.replace(' ', '_')}": _end(way) for way in WAYS},
-    "mend.moved": lambda evidence: f"{max(evidence.of('mend', {'way': 'converted'})[0]['metrics']['moved']):g}",
+    "mend.moved": lambda evidence: (
+        f"{max(evidence.of('mend', {'way': 'converted'})[0]['metrics']['moved']):g}"
+    ),
     "mend.peak": lambda evidence: f"{max(_fitted(evidence)):.0f}",
     "mend.before": _mend("unchanged", "fitted before"),
     "mend.tasks": lambda evidence: str(evidence.of("mend", {"way": "converted"})[0]["config"]["before"]),
@@ -350,7 +352,9 @@ QUOTED: dict[str, Quoted] = {
         for arm in ARMS
     },
     **{
-        f"plasticity.{setting}.rival{'.name' if name else ''}": _best(OTHERS, partial(_plasticity, setting), name)
+        f"plasticity.{setting}.rival{'.name' if name else ''}": _best(
+            OTHERS, partial(_plasticity, setting), name
+        )
         for setting in ("permuted", "labels", "pairs")
         for name in (False, True)
     },
@@ -394,7 +398,9 @@ def _recommended(evidence: Evidence) -> tuple[float, str]:
     study = find("recommender")
     results = Results(study, study.default_scale, evidence.records)
     rivals = ("norm_l2", "l2init", "redo", "prelu", "shrink", "recycled", "norm")
-    return max((float(results[RECOMMENDER[rival], "reward %"].mean()), RECOMMENDER[rival]) for rival in rivals)
+    return max(
+        (float(results[RECOMMENDER[rival], "reward %"].mean()), RECOMMENDER[rival]) for rival in rivals
+    )
 
 
 def _fitted(evidence: Evidence) -> list[float]:
@@ -413,8 +419,8 @@ def pages() -> list[Path]:
 def refreshed(text: str, quote: Callable[[str], str]) -> str:
     """The text with every number that a comment names as `quote` has it.
 
-    >>> refreshed("66%, alone 18%.\\n<!-- n: with=66, without=18 -->", {"with": "71", "without": "18"}.get)
-    '71%, alone 18%.\\n<!-- n: with=71, without=18 -->'
+    >>> refreshed("66%, alone 18%. <!-- n: with=66, without=18 -->", {"with": "71", "without": "18"}.__getitem__)
+    '71%, alone 18%. <!-- n: with=71, without=18 -->'
     """
     done, start = [], 0
     for mark in MARK.finditer(text):

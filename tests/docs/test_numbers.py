@@ -109,15 +109,6 @@ def test_the_erratum_of_table_s1_has_the_simulated_figure(by_study):
         assert float(lost) == round(by_study["crelu/random"].cells[layer, theorem_c1.POOLED].mean, 2)
 
 
-def test_the_memory_against_checkpointing_in_segments_is_that_of_the_benchmark():
-    table = (DOCS / "benchmarks.md").read_text()
-    (ratio,) = re.findall(r"\| 16 channels, 16x16 \| 200 \|.*, ([\d.]+) \|\n", table)
-    readme = (DOCS.parent / "README.md").read_text()
-    assert f"200 reversible layers take {ratio} of the memory" in readme
-    assert "keeps about four times as much at 200 layers" in (DOCS / "choose.md").read_text()
-    assert round(1 / float(ratio)) == 4
-
-
 def test_wherever_cifar_10_was_used_its_encoding_is_mentioned(recorded_tables):
     used = {
         table.study.name: table.study.protocol
@@ -141,13 +132,3 @@ def test_how_the_refitted_networks_failed_is_what_their_runs_show(by_study):
     assert (
         "seven of ten networks with CReLU end at chance, six of them after learning for fifty epochs" in note
     )
-
-
-def test_what_crelu_costs_and_gains_is_what_the_studies_found(ledger):
-    found = quoted(
-        "../README.md",
-        r"errs (\d\.\d) points less than ReLU where.*\n.* (\d\.\d) points more where.*VGG, (\d\.\d) points more",
-    )
-    claims = ("Table 1, CIFAR-10, whole batches", "Table 1, CIFAR-10", "Tables 2, 3, CIFAR-10")
-    effects = [ledger[f"crelu {where}"].judged[0].found.effect for where in claims]
-    assert [f"{sign * effect:.1f}" for sign, effect in zip((-1, 1, 1), effects, strict=True)] == [*found]

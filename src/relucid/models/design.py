@@ -43,6 +43,7 @@ CHOICES: dict[str, Collection[str]] = {
     "norm": ("none", "batch", "mean", "input_mean", "activation_mean"),
     "propagation": (*RULES, "dense"),
 }
+"""The values of every choice of a design."""
 
 
 @dataclass(frozen=True)
