@@ -68,7 +68,7 @@ class Evidence:
         """Measured ratios by benchmark and case."""
         measured = json.loads((ROOT / "benchmarks" / "results.json").read_text())
         return {
-            f"{name}: {row['case']}": row["ratio"]
+            f"{name}: {row['case']}, {row['measure']}": row["ratio"]
             for name, benchmark in measured.items()
             for row in benchmark["rows"]
         }
@@ -379,7 +379,7 @@ QUOTED: dict[str, Quoted] = {
         for word in ("confirmed", "reversed", "absent", "inconclusive", "no detectable difference")
     },
     "bench.geometric": lambda evidence: (
-        f"{evidence.benchmarks['layers: GeometricLinear(1024, 1024) with ReLU, batch 256: training step']:.1f}"
+        f"{evidence.benchmarks['layers: GeometricLinear(1024, 1024) with ReLU, batch 256: training step, time']:.1f}"
     ),
     "conversions.networks": lambda evidence: str(len(evidence.converted)),
     "conversions.converted": lambda evidence: str(sum(changed > 0 for _, changed in evidence.converted)),

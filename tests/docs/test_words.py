@@ -25,7 +25,8 @@ BANNED = {
     r"re-?initialised|reinitialised": "redrawn, reset, or new",
     r"how it stands|what becomes of|\btold apart\b": "result; what changed; distinguished",
     r"of which the first decides": "the first is the primary metric",
-    r"\b(?:colour|normalis|initialis|optimis|vectoris|generalis|parametris|regularis|centred|centres)": "American spelling",
+    r"\b(?:colour|normalis|initialis|optimis|vectoris|generalis|parametris|regularis)": "American spelling",
+    r"\bcentre[ds]?\b": "center",
 }
 # Rooms that are being written again, and pages that they generate or belong to them: this list shrinks to nothing as
 # each is finished.
