@@ -11,7 +11,7 @@ from pathlib import Path
 
 PICTURE = Path(__file__).parent / "images" / "three-choices.svg"
 GAP, HEIGHT = 11, 292
-WIDE, NARROW = 251, 212  # of the cards: heavy ball fits few networks of others, so its card is smaller
+WIDE, NARROW = 245, 224  # of the cards: heavy ball fits few networks of others, so its card is smaller
 STYLE = """
 .bg{fill:#fff}.card{fill:#f6f8fa;stroke:#d8dee4}.h{font-size:17px;font-weight:700;fill:#1c1e21}
 .s{font-size:15px;fill:#424a53}.n{font-size:14px;fill:#57606a}
@@ -123,7 +123,7 @@ def draw() -> str:
     """All three as SVG."""
     units = ("ReLU drops one sign.", "CReLU passes on both.")
     boundaries = ("Learn the angle itself: a step", "of ε turns it by at most ε.")
-    layers = ("Pass momentum on. Needs", "blocks in a Sequential.")
+    layers = ("Carry momentum from", "one layer to the next.")
     second = 12 + WIDE + GAP
     third = second + WIDE + GAP
     whole = third + NARROW + 12
