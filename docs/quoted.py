@@ -24,6 +24,7 @@ from relucid.experiments import Record, Results, read
 from relucid.experiments._catalog import find, rooms, studies
 from relucid.experiments._frame import flat
 from relucid.experiments._ledger import ledger
+from relucid.experiments._page import Archive
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -49,8 +50,7 @@ class Evidence:
     @cached_property
     def claims(self) -> dict[tuple[str, str], Judged]:
         """Every claim that was judged, by paper and by its place there."""
-        if not rooms():
-            return _by_the_earlier_engine()
+        archive = Archive(self.records)
         return {
             (room, entry.claim.where): Judged(
                 entry.finding.outcome,
@@ -59,7 +59,7 @@ class Evidence:
                 entry.claim.kind,
             )
             for room in rooms()
-            for entry in ledger(studies(room), self.records)
+            for entry in ledger(studies(room), archive)
             if entry.finding
         }
 
@@ -92,32 +92,6 @@ class Evidence:
             and record["state"] == "finished"
             and settings.items() <= flat(record["config"]).items()
         ]
-
-
-def _by_the_earlier_engine() -> dict[tuple[str, str], Judged]:
-    """The same while no package registers studies; goes when `relucid.papers` does."""
-    from relucid.papers import recorded, statements
-    from relucid.papers import studies as earlier
-    from relucid.studies.ledger import entries
-
-    words = {
-        "holds": "confirmed",
-        "true": "confirmed",
-        "the opposite holds": "reversed",
-        "no such effect": "absent",
-        "undecided": "inconclusive",
-        "no difference found": "no detectable difference",
-    }
-    return {
-        (entry.paper, entry.claim.where): Judged(
-            words[entry.state],
-            next((judged.found.effect for judged in entry.judged if judged.found), 0.0),
-            Counter(words[judged.outcome] for judged in entry.judged),
-            entry.claim.kind,
-        )
-        for entry in entries(earlier(), statements(), recorded(ROOT / "results"))
-        if entry.judged and entry.state in words
-    }
 
 
 Quoted = Callable[[Evidence], str]
