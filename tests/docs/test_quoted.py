@@ -7,9 +7,10 @@ import pytest
 from choices import PICTURE as CHOICES
 from choices import draw as draw_choices
 from headline import PAGES, PICTURE, Curve, Headline, apart, described, draw, headline, shown
-from quoted import MARK, QUOTED, ROOT, Evidence, named, pages, refreshed
+from quoted import MARK, QUOTED, RECOMMENDER, ROOT, Evidence, named, pages, refreshed
 
 from relucid.experiments import read
+from relucid.experiments._catalog import built_in
 
 FIRST = [  # pages that a stranger reads first: every number there is quoted from records, or is no measurement
     ROOT / "README.md",
@@ -115,3 +116,10 @@ def test_the_alternative_text_is_replaced_on_a_page():
         .splitlines()[1]
         .startswith("![T. S r 1%")
     )
+
+
+@pytest.mark.skipif("recommender" not in built_in(), reason="there is no recommender yet")
+def test_the_rows_of_the_recommender_have_the_names_that_the_front_page_asks_for():
+    study = built_in()["recommender"]
+    assert set(RECOMMENDER.values()) <= set(study.rows)
+    assert {"reward %", "repaired after phase"} <= set(study.columns)
