@@ -46,6 +46,22 @@ class SharedState(Generic[State]):
                     self.put(before)
 
 
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Go back to the state before the outermost `kept`, which is put back as this block leaves it."""
+        with self._lock:
+            inside, is_kept = self.get(), self._users > 0
+            if is_kept:
+                self.put(self._first)
+        try:
+            yield
+        finally:
+            with self._lock:
+                if is_kept:
+                    self._first = self.get()
+                    self.put(inside)
+
+
 def _states() -> tuple[object, ...]:
     return random.getstate(), np.random.get_state(), torch.default_generator.get_state()
 
@@ -60,6 +76,21 @@ _RANDOM = SharedState(_states, _put_states, stacked=True)
 _FAST_PATH = SharedState(
     torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, stacked=False
 )
+
+
+@contextmanager
+def users_own() -> Iterator[None]:
+    """Inside `seeded`, draw from the user's own random state, as new layers do.
+
+    >>> state = torch.get_rng_state()
+    >>> with seeded(), users_own():
+    ...     first = torch.rand(3)
+    >>> _ = torch.set_rng_state(state)
+    >>> torch.equal(first, torch.rand(3))
+    True
+    """
+    with _RANDOM.outside():
+        yield
 
 
 @contextmanager

@@ -1,0 +1,217 @@
+"""CReLU with half the filters (crelu Section 3): the paper's recipe on any network, to be trained from scratch.
+
+CReLU doubles the half, so that a rectified value has the channels that it had, and nothing after it changes. Only what
+lies between a layer and its ReLU does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relucid._torch import ConvTransposeNd
+from relucid.convert._edits import Edits
+from relucid.convert._steps import Double, Step
+from relucid.convert._units import Units, units_of
+from relucid.convert.conversion import Conversion
+from relucid.convert.copies import Throwaway, copied
+from relucid.convert.crelu import Expansion, Site
+from relucid.convert.errors import ConversionError
+from relucid.convert.examples import Batch
+from relucid.convert.subject import Layers, Subject, working
+from relucid.inspect.execution import Node, Recording, record
+from relucid.models import count_parameters
+from relucid.nn import GeometricLayer
+from relucid.randomness import users_own
+
+# Where layers and norms keep the number of their units.
+SIZES = ("out_features", "out_channels", "num_features", "num_channels", "normalized_shape")
+
+
+@dataclass(frozen=True, eq=False)
+class Draw(Step):
+    """A module's tensors, drawn again in its own way."""
+
+    def apply(self, edits: Edits) -> None:
+        """Draw into new tensors, since the old ones may have to be put back."""
+        _draw(edits, self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Halve(Step):
+    """Half the units of a layer or norm, drawn again in its own way."""
+
+    def apply(self, edits: Edits) -> None:
+        """Cut every tensor that has an entry per unit, and draw what is left."""
+        module: Any = edits.model.get_submodule(self.name)
+        for leaf, value in _tensors(module):
+            if value.dim():
+                dim = 1 if isinstance(module, ConvTransposeNd) and value.dim() > 1 else 0
+                edits.parameter(f"{self.name}.{leaf}", value.detach().narrow(dim, 0, value.shape[dim] // 2))
+        for key in SIZES:
+            size = getattr(module, key, None)
+            if isinstance(size, int):
+                edits.set(module, key, size // 2)
+            elif isinstance(size, tuple):
+                edits.set(module, key, (size[0] // 2, *size[1:]))
+        if isinstance(module, GeometricLayer):
+            units, *others = module.weight_shape
+            edits.set(module, "weight_shape", torch.Size([units // 2, *others]))
+        _draw(edits, self.name)
+
+
+def _draw(edits: Edits, name: str) -> None:
+    module: Any = edits.model.get_submodule(name)
+    for leaf, value in _tensors(module):
+        edits.parameter(f"{name}.{leaf}", value.detach().clone())
+    with users_own():
+        module.reset_parameters()
+
+
+def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+
+
+def halve(
+    model: nn.Module, example: Batch | list[Batch], layers: Layers, inplace: bool, optimizer: Any
+) -> Conversion:
+    """``to_crelu`` with mode="halve"; see there."""
+    network = Subject(model, example)
+    network.report.weighted, network.report.rectified = "not halved", "not chosen"
+    search = Expansion(network, layers, list)
+    obstacles, halves = dict(search.obstacles), dict[str, Units]()
+    for name, site in search.sites.items():
+        units = _halved(network, site)
+        if isinstance(units, str):
+            obstacles |= dict.fromkeys(site.relus, units)
+        else:
+            halves[name] = units
+
+    def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
+        chosen = {search.sites[name]: halves[name] for name in names}
+        left_out = {relu: why for name, why in dropped.items() for relu in search.sites[name].relus}
+        steps, trial = _steps(network, chosen), copied(model)
+        apply(steps, trial)
+        _check(network, trial)
+        _note(network, chosen, obstacles | left_out, {step.name for step in steps})
+        if inplace and len(names) + len(dropped) == len(halves):
+            apply(steps, model, [] if optimizer is None else [optimizer])
+            trial = model
+        nan, sizes = float("nan"), (count_parameters(model), count_parameters(trial))
+        return Conversion(trial, network.report.changes(), nan, nan, nan, sizes, (0, 0))
+
+    return working(halves, attempt)
+
+
+def apply(steps: Sequence[Step], model: nn.Module, optimizers: Sequence[Any] = ()) -> None:
+    with Edits(model, optimizers) as edits:
+        for step in steps:
+            step.apply(edits)
+
+
+def _halved(network: Subject, site: Site) -> Units | str:
+    """What to halve before a ReLU, or why it cannot be."""
+    options: set[Units | str] = set()
+    for recording in network.recordings:
+        for node in recording.nodes:
+            if node.name in site.relus and node.kind is not None:
+                options.add(units_of(network, recording, node) if _is_read(recording, node) else OUTPUTS)
+    reasons = [option for option in options if isinstance(option, str)]
+    if reasons or len(options) != 1:
+        return (*reasons, "it rectifies several layers")[0]
+    (units,) = options
+    assert isinstance(units, Units)
+    return _divisible(network.modules, units) or units
+
+
+OUTPUTS = "no layer reads it: its units are the network's outputs"
+
+
+def _is_read(recording: Recording, node: Node) -> bool:
+    """Whether a layer with weights multiplies what a value becomes."""
+    stack, seen = [node], {node}
+    while stack:
+        for reader in recording.readers.get(stack.pop(), []):
+            if reader.has_weight:
+                return True
+            if reader not in seen:
+                seen.add(reader)
+                stack.append(reader)
+    return False
+
+
+def _divisible(modules: Mapping[str, nn.Module], units: Units) -> str:
+    """Why the units are not the sum of two equal halves that their layer and norms could compute; "" if they are."""
+    layer: Any = modules[units.layer]
+    size = layer.out_features if hasattr(layer, "out_features") else layer.out_channels
+    if size % 2:
+        return f"{units.layer} has {size} units, an odd number"
+    if (size // 2) % getattr(layer, "groups", 1):
+        return f"{units.layer} has {layer.groups} groups, into which half of its {size} filters do not divide"
+    for name in units.norms:
+        norm: Any = modules[name]
+        if isinstance(norm, nn.GroupNorm) and (size // 2) % norm.num_groups:
+            return f"{name} has {norm.num_groups} groups, into which half of the {size} units do not divide"
+        if getattr(norm, "normalized_shape", (size,))[0] != size:
+            return f"{name} normalizes other dimensions than that of the units"
+    return ""
+
+
+def _steps(network: Subject, chosen: Mapping[Site, Units]) -> list[Step]:
+    """Halve layers and norms, draw all others again, and put both phases after the halves."""
+    halves = {name for units in chosen.values() for name in (units.layer, *units.norms)}
+    steps: list[Step] = [
+        Halve(name) if name in halves else Draw(name) for name in _drawn(network.modules, halves)
+    ]
+    return steps + [Double(site.module, site.dim, replace=site.is_activation) for site in chosen]
+
+
+def _drawn(modules: Mapping[str, nn.Module], halves: Collection[str]) -> list[str]:
+    """The modules to draw again: all whose own tensors can be, and that are not frozen or computed from others."""
+    closed = tuple(f"{n}." for n, m in modules.items() if isinstance(m, nn.MultiheadAttention))
+    names = []
+    for name, module in modules.items():
+        tensors = list(module.parameters(recurse=False))
+        frozen = any(not p.requires_grad for p in tensors)
+        computed = hasattr(module, "parametrizations") or name.startswith(closed)
+        if name in halves or (
+            hasattr(module, "reset_parameters") and _tensors(module) and not (frozen or computed)
+        ):
+            names.append(name)
+    return names
+
+
+def _check(network: Subject, trial: nn.Module) -> None:
+    """It must run in both modes, and return values of the same shapes."""
+    throwaway = Throwaway(trial)
+    examples = network.references.examples[: network.references.given]
+    for recording, example in zip(network.evaluated, examples, strict=True):
+        try:
+            shapes = [node.shape for node in record(throwaway.fresh(), example).outputs]
+        except Exception as error:
+            raise ConversionError(f"the network does not run with half the filters: {error}") from error
+        if shapes != [node.shape for node in recording.outputs]:
+            raise ConversionError("with half the filters, the outputs have other shapes")
+
+
+def _note(
+    network: Subject, chosen: Mapping[Site, Units], obstacles: Mapping[str, str], drawn: Collection[str]
+) -> None:
+    network.report.forget()
+    for relu, reason in obstacles.items():
+        network.report.note(relu, "refused", reason)
+    for site, units in chosen.items():
+        for relu in site.relus:
+            network.report.note(relu, "changed", f"CReLU of half the units of {units.layer}")
+        for name in (units.layer, *units.norms):
+            network.report.note(
+                name, "changed", "half the units, drawn again", type(network.modules[name]).__name__
+            )
+    for name in (name for name in network.modules if name and name not in drawn):
+        module = network.modules[name]
+        if chosen and list(module.parameters(recurse=False)):
+            network.report.note(name, "kept", "its weights are not drawn again", type(module).__name__)
