@@ -78,6 +78,31 @@ class Layout:
         """Whether no channel has changed its sign, so that maxima stay maxima."""
         return bool((self.scale >= 0).all()) and not self.is_split
 
+    def kept(self) -> Layout:
+        """The layout of what stays as it was, such as an optimizer's state: 1 where the scale is 1, else 0."""
+        return replace(self, scale=(self.scale == 1).double())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The layout as plain values: in runs of channels that follow each other and have one scale."""
+        ends = ((self.origin.diff() != 1) | (self.scale.diff() != 0)).nonzero().flatten() + 1
+        starts, stops = [0, *ends.tolist()], [*ends.tolist(), len(self.origin)]
+        parts = [
+            [int(self.origin[a]), b - a, float(self.scale[a])] for a, b in zip(starts, stops, strict=True)
+        ]
+        return {"dim": self.dim, "runs": parts if len(self.origin) else []}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Layout:
+        """The layout that `to_dict` described.
+
+        >>> layout = Layout(1, torch.tensor([0, 1, 0, 1]), torch.tensor([1.0, 1.0, 0.0, 0.0]))
+        >>> layout.to_dict()["runs"], Layout.from_dict(layout.to_dict()).equals(layout)
+        ([[0, 2, 1.0], [0, 2, 0.0]], True)
+        """
+        origin = [int(first) + i for first, count, _ in values["runs"] for i in range(count)]
+        scale = [float(factor) for _, count, factor in values["runs"] for _ in range(count)]
+        return Layout(int(values["dim"]), torch.tensor(origin), torch.tensor(scale, dtype=torch.float64))
+
     def at(self, dim: int) -> Layout:
         """The same layout with the channels in another dimension."""
         return replace(self, dim=dim)

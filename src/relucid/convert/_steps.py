@@ -1,0 +1,336 @@
+"""What conversions do to one module each: a recipe is a list of steps, and a twin is changed by the same list."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relucid._torch import BatchNormNd, ConvTransposeNd
+from relucid.convert._edits import Edits
+from relucid.convert.errors import ConversionError
+from relucid.convert.layout import Layout
+from relucid.convert.modules import BothSigns, mixed
+from relucid.nn import (
+    CReLU,
+    GeometricConv1d,
+    GeometricConv2d,
+    GeometricConv3d,
+    GeometricLayer,
+    GeometricLinear,
+    MeanNorm,
+)
+from relucid.nn.affine import affine_of
+from relucid.nn.sphere import direction
+
+GEOMETRIC: dict[type[nn.Module], Any] = {
+    nn.Linear: GeometricLinear,
+    nn.Conv1d: GeometricConv1d,
+    nn.Conv2d: GeometricConv2d,
+    nn.Conv3d: GeometricConv3d,
+}
+# Plain attributes that follow from the number of channels.
+SIZES = {"in_features", "in_channels", "out_features", "out_channels", "groups", "num_features"}
+_BLOCK = 1 << 18  # numbers of a weight that are compared at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A change of the module ``name``. Values follow from the module's own weights, so it suits any twin."""
+
+    name: str
+
+    def apply(self, edits: Edits) -> None:
+        """Change the module."""
+        raise NotImplementedError
+
+    def check(self, before: nn.Module, after: nn.Module) -> float:
+        """How far the changed module is from the old one on a random input, relative; 0 if a run must tell."""
+        return 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The step as plain values."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {key: v.to_dict() if isinstance(v, Layout) else v for key, v in values.items()}
+        return {"step": type(self).__name__, **plain}
+
+
+def step_of(values: Mapping[str, Any]) -> Step:
+    """The step that `Step.to_dict` described.
+
+    >>> step_of(Double("relu", -1).to_dict())
+    Double(name='relu', dim=-1, groups=1, paired=None, slopes=None, replace=True)
+    """
+    kinds = {kind.__name__: kind for kind in Step.__subclasses__()}
+    given = dict(values)
+    kind = kinds.get(given.pop("step", ""))
+    known = {field.name for field in fields(kind)} if kind else set()
+    if kind is None or given.keys() - known or not isinstance(given.get("name"), str):
+        raise ConversionError(f"no step of a conversion: {str(dict(values))[:200]}")
+    if isinstance(given.get("layout"), Mapping):
+        given["layout"] = Layout.from_dict(given["layout"])
+    arguments: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    return kind(**arguments)
+
+
+@dataclass(frozen=True, eq=False)
+class Double(Step):
+    """Both phases of every channel: CReLU in place of an activation, or a module that returns both signs."""
+
+    dim: int
+    groups: int = 1
+    paired: int | None = None  #: only that many channels have a second phase; by default all
+    slopes: tuple[float, ...] | None = None  #: of a PReLU: they are in the weights that read it
+    replace: bool = True  #: whether the module is the activation
+
+    def apply(self, edits: Edits) -> None:
+        """Change the module."""
+        module: Any = edits.model.get_submodule(self.name)
+        if self.replace:
+            if isinstance(module, nn.PReLU) and tuple(module.weight.tolist()) != self.slopes:
+                raise ConversionError(
+                    f"{self.name} has learned other slopes than in the converted network; convert it by an example"
+                )
+            edits.turn(self.name, CReLU(self.dim, paired=self.paired, groups=self.groups))
+            return
+        kind: Any = type(module)
+        edits.become(module, mixed(BothSigns, kind))
+        for key, value in ("dim", self.dim), ("groups", self.groups), ("paired", self.paired):
+            edits.set(module, f"signs_{key}", value)
+
+
+@dataclass(frozen=True, eq=False)
+class Read(Step):
+    """A layer or norm that reads changed channels: a column, filter or entry for each."""
+
+    layout: Layout
+    carries: bool = False  #: whether it is a depthwise convolution that passes every channel on
+
+    def apply(self, edits: Edits) -> None:
+        """Change the module."""
+        module: Any = edits.model.get_submodule(self.name)
+        if isinstance(module, BatchNormNd | MeanNorm):
+            self._norm(edits, module)
+        elif self.carries:
+            self._depthwise(edits, module)
+        else:
+            stays = self.layout.kept()
+            new = widened(module, self.layout, module.weight)
+            edits.parameter(f"{self.name}.weight", new, partial(widened, module, stays))
+            size = "in_features" if isinstance(module, nn.Linear) else "in_channels"
+            edits.set(module, size, len(self.layout.origin))
+
+    def _depthwise(self, edits: Edits, module: Any) -> None:
+        origin, kept = _filters(module, self.layout)
+        carry = partial(_entries, origin=origin, kept=kept, fill=0.0)
+        for leaf in ("weight", "bias"):
+            if (value := getattr(module, leaf)) is not None:
+                edits.parameter(f"{self.name}.{leaf}", value.detach()[origin.to(value.device)], carry)
+        times, size = module.out_channels // module.groups, len(self.layout.origin)
+        for key, number in ("groups", size), ("in_channels", size), ("out_channels", size * times):
+            edits.set(module, key, number)
+
+    def _norm(self, edits: Edits, module: nn.Module) -> None:
+        """New channels with a scale of 0 pass unchanged in evaluation."""
+        origin, scale = self.layout.origin, self.layout.scale
+        factor = torch.where(scale == 0, 1, scale)
+        carry = partial(_entries, origin=origin, kept=scale != 0, fill=0.0)
+        for leaf, fill in (("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)):
+            value = getattr(module, leaf, None)
+            if not isinstance(value, Tensor):
+                continue
+            new = _entries(value.detach(), origin, scale != 0, fill)
+            if leaf == "running_mean" or (leaf == "bias" and isinstance(module, MeanNorm)):
+                new = new / factor.to(new)
+            elif leaf == "weight":  # not the variance, to which epsilon is added
+                new = new * factor.to(new)
+            edits.parameter(f"{self.name}.{leaf}", new, carry)
+        edits.set(module, "num_features", len(origin))
+
+    @torch.no_grad()
+    def check(self, before: Any, after: Any) -> float:
+        """Compare W' v with W (C v) for a random v, where C makes the old channels of the new ones."""
+        if not _same_attributes(before, after):
+            return math.inf
+        if isinstance(before, BatchNormNd | MeanNorm):
+            return self._check_norm(before, after)
+        if self.carries:
+            origin, _ = _filters(before, self.layout)
+            leaves = ((getattr(net, leaf) for net in (before, after)) for leaf in ("weight", "bias"))
+            return 0.0 if all(_equal(a if a is None else a[origin], b) for a, b in leaves) else math.inf
+        if not _equal(before.bias, after.bias):
+            return math.inf
+        if isinstance(before, ConvTransposeNd):
+            return (
+                float(not torch.equal(widened(before, self.layout, before.weight), after.weight)) and math.inf
+            )
+        return self._check_product(before.weight, after.weight, getattr(before, "groups", 1))
+
+    def _check_product(self, weight: Tensor, new: Tensor, groups: int) -> float:
+        generator = torch.Generator().manual_seed(0)
+        v = torch.randn(len(self.layout.origin), generator=generator, dtype=torch.float64)
+        old = torch.zeros(weight.shape[1] * groups, dtype=torch.float64)
+        old.index_add_(0, self.layout.origin, v * self.layout.scale)
+        # The last factor of the probe is one random number per place of a kernel.
+        places = torch.randn(weight[0, 0].numel(), generator=generator, dtype=torch.float64)
+        gap = _product(weight, old, places, groups) - _product(new, v, places, groups)
+        size = _product(weight, old.abs(), places.abs(), groups, absolute=True)
+        return _largest(gap.abs() / size.clamp(min=1e-300))
+
+    def _check_norm(self, before: nn.Module, after: nn.Module) -> float:
+        """What a channel keeps: its own affine map."""
+        kept, origin = self.layout.scale != 0, self.layout.origin
+        worst = 0.0
+        for leaf in ("weight", "bias", "running_mean", "running_var"):
+            old, new = getattr(before, leaf, None), getattr(after, leaf, None)
+            if (old is None) != (new is None):
+                return math.inf
+        if getattr(before, "running_mean", None) is None:
+            return 0.0
+        (a, b), (a_, b_) = affine_of(before), affine_of(after)
+        for x, y in ((a[origin], a_ / self.layout.scale), (b[origin], b_)):
+            worst = max(worst, _largest((x - y)[kept].abs() / (x[kept].abs() + x.abs().max())))
+        return worst
+
+
+@dataclass(frozen=True, eq=False)
+class Geometric(Step):
+    """A layer described by directions, offsets and scales, with its ReLU inside or not."""
+
+    relu: str | None = None
+
+    def apply(self, edits: Edits) -> None:
+        """Change the module, and the ReLU after it."""
+        layer = edits.model.get_submodule(self.name)
+        new = GEOMETRIC[type(layer)].from_standard(layer, nn.ReLU() if self.relu else None)
+        edits.turn(self.name, new)
+        if self.relu is not None:
+            edits.turn(self.relu, nn.Identity())
+
+    @torch.no_grad()
+    def check(self, before: Any, after: Any) -> float:
+        """Compare r u . v with w . v for a random v, and the biases."""
+        if not isinstance(after, GeometricLayer) or not _same_attributes(before, after):
+            return math.inf
+        if (before.bias is None) != (after.offset is None):
+            return math.inf
+        rows = before.weight.flatten(1)
+        v = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        gap = torch.empty(len(rows), dtype=torch.float64)
+        size = max(1, _BLOCK // rows.shape[1])
+        own = zip(rows.split(size), _weights_of(after, size), gap.split(size), strict=True)
+        for old, new, into in own:
+            into.copy_((old.double() - new) @ v.to(old.device) / old.double().norm(dim=1).clamp(min=1e-300))
+        worst = _largest(gap.abs()) / math.sqrt(rows.shape[1])
+        if before.bias is not None:
+            bias, lengths = before.bias.double(), rows.norm(dim=1).double()
+            worst = max(
+                worst, _largest((bias - after.bias).abs() / bias.abs().maximum(lengths).clamp(min=1e-300))
+            )
+        return worst
+
+
+def _weights_of(layer: Any, size: int) -> Iterable[Tensor]:
+    """The rows of a geometric layer's weight, in float64, some at a time."""
+    for start in range(0, len(layer.latitudes), size):
+        part = slice(start, start + size)
+        sign = None if layer.sign is None else layer.sign[part]
+        rows = direction(
+            layer.latitudes[part].double(), None if layer.scale is None else layer.scale[part].double()
+        )
+        yield rows if sign is None else rows * sign
+
+
+@torch.no_grad()
+def widened(module: Any, layout: Layout, weight: Tensor) -> Tensor:
+    """The weight with an entry per new channel, the old one's times the scale; nothing else of its size is made.
+
+    Args:
+        module: The layer.
+        layout: How its input has changed.
+        weight: The layer's own weight, or another tensor of its shape.
+    """
+    weight = weight.detach()
+    origin, scale = layout.origin.to(weight.device), layout.scale.to(weight.device, weight.dtype)
+    if isinstance(module, ConvTransposeNd):
+        return weight[origin].mul_(scale.view(-1, *[1] * (weight.dim() - 1)))
+    groups = getattr(module, "groups", 1)
+    new = weight.new_zeros(len(weight), len(origin) // groups, *weight.shape[2:])
+    parts = zip(
+        new.unflatten(0, (groups, -1)),
+        weight.unflatten(0, (groups, -1)),
+        origin.view(groups, -1) % weight.shape[1],
+        scale.view(groups, -1),
+        strict=True,
+    )
+    for into, part, own, factor in parts:
+        for start, stop, first in runs(own, factor):
+            into[:, start:stop].copy_(part[:, first : first + stop - start])
+        if not bool(((factor == 0) | (factor == 1)).all()):
+            into.mul_(factor.view(1, -1, *[1] * (weight.dim() - 2)))
+    return new
+
+
+def runs(origin: Tensor, factor: Tensor) -> list[tuple[int, int, int]]:
+    """(start, stop, first): the new channels from start to stop are the old ones from first on; without a factor, none.
+
+    >>> runs(torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([1.0, 1, 1, 0, 0, 1]))
+    [(0, 3, 0), (5, 6, 2)]
+    """
+    at = factor.nonzero().flatten()
+    if not len(at):
+        return []
+    breaks = ((at.diff() != 1) | (origin[at].diff() != 1)).nonzero().flatten() + 1
+    starts = torch.cat((breaks.new_zeros(1), breaks)).tolist()
+    stops = torch.cat((breaks, breaks.new_tensor([len(at)]))).tolist()
+    return [(int(at[a]), int(at[b - 1]) + 1, int(origin[at[a]])) for a, b in zip(starts, stops, strict=True)]
+
+
+def _entries(value: Tensor, origin: Tensor, kept: Tensor, fill: float) -> Tensor:
+    """``value[origin]`` where ``kept``, and ``fill`` elsewhere."""
+    shape = (-1, *[1] * (value.dim() - 1))
+    return torch.where(kept.to(value.device).view(shape), value[origin.to(value.device)], fill)
+
+
+def _filters(module: Any, layout: Layout) -> tuple[Tensor, Tensor]:
+    """For every new filter of a depthwise convolution: which one it was, and whether it was one of a kept channel."""
+    times = module.out_channels // module.groups
+    origin = (layout.origin.view(-1, 1) * times + torch.arange(times)).flatten()
+    return origin, (layout.scale != 0).repeat_interleave(times)
+
+
+def _product(weight: Tensor, x: Tensor, places: Tensor, groups: int, absolute: bool = False) -> Tensor:
+    """W or |W| times x in float64, through one block of memory: blocks from malloc would pile up."""
+    found = torch.empty(len(weight), dtype=torch.float64)
+    size = max(1, _BLOCK // weight[0].numel())
+    scratch = torch.empty(size, weight[0].numel(), dtype=torch.float64)
+    parts = zip(weight.unflatten(0, (groups, -1)), x.view(groups, -1), found.view(groups, -1), strict=True)
+    for block, own, into in parts:
+        probe = (own.view(-1, 1) * places).flatten()
+        for rows, y in zip(block.flatten(1).split(size), into.split(size), strict=True):
+            some = scratch[: len(rows)].copy_(rows)
+            torch.mv(some.abs_() if absolute else some, probe, out=y)
+    return found
+
+
+def _same_attributes(before: nn.Module, after: nn.Module) -> bool:
+    """Whether the plain attributes of two modules are equal, up to sizes."""
+    for key, value in vars(before).items():
+        plain = value is None or isinstance(value, int | float | str | tuple)
+        if plain and not key.startswith("_") and key not in SIZES and vars(after).get(key) != value:
+            return False
+    return True
+
+
+def _equal(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and torch.equal(a, b))
+
+
+def _largest(x: Tensor) -> float:
+    """The largest of some numbers, infinite if one is NaN; 0 if there are none."""
+    return float(x.nan_to_num(math.inf, math.inf).max()) if x.numel() else 0.0
