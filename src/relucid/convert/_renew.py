@@ -14,7 +14,14 @@ SIZES = ("sq", "sum", "square_avg", "inf", "step_size")
 
 
 @torch.no_grad()
-def renew(edits: Edits, tensor: Tensor, dim: int, units: Tensor, value: Tensor | float) -> None:
+def renew(
+    edits: Edits,
+    tensor: Tensor,
+    dim: int,
+    units: Tensor,
+    value: Tensor | float,
+    rows: slice = slice(None),
+) -> None:
     r"""Write entries of a parameter or buffer; their gradients become 0.
 
     A first moment starts at 0. If a second moment started at 0, too, while Adam's count of steps went on, the first
@@ -24,31 +31,30 @@ def renew(edits: Edits, tensor: Tensor, dim: int, units: Tensor, value: Tensor |
     Args:
         edits: The network that is being changed, and its optimizers.
         tensor: The parameter or buffer.
-        dim: The dimension of the units.
+        dim: The dimension of the units, 0 or 1.
         units: The units whose entries to write.
         value: The new entries.
+        rows: With ``dim`` 1, the rows to write, such as those of a group of filters.
     """
-    at = (slice(None),) * dim + (units.to(tensor.device),)
+    units = units.to(tensor.device)
+    at = (rows, units) if dim else (units,)
     edits.write(tensor, at, value)
     if tensor.grad is not None:
         edits.write(tensor.grad, at, 0.0)
     living = torch.ones(tensor.shape[dim], dtype=torch.bool, device=tensor.device)
-    living[at[-1]] = False
+    living[units] = False
+    none = not bool(living.any())
     for optimizer in edits.optimizers:
         state = optimizer.state.get(tensor)
         if not state:
             continue
         entries = {k: v for k, v in state.items() if isinstance(v, Tensor) and v.dim()}
-        if not bool(living.any()) or any(v.shape != tensor.shape for v in entries.values()):
+        if (none and rows == slice(None)) or any(v.shape != tensor.shape for v in entries.values()):
             optimizer.state[tensor] = {}  # the edits put the old one back if need be
             continue
         for key, entry in entries.items():
-            edits.write(entry, at, _start(key, entry, dim, living))
-
-
-def _start(key: str, state: Tensor, dim: int, living: Tensor) -> Tensor | float:
-    """What the state of new entries starts at, of the shape of one unit's."""
-    if not key.endswith(SIZES) or bool((state < 0).any()):
-        return 0.0
-    mean: Tensor = state.index_select(dim, living.nonzero().flatten()).mean(dim, keepdim=True)
-    return mean
+            is_size = key.endswith(SIZES) and not bool((entry < 0).any())
+            mean = entry.mean() if none else entry[rows if dim else slice(None)]
+            if not none:
+                mean = mean.index_select(dim, living.nonzero().flatten()).mean(dim, keepdim=True)
+            edits.write(entry, at, mean if is_size else 0.0)
