@@ -45,7 +45,6 @@ class SharedState(Generic[State]):
                 elif self.stacked:
                     self.put(before)
 
-
     @contextmanager
     def outside(self) -> Iterator[None]:
         """Go back to the state before the outermost `kept`, which is put back as this block leaves it."""

@@ -109,6 +109,19 @@ class Edits:
                 self._undo.append(lambda: delattr(place, key) if hasattr(place, key) else None)
         setattr(place, key, value)
 
+    def buffer(self, place: nn.Module, key: str, value: Tensor) -> None:
+        """Give a module a buffer that it may not have had."""
+        if key in place._buffers:
+            self.set(place, key, value)
+        else:
+            self._undo.append(lambda: place._buffers.pop(key, None))
+            place.register_buffer(key, value)
+
+    def forget(self, place: nn.Module, key: str) -> None:
+        """Take a buffer away from a module."""
+        self._undo.append(partial(place.register_buffer, key, place._buffers[key]))
+        del place._buffers[key]
+
     def become(self, module: nn.Module, cls: type[nn.Module]) -> None:
         """Give a module a subclass of its class."""
         self._undo.append(partial(setattr, module, "__class__", module.__class__))

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvTransposeNd
 from relucid.convert._edits import Edits
-from relucid.convert._renew import renew
-from relucid.convert._steps import Step
+from relucid.convert._renew import Revive
 from relucid.convert._units import Units, units_of
 from relucid.convert.conversion import Conversion, conversion
 from relucid.convert.copies import Throwaway, copied
@@ -29,69 +28,10 @@ from relucid.inspect.execution import Arguments, Given, Node, Recording, called,
 from relucid.inspect.watch import _joined
 from relucid.models import count_parameters
 from relucid.nn import GeometricLayer, MeanNorm
-from relucid.nn.sphere import direction, latitudes_of
 from relucid.printing import counted
 from relucid.randomness import seeded, users_own
 
 SAMPLES = 4096  # values per unit from which its boundary is placed
-
-
-@dataclass(frozen=True, eq=False)
-class Revive(Step):
-    """New entries for dead units of a layer, and zeros in the weights that read them."""
-
-    units: Tensor
-    entries: Mapping[str, Tensor] = field(default_factory=dict)  #: by parameter or buffer
-    readers: Mapping[str, Tensor] = field(default_factory=dict)  #: by layer: its inputs that come from them
-
-    def apply(self, edits: Edits) -> None:
-        """Write them; the optimizers' state lets their first step be no longer than a living unit's."""
-        for name, values in self.entries.items():
-            path, _, leaf = name.rpartition(".")
-            module = edits.model.get_submodule(path)
-            dim = int(isinstance(module, ConvTransposeNd) and leaf == "weight")
-            renew(edits, getattr(module, leaf), dim, self.units, values)
-        for name, columns in self.readers.items():
-            _stop_reading(edits, edits.model.get_submodule(name), columns)
-
-
-def _stop_reading(edits: Edits, module: Any, columns: Tensor) -> None:
-    """Make the weights zero that multiply some inputs."""
-    if isinstance(module, GeometricLayer):
-        _turn_away(edits, module, columns)
-        return
-    groups = getattr(module, "groups", 1)
-    if isinstance(module, ConvTransposeNd):
-        renew(edits, module.weight, 0, columns, 0.0)
-    elif groups == 1:
-        renew(edits, module.weight, 1, columns, 0.0)
-    elif module.weight.shape[1] == 1:  # one input per filter
-        times = module.out_channels // groups
-        rows = (columns.view(-1, 1) * times + torch.arange(times)).flatten()
-        renew(edits, module.weight, 0, rows, 0.0)
-    else:
-        size, filters = module.in_channels // groups, module.out_channels // groups
-        for group in range(groups):
-            here = columns[columns.div(size, rounding_mode="floor") == group] - group * size
-            if len(here):
-                rows = slice(group * filters, (group + 1) * filters)
-                renew(edits, module.weight, 1, here, 0.0, rows)
-
-
-@torch.no_grad()
-def _turn_away(edits: Edits, layer: Any, columns: Tensor) -> None:
-    """Make the weights zero that multiply some inputs of a geometric layer, whose other weights stay."""
-    rows = direction(layer.latitudes.double())
-    rows = (rows if layer.sign is None else rows * layer.sign).view(layer.weight_shape)
-    rows.index_fill_(1, columns.to(rows.device), 0.0)
-    flat = rows.flatten(1)
-    lengths = flat.norm(dim=1)
-    edits.write(layer.latitudes, ..., latitudes_of(flat / lengths.unsqueeze(1)).to(layer.latitudes))
-    if layer.sign is not None:
-        edits.write(layer.sign, ..., torch.where(flat < 0, -1.0, 1.0).to(layer.sign))
-    edits.write(layer.scale, ..., layer.scale.double() * lengths)
-    if layer.offset is not None:
-        edits.write(layer.offset, ..., layer.offset.double() / lengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,16 +143,20 @@ def _dims(network: Subject) -> dict[str, int]:
     return {node.name: dim for node, dim in pairs if node.kind is not None}
 
 
-def _dead(
-    network: Subject, active: Mapping[str, Tensor]
-) -> tuple[dict[str, Dead], dict[str, str]]:
+def _dead(network: Subject, active: Mapping[str, Tensor]) -> tuple[dict[str, Dead], dict[str, str]]:
     """The dead units of every ReLU by name, and why those of others cannot be revived."""
     dead: dict[str, Dead] = {}
     reasons: dict[str, str] = {}
     for recording in network.recordings:
         for node in recording.nodes:
             kind = node.kind
-            if kind is None or kind.doubled or kind.below != 0 or kind.boundaries[0] != 0 or node.name in dead:
+            if (
+                kind is None
+                or kind.doubled
+                or kind.below != 0
+                or kind.boundaries[0] != 0
+                or node.name in dead
+            ):
                 continue
             alive = active.get(node.name)
             if alive is None or bool(alive.all()):
@@ -303,7 +247,9 @@ def _unread(network: Subject, name: str) -> str:
 # New values
 
 
-def _revived(trial: nn.Module, chosen: Sequence[Dead], batches: Sequence[Given], share: float) -> list[Revive]:
+def _revived(
+    trial: nn.Module, chosen: Sequence[Dead], batches: Sequence[Given], share: float
+) -> list[Revive]:
     """Give dead units of a copy new values; return steps that do the same to the network."""
     steps = []
     with Edits(trial) as edits:
@@ -370,7 +316,9 @@ def _place(edits: Edits, chosen: Sequence[Dead], batches: Sequence[Given], share
 def _placed(edits: Edits, one: Dead, share: float, module: Any, args: tuple[Any, ...], output: Tensor) -> Any:
     """Place the boundaries of dead units, given the input of their layer or norm; return its new value."""
     units = one.numbers.to(output.device)
-    if isinstance(module, GeometricLayer):  # with a ReLU inside, its output does not show where the boundary is
+    if isinstance(
+        module, GeometricLayer
+    ):  # with a ReLU inside, its output does not show where the boundary is
         output = module._affine(args[0], module._weight(), None)
     dim = 1 if len(one.source.norms) or not hasattr(module, "in_features") else output.dim() - 1
     values = (args[0] if one.source.norms else output).movedim(dim, 0)[units].flatten(1).double()
