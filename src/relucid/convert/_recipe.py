@@ -118,17 +118,18 @@ def _check_layout(layout: object, module: nn.Module, longest: int) -> None:
         return
     sizes = (getattr(module, key, None) for key in ("in_features", "in_channels", "num_features"))
     size = next((s for s in sizes if isinstance(s, int)), 0)
-    runs = layout.get("runs") if isinstance(layout, Mapping) else None
+    runs: Any = layout.get("runs") if isinstance(layout, Mapping) else None
+    if not isinstance(runs, list) or not all(isinstance(run, list) and len(run) == 3 for run in runs):
+        raise ConversionError(f"no channels of a layer: {str(layout)[:80]}")
     total = 0
-    for run in runs if isinstance(runs, list) else [None]:
-        whole = isinstance(run, list) and len(run) == 3 and all(type(n) is int for n in run[:2])
-        if not whole or not (0 <= run[0] < size and 0 < run[1] <= size - run[0]):
-            raise ConversionError(f"no channels of {type(module).__name__} with {size}: {str(run)[:80]}")
-        if not isinstance(run[2], int | float) or not abs(run[2]) < 1e30:
-            raise ConversionError(f"no factor of a channel: {str(run[2])[:80]}")
-        total += run[1]
+    for first, count, factor in runs:
+        whole = type(first) is int and type(count) is int and type(factor) in (int, float)
+        if not whole or not (0 <= first < size and 0 < count <= size - first and abs(factor) < 1e30):
+            what = f"{str(first)[:20]}, {str(count)[:20]}, {str(factor)[:20]}"
+            raise ConversionError(f"no channels of a {type(module).__name__} with {size}: {what}")
+        total += count
     if not 0 < total <= longest:
-        raise ConversionError(f"{type(module).__name__} cannot have {total:,} channels here")
+        raise ConversionError(f"a {type(module).__name__} here cannot have {total:,} channels")
 
 
 def _check_types(step: Step, longest: int) -> None:

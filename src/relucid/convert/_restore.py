@@ -84,17 +84,19 @@ def _check_fits(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Raise an error unless a state dict has all tensors of a network, and no others."""
     own = model.state_dict()
     present = {storage_of(own[name]) for name in own if name in weights}
-    problems = [f"{n} has the shape {(*weights[n].shape,)}, not {(*x.shape,)}" for n, x in own.items() if
-                n in weights and weights[n].shape != x.shape]  # fmt: skip
+    problems = [
+        f"{name} has the shape {(*weights[name].shape,)}, not {(*x.shape,)}"
+        for name, x in own.items()
+        if name in weights and weights[name].shape != x.shape
+    ]
     # Of tensors that share memory, files keep one.
     problems += [
         f"{n} is missing" for n, x in own.items() if n not in weights and storage_of(x) not in present
     ]
     problems += [f"there is no {name}" for name in weights if name not in own]
     if problems:
-        kind = type(model).__name__
         raise ConversionError(
-            f"the state dict does not fit this {kind}: {problems[0]}; build it as it was built before"
+            f"the state dict does not fit this {type(model).__name__}: {problems[0]}; build it as it was built before"
         )
 
 
@@ -164,9 +166,7 @@ def load(directory: str | Path, model: Network) -> Network:
     try:
         return restore(model, load_file(file))
     except ConversionError as error:
-        raise ConversionError(
-            f"{directory}, a converted {kind}, does not fit this {type(model).__name__}: {error}"
-        ) from error
+        raise ConversionError(f"{directory} holds a converted {kind}: {error}") from error
 
 
 def is_saved(directory: str | Path) -> bool:

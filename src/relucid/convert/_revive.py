@@ -63,8 +63,8 @@ def revive(
     Args:
         model: Any network. Its random draws come from the user's own random state, as those of new layers do.
         example: Its input.
-        data: Inputs that show which units are dead, 35 or more, in any form that `relucid.metrics` takes; the example by
-            default.
+        data: Inputs that show which units are dead, 35 or more, in any form that `relucid.metrics` takes; by default
+            the example.
         share: Of the values of a revived unit, the part above 0.
         inplace: Convert the network itself; by default a copy. Parameters stay the same objects.
         optimizer: With ``inplace``, an optimizer to take along: its state for new entries is such that their first step
@@ -116,7 +116,7 @@ def revive(
 def _run(
     throwaway: Throwaway, batches: Iterable[Given], dims: Mapping[str, int]
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """The outputs on all data, and which units of each rectification, (units,), have returned something other than 0."""
+    """The outputs on all data, and which units of each ReLU, (units,), have returned something other than 0."""
     outputs: list[Tensor] = []
     active: dict[str, Tensor] = {}
 

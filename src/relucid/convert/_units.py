@@ -42,7 +42,7 @@ class Units:
 
 def units_of(network: Network, recording: Recording, relu: Node) -> Units | str:
     """The units that a ReLU rectifies, or why they cannot be changed without changing something else."""
-    dims, norms = channel_dims(recording.nodes), []
+    dims, norms = channel_dims(recording.nodes), list[str]()
     value, readers = relu.rectified, {relu}
     while True:
         if value in recording.outputs:
