@@ -83,7 +83,8 @@ def halve(
     network = Subject(model, example)
     network.report.weighted, network.report.rectified = "not halved", "not chosen"
     search = Expansion(network, layers, list)
-    obstacles, halves = dict(search.obstacles), dict[str, Units]()
+    obstacles = {relu: _reason(network, relu) or why for relu, why in search.obstacles.items()}
+    halves: dict[str, Units] = {}
     for name, site in search.sites.items():
         units = _halved(network, site)
         if isinstance(units, str):
@@ -114,18 +115,27 @@ def apply(steps: Sequence[Step], model: nn.Module, optimizers: Sequence[Any] = (
 
 
 def _halved(network: Subject, site: Site) -> Units | str:
-    """What to halve before a ReLU, or why it cannot be."""
-    options: set[Units | str] = set()
+    """What to halve before the ReLUs of a site, or why it cannot be."""
+    first, *others = _options(network, site.relus)
+    if isinstance(first, str):
+        return first
+    if others:
+        return next((o for o in others if isinstance(o, str)), "it rectifies several layers")
+    return _divisible(network.modules, first) or first
+
+
+def _reason(network: Subject, relu: str) -> str:
+    """Why the units of a ReLU cannot be halved; "" if they themselves can."""
+    return next((option for option in _options(network, (relu,)) if isinstance(option, str)), "")
+
+
+def _options(network: Subject, relus: Collection[str]) -> list[Units | str]:
+    """The units of some ReLUs, or why they cannot be changed, in all recordings."""
+    options: dict[Units | str, None] = {}
     for recording in network.recordings:
-        for node in recording.nodes:
-            if node.name in site.relus and node.kind is not None:
-                options.add(units_of(network, recording, node) if _is_read(recording, node) else OUTPUTS)
-    reasons = [option for option in options if isinstance(option, str)]
-    if reasons or len(options) != 1:
-        return (*reasons, "it rectifies several layers")[0]
-    (units,) = options
-    assert isinstance(units, Units)
-    return _divisible(network.modules, units) or units
+        for node in (node for node in recording.nodes if node.name in relus and node.kind is not None):
+            options[units_of(network, recording, node) if _is_read(recording, node) else OUTPUTS] = None
+    return [*options]
 
 
 OUTPUTS = "no layer reads it: its units are the network's outputs"
@@ -163,6 +173,8 @@ def _divisible(modules: Mapping[str, nn.Module], units: Units) -> str:
 
 def _steps(network: Subject, chosen: Mapping[Site, Units]) -> list[Step]:
     """Halve layers and norms, draw all others again, and put both phases after the halves."""
+    if not chosen:
+        return []
     halves = {name for units in chosen.values() for name in (units.layer, *units.norms)}
     steps: list[Step] = [
         Halve(name) if name in halves else Draw(name) for name in _drawn(network.modules, halves)

@@ -31,7 +31,7 @@ def to_crelu(
     model: nn.Module,
     example: Batch | list[Batch],
     layers: Layers = None,
-    mode: Literal["expand", "merge"] = "expand",
+    mode: Literal["expand", "merge", "halve"] = "expand",
     *,
     inplace: bool = False,
     optimizer: Optimizer | None = None,
@@ -60,7 +60,7 @@ def to_crelu(
             What a network executes on none of them stays as it is.
         layers: Names or globs of activations, or of the layers that feed them; "auto", in mode "expand", for those
             that `relucid.inspect.examine` suggests. By default all.
-        mode: "expand" or "merge".
+        mode: "expand", "merge" or "halve".
         inplace: Convert the network itself; by default a copy.
         optimizer: With ``inplace``, an optimizer to take along: its groups refer to the new parameters, and its state
             is kept for every weight that stays, and zero for new ones.
@@ -93,8 +93,14 @@ def to_crelu(
             inplace,
             optimizer,
         )
+    if mode == "halve":
+        from relucid.convert._halve import halve
+
+        if any(value is not None for value in (tolerance, budget, pairs, data)):
+            raise ArgumentError("mode='halve' keeps no outputs: it takes no tolerance, budget, pairs or data")
+        return halve(model, example, layers, inplace, optimizer)
     if mode != "expand":
-        raise ArgumentError(f"mode is 'expand' or 'merge', not {mode!r}")
+        raise ArgumentError(f"mode is 'expand', 'merge' or 'halve', not {mode!r}")
     if budget is not None or pairs is not None or data is not None:
         raise ArgumentError("budget, pairs and data are for mode='merge'; 'expand' changes no output")
     subject = Subject(model, example)
