@@ -65,9 +65,16 @@ def test_half_the_filters_and_what_lies_between_them_and_the_relu():
     net = halved(plain()).model
     assert [type(m) for m in net][2::4] == [CReLU, CReLU]
     assert shapes(net) == {
-        **{"0.weight": (8, 3, 3, 3), "0.bias": (8,), "1.weight": (8,), "1.bias": (8,)},
-        **{"4.weight": (16, 16, 3, 3), "4.bias": (16,), "5.weight": (16,), "5.bias": (16,)},
-        **{"8.weight": (10, 32 * 14 * 14), "8.bias": (10,)},
+        "0.weight": (8, 3, 3, 3),
+        "0.bias": (8,),
+        "1.weight": (8,),
+        "1.bias": (8,),
+        "4.weight": (16, 16, 3, 3),
+        "4.bias": (16,),
+        "5.weight": (16,),
+        "5.bias": (16,),
+        "8.weight": (10, 32 * 14 * 14),
+        "8.bias": (10,),
     }
     assert (net[0].out_channels, net[1].num_features, net[5].num_channels) == (8, 8, 16)
     assert net[1].running_var.shape == (8,)
@@ -91,7 +98,8 @@ def test_a_trained_network_keeps_nothing_that_it_has_learned():
     nn.init.constant_(net[8].weight, 7.0)
     nn.init.constant_(net[1].running_mean, 7.0)
     new = halved(net).model
-    assert not (new[8].weight == 7).any() and not new[1].running_mean.any()
+    assert not (new[8].weight == 7).any()
+    assert not new[1].running_mean.any()
     assert bool((net[8].weight == 7).all())
 
 
@@ -220,7 +228,8 @@ def test_nothing_to_halve_is_a_warning_and_the_weights_stay():
 def test_a_frozen_layer_keeps_its_weights():
     net = frozen()
     new = halved(net, torch.randn(5, 4)).model
-    assert torch.equal(new[0].weight, net[0].weight) and new[2].weight.shape == (4, 8)
+    assert torch.equal(new[0].weight, net[0].weight)
+    assert new[2].weight.shape == (4, 8)
 
 
 def test_layers_choose_what_is_halved():
@@ -253,7 +262,8 @@ def test_arguments_of_other_modes_are_refused(argument):
 def test_sequences_are_halved_along_their_last_dimension():
     net = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 2))
     new = halved(net, torch.randn(5, 7, 4)).model
-    assert new[1].normalized_shape == (4,) and new(torch.randn(5, 9, 4)).shape == (5, 9, 2)
+    assert new[1].normalized_shape == (4,)
+    assert new(torch.randn(5, 9, 4)).shape == (5, 9, 2)
 
 
 def test_a_network_that_does_not_take_the_example_is_an_error():
