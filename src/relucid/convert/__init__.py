@@ -1,6 +1,8 @@
 """Change a network, keep its function, and keep it yours: the result is of the network's own class."""
 
-from relucid.convert.conversion import Change, Conversion, load
+from relucid.convert._restore import load, restore
+from relucid.convert._revive import revive
+from relucid.convert.conversion import Change, Conversion
 from relucid.convert.crelu import to_crelu
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
 from relucid.convert.fuse import fuse
@@ -15,6 +17,8 @@ __all__ = [
     "UnchangedWarning",
     "fuse",
     "load",
+    "restore",
+    "revive",
     "to_crelu",
     "to_geometric",
     "to_heavy_ball",

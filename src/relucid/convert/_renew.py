@@ -32,7 +32,8 @@ def renew(
 
     A first moment starts at 0. If a second moment started at 0, too, while Adam's count of steps went on, the first
     step would be (1 - beta1) / sqrt(1 - beta2) = 3.2 times the rate and the tenth 6.5 times, at which units die again.
-    It starts at the mean of the living units' instead, entry by entry; where none lives, all state starts again.
+    It starts at the mean of the living units' instead, entry by entry, but not below the mean of all their entries, as
+    few of them may have learned from an input; where no unit lives, all state starts again.
 
     Args:
         edits: The network that is being changed, and its optimizers.
@@ -60,10 +61,9 @@ def renew(
             continue
         for key, entry in entries.items():
             is_size = key.endswith(SIZES) and not bool((entry < 0).any())
-            mean = entry.mean() if none else entry[rows if dim else slice(None)]
-            if not none:
-                mean = mean.index_select(dim, living.nonzero().flatten()).mean(dim, keepdim=True)
-            edits.write(entry, at, mean if is_size else 0.0)
+            known = entry[rows].index_select(dim, living.nonzero().flatten()) if not none else entry
+            start = known.mean(dim, keepdim=True).clamp(min=known.mean()) if not none else known.mean()
+            edits.write(entry, at, start if is_size else 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,12 @@ def _turn_away(edits: Edits, layer: Any, columns: Tensor) -> None:
     rows.index_fill_(1, columns.to(rows.device), 0.0)
     flat = rows.flatten(1)
     lengths = flat.norm(dim=1)
-    edits.write(layer.latitudes, ..., latitudes_of(flat / lengths.unsqueeze(1)).to(layer.latitudes))
+    latitudes = latitudes_of(flat / lengths.unsqueeze(1)).to(layer.latitudes)
+    edits.write(layer.latitudes, ..., latitudes)
+    places = torch.arange(flat.shape[1], device=flat.device).view(1, *rows.shape[1:])
+    places = places.index_select(1, columns.to(flat.device)).flatten()
+    places = places[places < latitudes.shape[1]]
+    renew(edits, layer.latitudes, 1, places, latitudes[:, places])
     if layer.sign is not None:
         edits.write(layer.sign, ..., torch.where(flat < 0, -1.0, 1.0).to(layer.sign))
     edits.write(layer.scale, ..., layer.scale.double() * lengths)

@@ -40,6 +40,7 @@ class Dead:
 
     relu: str
     numbers: Tensor
+    alive: Tensor  #: (units,), the others
     source: Units
     columns: Mapping[str, Tensor] = field(default_factory=dict)  #: by layer: its inputs that come from them
 
@@ -166,7 +167,7 @@ def _dead(network: Subject, active: Mapping[str, Tensor]) -> tuple[dict[str, Dea
             if isinstance(source, str):
                 reasons[node.name] = f"{counted(len(numbers), 'dead unit')}, but {source}"
             else:
-                dead[node.name] = Dead(node.name, numbers, source)
+                dead[node.name] = Dead(node.name, numbers, alive, source)
     return _with_readers(network, dead, reasons), reasons
 
 
@@ -271,7 +272,11 @@ def _drawn(trial: nn.Module, one: Dead) -> dict[str, Tensor]:
         fresh.reset_parameters()
         for leaf, dim in _per_unit(fresh):
             values = getattr(fresh, leaf).detach().index_select(dim, one.numbers)
-            entries[f"{name}.{leaf}"] = torch.zeros_like(values) if leaf in ("bias", "offset") else values
+            if leaf in ("bias", "offset"):
+                values = torch.zeros_like(values)
+            elif leaf == "scale" and one.alive.any():
+                values = trial.get_parameter(f"{name}.scale").detach()[one.alive].abs().mean().expand_as(values)
+            entries[f"{name}.{leaf}"] = values
     return entries
 
 
