@@ -1,9 +1,9 @@
 """Change a network, keep its function, and keep it yours: the result is of the network's own class."""
 
+from relucid.convert._fuse import fuse
 from relucid.convert.conversion import Change, Conversion, load
 from relucid.convert.crelu import to_crelu
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
-from relucid.convert.fuse import fuse
 from relucid.convert.geometric import to_geometric
 from relucid.convert.heavyball import to_heavy_ball
 

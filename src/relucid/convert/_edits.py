@@ -220,7 +220,7 @@ class Edits:
         return [g for o in self.optimizers for g in o.param_groups if "param_names" in g]
 
 
-def wholly(change: Callable[[], None]) -> None:
+def wholly(change: Callable[[], object]) -> None:
     """Make a change that Ctrl-C cannot stop halfway: Python interrupts the main thread alone.
 
     An interrupt is raised once the change is complete.

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relucid.convert.copies import copied
-from relucid.convert.examples import arguments
+from relucid.convert.copies import aliased
 from relucid.nn.affine import padding_of
 
 # Relative to the mean square of the inputs; weights that the data do not determine stay as they are.
@@ -32,11 +31,11 @@ def refit(
     W minimises |X W - Y|^2 + ridge |W - W_0|^2. X are the inputs now (patches for a convolution), Y the
     values in ``before`` or those that ``targets`` names, W_0 the present weights.
     """
-    old = copied(before, share=True).eval()
+    old = aliased(before).eval()
     for name in names:
         layer = after.get_submodule(name)
         if isinstance(layer, nn.Linear) or (isinstance(layer, nn.Conv2d) and layer.groups == 1):
-            new = copied(after, share=True).eval()
+            new = aliased(after).eval()
             _fit(layer, *_moments(old, new, name, layer, data, targets.get(name)))
 
 
@@ -65,8 +64,7 @@ def _at(net: nn.Module, name: str, batch: Any) -> tuple[Tensor, Tensor]:
     """The input and the value of a layer."""
     seen: list[tuple[Tensor, Tensor]] = []
     hook = net.get_submodule(name).register_forward_hook(lambda _, args, value: seen.append((args[0], value)))
-    args, kwargs = arguments(batch)
-    net(*args, **kwargs)
+    net(*(batch if isinstance(batch, tuple) else (batch,)))
     hook.remove()
     return seen[0]
 
