@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from relucid._improve import improve as improve
     from relucid.convert import Conversion as Conversion
     from relucid.convert import ConversionError as ConversionError
-    from relucid.convert import fuse as fuse  # type: ignore[no-redef]  # a module has its name
+    from relucid.convert import fuse as fuse
     from relucid.convert import load as load
     from relucid.convert import to_crelu as to_crelu
     from relucid.convert import to_geometric as to_geometric

@@ -188,14 +188,14 @@ class Edits:
     def add(
         self, module: nn.Module, key: str, parameter: nn.Parameter, beside: Sequence[nn.Parameter]
     ) -> None:
-        """Give a module a new parameter, which optimizers train in the group of those ``beside`` it."""
+        """Give a module a new parameter, which optimizers train after those ``beside`` it, in their group."""
         self.set(module, key, parameter)
         self.follow(list(beside), [parameter], drop=False)
 
     # Optimizers
 
     def follow(self, old: list[nn.Parameter], new: list[nn.Parameter], *, drop: bool = True) -> None:
-        """Put new parameters into the optimizers' groups before the old ones, and drop those."""
+        """Put new parameters into the optimizers' groups in place of the old ones, or after the first of those."""
         gone = {id(p) for p in old}
         for optimizer in self.optimizers:
             add = new
@@ -207,6 +207,7 @@ class Edits:
                     continue
                 _check_fits(optimizer, params, add)
                 rest = [p for p in params if not drop or id(p) not in gone]
+                at += not drop
                 rest[at:at] = add
                 params[:] = rest
                 if drop:

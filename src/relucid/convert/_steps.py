@@ -211,7 +211,7 @@ class Read(Step):
         old = torch.zeros(weight.shape[1] * groups, dtype=torch.float64)
         old.index_add_(0, self.layout.origin, v * self.layout.scale)
         # The last factor of the probe is one random number per place of a kernel.
-        places = torch.randn(weight[0, 0].numel(), generator=generator, dtype=torch.float64)
+        places = torch.randn(weight.shape[2:].numel(), generator=generator, dtype=torch.float64)
         gap = _product(weight, old, places, groups) - _product(new, v, places, groups)
         size = _product(weight, old.abs(), places.abs(), groups, absolute=True)
         copied = bool(((self.layout.scale == 0) | (self.layout.scale.abs() == 1)).all())
@@ -575,8 +575,8 @@ def _filters(module: Any, layout: Layout) -> tuple[Tensor, Tensor]:
 def _product(weight: Tensor, x: Tensor, places: Tensor, groups: int, absolute: bool = False) -> Tensor:
     """W or |W| times x in float64, through one block of memory: blocks from malloc would pile up."""
     found = torch.empty(len(weight), dtype=torch.float64)
-    size = max(1, _BLOCK // weight[0].numel())
-    scratch = torch.empty(size, weight[0].numel(), dtype=torch.float64)
+    size = max(1, _BLOCK // max(1, weight.shape[1:].numel()))
+    scratch = torch.empty(size, weight.shape[1:].numel(), dtype=torch.float64)
     parts = zip(weight.unflatten(0, (groups, -1)), x.view(groups, -1), found.view(groups, -1), strict=True)
     for block, own, into in parts:
         probe = (own.view(-1, 1) * places).flatten()

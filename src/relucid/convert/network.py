@@ -56,7 +56,10 @@ class RecordedModel:
         #: whether gradients are compared in evaluation, because the network cannot be run in training
         self.backward = training and self.learned_on is None
         if self.backward and self.small is not None:
-            self.small_tape = self._tape(self.small, backward=True)
+            try:
+                self.small_tape = self._tape(self.small, backward=True)
+            except Exception:  # a network that runs without gradients only
+                self.backward = False
         self.report = Report(self)
 
     @property
@@ -109,7 +112,7 @@ class RecordedModel:
                 values.extend(tensors_of(vars(module), given))
             return answer
 
-        with running(copy.fresh(), training=training, call=use) as (run, calls):
+        with running(copy.fresh(freeze=False), training=training, call=use) as (run, calls):
             nodes = run(Arguments(*example), None)
             assert run.recorder is not None
             ends = tuple(node for node in run.recorder.nodes_of(values) if node.data)
@@ -157,7 +160,12 @@ class RecordedModel:
             if tape.is_finite:
                 self.trained, self.learned_on = [recording], example
                 return
-        if not self.trained:
+        if self.trained:
+            raise ConversionError(
+                f"{self.name} has no finite output in training on {sizes_of(examples[0])}, so there is nothing to "
+                "compare; give an example on which it has"
+            )
+        if reason:
             self.unchecked = (f"training: {self.name} takes no example there ({reason})",)
 
     @functools.cached_property

@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from relucid.convert._steps import Fold, Read, Share, bias_of, shared
+from relucid.convert.conversion import Conversion
 from relucid.convert.copies import aliased
-from relucid.nn.affine import padding_of
+from relucid.nn.affine import affine_after, affine_of, padding_of
 
 # Relative to the mean square of the inputs; weights that the data do not determine stay as they are.
 RIDGE = 1e-6
@@ -21,6 +23,22 @@ class Target:
 
     name: str
     mix: Tensor  #: (filters, filters before)
+
+
+def refit_merged(before: nn.Module, conversion: Conversion, data: list[Any]) -> None:
+    """Fit the layers that read merged filters, and those that have some, to what they computed in ``before``."""
+    norms = {step.layer: step.name for step in conversion.steps if isinstance(step, Fold)}
+    targets = {}
+    for step in conversion.steps:
+        if isinstance(step, Share):
+            layer: Any = before.get_submodule(step.name)
+            weight, bias = layer.weight.detach().double(), bias_of(layer)
+            norm = norms.get(step.name)
+            if norm is not None:
+                weight, bias = affine_after(layer, *affine_of(before.get_submodule(norm)))
+            targets[step.name] = Target(norm or step.name, shared(weight, bias, step.pairs)[4])
+    readers = [step.name for step in conversion.steps if isinstance(step, Read)]
+    refit(before, conversion.model, readers, data, targets)
 
 
 def refit(

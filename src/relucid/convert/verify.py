@@ -272,11 +272,15 @@ def _run(
     args, kwargs = tree_map_only(Tensor, lambda x: x * 1 if x.requires_grad else x, example)
     given = {id(x) for x in tree_leaves((args, kwargs))} | {id(module) for module in model.modules()}
     counter = Counting() if count else None
-    # With gradients on and weights frozen, geometric layers keep no weight for next time.
-    with in_mode(model, training), seeded(), torch.enable_grad(), counter or nullcontext(), _Halving():
+    gradients = torch.set_grad_enabled(backward)
+    with in_mode(model, training), seeded(), gradients, counter or nullcontext(), _Halving():
         for module in model.modules():
             if isinstance(module, DROPOUTS):  # a checkpoint repeats the forward pass where no mode is seen
                 module.training = False
+            if isinstance(
+                module, GeometricLayer
+            ):  # in evaluation, each would keep its weight for the next time
+                module.training = True
         answer = function_of(model, call)(*args, **kwargs)
         outputs = list(tensors_of((answer, args, kwargs), given))
         total = _total(outputs) if backward else None
@@ -408,7 +412,7 @@ def _floor(module: nn.Module, args: Any) -> Tensor | None:
         )
         fan = module.weight_shape[1:].numel()
     elif isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        lengths, fan = module.weight.detach().flatten(1).norm(dim=1), module.weight[0].numel()
+        lengths, fan = module.weight.detach().flatten(1).norm(dim=1), module.weight.shape[1:].numel()
     else:
         return None
     return lengths * x.detach().square().mean().sqrt() * math.sqrt(fan) * 0.1
