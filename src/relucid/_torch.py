@@ -39,6 +39,7 @@ __all__ = [
     "is_functorch_wrapped_tensor",
     "is_sharded",
     "parameter_hooks",
+    "registries",
     "schema_of",
     "slow_path",
     "storage_of",
@@ -89,6 +90,11 @@ def is_sharded(module: nn.Module) -> bool:
     wrapped = fsdp is not None and isinstance(module, fsdp.FullyShardedDataParallel)
     parameters = list(module.parameters(recurse=False)) if tensors is not None else []
     return wrapped or any(isinstance(p, tensors.DTensor) for p in parameters)  # type: ignore[union-attr]
+
+
+def registries(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """What a module has registered, by name: parameters, buffers, modules. Setting in them keeps the order of names."""
+    return module._parameters, module._buffers, module._modules
 
 
 def slow_path(layer: nn.TransformerEncoderLayer) -> None:

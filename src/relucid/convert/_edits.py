@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relucid._torch import copy_hooks
+from relucid._torch import copy_hooks, registries
 from relucid.convert.errors import ConversionError
 
 Carry = Callable[[Tensor], Tensor]
@@ -96,8 +96,7 @@ class Edits:
 
     def set(self, place: nn.Module, key: str, value: Any) -> None:
         """Set an attribute: a module, a parameter, a buffer or a plain one."""
-        stored: Any
-        for stored in (place._parameters, place._modules, place._buffers):
+        for stored in registries(place):
             if key in stored:
                 self._undo.append(partial(stored.__setitem__, key, stored[key]))
                 break
@@ -169,7 +168,7 @@ class Edits:
         if carry is not None and old.grad is not None:
             new.grad = carry(old.grad)
         for module in self.model.modules():
-            for leaf, parameter in list(module._parameters.items()):
+            for leaf, parameter in list(registries(module)[0].items()):
                 if parameter is old:
                     self.set(module, leaf, new)
         for optimizer in self.optimizers:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from relucid._torch import BatchNormNd, ConvTransposeNd, unparametrized_class
+from relucid._torch import BatchNormNd, ConvTransposeNd, registries, unparametrized_class
 from relucid.convert._edits import Edits
 from relucid.convert.errors import ConversionError
 from relucid.convert.layout import Layout
@@ -187,8 +187,8 @@ class Read(Step):
     @torch.no_grad()
     def check(self, before: Any, after: Any) -> float:
         """Compare W' v with W (C v) for a random v, where C makes the old channels of the new ones."""
-        kinds = ("_parameters", "_buffers")
-        named = all(getattr(before, kind).keys() == getattr(after, kind).keys() for kind in kinds)
+        pairs = zip(registries(before), registries(after), strict=True)
+        named = all(mine.keys() == others.keys() for mine, others in pairs)
         if not named or not _same_attributes(before, after):
             return math.inf
         if isinstance(before, BatchNormNd | MeanNorm):

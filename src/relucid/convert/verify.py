@@ -21,7 +21,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from relucid._torch import DispatchMode, hook_counts, parameter_hooks, schema_of, tree_leaves, tree_map_only
+from relucid._torch import (
+    DispatchMode,
+    hook_counts,
+    parameter_hooks,
+    registries,
+    schema_of,
+    tree_leaves,
+    tree_map_only,
+)
 from relucid.convert.copies import ResettableCopy, tensors_of
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Example
@@ -190,7 +198,8 @@ def compared(
 def points(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The modules that compute with tensors of their own."""
     for name, module in model.named_modules():
-        if name and (module._parameters or any(b is not None for b in module._buffers.values())):
+        parameters, buffers, _ = registries(module)
+        if name and (parameters or any(buffer is not None for buffer in buffers.values())):
             yield name, module
 
 
@@ -483,8 +492,7 @@ def _difference(module: nn.Module, other: nn.Module) -> str:
         plain = value is None or isinstance(value, int | float | str | tuple)
         if plain and not key.startswith(("_", "relucid_")) and not _is_equal(vars(other).get(key), value):
             return f"has {key}={vars(other).get(key)}, not {value}"
-    for kind in ("_parameters", "_buffers"):
-        mine, others = getattr(module, kind), getattr(other, kind)
+    for mine, others in list(zip(registries(module), registries(other), strict=True))[:2]:
         if mine.keys() != others.keys() or not all(_equal(value, others[key]) for key, value in mine.items()):
             return "has other numbers"
     return ""
