@@ -34,24 +34,31 @@ def test_a_plain_loop_learns_and_geometric_boundaries_move_steadily(run):
     assert geometric < standard
 
 
-def test_a_plain_loop_that_has_stopped_learning_is_mended_without_forgetting(run):
-    output = run("keep_learning.py")
-    first, last = numbers(r"first tasks: ([\d.]+) % fitted, last tasks: ([\d.]+) %", output)
-    before, after = numbers(r"([\d.]+) -> ([\d.]+) % still right", output)
-    assert last < first - 10
-    assert max(numbers(r"differ by at most (\S+),", output)) < 1e-5
-    assert after == before
-    assert numbers(r"following tasks: ([\d.]+) % fitted", output)[0] > last + 10
-
-
-@pytest.mark.slow
-def test_a_reinforcement_learner_is_mended_and_goes_on_earning(run):
-    output = run("reinforcement.py")
-    left, mended = (
-        [float(reward) for reward in line.split()] for line in re.findall(r"reward ([\d. ]+),", output)
+def test_a_continual_learner_whose_units_die_learns_on_after_a_remedy_that_the_watch_calls(run):
+    output = run("continual.py")
+    none, crelu, redo = (
+        numbers(r"first tasks: ([\d.]+) % fitted, last tasks: ([\d.]+) %", part)
+        for part in re.split(r"^to_crelu$|^redo$", output, flags=re.MULTILINE)
     )
-    assert "of the units are dead: mended" in output
-    assert sum(mended[-2:]) > 2 * sum(left[-2:])
+    assert none[1] < none[0] - 10
+    assert min(crelu[1], redo[1]) > none[1] + 10
+    unchanged, converted, *redrawn = numbers(r"outputs moved by (\S+)", output)
+    assert unchanged == 0
+    assert converted < 1e-5
+    assert max(redrawn) > 0
+
+
+def test_a_ppo_agent_without_a_forward_is_watched_and_its_dead_units_drawn_again(run):
+    output = run("ppo.py")
+    rewards, dead = (numbers(pattern, output) for pattern in (r"reward (-[\d.]+)", r"([\d.]+)% dead in"))
+    assert numbers(r"redo: (\d+) units changed", output)[0] > 0
+    assert max(dead[1:]) < dead[0]
+    assert rewards[-1] > -0.5  # at random, points drift away from their targets
+
+
+@pytest.mark.parametrize("name", ["continual.py", "ppo.py"])
+def test_a_first_example_fits_on_a_page(name):
+    assert len((EXAMPLES / name).read_text().splitlines()) <= 60
 
 
 @pytest.mark.slow

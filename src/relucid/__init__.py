@@ -5,14 +5,14 @@ through (``activation``), how its hyperplane is described (``weights`` and ``nor
 each other (``propagation``). What people need most is here by name, and imported when it is first used.
 """
 
-from importlib import import_module
+from importlib import import_module as _import
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from relucid._improve import improve as improve
     from relucid.convert import Conversion as Conversion
     from relucid.convert import ConversionError as ConversionError
-    from relucid.convert import fuse as fuse  # type: ignore[no-redef]  # a module has its name
+    from relucid.convert import fuse as fuse
     from relucid.convert import load as load
     from relucid.convert import to_crelu as to_crelu
     from relucid.convert import to_geometric as to_geometric
@@ -68,8 +68,8 @@ if not TYPE_CHECKING:  # a type checker would take every name for an object
         from relucid.extras import needed
 
         with needed(f"relucid.{name}"):
-            return getattr(import_module(_NAMES[name]), name)
+            return getattr(_import(_NAMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_NAMES]
+    return [name for name in (*globals(), *_NAMES) if name != "TYPE_CHECKING"]

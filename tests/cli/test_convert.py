@@ -121,10 +121,12 @@ def test_a_network_that_cannot_be_exported_is_refused(convert, monkeypatch):
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("again", [("first",), ("my_net.py:build", "--checkpoint", "first")])
-def test_a_result_is_converted_and_examined_further(relucid, convert, network, again):
+def test_a_result_is_converted_and_examined_further(relucid, convert, network):
     assert convert("build", "crelu", out="first")[0] == 0
-    status, _, err = relucid("convert", *again, "--to", "geometric", "--example", "5,3", "-o", "second")
+    status, _, err = relucid(
+        *("convert", "my_net.py:build", "--checkpoint", "first"),
+        *("--to", "geometric", "--example", "5,3", "-o", "second"),
+    )
     assert status == 0, err
     model, x = network["build"](), torch.randn(4, 3)
     torch.testing.assert_close(load("second", network["build"]())(x), model(x))
@@ -163,7 +165,7 @@ def test_a_result_is_replaced_only_by_force(convert):
         ("build", "crelo", (), "did you mean 'crelu'?"),
         ("build", "crelu", ("--format", "onxn"), "did you mean 'onnx'?"),
         ("build", "plain", ("--layers", "0"), "plain changes the whole network"),
-        ("build", "crelu", ("--budget", "0.1"), "--budget and --data are for merge"),
+        ("build", "crelu", ("--budget", "0.1"), "--budget is for merge"),
         ("build", "crelu", ("--layers", "nine"), "'nine'"),
         ("smooth", "crelu", (), "changes no layer"),
     ],

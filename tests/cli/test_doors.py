@@ -33,10 +33,6 @@ def sets():
     return TensorDataset(*_pair(200, 1)), TensorDataset(*_pair(100, 2))
 
 
-def empty_first():
-    return (torch.zeros(0, 8), torch.zeros(0, dtype=torch.long)), _pair(100, 2)
-
-
 BUILD, SINGLE = f"{__file__}:build", f"{__file__}:single"
 DATA = f"{__file__}:data"
 IMPROVE = ("improve", BUILD, "--data", DATA, "--epochs", "1", "--seeds", "2", "-q")
@@ -58,7 +54,7 @@ def somewhere_else(tmp_path, monkeypatch):
         (("improve", f"{__file__}:without_relu", *IMPROVE[2:], "-o", "out"), "to_crelu changes no layer"),
         ((*IMPROVE, "-o", "out", "--try", "heavy-ball"), "nothing to compare with further training"),
         ((*IMPROVE, "-o", "file/out"), "file is a file, not a directory"),
-        ((*IMPROVE, "-o", "out", "--target", "price"), "only a CSV file has"),
+        ((*IMPROVE, "-o", "out", "--target", "price"), "which only a table has"),
         ((*CONVERT, "--tolerance", "-1"), "tolerance=-1.0 must be 0 or more"),
         ((*CONVERT, "--tolerance", "nan"), "tolerance=nan must be 0 or more"),
         (("convert", BUILD, "--to", "merge", *CONVERT[4:], "--budget", "-1"), "budget=-1.0 must be 0 or"),
@@ -83,7 +79,7 @@ def test_a_pickled_network_is_not_taken_for_the_one_that_was_named(relucid, tmp_
     assert "whole.pt does not fit this network" in complaint
 
 
-@pytest.mark.parametrize("name, inputs", [("empty_first", 100), ("sets", 300), ("data", 300)])
+@pytest.mark.parametrize("name, inputs", [("sets", 300), ("data", 300)])
 def test_examine_takes_what_improve_takes(relucid, name, inputs):
     status, shown, _ = relucid("examine", BUILD, "--data", f"{__file__}:{name}", "--json")
     assert status == 0

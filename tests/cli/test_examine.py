@@ -186,7 +186,7 @@ def test_a_model_is_examined_by_its_name(relucid):
         ("examine my_net:build --example 1,3 --checkpoint w.pt", "there is no file w.pt"),
         ("examine my_net:build --example 1,3 --checkpoint other.pt", "does not fit this network"),
         ("examine my_net:build --example 1,3 --checkpoint list.pt", "list.pt holds no named weights"),
-        ("examine my_net:build --data list.pt", "list.pt holds a list"),
+        ("examine my_net:build --data list.pt", "the network fails on these inputs"),
         ("examine my_net:build --data my_net:none", "--data has no inputs"),
         ("examine my_net:build --example 1,7", "the network fails on these inputs"),
         ("examine my_net:build --example 1,3 -o there/page.html", "there is no directory"),

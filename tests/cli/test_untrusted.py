@@ -100,4 +100,4 @@ def test_pairs_of_very_wide_layers_are_left_out_and_named():
     net = nn.Sequential(nn.Linear(2, 40_000), nn.ReLU(), nn.Linear(40_000, 2))
     found = examine(net, torch.randn(2, 2), measures=["pairing"])
     assert "0" in dict(found.unattributed)
-    assert found["0"].pairing.by_source == {}
+    assert found["0"].pairing == {}

@@ -41,9 +41,7 @@ def convolution():
 
 
 def mean_norm():
-    return nn.Sequential(
-        nn.Linear(6, 10, bias=False), MeanNorm(10, bias=True), nn.ReLU(), nn.Linear(10, 3)
-    )
+    return nn.Sequential(nn.Linear(6, 10, bias=False), MeanNorm(10, bias=True), nn.ReLU(), nn.Linear(10, 3))
 
 
 def geometric():
@@ -136,7 +134,11 @@ def test_the_network_learns_with_its_revived_units(case):
         optimizer.step()
     for name in names:
         path = name.rpartition(".")[0]
-        weight = next(n for n, p in net.named_parameters() if n.startswith(f"{path}.") and p.shape[0] == len(before[name]))
+        weight = next(
+            n
+            for n, p in net.named_parameters()
+            if n.startswith(f"{path}.") and p.shape[0] == len(before[name])
+        )
         half = len(before[name]) // 2
         moved = (net.get_parameter(weight) - before[weight])[:half].flatten(1) if before[weight].dim() > 1 else (net.get_parameter(weight) - before[weight])[:half].unsqueeze(1)  # fmt: skip
         assert (moved.abs().sum(1) > 0).all(), name
@@ -219,7 +221,10 @@ def test_gradients_of_what_is_new_are_zero():
 
 def test_of_several_optimizers_each_follows():
     net, x, _ = killed("linear")
-    two = [torch.optim.Adam(net[:2].parameters()), torch.optim.SGD(net[2:].parameters(), lr=0.1, momentum=0.9)]
+    two = [
+        torch.optim.Adam(net[:2].parameters()),
+        torch.optim.SGD(net[2:].parameters(), lr=0.1, momentum=0.9),
+    ]
     for _ in range(3):
         net(x).square().mean().backward()
         for optimizer in two:
@@ -246,7 +251,9 @@ def test_draws_follow_the_users_seed():
     assert not torch.equal(weights[0], weights[2])
 
 
-@pytest.mark.parametrize("data", [X.numpy(), [X[:100], X[100:]], torch.utils.data.DataLoader(X, 64)], ids=type)
+@pytest.mark.parametrize(
+    "data", [X.numpy(), [X[:100], X[100:]], torch.utils.data.DataLoader(X, 64)], ids=type
+)
 def test_data_in_any_form(data):
     net, x, _ = killed("linear")
     assert (values(revive(net, x[:2], data).model, x, "0") > 0).any(1).all()

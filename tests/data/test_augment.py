@@ -8,7 +8,7 @@ from PIL import Image, ImageOps
 from scipy.stats import chisquare
 
 from relucid.data import Moments, Split, augment, color, crop, flip, jitter, moments, ten_crops
-from relucid.data.augment import AUGMENTATIONS
+from relucid.data._augment import AUGMENTATIONS
 
 # Every pixel differs from every other and from the padding, so that a result tells how it was made.
 PICTURE = np.arange(1, 65, dtype=np.uint8).reshape(8, 8)

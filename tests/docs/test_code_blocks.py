@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from relucid.cli.app import app
-from relucid.models import registry
+from relucid.models import BACKBONES
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -34,9 +34,19 @@ def commands() -> list[str]:
     return sorted({line.partition("#")[0].strip() for line in lines if line.startswith("relucid ")})
 
 
+@pytest.fixture
+def backbones():
+    """A page adds one."""
+    before = dict(BACKBONES)
+    yield
+    BACKBONES.clear()
+    BACKBONES.update(before)
+
+
 @pytest.mark.parametrize("page", [name for name, path in PAGES.items() if blocks(path, "python")])
-def test_the_python_on_a_page_runs_and_prints_what_the_page_shows(page, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(registry, "BACKBONES", dict(registry.BACKBONES))  # a page adds one
+def test_the_python_on_a_page_runs_and_prints_what_the_page_shows(
+    page, backbones, monkeypatch, tmp_path, capsys
+):
     monkeypatch.chdir(tmp_path)
     names = {}
     for block, output in examples(PAGES[page]):

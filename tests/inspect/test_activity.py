@@ -8,27 +8,31 @@ from torch import nn
 
 from relucid.inspect import activity, examine
 from relucid.inspect._boundary import hyperplanes
-from relucid.inspect.activity import ActivityGauge
-from relucid.inspect.measurement import Seen
+from relucid.inspect.activity import StreamingActivity
+from relucid.inspect.measurement import LayerBatch
 
 
 def counted(values, dim, block=activity.BLOCK, inputs=3, **options):
-    gauge = ActivityGauge(values.shape[dim], **options)
+    gauge = StreamingActivity(values.shape[dim], **options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(activity, "BLOCK", block)
-        gauge.see(Seen(values, dim, inputs))
-    return gauge.result()
+        gauge.update(LayerBatch(values, dim, inputs))
+    return gauge.compute()
 
 
 def counted_in_batches(weight, bias, x):
     """The activity of units weight . x + bias on inputs (inputs, n), in batches of 3."""
-    gauge = ActivityGauge(len(bias), (hyperplanes(weight, bias).radius.double(), weight.norm(dim=1).double()))
+    gauge = StreamingActivity(
+        len(bias), (hyperplanes(weight, bias).radius.double(), weight.norm(dim=1).double())
+    )
     for batch in x.split(3):
         lengths = batch.norm(dim=1)
-        gauge.see(
-            Seen(batch @ weight.T + bias, 1, len(batch), shell=(float(lengths.min()), float(lengths.max())))
+        gauge.update(
+            LayerBatch(
+                batch @ weight.T + bias, 1, len(batch), shell=(float(lengths.min()), float(lengths.max()))
+            )
         )
-    return gauge.result()
+    return gauge.compute()
 
 
 def by_unit(values, dim):

@@ -6,7 +6,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.inspect import MEASURES, THOROUGH, Examination, Finding, Suggestion, examine, invariance, pairing
+import relucid.inspect
+from relucid.convert import to_crelu
+from relucid.inspect import (
+    EXTENDED_MEASURES,
+    MEASURES,
+    Examination,
+    Finding,
+    Suggestion,
+    examine,
+    invariance,
+    pairing,
+)
 from relucid.nn import GeometricLinear, Pairwise
 from relucid.nn.activation import AVR, CReLU
 
@@ -232,11 +243,11 @@ def test_every_measure_is_available():
         nn.Linear(144, 2),
     )
     data = torch.randn(8, 3, 8, 8)
-    found = examine(net, data[:2], data.split(4), measures=MEASURES)
+    found = examine(net, data[:2], list(data.split(4)), measures=MEASURES)
     first, second = found.layers
     assert float(first.measured["reconstruct"].ratio.max()) < 1e-3
     assert 0.5 < float(second.measured["reconstruct"].ratio.min()) < 1
-    expected = invariance(net, data.split(4)).layers
+    expected = invariance(net, list(data.split(4))).layers
     torch.testing.assert_close(first.invariance.local_rate, expected["0"].local_rate)
     assert list(first.phase_correlation) == ["2"]
     json.dumps(found.to_dict(), allow_nan=False)
@@ -333,7 +344,7 @@ def test_nothing_is_suggested_for_layers_that_conversions_cannot_name():
     found = examine(net, torch.randn(40, 3, 4, 4))
     assert {finding.kind for finding in found.findings} >= {"dead", "outside the data"}
     assert not found.suggestions()
-    named = examine(nn.Sequential(*net[0]), torch.randn(40, 3, 4, 4))
+    named = examine(nn.Sequential(*net[0], nn.Conv2d(4, 1, 1)), torch.randn(40, 3, 4, 4))
     assert {suggestion.name for suggestion in named.suggestions()} == {"crelu"}
 
 
@@ -453,10 +464,174 @@ def test_both_phases_in_the_order_of_groups_are_one_unit_each():
 def test_under_autocast_the_network_is_rounded_and_measurements_are_not():
     net, x = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2)), torch.randn(100, 5)
     with torch.autocast("cpu", torch.bfloat16):
-        found = examine(net, x, measures=THOROUGH)["0"]
+        found = examine(net, x, measures=EXTENDED_MEASURES)["0"]
         outputs = net[:2](x)
     assert outputs.dtype == torch.bfloat16
     assert torch.equal(found.pairing["0"].opposite, pairing(net[0].weight.bfloat16()).opposite)
     norms = x.bfloat16().float().norm(dim=1)
     assert found.activity.shell == pytest.approx((float(norms.min()), float(norms.max())))
     torch.testing.assert_close(found.plasticity.singular.float(), torch.linalg.svdvals(outputs.float()))
+
+
+class Agent(nn.Module):
+    """A network that is used through its methods."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU())
+        self.actor, self.critic = nn.Linear(16, 3), nn.Linear(16, 1)
+
+    def get_value(self, x):
+        return self.critic(self.body(x))
+
+    def get_action_and_value(self, x, action=None):
+        hidden = self.body(x)
+        choices = torch.distributions.Categorical(logits=self.actor(hidden))
+        action = choices.sample() if action is None else action
+        return action, choices.log_prob(action), choices.entropy(), self.critic(hidden)
+
+
+@pytest.mark.parametrize("call", ["get_action_and_value", lambda agent, x: agent.get_value(x)])
+def test_an_agent_is_examined_as_it_is_called(call):
+    agent, data = Agent(), torch.randn(100, 4)
+    expected = examine(nn.Sequential(*agent.body, agent.critic), data[:2], data, measures=EXTENDED_MEASURES)
+    found = examine(agent, data[:2], data, call=call, measures=EXTENDED_MEASURES)
+    assert [layer.name for layer in found.layers] == ["body.0", "body.2"]
+    for ours, theirs in zip(found.layers, expected.layers, strict=True):
+        torch.testing.assert_close(ours.activity.active, theirs.activity.active)
+        torch.testing.assert_close(ours.plasticity.singular, theirs.plasticity.singular)
+    with pytest.raises(TypeError, match="call="):
+        examine(agent, data)
+
+
+def test_every_measure_takes_the_call():
+    class Images(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(3, 6, 3, padding=1), nn.Linear(6, 2)
+
+        def predict(self, x):
+            return self.head(self.conv(x).relu().mean((2, 3)))
+
+    found = examine(
+        Images(), torch.randn(4, 3, 8, 8), torch.randn(40, 3, 8, 8), call="predict", measures=MEASURES
+    )
+    assert set(found.layers[0].measured) == set(MEASURES) - {"phase_correlation"}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["actor", lambda agent, x: agent.actor(agent.body(x)), lambda agent, x: (agent.actor(agent.body(x)), 1)],
+)
+def test_the_entropy_of_a_policy_is_measured_and_certainty_is_a_finding(policy):
+    agent, data = Agent(), torch.randn(100, 4)
+    options = {"call": "get_action_and_value", "policy": policy}
+    found = examine(agent, data, **options)
+    expected = agent.get_action_and_value(data)[2].mean().item()
+    assert found.metrics()["policy entropy"] == pytest.approx(expected, rel=1e-5)
+    assert "certain policy" not in {finding.kind for finding in found.findings}
+    agent.actor.bias.data[0] = 100.0
+    certain = examine(agent, data, **options).findings[0]
+    assert (certain.kind, certain.severity) == ("certain policy", "warning")
+    assert "policy entropy" not in examine(agent, data, call="get_value").metrics()
+
+
+class OneArgument(nn.Module):
+    """A network that takes one container."""
+
+    def __init__(self, read):
+        super().__init__()
+        self.read, self.fc = read, nn.Linear(4, 6)
+
+    def forward(self, batch):
+        return self.fc(self.read(batch)).relu()
+
+
+X, Y = torch.randn(2, 50, 4)
+PACKED = nn.utils.rnn.pack_sequence([torch.randn(3, 4)] * 20)
+
+
+@pytest.mark.parametrize(
+    "read, example, rows",
+    [
+        (lambda b: b["x"] + b["y"], {"x": X, "y": Y}, X + Y),
+        (lambda b: b[0] - b[1], ([X, Y],), X - Y),
+        (lambda b: b[1].T @ b[0], ((X, torch.ones(50, 40)),), torch.ones(40, 50) @ X),
+        (lambda b: b.data, PACKED, PACKED.data),
+        (lambda b: b, (X, torch.zeros(50)), X),  # labels follow
+    ],
+)
+def test_an_example_may_be_one_container_or_have_labels(read, example, rows):
+    net = OneArgument(read)
+    for found in (
+        examine(net, example),
+        examine(net, example, [example if len(example) > 1 else example[0]]),
+    ):
+        expected = (net.fc(rows) > 0).double().mean(0)
+        torch.testing.assert_close(found["fc"].activity.active, expected)
+
+
+class Branch(nn.Module):
+    """A hidden layer with dead units, whose value something else than a layer reads."""
+
+    def __init__(self, use):
+        super().__init__()
+        self.use, self.first, self.second = use, nn.Linear(4, 8), nn.Linear(8, 8)
+        self.head, self.third = nn.Linear(8, 2), nn.Linear(8, 2)
+        self.first.bias.data[:4] = -100.0
+
+    def forward(self, x):
+        return self.use(self, self.first(x).relu())
+
+
+USES = {
+    "read": (lambda s, h: s.head(h), True),
+    "read twice": (lambda s, h: s.head(h) + s.third(s.second(h).relu()), True),
+    "returned": (lambda s, h: h, False),
+    "returned beside": (lambda s, h: (s.head(h), h), False),
+    "added": (lambda s, h: s.head(h + s.second(h)), False),
+    "multiplied": (lambda s, h: s.head(h * s.second(h).sigmoid()), False),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_is_suggested_is_possible(use):
+    function, possible = USES[use]
+    net, data = Branch(function), torch.randn(100, 4)
+    suggestions = [s for s in examine(net, data).suggestions() if "first" in s.layers]
+    assert bool(suggestions) is possible
+    if suggestions:
+        conversion = to_crelu(net, data, layers=["first"])
+        assert conversion.changed
+    else:
+        with pytest.warns(UserWarning, match="no layer"):
+            to_crelu(net, data, layers=["first"])
+
+
+def test_tokens_count_as_inputs():
+    net = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 6), nn.ReLU())
+    assert examine(net, torch.randint(10, (4, 32)))["1"].activity.inputs == 128
+
+
+def test_the_calls_of_one_module_are_counted_together():
+    net = OneArgument(lambda b: b)
+    net.forward = lambda x, y: net.fc(x).relu() - net.fc(y).relu()
+    (layer,) = examine(net, (X, Y), measures=EXTENDED_MEASURES).layers
+    active = torch.cat([net.fc(X), net.fc(Y)])
+    torch.testing.assert_close(layer.activity.active, (active > 0).double().mean(0))
+    assert str(layer.activity.sample) == str(layer.plasticity.sample) == "50 inputs x 2 positions"
+    torch.testing.assert_close(layer.activity.shell[1], torch.cat([X, Y]).norm(dim=1).max().item())
+
+
+def test_at_most_four_names_that_are_not_examined_are_printed():
+    net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(9)), nn.ReLU(), nn.Linear(4, 1))
+    found = examine(net, X)
+    assert len(found.unattributed) == 9
+    assert sum("feeds" in line for line in found.notes()) == 4
+    assert "5 more" in found.notes()[-1]
+
+
+@pytest.mark.parametrize("old", ["Gauge", "Seen", "USUAL", "THOROUGH"])
+def test_old_names_warn(old):
+    with pytest.warns(FutureWarning, match=old):
+        assert getattr(relucid.inspect, old) is not None

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from relucid.inspect import MEASURES, Finding, Gauge, Measurement, examine
+from relucid.inspect import MEASURES, Finding, Measurement, StreamingMeasure, examine
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ class Peak(Measurement):
 
     @classmethod
     def measure(cls, layer, network):
-        return PeakGauge()
+        return StreamingPeak()
 
     def summary(self):
         return f"at most {float(self.largest.max()):.3g}"
@@ -71,16 +71,16 @@ class Peak(Measurement):
         yield Finding(layer.layer, "peak", self.summary(), {"units": [int(self.largest.argmax())]})
 
 
-class PeakGauge(Gauge):
+class StreamingPeak(StreamingMeasure):
     """Keeps the running maximum."""
 
     def __init__(self):
         self.largest = torch.tensor(-torch.inf)
 
-    def see(self, seen):
-        self.largest = torch.maximum(self.largest, seen.by_unit.amax(1))
+    def update(self, batch):
+        self.largest = torch.maximum(self.largest, batch.by_unit.amax(1))
 
-    def result(self):
+    def compute(self):
         return Peak(self.largest)
 
 

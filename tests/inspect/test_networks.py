@@ -39,7 +39,7 @@ def test_a_published_network_is_examined_without_a_change_to_it(segmentation):
     segmentation.train()
     before = copy.deepcopy(segmentation.state_dict())
     images = cells(4)
-    found = examine(segmentation, images[:1], images.split(2))
+    found = examine(segmentation, images[:1], list(images.split(2)))
     assert segmentation.training
     assert all(torch.equal(value, before[name]) for name, value in segmentation.state_dict().items())
     blocks = [f"res{i}" for i in range(1, 6)]

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from relucid.inspect import effective_rank, examine, stable_rank
-from relucid.inspect.plasticity import LARGEST
+from relucid.inspect.features import LARGEST
 from relucid.nn import CReLU
 
 DATA = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
@@ -28,6 +28,7 @@ ACTIVATIONS = {
     "leaky": (nn.LeakyReLU(0.3), lambda x: F.leaky_relu(x, 0.3), 1),
     "relu6": (nn.ReLU6(), F.relu6, 1),
     "hardtanh": (nn.Hardtanh(), F.hardtanh, 1),
+    "prelu": (nn.PReLU(init=0.2), lambda x: F.leaky_relu(x, 0.2), 1),
     "abs": (None, torch.abs, 1),
     "crelu": (CReLU(), lambda x: torch.cat([x.relu(), (-x).relu()], 1), 2),
 }
@@ -69,7 +70,7 @@ def test_batches_add_up():
 
 
 def test_dormant_units_are_dead_ones_and_those_that_are_hardly_active():
-    net = nn.Sequential(nn.Linear(5, 4), nn.ReLU())
+    net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1))
     net[0].bias.data[0] = -100.0
     net[0].weight.data[1] *= 0.001
     net[0].bias.data[1] = 0.0
@@ -117,15 +118,6 @@ def test_the_rank_of_a_very_wide_layer_is_not_computed():
     found = measured(net, torch.randn(40, 1))
     assert found.singular is None
     assert "effective rank" not in found.row()
-
-
-def test_a_layer_whose_slope_is_learned_is_left_out():
-    assert (
-        "plasticity"
-        not in examine(nn.Sequential(nn.Linear(5, 4), nn.PReLU()), DATA[:2], DATA, measures=["plasticity"])[
-            "0"
-        ].measured
-    )
 
 
 def test_metrics_have_shares_ranks_and_norms():

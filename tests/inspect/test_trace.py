@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from relucid.inspect._trace import trace
-from relucid.inspect.execution import DATA, execute
+from relucid.inspect.execution import DATA, running
 from relucid.nn import GeometricConv2d, GeometricLinear, geometric
 from relucid.nn.activation import AVR, CReLU, crelu
 from relucid.nn.meannorm import MeanNorm
@@ -223,12 +223,13 @@ def test_what_is_rectified_is_the_folded_map_of_what_the_layer_receives(name):
     inputs, values = {}, {}
 
     def visit(node, value):
-        if node.kind:
-            values[node.name] = value.clone()
-        else:
-            inputs[node.name] = (node, value.clone())
+        inputs[node.name] = (node, value.clone())
 
-    execute(model, example, visit)
+    def observe(node, value, output):
+        values[node.name] = value.clone()
+
+    with running(model) as (run, _):
+        run(example, visit, observe)
     for r in found.rectified:
         node, x = inputs[r.sources[0].name]
         weight, bias = r.folded()
@@ -326,9 +327,33 @@ def test_reused_modules_and_residual_additions_are_distinguished():
     assert found["3.relu#3"].adds == ("3.relu#2",)
 
 
-def test_weights_used_twice_are_two_layers():
+def test_the_calls_of_one_module_are_one_layer():
     net = Net(lambda s, x: F.relu(s.fc(F.relu(s.fc(x)))), fc=nn.Linear(4, 4))
-    assert kinds(net, torch.randn(2, 4)) == {"relu": ("relu", [("fc",)]), "relu#2": ("relu", [("fc#2",)])}
+    (layer,) = trace(net, torch.randn(2, 4)).rectified
+    assert (layer.name, layer.layer, layer.calls) == ("relu", "fc", ("relu", "relu#2"))
+    head = Net(lambda s, x: s.head(F.relu(s.fc(x[0]))) - s.head(F.relu(s.fc(x[1]))), **siamese())
+    (layer,) = trace(head, (torch.randn(2, 2, 4),)).rectified
+    assert layer.calls == ("relu", "relu#2")
+    assert {reader.name.partition("#")[0] for reader in layer.readers} == {"head"}
+    assert len(trace(head, (torch.randn(2, 2, 4),)).unattributed) == 1
+
+
+def test_calls_through_other_norms_are_layers_of_their_own():
+    norms = {f"norm{i}": nn.BatchNorm1d(4) for i in (1, 2)}
+    norms["norm2"].running_mean += 1
+    forward = lambda s, x: F.relu(s.norm1(s.fc(x))) + F.relu(s.norm2(s.fc(x)))  # noqa: E731
+    first, second = trace(Net(forward, fc=nn.Linear(4, 4), **norms), torch.randn(2, 4)).rectified
+    assert not torch.equal(first.shift, second.shift)
+
+
+def siamese():
+    return {"fc": nn.Linear(4, 4), "head": nn.Linear(4, 1)}
+
+
+def test_a_recurrent_network_has_a_layer_for_its_first_step_and_one_for_the_others():
+    net = nn.RNN(4, 8, nonlinearity="relu", batch_first=True)
+    first, others = trace(net, torch.randn(3, 9, 4)).rectified
+    assert [len(layer.calls) for layer in (first, others)] == [1, 8]
 
 
 def test_functional_weights_go_by_the_name_of_their_parameter():
@@ -383,11 +408,13 @@ def test_custom_autograd_functions_are_seen_through():
         crelu,
     ],
 )
-def test_values_are_shown_before_they_are_overwritten(inplace):
+def test_values_are_shown_as_they_were_before_they_were_overwritten(inplace):
     net = Net(lambda s, x: inplace(s.conv(x)), conv=conv())
-    seen = []
-    execute(net, IMAGE, lambda node, value: seen.append(value.clone()) if node.kind else None)
-    torch.testing.assert_close(seen[0], net.conv(IMAGE).detach())
+    pairs = []
+    with running(net) as (run, _):
+        run(IMAGE, observe=lambda node, value, output: pairs.append((value.clone(), output.clone())))
+    torch.testing.assert_close(pairs[0][0], net.conv(IMAGE).detach())
+    torch.testing.assert_close(pairs[-1][1][:, -4:], net(IMAGE).detach()[:, -4:])
 
 
 def test_memory_that_is_overwritten_in_part_leads_back_to_both_writers():

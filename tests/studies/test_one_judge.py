@@ -3,11 +3,13 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "relucid"
 JUDGE = "studies/compare.py"
+NEW = "experiments/_judge.py"
 # Measurements of one network, not judgements between two: the exact distribution of the most opposite of random
 # filters, and the interval of a unit's rate (the core has no scipy).
 MEASUREMENTS = {"inspect/null_distribution.py", "inspect/evidence.py"}
+CAVEATS = "experiments/_caveats.py"  # whether a rate was chosen by less than its noise
 # Those that turn p-values into outcomes for the claims and the marks of a table.
-OUTCOMES = {JUDGE, "studies/judge.py", "studies/table.py"}
+OUTCOMES = {JUDGE, NEW, CAVEATS, "studies/judge.py", "studies/table.py"}
 STATISTICS = re.compile(
     r"scipy\.stats|scipy\.special|\b(stdtr|stdtrit|ndtr|ndtri|ttest|fisher_exact|binomtest|betainc|ppf|isf"
     r"|erfc?|quantile|percentile|NormalDist|t_test|bootstrap_|resample)\b|1\.9[56]"
@@ -18,8 +20,8 @@ def test_p_values_and_intervals_are_computed_in_one_place():
     found = {
         str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if STATISTICS.search(path.read_text())
     }
-    assert JUDGE in found
-    assert found - {JUDGE} <= MEASUREMENTS
+    assert {JUDGE, NEW} <= found
+    assert found - {JUDGE, NEW, CAVEATS} <= MEASUREMENTS
 
 
 def test_nothing_else_asks_whether_a_p_value_is_below_the_level():

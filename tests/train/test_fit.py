@@ -10,7 +10,7 @@ from torch import nn
 
 from relucid.data import Split, color, moments, ten_crops
 from relucid.train import DivergedError, Machine, Recipe, fit
-from relucid.train.batches import batches, mix
+from relucid.train.batches import Batches, mix
 from relucid.train.plateau import PlateauState
 
 from .problems import PLAIN, PLATEAU, same, small_images, small_network
@@ -49,7 +49,7 @@ def test_it_is_the_loop_one_would_write():
     for epoch[0] in range(4):
         optimizer.param_groups[0]["lr"] = 0.05 if epoch[0] < 2 else 0.05 * 0.1
         losses = []
-        for inputs, targets in batches(train, 16, mix(5, epoch[0])):
+        for inputs, targets in Batches(train, 16).epoch(mix(5, epoch[0])):
             optimizer.zero_grad()
             loss = F.cross_entropy(reference(normal.normalize(inputs)), targets)
             loss.backward()

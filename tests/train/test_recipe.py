@@ -8,7 +8,7 @@ from torch import nn
 from relucid.data import Split
 from relucid.nn import GeometricLinear
 from relucid.train import Plateau, Recipe, fit
-from relucid.train.batches import batches, mix
+from relucid.train.batches import Batches, mix
 
 # crelu Appendix E
 CRELU = (
@@ -95,7 +95,7 @@ def test_dampened_momentum_takes_the_steps_of_the_source_of_vgg():
     reference = deepcopy(network)
     fit(network, Split(inputs, targets), recipe, seed=5)
     optimizer = torch.optim.SGD(reference.parameters(), lr=1, momentum=0.9, dampening=0.9)
-    for x, y in batches(Split(inputs, targets), 10, mix(5, 0)):
+    for x, y in Batches(Split(inputs, targets), 10).epoch(mix(5, 0)):
         optimizer.zero_grad()
         nn.functional.mse_loss(reference(x), y).backward()
         optimizer.step()

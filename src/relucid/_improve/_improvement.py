@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from scipy import stats
 from torch import nn
 
 from relucid.conversions import CONVERSIONS, IMPROVING
 from relucid.convert import Conversion
-from relucid.experiments import Cell, Claim, Comparison, Contrast, Quantity, Results, higher, lower
-from relucid.experiments._judge import Verdict, judge
+from relucid.experiments import Cell, Claim, Contrast, Quantity, Results, higher, lower
+from relucid.experiments._judge import Verdict, against_one, judge
 from relucid.printing import Tabular, counted
 from relucid.train import Recipe
 
@@ -253,29 +252,3 @@ def interval(verdict: Verdict) -> tuple[float, float]:
 def confidence(verdict: Verdict) -> str:
     """The confidence of that interval, in words."""
     return f"{100 * (1 - verdict.level):.3g}%"
-
-
-def against_one(values: pd.Series, other: float) -> Comparison | None:
-    """Compare a mean with one value that varies as those of the mean do: Student's t-test, with their deviation.
-
-    >>> found = against_one(pd.Series([1.0, 2.0, 3.0]), 9.0)
-    >>> found.effect, round(found.p, 3), [round(end, 2) for end in found.interval(0.95)]
-    (-7.0, 0.026, [-11.97, -2.03])
-    """
-    n = len(values)
-    if n < 2:
-        return None
-    effect, error = float(values.mean()) - other, float(values.std()) * math.sqrt(1 + 1 / n)
-    if error <= 1e-9 * abs(effect):
-        p = 1.0 if effect == 0 else min(1.0, 2 * 0.5**n)
-        ends = (effect, effect)
-        return Comparison(
-            effect, p, n, lambda sure: ends if p < 1 - sure else (-math.inf, math.inf), spread=False
-        )
-    t = stats.t(n - 1)
-
-    def around(sure: float) -> tuple[float, float]:
-        half = float(t.ppf((1 + sure) / 2)) * error
-        return effect - half, effect + half
-
-    return Comparison(effect, float(2 * t.sf(abs(effect) / error)), n, around)

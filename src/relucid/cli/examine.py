@@ -96,7 +96,9 @@ def _examined(built: "nn.Module", example: str | None, data: str | None) -> "tup
             first, batches = _peek(batches)
         example = ",".join(map(str, (1, *first.shape[1:]))) if isinstance(first, Tensor) else None
     with foreign("the network fails on these inputs"), _bars() as report:
-        return inspect.examine(built, first, batches, measures=inspect.THOROUGH, progress=report), example
+        return inspect.examine(
+            built, first, batches, measures=inspect.EXTENDED_MEASURES, progress=report
+        ), example
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from relucid._torch import copy_hooks
+from relucid._torch import copy_hooks, registries
 from relucid.convert.errors import ConversionError
 
 Carry = Callable[[Tensor], Tensor]
@@ -96,8 +96,7 @@ class Edits:
 
     def set(self, place: nn.Module, key: str, value: Any) -> None:
         """Set an attribute: a module, a parameter, a buffer or a plain one."""
-        stored: Any
-        for stored in (place._parameters, place._modules, place._buffers):
+        for stored in registries(place):
             if key in stored:
                 self._undo.append(partial(stored.__setitem__, key, stored[key]))
                 break
@@ -111,16 +110,18 @@ class Edits:
 
     def buffer(self, place: nn.Module, key: str, value: Tensor) -> None:
         """Give a module a buffer that it may not have had."""
-        if key in place._buffers:
+        buffers = registries(place)[1]
+        if key in buffers:
             self.set(place, key, value)
         else:
-            self._undo.append(lambda: place._buffers.pop(key, None))
+            self._undo.append(lambda: buffers.pop(key, None))
             place.register_buffer(key, value)
 
     def forget(self, place: nn.Module, key: str) -> None:
         """Take a buffer away from a module."""
-        self._undo.append(partial(place.register_buffer, key, place._buffers[key]))
-        del place._buffers[key]
+        buffers = registries(place)[1]
+        self._undo.append(partial(buffers.__setitem__, key, buffers[key]))
+        del buffers[key]
 
     def become(self, module: nn.Module, cls: type[nn.Module]) -> None:
         """Give a module a subclass of its class."""
@@ -182,7 +183,7 @@ class Edits:
         if carry is not None and old.grad is not None:
             new.grad = carry(old.grad)
         for module in self.model.modules():
-            for leaf, parameter in list(module._parameters.items()):
+            for leaf, parameter in list(registries(module)[0].items()):
                 if parameter is old:
                     self.set(module, leaf, new)
         for optimizer in self.optimizers:
@@ -201,14 +202,14 @@ class Edits:
     def add(
         self, module: nn.Module, key: str, parameter: nn.Parameter, beside: Sequence[nn.Parameter]
     ) -> None:
-        """Give a module a new parameter, which optimizers train in the group of those ``beside`` it."""
+        """Give a module a new parameter, which optimizers train after those ``beside`` it, in their group."""
         self.set(module, key, parameter)
         self.follow(list(beside), [parameter], drop=False)
 
     # Optimizers
 
     def follow(self, old: list[nn.Parameter], new: list[nn.Parameter], *, drop: bool = True) -> None:
-        """Put new parameters into the optimizers' groups before the old ones, and drop those."""
+        """Put new parameters into the optimizers' groups in place of the old ones, or after the first of those."""
         gone = {id(p) for p in old}
         for optimizer in self.optimizers:
             add = new
@@ -220,6 +221,7 @@ class Edits:
                     continue
                 _check_fits(optimizer, params, add)
                 rest = [p for p in params if not drop or id(p) not in gone]
+                at += not drop
                 rest[at:at] = add
                 params[:] = rest
                 if drop:
@@ -233,7 +235,7 @@ class Edits:
         return [g for o in self.optimizers for g in o.param_groups if "param_names" in g]
 
 
-def wholly(change: Callable[[], None]) -> None:
+def wholly(change: Callable[[], object]) -> None:
     """Make a change that Ctrl-C cannot stop halfway: Python interrupts the main thread alone.
 
     An interrupt is raised once the change is complete.

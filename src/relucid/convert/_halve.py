@@ -15,17 +15,22 @@ from torch import Tensor, nn
 
 from relucid._torch import ConvTransposeNd
 from relucid.convert._edits import Edits
+from relucid.convert._recipe import RECIPE
+from relucid.convert._signature import signature
 from relucid.convert._steps import Double, Step
 from relucid.convert._units import Units, units_of
-from relucid.convert.conversion import Conversion
-from relucid.convert.copies import Throwaway, copied
-from relucid.convert.crelu import Expansion, Site
+from relucid.convert.conversion import Conversion, applied
+from relucid.convert.copies import ResettableCopy, aliased
+from relucid.convert.crelu import Candidate, Expansion
 from relucid.convert.errors import ConversionError
-from relucid.convert.examples import Batch
-from relucid.convert.subject import Layers, Subject, working
-from relucid.inspect.execution import Node, Recording, record
+from relucid.convert.examples import batch_size
+from relucid.convert.network import Layers, RecordedModel
+from relucid.convert.search import delivered, largest_valid_subset
+from relucid.convert.verify import recorded
+from relucid.inspect.execution import Method, Node, Recording
 from relucid.models import count_parameters
 from relucid.nn import GeometricLayer
+from relucid.printing import first_line
 from relucid.randomness import users_own
 
 # Where layers and norms keep the number of their units.
@@ -73,16 +78,17 @@ def _draw(edits: Edits, name: str) -> None:
 
 
 def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    named = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+    return [(name, value) for name, value in named if name != RECIPE]
 
 
 def halve(
-    model: nn.Module, example: Batch | list[Batch], layers: Layers, inplace: bool, optimizer: Any
+    model: nn.Module, example: Any, layers: Layers, call: Method | None, inplace: bool, optimizer: Any
 ) -> Conversion:
     """``to_crelu`` with mode="halve"; see there."""
-    network = Subject(model, example)
+    network = RecordedModel(model, example, call)
     network.report.weighted, network.report.rectified = "not halved", "not chosen"
-    search = Expansion(network, layers, list)
+    search = Expansion(network, layers)
     obstacles = {relu: _reason(network, relu) or why for relu, why in search.obstacles.items()}
     halves: dict[str, Units] = {}
     for name, site in search.sites.items():
@@ -93,28 +99,22 @@ def halve(
             halves[name] = units
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
-        chosen = {search.sites[name]: halves[name] for name in names}
+        chosen = [(search.sites[name], halves[name]) for name in names]
         left_out = {relu: why for name, why in dropped.items() for relu in search.sites[name].relus}
-        steps, trial = _steps(network, chosen), copied(model)
-        apply(steps, trial)
-        _check(network, trial)
+        steps = _steps(network, chosen)
+        trial = applied(steps, aliased(model))
+        products = _check(network, trial)
         _note(network, chosen, obstacles | left_out, {step.name for step in steps})
-        if inplace and len(names) + len(dropped) == len(halves):
-            apply(steps, model, [] if optimizer is None else [optimizer])
-            trial = model
         nan, sizes = float("nan"), (count_parameters(model), count_parameters(trial))
-        return Conversion(trial, network.report.changes(), nan, nan, nan, sizes, (0, 0))
+        return Conversion(
+            *(trial, network.report.changes(), nan, nan, nan, sizes, products, tuple(steps)),
+            original=signature(model),
+        )
 
-    return working(halves, attempt)
-
-
-def apply(steps: Sequence[Step], model: nn.Module, optimizers: Sequence[Any] = ()) -> None:
-    with Edits(model, optimizers) as edits:
-        for step in steps:
-            step.apply(edits)
+    return delivered(network, largest_valid_subset(halves, attempt), inplace, optimizer)
 
 
-def _halved(network: Subject, site: Site) -> Units | str:
+def _halved(network: RecordedModel, site: Candidate) -> Units | str:
     """What to halve before the ReLUs of a site, or why it cannot be."""
     first, *others = _options(network, site.relus)
     if isinstance(first, str):
@@ -124,12 +124,12 @@ def _halved(network: Subject, site: Site) -> Units | str:
     return _divisible(network.modules, first) or first
 
 
-def _reason(network: Subject, relu: str) -> str:
+def _reason(network: RecordedModel, relu: str) -> str:
     """Why the units of a ReLU cannot be halved; "" if they themselves can."""
     return next((option for option in _options(network, (relu,)) if isinstance(option, str)), "")
 
 
-def _options(network: Subject, relus: Collection[str]) -> list[Units | str]:
+def _options(network: RecordedModel, relus: Collection[str]) -> list[Units | str]:
     """The units of some ReLUs, or why they cannot be changed, in all recordings."""
     options: dict[Units | str, None] = {}
     for recording in network.recordings:
@@ -171,15 +171,15 @@ def _divisible(modules: Mapping[str, nn.Module], units: Units) -> str:
     return ""
 
 
-def _steps(network: Subject, chosen: Mapping[Site, Units]) -> list[Step]:
+def _steps(network: RecordedModel, chosen: Sequence[tuple[Candidate, Units]]) -> list[Step]:
     """Halve layers and norms, draw all others again, and put both phases after the halves."""
     if not chosen:
         return []
-    halves = {name for units in chosen.values() for name in (units.layer, *units.norms)}
+    halves = {name for _, units in chosen for name in (units.layer, *units.norms)}
     steps: list[Step] = [
         Halve(name) if name in halves else Draw(name) for name in _drawn(network.modules, halves)
     ]
-    return steps + [Double(site.module, site.dim, replace=site.is_activation) for site in chosen]
+    return steps + [Double(site.module, site.dim, replace=site.is_activation) for site, _ in chosen]
 
 
 def _drawn(modules: Mapping[str, nn.Module], halves: Collection[str]) -> list[str]:
@@ -197,26 +197,39 @@ def _drawn(modules: Mapping[str, nn.Module], halves: Collection[str]) -> list[st
     return names
 
 
-def _check(network: Subject, trial: nn.Module) -> None:
-    """It must run in both modes, and return values of the same shapes."""
-    throwaway = Throwaway(trial)
-    examples = network.references.examples[: network.references.given]
-    for recording, example in zip(network.evaluated, examples, strict=True):
-        try:
-            shapes = [node.shape for node in record(throwaway.fresh(), example).outputs]
-        except Exception as error:
-            raise ConversionError(f"the network does not run with half the filters: {error}") from error
-        if shapes != [node.shape for node in recording.outputs]:
-            raise ConversionError("with half the filters, the outputs have other shapes")
+def _check(network: RecordedModel, trial: nn.Module) -> tuple[int, int]:
+    """It must run in both modes, and return values of the same shapes; return the multiply-adds before and after."""
+    copy, products = ResettableCopy(trial), 0
+    try:
+        for number, (example, before) in enumerate(zip(network.examples, network.outputs, strict=True)):
+            options = {"training": False, "backward": False, "layers": False, "count": number == 0}
+            tape = recorded(copy, example, network.call, **options)  # type: ignore[arg-type]
+            if [x.shape for x in tape.outputs] != [x.shape for x in before.outputs]:
+                raise ConversionError("with half the filters, the outputs have other shapes")
+            products = products or tape.multiply_adds
+        if network.learned_on is not None:
+            recorded(copy, network.learned_on, network.call, training=True, backward=True, layers=False)
+    except ConversionError:
+        raise
+    except Exception as error:
+        raise ConversionError(
+            f"the network does not run with half the filters: {first_line(error)}"
+        ) from error
+    copy.fresh(freeze=False)
+    size = batch_size(network.examples[0])
+    return network.outputs[0].multiply_adds // size, products // size
 
 
 def _note(
-    network: Subject, chosen: Mapping[Site, Units], obstacles: Mapping[str, str], drawn: Collection[str]
+    network: RecordedModel,
+    chosen: Sequence[tuple[Candidate, Units]],
+    obstacles: Mapping[str, str],
+    drawn: Collection[str],
 ) -> None:
     network.report.forget()
     for relu, reason in obstacles.items():
         network.report.note(relu, "refused", reason)
-    for site, units in chosen.items():
+    for site, units in chosen:
         for relu in site.relus:
             network.report.note(relu, "changed", f"CReLU of half the units of {units.layer}")
         for name in (units.layer, *units.norms):

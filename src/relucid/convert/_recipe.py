@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relucid._torch import registries
 from relucid.convert._edits import Edits
 from relucid.convert._renew import Revive
 from relucid.convert._steps import Step, step_of
@@ -52,27 +53,35 @@ def items_in(recipe: Tensor) -> list[Item]:
 
 def recipe_of(model: nn.Module) -> list[Item]:
     """How a network was converted, by conversions of the network itself."""
-    recipe = model._buffers.get(RECIPE)
+    recipe = registries(model)[1].get(RECIPE)
     return [] if recipe is None else items_in(recipe)
 
 
-def remember(edits: Edits, steps: Iterable[Step]) -> None:
-    """Leave with a network how it was converted, after what was done before to it or to modules inside.
-
-    Values of units, which a state dict has, are no part of it.
-    """
-    model = edits.model
+def recipes_of(model: nn.Module) -> list[Item]:
+    """How a network was converted, and then modules inside, each by conversions of that module alone."""
     items = recipe_of(model)
     for name, module in model.named_modules():
-        if name and RECIPE in module._buffers:
-            items += [
-                {**item, "in": f"{name}.{item.get('in', '')}".rstrip(".")} for item in recipe_of(module)
-            ]
+        if name:
+            inside = (f"{name}.{item.get('in', '')}".rstrip(".") for item in recipe_of(module))
+            items += [{**item, "in": path} for item, path in zip(recipe_of(module), inside, strict=True)]
+    return items
+
+
+def remember(edits: Edits, known: list[Item], steps: Iterable[Step]) -> None:
+    """Leave with a network how it was converted.
+
+    Args:
+        edits: The network, after the steps.
+        known: What `recipes_of` returned before them.
+        steps: The latest; those that only set values, which a state dict has, are left out.
+    """
+    for name, module in edits.model.named_modules():
+        if name and RECIPE in registries(module)[1]:
             edits.forget(module, RECIPE)
-    items += [step.to_dict() for step in steps if not isinstance(step, Revive)]
+    items = known + [step.to_dict() for step in steps if not isinstance(step, Revive)]
     if items:
-        like = next(model.parameters(), torch.empty(0))
-        edits.buffer(model, RECIPE, encoded(items).to(like.device))
+        like = next(edits.model.parameters(), torch.empty(0))
+        edits.buffer(edits.model, RECIPE, encoded(items).to(like.device))
 
 
 def step_from(item: object, network: nn.Module, longest: int) -> tuple[nn.Module, Step]:

@@ -10,21 +10,35 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from relucid._torch import BatchNormNd, ConvTransposeNd
 from relucid.convert._edits import Edits
 from relucid.convert._renew import Revive
+from relucid.convert._signature import signature
 from relucid.convert._units import Units, units_of
 from relucid.convert.conversion import Conversion, conversion
-from relucid.convert.copies import Throwaway, copied
+from relucid.convert.copies import ResettableCopy, copied
+from relucid.convert.difference import tolerance_of
 from relucid.convert.errors import ArgumentError, ConversionError
-from relucid.convert.examples import Batch
+from relucid.convert.examples import batch_size
 from relucid.convert.flow import flow
 from relucid.convert.layout import Layout, channel_dims
-from relucid.convert.subject import Subject, working
-from relucid.inspect._inputs import batches_for, inputs_in
+from relucid.convert.network import RecordedModel
+from relucid.convert.search import delivered, largest_valid_subset
+from relucid.inspect.batches import batches_for, inputs_in
 from relucid.inspect.evidence import NEEDED
-from relucid.inspect.execution import Arguments, Given, Node, Recording, called, in_mode, running, tensors_in
+from relucid.inspect.execution import (
+    Arguments,
+    Given,
+    Method,
+    Node,
+    Recording,
+    called,
+    in_mode,
+    running,
+    tensors_in,
+)
 from relucid.inspect.watch import _joined
 from relucid.models import count_parameters
 from relucid.nn import GeometricLayer, MeanNorm
@@ -48,12 +62,13 @@ class Dead:
 @conversion
 def revive(
     model: nn.Module,
-    example: Batch | list[Batch],
+    example: Any,
     data: Any = None,
     *,
     share: float = 0.5,
     inplace: bool = False,
-    optimizer: Any = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    call: Method | None = None,
 ) -> Conversion:
     """The same network with its dead units alive again: no output changes, and training can use them.
 
@@ -68,8 +83,9 @@ def revive(
             the example.
         share: Of the values of a revived unit, the part above 0.
         inplace: Convert the network itself; by default a copy. Parameters stay the same objects.
-        optimizer: With ``inplace``, an optimizer to take along: its state for new entries is such that their first step
-            is no longer than a living unit's.
+        optimizer: With ``inplace``, one or several optimizers to take along: their state for new entries is such that
+            the first step of these is no longer than a living unit's.
+        call: How the network is used, if not through its forward: a method's name, or a function of both.
 
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
     >>> _ = net[0].bias.data[:3].fill_(-100.0)
@@ -78,44 +94,51 @@ def revive(
     """
     if not 0 < share < 1:
         raise ArgumentError(f"share={share} must be between 0 and 1: of a unit's values, the part above 0")
-    network = Subject(model, example)
+    network = RecordedModel(model, example, call)
     network.report.weighted, network.report.rectified = "reads no revived unit", "no unit is dead"
-    batches = list(batches_for(model, example if data is None else data))
+    batches = list(batches_for(model, example if data is None else data, call))
     if (count := sum(map(inputs_in, batches))) < NEEDED:
         raise ArgumentError(
             f"{counted(count, 'input')} cannot show which units are dead: give data= with {NEEDED} or more"
         )
-    throwaway = Throwaway(model)
     dims = _dims(network)
-    outputs, active = _run(throwaway, batches, dims)
+    outputs, active = _run(network.copy, batches, dims, call)
+    network.copy.fresh()
     dead, reasons = _dead(network, active)
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
         chosen = [dead[name] for name in names]
         trial = copied(model)
-        steps = _revived(trial, chosen, batches, share)
-        after, alive = _run(Throwaway(trial), batches, dims)
+        steps = _revived(trial, chosen, batches, share, call)
+        after, alive = _run(ResettableCopy(trial), batches, dims, call)
         moved, largest = _moved(outputs, after)
-        if not moved <= 1e-5 * max(largest, 1e-30):
+        if not moved <= tolerance_of(outputs) * max(largest, 1e-30):
             raise ConversionError(f"outputs would move by {moved:.2g}")
-        _note(network, chosen, alive, {**reasons, **{dead[n].relu: why for n, why in dropped.items()}})
-        if inplace and len(names) + len(dropped) == len(dead):
-            with Edits(model, [] if optimizer is None else [optimizer]) as edits:
-                for step in steps:
-                    step.apply(edits)
-            trial = model
+        left_out = {
+            dead[name].relu: f"{counted(len(dead[name].numbers), 'dead unit')}, but {why}"
+            for name, why in dropped.items()
+        }
+        _note(network, chosen, alive, reasons | left_out)
         size, nan = count_parameters(model), float("nan")
         relative = moved / largest if largest else 0.0
-        return Conversion(trial, network.report.changes(), moved, relative, nan, (size, size), (0, 0))
+        products = (network.outputs[0].multiply_adds // batch_size(network.examples[0]),) * 2
+        changes = network.report.changes()
+        return Conversion(
+            *(trial, changes, moved, relative, nan, (size, size), products, tuple(steps)),
+            original=signature(model),
+        )
 
-    return working(dead, attempt)
+    found = largest_valid_subset(dead, attempt)
+    for parameter, same in zip(found.model.parameters(), model.parameters(), strict=True):
+        parameter.requires_grad_(same.requires_grad)
+    return delivered(network, found, inplace, optimizer) if inplace else found
 
 
 # What is dead
 
 
 def _run(
-    throwaway: Throwaway, batches: Iterable[Given], dims: Mapping[str, int]
+    net: ResettableCopy, batches: Iterable[Given], dims: Mapping[str, int], call: Method | None
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
     """The outputs on all data, and which units of each ReLU, (units,), have returned something other than 0."""
     outputs: list[Tensor] = []
@@ -126,25 +149,27 @@ def _run(
             units = (output != 0).movedim(dims[node.name], 0).flatten(1).any(1).cpu()
             active[node.name] = active.get(node.name, units) | units
 
-    model = throwaway.fresh()
-    with running(model) as (run, _):
+    model = net.fresh()
+    with running(model, call=call) as (run, _):
         for batch in batches:
             run(batch, None, observe)
-    model = throwaway.fresh()
+    model = net.fresh()
     with in_mode(model, False), torch.no_grad():
         for batch in batches:
             with seeded():
-                outputs += [x.clone() for x in tensors_in(called(model, batch)) if x.is_floating_point()]
+                outputs += [
+                    x.clone() for x in tensors_in(called(model, batch, call)) if x.is_floating_point()
+                ]
     return outputs, active
 
 
-def _dims(network: Subject) -> dict[str, int]:
+def _dims(network: RecordedModel) -> dict[str, int]:
     """The dimension of the units, by ReLU."""
     pairs = (pair for recording in network.recordings for pair in channel_dims(recording.nodes).items())
     return {node.name: dim for node, dim in pairs if node.kind is not None}
 
 
-def _dead(network: Subject, active: Mapping[str, Tensor]) -> tuple[dict[str, Dead], dict[str, str]]:
+def _dead(network: RecordedModel, active: Mapping[str, Tensor]) -> tuple[dict[str, Dead], dict[str, str]]:
     """The dead units of every ReLU by name, and why those of others cannot be revived."""
     dead: dict[str, Dead] = {}
     reasons: dict[str, str] = {}
@@ -171,7 +196,7 @@ def _dead(network: Subject, active: Mapping[str, Tensor]) -> tuple[dict[str, Dea
     return _with_readers(network, dead, reasons), reasons
 
 
-def _source(network: Subject, recording: Recording, node: Node) -> Units | str:
+def _source(network: RecordedModel, recording: Recording, node: Node) -> Units | str:
     """The layer and norms of a ReLU's units, if they can be given other values."""
     inside = network.modules.get(node.module)
     if isinstance(inside, GeometricLayer):
@@ -190,7 +215,7 @@ def _source(network: Subject, recording: Recording, node: Node) -> Units | str:
     return source
 
 
-def _with_readers(network: Subject, dead: dict[str, Dead], reasons: dict[str, str]) -> dict[str, Dead]:
+def _with_readers(network: RecordedModel, dead: dict[str, Dead], reasons: dict[str, str]) -> dict[str, Dead]:
     """The dead units with the inputs of layers that read them; those whose readers cannot be changed are left out."""
     known = dict(dead)
     while True:
@@ -214,7 +239,7 @@ def _with_readers(network: Subject, dead: dict[str, Dead], reasons: dict[str, st
             reasons[name] = f"{counted(len(known.pop(name).numbers), 'dead unit')}, but {why}"
 
 
-def _starts(network: Subject, recording: Recording, dead: Mapping[str, Dead]) -> dict[Node, Layout]:
+def _starts(network: RecordedModel, recording: Recording, dead: Mapping[str, Dead]) -> dict[Node, Layout]:
     """Where the values of dead units begin, as channels that nobody reads."""
     dims, starts = channel_dims(recording.nodes), {}
     for node in recording.nodes:
@@ -230,7 +255,7 @@ def _starts(network: Subject, recording: Recording, dead: Mapping[str, Dead]) ->
     return starts
 
 
-def _unread(network: Subject, name: str) -> str:
+def _unread(network: RecordedModel, name: str) -> str:
     """Why the weights of a reader cannot become zero; "" if they can."""
     module: Any = network.modules[name]
     if isinstance(module, BatchNormNd | MeanNorm):
@@ -249,7 +274,7 @@ def _unread(network: Subject, name: str) -> str:
 
 
 def _revived(
-    trial: nn.Module, chosen: Sequence[Dead], batches: Sequence[Given], share: float
+    trial: nn.Module, chosen: Sequence[Dead], batches: Sequence[Given], share: float, call: Method | None
 ) -> list[Revive]:
     """Give dead units of a copy new values; return steps that do the same to the network."""
     steps = []
@@ -260,7 +285,7 @@ def _revived(
             step = Revive(one.source.layer, one.numbers, entries, one.columns)
             step.apply(edits)
             steps.append(step)
-        _place(edits, chosen, batches, share)
+        _place(edits, chosen, batches, share, call)
     return [replace(step, entries=_entries(trial, one)) for step, one in zip(steps, chosen, strict=True)]
 
 
@@ -275,7 +300,9 @@ def _drawn(trial: nn.Module, one: Dead) -> dict[str, Tensor]:
             if leaf in ("bias", "offset"):
                 values = torch.zeros_like(values)
             elif leaf == "scale" and one.alive.any():
-                values = trial.get_parameter(f"{name}.scale").detach()[one.alive].abs().mean().expand_as(values)
+                values = (
+                    trial.get_parameter(f"{name}.scale").detach()[one.alive].abs().mean().expand_as(values)
+                )
             entries[f"{name}.{leaf}"] = values
     return entries
 
@@ -301,7 +328,9 @@ def _per_unit(module: nn.Module) -> list[tuple[str, int]]:
 
 
 @torch.no_grad()
-def _place(edits: Edits, chosen: Sequence[Dead], batches: Sequence[Given], share: float) -> None:
+def _place(
+    edits: Edits, chosen: Sequence[Dead], batches: Sequence[Given], share: float, call: Method | None
+) -> None:
     """Place the boundaries in one run: a layer that runs later already sees the new values of earlier ones."""
     model, handles = edits.model, []
     for one in chosen:
@@ -311,7 +340,7 @@ def _place(edits: Edits, chosen: Sequence[Dead], batches: Sequence[Given], share
     try:
         with in_mode(model, False), seeded():
             for batch in _joined([b for b in batches if isinstance(b, Arguments)]):
-                called(model, batch)
+                called(model, batch, call)
                 break
     finally:
         for handle in handles:
@@ -360,7 +389,7 @@ def _moved(before: Sequence[Tensor], after: Sequence[Tensor]) -> tuple[float, fl
 
 
 def _note(
-    network: Subject, chosen: Sequence[Dead], active: Mapping[str, Tensor], reasons: Mapping[str, str]
+    network: RecordedModel, chosen: Sequence[Dead], active: Mapping[str, Tensor], reasons: Mapping[str, str]
 ) -> None:
     """Report what became of all dead units."""
     report = network.report

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from relucid._torch import BatchNormNd, ConvNd
-from relucid.convert.layout import Layout, StuckError, channel_dims, spoken, travel
+from relucid.convert.layout import Layout, UnsupportedOpError, channel_dims, display_name, propagate
 from relucid.inspect.execution import Call, Node, Recording
 from relucid.nn import GeometricLayer, MeanNorm
 
@@ -85,10 +85,10 @@ def _obstacle(value: Node, dims: Mapping[Node, int]) -> str:
     before = value.upstream[0] if len(value.upstream) == 1 else None
     try:
         if before is None or before not in dims:
-            return f"{spoken(value)} comes between it and its layer"
-        travel(value, {before: Layout.same(before.shape[dims[before]], dims[before])})
-    except StuckError:
-        return f"{spoken(value)} comes between it and its layer"
+            return f"{display_name(value)} comes between it and its layer"
+        propagate(value, {before: Layout.same(before.shape[dims[before]], dims[before])})
+    except UnsupportedOpError:
+        return f"{display_name(value)} comes between it and its layer"
     return ""
 
 

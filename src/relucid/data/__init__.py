@@ -4,7 +4,7 @@ Every loader returns `Data`, a training and a test split. Files are looked for i
 data in any form become `Data` by `as_data`; arrays and tables become a `Split` by `from_arrays` and `from_table`.
 """
 
-from relucid.data.augment import augment, color, crop, flip, jitter, ten_crops
+from relucid.data._augment import augment, color, crop, flip, jitter, ten_crops
 from relucid.data.dataset import (
     Arrays,
     Data,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from relucid._torch import tree_leaves, tree_map
@@ -268,6 +269,8 @@ def _deprecated(what: str) -> None:
 
 def _is_batch(first: Any) -> bool:
     """Whether the first entry of a list is a batch and not an example: arrays of equally many rows, one a matrix."""
+    if isinstance(first, PackedSequence):
+        return True
     parts = (
         first.values()
         if isinstance(first, Mapping)

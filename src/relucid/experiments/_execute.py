@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from pickle import PicklingError
 from statistics import fmean
 from typing import Any
 
@@ -155,7 +156,9 @@ class _Work:
                     elsewhere += 1
                 continue
             try:
-                future = workers.submit(self.execute, run, replace(self.machine, directory=lease.directory))
+                future = workers.submit(
+                    self.execute, run, replace(self.machine, directory=lease.directory, jobs=size)
+                )
             except BaseException:  # Ctrl-C, where a run is done in this process
                 lease.release()
                 raise
@@ -169,6 +172,11 @@ class _Work:
             record = future.result()
         except MissingDataError:  # no run of the study can do without them: stop, and record nothing
             raise
+        except PicklingError as error:
+            raise ValueError(
+                f"the function of {run.runner} cannot be sent to another process ({error.__cause__ or error}): define "
+                "it and what it uses at the top level of a module, or run one job at a time"
+            ) from error
         except Exception as error:  # whatever a run itself raises is recorded, so its process has died
             self.deaths[run.key] += 1
             if self.deaths[run.key] < ATTEMPTS:

@@ -39,9 +39,11 @@ class Runner:
 
     def __reduce__(self) -> Any:
         """Travel to a worker by name where it can: the decorator has left a runner in its function's place."""
-        place = self.function.__module__, self.function.__qualname__
-        if place[0] != "__main__" and getattr(sys.modules.get(place[0]), place[1], None) is self:
-            return _by_name, place
+        module, name = (
+            getattr(self.function, key, "") for key in ("__module__", "__qualname__")
+        )  # not of partial
+        if module != "__main__" and name and getattr(sys.modules.get(module), name, None) is self:
+            return _by_name, (module, name)
         return Runner, (self.name, self.function, self.version)
 
 

@@ -4,8 +4,9 @@
 own studies need, such as Rademacher complexities, are in `relucid.papers`.
 """
 
+from relucid._deprecated import renamed
 from relucid.inspect._boundary import Boundary, boundary
-from relucid.inspect._examine import examine
+from relucid.inspect._examine import DEFAULT_MEASURES, EXTENDED_MEASURES, MEASURES, examine
 from relucid.inspect._invariance import Invariance, invariance
 from relucid.inspect._metrics import metrics
 from relucid.inspect._pairing import Pairing, figure_of_pairs, pairing
@@ -16,8 +17,7 @@ from relucid.inspect.comparison import Changes
 from relucid.inspect.examination import Examination, ExaminedLayer
 from relucid.inspect.features import approximate_rank, effective_rank, srank, stable_rank
 from relucid.inspect.findings import Finding, Suggestion
-from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen
-from relucid.inspect.measures import MEASURES, THOROUGH, USUAL
+from relucid.inspect.measurement import ExaminedNetwork, LayerBatch, Measurement, StreamingMeasure
 from relucid.inspect.phase import PhaseCorrelation, phase_correlation
 from relucid.inspect.plasticity import Plasticity
 from relucid.inspect.reconstruction import Reconstruction, reconstruct, reconstruction_ratio
@@ -25,9 +25,9 @@ from relucid.inspect.tracker import BoundaryTracker, Evolution
 from relucid.inspect.watch import Watch
 
 __all__ = [
+    "DEFAULT_MEASURES",
+    "EXTENDED_MEASURES",
     "MEASURES",
-    "THOROUGH",
-    "USUAL",
     "Activity",
     "Boundary",
     "BoundaryTracker",
@@ -37,15 +37,15 @@ __all__ = [
     "ExaminedLayer",
     "ExaminedNetwork",
     "Finding",
-    "Gauge",
     "Invariance",
+    "LayerBatch",
     "Measurement",
     "Pairing",
     "PhaseCorrelation",
     "Plasticity",
     "Reconstruction",
     "Rectified",
-    "Seen",
+    "StreamingMeasure",
     "Suggestion",
     "Trace",
     "Watch",
@@ -66,3 +66,13 @@ __all__ = [
     "stable_rank",
     "trace",
 ]
+
+__getattr__ = renamed(
+    __name__,
+    {
+        "Gauge": "StreamingMeasure",
+        "Seen": "LayerBatch",
+        "USUAL": "DEFAULT_MEASURES",
+        "THOROUGH": "EXTENDED_MEASURES",
+    },
+)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from relucid.inspect._trace import Rectified, trace
 from relucid.inspect.batches import batches_of
-from relucid.inspect.execution import Node, execute
+from relucid.inspect.execution import Method, Node, Run, running
 from relucid.inspect.measurement import ExaminedNetwork, Measurement, plain
 from relucid.printing import Summarized
 
@@ -55,7 +55,7 @@ class LayerInvariance(Measurement):
 def _invariances(network: ExaminedNetwork) -> Mapping[str, LayerInvariance]:
     if network.data is None:
         raise ValueError("invariance needs data: give images")
-    return invariance(network.model, network.data).layers
+    return invariance(network.model, network.data, call=network.call).layers
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ def invariance(
     rate: float = 0.01,
     crop: int | None = None,
     transforms: Mapping[str, Transform] | None = None,
+    call: Method | None = None,
 ) -> Invariance:
     """Measure how invariant each layer's units are to flips, rotation and translation.
 
@@ -102,10 +103,11 @@ def invariance(
         crop: If given, images are cropped to this size at the centre, and translated images at the four corners
             (ImageNet); otherwise, translation shifts by 3 pixels in four directions (CIFAR).
         transforms: Transforms by name, replacing the standard ones.
+        call: How the network is used, if not through its forward: a method's name, or a function of both.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU())
-    >>> found = invariance(net, torch.randn(8, 1, 8, 8), transforms={"none": lambda x: x})
-    >>> found.layers["0"].local_rate        # an unchanged image fires every unit again
+    >>> measured = invariance(net, torch.randn(8, 1, 8, 8), transforms={"none": lambda x: x})
+    >>> measured.layers["0"].local_rate        # an unchanged image fires every unit again
     tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
     if isinstance(images, Iterator):
@@ -119,21 +121,25 @@ def invariance(
         raise ValueError(
             f"inputs of shape {shape} are not images (n, channels, height, width): give transforms"
         )
-    chosen = _chosen(model, origin(first), layers)
-    thresholds = _thresholds(
-        lambda: (_responses(model, origin(x), chosen) for x in _batches(images, model)), rate
-    )
-    total = dict.fromkeys(thresholds, 0)
-    fired = {name: torch.zeros(len(t), dtype=torch.float64) for name, t in thresholds.items()}
-    again = {name: torch.zeros_like(f) for name, f in fired.items()}
-    for x in _batches(images, model):
-        fires = {n: r > thresholds[n].unsqueeze(1) for n, r in _responses(model, origin(x), chosen).items()}
-        for name, mask in fires.items():
-            total[name] += mask.shape[1]
-            fired[name] += mask.sum(1)
-        for change in changes.values():
-            for name, response in _responses(model, change(x), chosen).items():
-                again[name] += ((response > thresholds[name].unsqueeze(1)) & fires[name]).sum(1)
+    chosen = _chosen(model, origin(first), layers, call)
+    with running(model, call=call) as (run, _):
+
+        def responses(change: Transform) -> Iterator[dict[str, Tensor]]:
+            return (_responses(run, change(x), chosen) for x in _batches(images, model))
+
+        thresholds = _thresholds(lambda: responses(origin), rate)
+        bounds = {name: values.unsqueeze(1) for name, values in thresholds.items()}
+        total = dict.fromkeys(thresholds, 0)
+        fired = {name: torch.zeros(len(t), dtype=torch.float64) for name, t in thresholds.items()}
+        again = {name: torch.zeros_like(f) for name, f in fired.items()}
+        for x in _batches(images, model):
+            fires = {name: r > bounds[name] for name, r in _responses(run, origin(x), chosen).items()}
+            for name, mask in fires.items():
+                total[name] += mask.shape[1]
+                fired[name] += mask.sum(1)
+            for change in changes.values():
+                for name, response in _responses(run, change(x), chosen).items():
+                    again[name] += ((response > bounds[name]) & fires[name]).sum(1)
     results = {
         name: LayerInvariance(
             thresholds[name], fired[name] / total[name], again[name] / len(changes) / fired[name]
@@ -161,30 +167,34 @@ def _thresholds(passes: Callable[[], Iterator[dict[str, Tensor]]], rate: float) 
     return {name: kept.amin(1) for name, kept in largest.items()}
 
 
-def _responses(model: nn.Module, x: Tensor, chosen: Mapping[str, Rectified]) -> dict[str, Tensor]:
+def _responses(run: Run, x: Tensor, chosen: Mapping[str, Rectified]) -> dict[str, Tensor]:
     """The non-negative responses (units, places) of the chosen rectifications."""
-    found: dict[str, Tensor] = {}
+    parts: dict[str, list[Tensor]] = {}
 
-    def visit(node: Node, value: Tensor) -> None:
+    def observe(node: Node, value: Tensor, _: Tensor) -> None:
         if node.kind and node.name in chosen:
             units = chosen[node.name].by_unit(value)
             one_sided = chosen[node.name].activation.phases == 1
-            found[chosen[node.name].layer] = (units.relu() if one_sided else units.abs()).float().cpu()
+            response = (units.relu() if one_sided else units.abs()).float().cpu()
+            parts.setdefault(chosen[node.name].layer, []).append(response)
 
-    execute(model, x, visit)
-    return found
+    run(x, observe=observe)
+    return {name: torch.cat(responses, 1) for name, responses in parts.items()}
 
 
-def _chosen(model: nn.Module, example: Tensor, layers: Sequence[str] | None) -> dict[str, Rectified]:
+def _chosen(
+    model: nn.Module, example: Tensor, layers: Sequence[str] | None, call: Method | None
+) -> dict[str, Rectified]:
     """The rectifications with these names."""
     # Those without a batch dimension have no dimension of units.
-    rectified = [r for r in trace(model, example).rectified if len(r.shape) > 1]
+    rectified = [r for r in trace(model, example, call=call).rectified if len(r.shape) > 1]
     known = {name for r in rectified for name in (r.name, r.layer)}
     if layers is not None and (unknown := set(layers) - known):
         raise ValueError(
             f"there is no rectified layer {', '.join(sorted(unknown))}; the layers are {', '.join(sorted(known))}"
         )
-    return {r.name: r for r in rectified if layers is None or r.name in layers or r.layer in layers}
+    wanted = [r for r in rectified if layers is None or r.name in layers or r.layer in layers]
+    return {name: r for r in wanted for name in r.calls}
 
 
 def _batches(images: Tensor | Iterable[Any], model: nn.Module) -> Iterator[Tensor]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import schema_of
-from relucid.inspect._inputs import parts_of
+from relucid.inspect._policy import NAN, Entropy, Policy, watched
 from relucid.inspect._trace import origins
-from relucid.inspect.execution import Method, Node, called, running
+from relucid.inspect.batches import parts_of
+from relucid.inspect.execution import Method, Node, running
 from relucid.inspect.features import FLAT, RANKS, Features
 from relucid.nn.kinds import Kind
 from relucid.nn.tracing import no_autocast
@@ -27,9 +27,7 @@ KEYS = (
     *("weight norm", "weight magnitude", "distance", "gradient norm"),
     "policy entropy",
 )
-Policy = str | Callable[[nn.Module, Any], Any]
 Weights = nn.Module | Mapping[str, Tensor]
-NAN = float("nan")
 
 
 def metrics(
@@ -69,8 +67,8 @@ def metrics(
             returns logits or a distribution.
 
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
-    >>> found = metrics(net, torch.randn(64, 4))
-    >>> found["dead"], found["distance"]
+    >>> measures = metrics(net, torch.randn(64, 4))
+    >>> measures["dead"], measures["distance"]
     (0.0, nan)
     """
     measured = measure(model, inputs, call=call, policy=policy)
@@ -82,31 +80,30 @@ class Measured:
     """What the hidden layers of a network, and its policy, have shown."""
 
     layers: dict[str, Features] = field(default_factory=dict)  #: in order of execution
-    entropy: float = NAN  #: mean entropy of the policy, in nats
-    greatest: float = NAN  #: greatest entropy that it could have; nan if there is no bound
+    policy: Entropy = field(default_factory=Entropy)
 
     @property
     def dead(self) -> dict[str, float]:
         """Share of dead units by layer, for layers that saw enough inputs to tell."""
-        return {name: _mean(found.dead) for name, found in self.layers.items() if found.enough}
+        return {name: _mean(layer.dead) for name, layer in self.layers.items() if layer.enough}
 
     def metrics(self, tau: float) -> dict[str, float]:
         """The measures of the whole network; those of weights are nan."""
-        pooled = [self._shares(found, tau) for found in self.layers.values()]
+        pooled = [self._shares(layer, tau) for layer in self.layers.values()]
         shares = {key: _pooled([masks[key] for masks in pooled]) for key in SHARES}
         shares["worst dead"] = max(self.dead.values(), default=NAN)
         last = [*self.layers.values()][-1:]
         ranks = last[0].ranks() | {"feature norm": last[0].norm} if last else {}
-        return dict.fromkeys(KEYS, NAN) | shares | ranks | {"policy entropy": self.entropy}
+        return dict.fromkeys(KEYS, NAN) | shares | ranks | {"policy entropy": self.policy.mean}
 
     def by_layer(self, tau: float) -> dict[str, float]:
         """The measures of every layer, as "dead/fc1"."""
-        found: dict[str, float] = {}
+        measures: dict[str, float] = {}
         for name, layer in self.layers.items():
             values = {key: _mean(mask) for key, mask in self._shares(layer, tau).items()}
             values |= layer.ranks() | {"feature norm": layer.norm}
-            found |= {f"{key}/{name}": value for key, value in values.items()}
-        return found
+            measures |= {f"{key}/{name}": value for key, value in values.items()}
+        return measures
 
     @staticmethod
     def _shares(layer: Features, tau: float) -> dict[str, Tensor]:
@@ -124,25 +121,18 @@ def measure(
     model: nn.Module, inputs: Any, *, call: Method | None = None, policy: Policy | None = None
 ) -> Measured:
     """Run a network on all inputs, and collect what its hidden layers do."""
-    found = Measured()
-    entropies: list[tuple[float, float, int]] = []
+    measured = Measured()
     for name, part, batches in parts_of(model, inputs, call):
-        collector = Collector(found.layers, f"{name}." if name else "", no_autocast(model))
+        collector = Collector(measured.layers, f"{name}." if name else "", no_autocast(model))
         with (
             running(part, call=call if part is model else None) as (run, _),
-            _returned(_head(model, part, policy)) as returned,
+            watched(measured.policy, model, part, policy) as chosen,
         ):
             for batch in batches:
                 collector.begin()
-                run(batch, None, collector)
-                if callable(policy) and part is model:
-                    returned.append(called(model, batch, policy))
-        entropies += [entropy_of(output) for output in returned]
-    if entropies:
-        count = sum(number for *_, number in entropies)
-        found.entropy = sum(entropy * number for entropy, _, number in entropies) / max(count, 1)
-        found.greatest = entropies[0][1]
-    return found
+                run(batch, observe=collector)
+                chosen(batch)
+    return measured
 
 
 class Collector:
@@ -184,17 +174,17 @@ class Collector:
                 return  # the first phases of a CReLU of two operations: the second will show both
             self.layers.pop(name, None)
             layer = self.layers[name] = Features(len(rows), doubled)
-        layer.update(rows, flat, len(output) if is_map else rows.shape[1])
+        layer.update(rows, len(output) if is_map else rows.shape[1], flat)
 
     def _name(self, node: Node, sources: tuple[str, ...]) -> str:
         """The name of the layer: that of the weights that feed it; calls of one module are one layer."""
         names = tuple(dict.fromkeys(name.partition("#")[0] for name in sources))
-        own = node.name or node.module or node.op
-        own = own.partition("#")[0] if node.leaf else own
-        name = self.prefix + (" + ".join(names) if 0 < len(names) < 4 else own)
+        activation = node.name or node.module or node.op
+        activation = activation.partition("#")[0] if node.leaf else activation
+        name = self.prefix + (" + ".join(names) if 0 < len(names) < 4 else activation)
         key = f"{node.op} of {' '.join(names)}"
         if self.keys.setdefault(name, key) != key:
-            name = f"{name} ({own})"
+            name = f"{name} ({activation})"
         return name
 
 
@@ -250,47 +240,6 @@ def distance(parameters: Mapping[str, Tensor], start: Weights) -> float:
 
 def _norm(tensors: Any) -> float:
     return math.sqrt(sum(float(x.detach().double().square().sum()) for x in tensors))
-
-
-def entropy_of(output: Any) -> tuple[float, float, int]:
-    """Mean entropy of a policy in nats, the greatest that it could have (nan: no bound), and how many choices it made.
-
-    Args:
-        output: Logits (..., actions) or a distribution.
-
-    >>> entropy_of(torch.zeros(5, 4))
-    (1.3862943649291992, 1.3862943611198906, 5)
-    """
-    if isinstance(output, tuple | list):
-        output = output[0]
-    if isinstance(output, Tensor):
-        output = torch.distributions.Categorical(logits=output.detach().float(), validate_args=False)
-    if not hasattr(output, "entropy"):
-        raise TypeError(f"policy= must give logits or a distribution, not {type(output).__name__}")
-    entropy = output.entropy()
-    logits = getattr(output, "logits", None)
-    greatest = math.log(max(logits.shape[-1], 1)) if isinstance(logits, Tensor) and logits.dim() else NAN
-    return float(entropy.mean()), greatest, entropy.numel()
-
-
-def _head(model: nn.Module, part: nn.Module, policy: Policy | None) -> list[nn.Module]:
-    """The module that returns the policy's logits, if it is in a part of a network."""
-    if not isinstance(policy, str):
-        return []
-    head = model.get_submodule(policy)
-    return [head] if any(module is head for module in part.modules()) else []
-
-
-@contextmanager
-def _returned(modules: list[nn.Module]) -> Iterator[list[Any]]:
-    """What modules return meanwhile."""
-    outputs: list[Any] = []
-    handles = [m.register_forward_hook(lambda _m, _a, output: outputs.append(output)) for m in modules]
-    try:
-        yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _mean(mask: Tensor) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from relucid._torch import ConvNd
 from relucid.inspect.execution import DATA, Given, Method, Node, Recording, record
-from relucid.inspect.folding import FOLDED, VIEWS, Folded, Path, fold, label
+from relucid.inspect.folding import AFFINE, FOLDED, VIEWS, Folded, Path, fold, label
 from relucid.inspect.operations import AVERAGES, PADS, SLICES, UPSAMPLINGS
 from relucid.nn.kinds import WITHOUT_BOUNDARY, Kind
 from relucid.nn.pairwise import Pairwise
@@ -59,6 +60,8 @@ class Rectified:
     scale: Tensor | None
     shift: Tensor | None  #: (units,)
     obstacle: str  #: why ``scale`` and ``shift`` are None, or ""
+    read_by_layers: bool  #: whether layers read its value, and nothing else does: no sum, no output
+    calls: tuple[str, ...]  #: names of all its rectifications, if the same weights feed several
 
     @property
     def kind(self) -> str:
@@ -82,7 +85,7 @@ class Rectified:
         return "images" if len(self.shape) == 4 and self.channel_dim == 1 else "inputs"
 
     def oriented(self, value: Tensor) -> Tensor:
-        """Normalize a ``value`` from `execute`, so that its units switch at 0 and are active above it."""
+        """Normalize a ``value`` of a run, so that its units switch at 0 and are active above it."""
         if value.dim() != len(self.shape):
             raise ValueError(
                 f"{self.name} receives {value.dim()} dimensions on the data, but {len(self.shape)} on the example: "
@@ -93,6 +96,13 @@ class Rectified:
             units = units * self.sign.to(units).view(-1, *[1] * (units.dim() - self.channel_dim - 1))
         first = self.activation.boundaries[0]
         return units if first == 0 else units - first
+
+    def both_phases(self, value: Tensor, output: Tensor) -> Tensor:
+        """The ``output`` of a run; of a CReLU of two operations, of which the first was seen, with the second's."""
+        dim = self.channel_dim
+        if not self.doubled or output.shape[dim] > self.units:
+            return output
+        return torch.cat([output, (-value.narrow(dim, 0, self.doubled)).relu()], dim)
 
     def by_unit(self, value: Tensor) -> Tensor:
         """The `oriented` value as (units, places)."""
@@ -150,14 +160,41 @@ def trace(model: nn.Module, example: Given, *, call: Method | None = None) -> Tr
     recording = record(model, example, call=call)
     nodes = recording.nodes
     readers = _readers(nodes)
-    rectified = _distinct([_attribute(node, node.kind, readers[node]) for node in nodes if node.kind])
-    rectified = _with_modules(rectified, model)
-    found = {source.name for r in rectified for source in r.sources}
+    by_call = [_attribute(node, node.kind, readers[node], recording) for node in nodes if node.kind]
+    rectified = _with_modules(_distinct(_joined(by_call)), model)
+    fed = {source.name for r in by_call for source in r.sources}
     unattributed = [(r.name, r.obstacle) for r in rectified if not r.sources]
-    unattributed += _unrectified(recording, found)
+    unattributed += _unrectified(recording, fed)
     unattributed += _activations(nodes)
     unattributed += _elsewhere(nodes, [name for name, p in model.named_parameters() if p.dim() > 1])
-    return Trace(rectified, tuple(unattributed))
+    once = {(base_name(name), reason): (name, reason) for name, reason in reversed(unattributed)}
+    return Trace(rectified, tuple(reversed(once.values())))
+
+
+def base_name(name: str) -> str:
+    """A name without the number of the call, by which a layer that is used again is told from its first use."""
+    return name.partition("#")[0]
+
+
+def _joined(by_call: list[Rectified]) -> list[Rectified]:
+    """The rectifications, with those of the same weights through the same operations as one."""
+    groups: dict[object, list[Rectified]] = {}
+    for r in by_call:
+        sources = tuple((base_name(s.name), tuple(map(base_name, s.through))) for s in r.sources)
+        affine = tuple(None if x is None else tuple(x.tolist()) for x in (r.scale, r.shift))
+        form = r.activation, r.channel_dim, len(r.shape), r.units, r.doubled
+        groups.setdefault(
+            (base_name(r.name), sources, tuple(map(base_name, r.adds)), affine, form), []
+        ).append(r)
+    return [
+        replace(
+            group[0],
+            calls=tuple(r.name for r in group),
+            readers=tuple({s.name: s for r in group for s in r.readers}.values()),
+            read_by_layers=all(r.read_by_layers for r in group),
+        )
+        for group in groups.values()
+    ]
 
 
 def _with_modules(rectified: tuple[Rectified, ...], model: nn.Module) -> tuple[Rectified, ...]:
@@ -167,7 +204,7 @@ def _with_modules(rectified: tuple[Rectified, ...], model: nn.Module) -> tuple[R
     plain = {n for n, m in modules.items() if isinstance(m, nn.Linear | ConvNd) and not n.startswith(closed)}
 
     def named(source: Source) -> Source:
-        name = source.name.partition("#")[0]  # the suffix of a layer that is used again
+        name = base_name(source.name)
         return replace(source, module=name) if name in plain else source
 
     return tuple(
@@ -196,7 +233,7 @@ def _readers(nodes: list[Node]) -> dict[Node, list[Source]]:
     return readers
 
 
-def _attribute(node: Node, kind: Kind, readers: list[Source]) -> Rectified:
+def _attribute(node: Node, kind: Kind, readers: list[Source], recording: Recording) -> Rectified:
     """A rectification with the weights that feed it."""
     paths, ends = _walk(node.rectified)
     sources = tuple(_source(origin, path) for origin, path in paths)
@@ -208,8 +245,8 @@ def _attribute(node: Node, kind: Kind, readers: list[Source]) -> Rectified:
         folded = f"no weight feeds it, only {', '.join(adds)}"
     shape, sign = node.rectified.shape, node.sign
     names = [source.name for source in sources]
-    found = folded if isinstance(folded, Folded) else None
-    dim = found.dim if found else _likely_dim(shape, sources)
+    affine = folded if isinstance(folded, Folded) else None
+    dim = affine.dim if affine else _likely_dim(shape, sources)
     return Rectified(
         name=node.name,
         layer=" + ".join(names) if 0 < len(names) < 4 else node.name,
@@ -221,10 +258,28 @@ def _attribute(node: Node, kind: Kind, readers: list[Source]) -> Rectified:
         adds=adds,
         readers=tuple(readers),
         sign=sign,
-        scale=found and found.scale * (1 if sign is None else sign),
-        shift=found and found.shift * (1 if sign is None else sign) - kind.boundaries[0],
+        scale=affine and affine.scale * (1 if sign is None else sign),
+        shift=affine and affine.shift * (1 if sign is None else sign) - kind.boundaries[0],
         obstacle="" if isinstance(folded, Folded) else folded,
+        read_by_layers=_is_read_by_layers(node, recording),
+        calls=(node.name,),
     )
+
+
+def _is_read_by_layers(node: Node, recording: Recording) -> bool:
+    """Whether products with weights read a value, and no sum, other product or output does."""
+    stack, seen = [node], {node}
+    while stack:
+        value = stack.pop()
+        following = recording.readers.get(value, [])
+        if not following or value in recording.outputs:
+            return False
+        for n in (n for n in following if n not in seen and not n.has_weight):
+            if not _passes(n) or (n.op in AFFINE and len(n.upstream) > 1):
+                return False
+            seen.add(n)
+            stack.append(n)
+    return True
 
 
 def _likely_dim(shape: tuple[int, ...], sources: tuple[Source, ...]) -> int:
@@ -287,10 +342,14 @@ def _source(node: Node, path: Path) -> Source:
     return Source(node.name, parameters, weight.detach(), bias, 1, False, through)
 
 
-def _unrectified(recording: Recording, found: set[str]) -> list[tuple[str, str]]:
+def _unrectified(recording: Recording, fed: set[str]) -> list[tuple[str, str]]:
     """The weights that feed no rectification, with what they feed instead."""
-    weighted = [node for node in recording.nodes if node.has_weight and node.name not in found]
-    return [(node.name, "feeds " + ", ".join(_feeds(node, recording.readers))) for node in weighted]
+    reasons = []
+    for node in (node for node in recording.nodes if node.has_weight and node.name not in fed):
+        readers = _feeds(node, recording.readers)
+        more = f" and {len(readers) - 3} more" if len(readers) > 3 else ""
+        reasons.append((node.name, f"feeds {', '.join(readers[:3])}{more}"))
+    return reasons
 
 
 def _feeds(node: Node, readers: dict[Node, list[Node]]) -> list[str]:
@@ -307,7 +366,9 @@ def _feeds(node: Node, readers: dict[Node, list[Node]]) -> list[str]:
                 stack.append(n)
             else:
                 unknown = "" if n.op in WITHOUT_BOUNDARY else " (not known to rectify)"
-                reached[f"{n.name} without a rectification" if n.has_weight else n.op + unknown] = None
+                reached[
+                    f"{base_name(n.name)} without a rectification" if n.has_weight else n.op + unknown
+                ] = None
     return list(reached)
 
 

@@ -13,7 +13,14 @@ from relucid.inspect._boundary import planes_of
 from relucid.inspect.blocks import threads, wide
 from relucid.inspect.evidence import NEEDED, Sample, interval
 from relucid.inspect.findings import Finding, Severity, Suggestion
-from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen, indices, plain
+from relucid.inspect.measurement import (
+    ExaminedNetwork,
+    LayerBatch,
+    Measurement,
+    StreamingMeasure,
+    indices,
+    plain,
+)
 
 if TYPE_CHECKING:
     from relucid.inspect._trace import Rectified
@@ -47,14 +54,14 @@ class Activity(Measurement):
     phases: int = 1  #: 2 if units pass on both sides of their boundary
 
     @classmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Gauge | None:
-        """A gauge; None if the layer has no dimension of units."""
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> StreamingMeasure | None:
+        """What counts the sides; None if the layer has no dimension of units."""
         if len(layer.shape) < 2:
             return None
         planes = None if layer.scale is None else network.once(planes_of, layer)
         first, *rest = layer.activation.boundaries
         ceiling = rest[0] - first if rest else None
-        return ActivityGauge(layer.units, planes, ceiling, layer.activation.phases, layer.noun)
+        return StreamingActivity(layer.units, planes, ceiling, layer.activation.phases, layer.noun)
 
     @property
     def inputs(self) -> int:
@@ -147,16 +154,19 @@ REMEDY = "; to_crelu lets them learn again"
 
 
 def remedy(layer: Rectified) -> Suggestion | None:
-    """CReLU for the dead units of a layer without a norm: with batch norm, it has not helped (docs/choose.md)."""
-    inside = layer.name.partition(":")[0] in layer.modules  # the layer contains its activation
+    """CReLU for the dead units of a layer without a norm: with batch norm, it has not helped (docs/choose.md).
+
+    None for what the conversion refuses: a value that is returned or added, an activation inside its layer.
+    """
+    inside = layer.name.partition(":")[0] in layer.modules
     normed = any(source.through for source in layer.sources)
-    if layer.kind != "relu" or not layer.modules or inside or normed:
+    if layer.kind != "relu" or not layer.modules or inside or normed or not layer.read_by_layers:
         return None
     return Suggestion("to_crelu", layer.modules, "expand")
 
 
-class ActivityGauge(Gauge):
-    """Gauge that counts on which side of its boundary each unit is, in constant memory.
+class StreamingActivity(StreamingMeasure):
+    """Count of the sides of its boundary on which each unit is, in constant memory.
 
     Args:
         units: Number of units.
@@ -165,9 +175,9 @@ class ActivityGauge(Gauge):
         phases: 2 if units pass on both sides of their boundary.
         noun: What to call the inputs.
 
-    >>> gauge = ActivityGauge(2)
-    >>> gauge.see(Seen(torch.tensor([[1.0, -1.0], [-2.0, -3.0]]), dim=1, inputs=2))
-    >>> gauge.result().active.tolist()
+    >>> activity = StreamingActivity(2)
+    >>> activity.update(LayerBatch(torch.tensor([[1.0, -1.0], [-2.0, -3.0]]), dim=1, inputs=2))
+    >>> activity.compute().active.tolist()
     [0.5, 0.0]
     """
 
@@ -186,19 +196,19 @@ class ActivityGauge(Gauge):
         self.shell: tuple[float, float] | None = None
         self.inputs = self.places = 0
 
-    def see(self, seen: Seen) -> None:
+    def update(self, batch: LayerBatch) -> None:
         """Count a batch."""
-        values, dim = seen.value, seen.dim
+        values, dim = batch.value, batch.dim
         places = values.numel() // max(values.shape[dim], 1)
         self.places += places
-        self.inputs += min(seen.inputs, places)
-        if seen.shell is not None:
-            low, high = self.shell or seen.shell
-            self.shell = min(low, seen.shell[0]), max(high, seen.shell[1])
+        self.inputs += min(batch.inputs, places)
+        if batch.shell is not None:
+            low, high = self.shell or batch.shell
+            self.shell = min(low, batch.shell[0]), max(high, batch.shell[1])
         if not places or not len(self.total):
             return
-        found = [_counts(block) for block in _blocks(values, dim)]
-        positive, total, least = (torch.stack(each).cpu() for each in zip(*found, strict=True))
+        counts = [_counts(block) for block in _blocks(values, dim)]
+        positive, total, least = (torch.stack(blocks).cpu() for blocks in zip(*counts, strict=True))
         number = positive.double().sum(0)
         self.positive += number
         # Counting negative values takes time; unless some are 0 or nan, they are those that are not positive.
@@ -209,7 +219,7 @@ class ActivityGauge(Gauge):
         if self.ceiling is not None:
             self.above += _number(values, dim, torch.gt, self.ceiling)
 
-    def result(self) -> Activity | None:
+    def compute(self) -> Activity | None:
         """The counts; None if nothing was seen."""
         if not self.places:
             return None

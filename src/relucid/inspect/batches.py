@@ -1,30 +1,76 @@
-"""Batches of data in the form that a network accepts."""
+"""Inputs in whatever form a person has them at hand, as batches that a network takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from relucid._torch import tree_leaves, tree_map
 from relucid.data.source import count_rows, in_batches
-from relucid.inspect.execution import Batch
+from relucid.inspect.execution import Arguments, Given, Method, function_of
+
+SIZE = 256  # rows per batch when inputs are not in batches yet, and no example tells how large they are
 
 
 @dataclass(frozen=True)
 class DataBatch:
     """One batch: the arguments of the network, and the number of inputs."""
 
-    arguments: Batch
+    arguments: Any
     inputs: int
 
 
-def batches_of(data: Any, example: Batch) -> Iterator[DataBatch]:
-    """Yield the batches of ``data`` in the form of the example.
+@dataclass(frozen=True)
+class CalledParts:
+    """Batches by the part of a network that was called on them: "" for the network itself, as `Watch` keeps them."""
+
+    batches: Mapping[str, list[Given]] = field(default_factory=dict)
+
+
+def parts_of(
+    model: nn.Module, inputs: Any, call: Method | None = None
+) -> Iterator[tuple[str, nn.Module, Iterable[Given]]]:
+    """Yield every part to run, by name, and the batches to run it on."""
+    if isinstance(inputs, CalledParts):
+        for name, batches in inputs.batches.items():
+            yield name, model.get_submodule(name), batches
+    else:
+        yield "", model, batches_for(model, inputs, call)
+
+
+def batches_for(model: nn.Module, inputs: Any, call: Method | None = None) -> Iterator[Given]:
+    """Yield inputs as batches that a network takes: tensors on its device, without labels that it has no place for.
+
+    Args:
+        model: The network.
+        inputs: A tensor or array, a tuple of arguments or a pair of inputs and labels, a mapping of arguments, a data
+            set, a loader or any other iterable of batches.
+        call: How the network is used, if not through its forward.
+
+    >>> [batch.args[0].shape for batch in batches_for(nn.Linear(3, 2), (np.zeros((300, 3)), np.zeros(300)))]
+    [torch.Size([256, 3]), torch.Size([44, 3])]
+    """
+    signature = signature_of(model, call)
+    like = next((p for p in model.parameters() if p.is_floating_point()), None)
+    whole = isinstance(inputs, tuple | Mapping | Arguments)
+    number = -1
+    for number, given in enumerate(_chunks(fitted(inputs, signature)) if whole else in_batches(inputs, SIZE)):
+        batch: Arguments = _like(fitted(given, signature), like)
+        _check(batch, number)
+        yield batch
+    if number < 0:
+        raise ValueError("there are no inputs: give at least one")
+
+
+def batches_of(data: Any, example: Given) -> Iterator[DataBatch]:
+    """Yield the batches of ``data`` in the form of an example, with its dtype and device.
 
     Args:
         data: In any form that `relucid.data.in_batches` takes. Labels may follow the inputs of a batch.
@@ -35,53 +81,160 @@ def batches_of(data: Any, example: Batch) -> Iterator[DataBatch]:
     >>> [(batch.arguments.shape, batch.arguments.dtype, batch.inputs) for batch in batches]
     [(torch.Size([64, 3]), torch.float32, 64), (torch.Size([36, 3]), torch.float32, 36)]
     """
-    example = dict(example) if isinstance(example, Mapping) else example
+    like = next((leaf for leaf in _leaves(example) if _is_floating(leaf)), None)
     empty = True
     for number, given in enumerate(in_batches(data)):
-        batch = _batch(given, example)
+        batch = _like(_formed(given, example), like)
+        if any(leaf.dim() and not len(leaf) for leaf in _leaves(batch) if isinstance(leaf, Tensor)):
+            continue
         _check(batch, number)
-        if batch.inputs:
-            empty = False
-            yield batch
+        empty = False
+        yield DataBatch(batch, inputs_in(batch))
     if empty:
         raise ValueError("the data is empty: give at least one batch of inputs")
 
 
-def _batch(batch: Any, example: Batch) -> DataBatch:
+def _formed(batch: Any, example: Any) -> Any:
     """A batch in the form of the example, without the labels."""
+    if isinstance(example, Arguments):
+        if example.kwargs:
+            return Arguments((), _formed(batch, example.kwargs))
+        if len(example.args) != 1:
+            return Arguments(_formed(batch, example.args))
+        (only,) = example.args
+        if isinstance(only, Tensor):
+            return Arguments((_formed(batch, only),))
+        same = type(batch) is type(only) and (isinstance(only, Mapping) or len(batch) == len(only))
+        return Arguments((batch if same or not isinstance(batch, tuple | list) else batch[0],))
     if isinstance(batch, tuple | list):
-        batch = batch[0] if isinstance(example, Tensor | Mapping) else tuple(batch[: len(example)])
-    elif isinstance(batch, Mapping) and isinstance(example, Mapping):
-        batch = {n: value for n, value in batch.items() if n in example or n not in ("labels", "label")}
-    elif isinstance(batch, Mapping) and isinstance(example, Tensor):
+        return batch[0] if isinstance(example, Tensor | Mapping) else tuple(batch[: len(example)])
+    if isinstance(batch, Mapping) and isinstance(example, Mapping):
+        return {n: value for n, value in batch.items() if n in example or n not in ("labels", "label")}
+    if isinstance(batch, Mapping) and isinstance(example, Tensor):
         raise TypeError(
             f"the example is one tensor, but a batch of the data names its arguments ({', '.join(batch)}): "
             "give the example as a mapping, too"
         )
-    like = next((leaf for leaf in tree_leaves(example) if _is_floating(leaf)), None)
-    arguments: Batch = tree_map(lambda leaf: _tensor(leaf, like), batch)
-    return DataBatch(arguments, count_rows(arguments))
+    return batch
+
+
+def signature_of(model: nn.Module, call: Method | None = None) -> inspect.Signature | None:
+    """The arguments that a network takes, if they can be known."""
+    function = function_of(model, call)
+    try:
+        return inspect.signature(function.forward if isinstance(function, nn.Module) else function)
+    except (TypeError, ValueError):
+        return None
+
+
+def fitted(given: Any, signature: inspect.Signature | None) -> Arguments:
+    """The arguments of one call that a network's signature takes; labels after them are left out."""
+    if isinstance(given, Arguments):
+        return given
+    forms = [Arguments((given,))]
+    if isinstance(given, Mapping):
+        unlabelled = {name: value for name, value in given.items() if name not in ("labels", "label")}
+        forms = [Arguments((), dict(given)), Arguments((), unlabelled), Arguments((dict(given),))]
+    elif isinstance(given, tuple | list) and given and not isinstance(given, PackedSequence):
+        forms = [Arguments(tuple(given[:n])) for n in range(len(given), 0, -1)] + forms
+    if signature is None:
+        return forms[0]
+    for form in forms:
+        try:
+            signature.bind(*form.args, **form.kwargs)
+        except TypeError:
+            continue
+        return form
+    takes = ", ".join(signature.parameters) or "nothing"
+    raise TypeError(
+        f"the network takes ({takes}), but its inputs are {spoken(given)}: give a tensor, a tuple of its arguments, a "
+        "mapping of them, or a loader"
+    )
+
+
+def spoken(given: Any) -> str:
+    """What was given, in words.
+
+    >>> spoken((torch.zeros(4, 3), [1, 2]))
+    'a tuple of a Tensor of shape (4, 3) and a list'
+    """
+    if _is_array(given):
+        return f"a {type(given).__name__} of shape {tuple(given.shape)}"
+    name = type(given).__name__
+    article = "an" if name[0].lower() in "aeiou" else "a"
+    if isinstance(given, tuple | list) and 0 < len(given) < 5 and not isinstance(given[0], int | float):
+        parts = [f"a {type(x).__name__}" if isinstance(x, tuple | list) else spoken(x) for x in given]
+        return f"{article} {name} of {' and '.join(parts)}"
+    if isinstance(given, Mapping):
+        return f"{article} {name} with {', '.join(map(str, given)) or 'nothing'}"
+    return f"{article} {name}"
+
+
+def _chunks(whole: Arguments) -> Iterator[Arguments]:
+    """Parts of some rows each, if all arrays have equally many rows and none relates rows to rows."""
+    arrays = [leaf for leaf in _leaves(whole) if _is_array(leaf)]
+    rows = {len(leaf) if leaf.ndim else 0 for leaf in arrays}
+    total = max(rows, default=0)
+    if len(rows) != 1 or total <= SIZE or any(leaf.shape[1:] == (total,) for leaf in arrays):
+        yield whole
+        return
+    for start in range(0, total, SIZE):
+        part = slice(start, start + SIZE)
+
+        def cut(leaf: Any, part: slice = part) -> Any:
+            return leaf[part] if _is_array(leaf) else leaf
+
+        yield Arguments(*tree_map(cut, (whole.args, dict(whole.kwargs))))
+
+
+def _like(batch: Any, like: Tensor | None) -> Any:
+    """Arrays as tensors, on the device of another and with its dtype if they are floating-point."""
+
+    def tensor(leaf: Any) -> Any:
+        value = torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
+        if like is None or not isinstance(value, Tensor):
+            return value
+        return value.detach().to(like.device, like.dtype if value.is_floating_point() else value.dtype)
+
+    if isinstance(batch, Arguments):
+        return Arguments(*tree_map(tensor, (batch.args, dict(batch.kwargs))))
+    return tree_map(tensor, dict(batch) if isinstance(batch, Mapping) else batch)
+
+
+def _check(batch: Any, number: int) -> None:
+    """Refuse nan and infinity, on which every unit would look dead; only masks after the input hold infinity."""
+    for place, leaf in enumerate(_leaves(batch)):
+        if isinstance(leaf, Tensor) and leaf.dim() and not len(leaf):
+            raise ValueError("the inputs are empty: give at least one")
+        # Summing is fast. The sum of finite values may still overflow, so a suspect is checked value by value.
+        if not _is_floating(leaf) or bool(leaf.sum().isfinite()):
+            continue
+        wrong = int((~leaf.isfinite() if place == 0 else leaf.isnan()).sum())
+        if wrong:
+            raise ValueError(
+                f"batch {number} of the data holds nan or infinity ({wrong:,} of {leaf.numel():,} values): "
+                "remove or replace those inputs"
+            )
+
+
+def _leaves(batch: Any) -> list[Any]:
+    if isinstance(batch, Arguments):
+        batch = batch.args, dict(batch.kwargs)
+    return tree_leaves(dict(batch) if isinstance(batch, Mapping) else batch)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor | np.ndarray)
 
 
 def _is_floating(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and leaf.is_floating_point()
 
 
-def _tensor(leaf: Any, like: Tensor | None) -> Any:
-    """An array as a tensor on the example's device, with the example's dtype if it is floating-point."""
-    value = torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
-    if like is None or not isinstance(value, Tensor):
-        return value
-    return value.to(like.device, like.dtype if value.is_floating_point() else value.dtype)
-
-
-def _check(batch: DataBatch, number: int) -> None:
-    """Refuse nan and infinity: every unit would look dead on them."""
-    for leaf in tree_leaves(batch.arguments):
-        # Summing is fast. The sum of finite values may still overflow, so a suspect is checked value by value.
-        if _is_floating(leaf) and not bool(leaf.sum().isfinite()) and not bool(leaf.isfinite().all()):
-            bad = int((~leaf.isfinite()).sum())
-            raise ValueError(
-                f"batch {number} of the data holds nan or infinity ({bad:,} of {leaf.numel():,} values): "
-                "remove or replace those inputs"
-            )
+def inputs_in(batch: Any) -> int:
+    """The number of inputs in a batch: rows, or tokens of sequences of whole numbers."""
+    leaves = _leaves(batch)
+    leaf = next((x for x in leaves if isinstance(x, Tensor) and x.dim()), None)
+    if leaf is not None and leaf.dim() == 2 and leaf.dtype in (torch.int64, torch.int32):
+        return leaf.numel()
+    return count_rows(leaves)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Measurement)
 MOST = 10  # findings that are printed
+LISTED = 4  # weights and activations that are not examined: their names are printed, with the reasons
 COLUMNS = {
     "layer": "the weights that feed a rectification, or the rectification itself if many weights feed it",
     "kind": "the activation that rectifies the units",
@@ -50,12 +51,12 @@ class ExaminedLayer:
     @property
     def pairing(self) -> dict[str, Pairing]:
         """Pairs of filters, by the weight that feeds the layer."""
-        return found.by_source if (found := self._find(Pairings)) else {}
+        return pairs.by_source if (pairs := self._find(Pairings)) else {}
 
     @property
     def phase_correlation(self) -> dict[str, PhaseCorrelation]:
         """Correlation of the two phases' outgoing weights, by the layer that reads them."""
-        return found.by_reader if (found := self._find(PhaseCorrelations)) else {}
+        return phases.by_reader if (phases := self._find(PhaseCorrelations)) else {}
 
     @property
     def boundary(self) -> Boundary | None:
@@ -78,7 +79,7 @@ class ExaminedLayer:
         return self._find(LayerInvariance)
 
     def _find(self, kind: type[M]) -> M | None:
-        return next((found for found in self.measured.values() if isinstance(found, kind)), None)
+        return next((result for result in self.measured.values() if isinstance(result, kind)), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything except the weights as plain values."""
@@ -92,7 +93,7 @@ class ExaminedLayer:
             "sources": [_source_as_dict(source) for source in r.sources],
             "adds": list(r.adds),
             "obstacle": r.obstacle,
-            **{name: found.to_dict() for name, found in self.measured.items()},
+            **{name: result.to_dict() for name, result in self.measured.items()},
         }
 
 
@@ -103,6 +104,7 @@ class Examination(Tabular):
     layers: tuple[ExaminedLayer, ...]
     findings: tuple[Finding, ...]
     unattributed: tuple[tuple[str, str], ...]  #: (name, reason)
+    policy_entropy: float | None = None  #: in nats, if a policy was named
 
     def __repr__(self) -> str:
         what = f"{counted(len(self.layers), 'layer')}, {counted(len(self.findings), 'finding')}"
@@ -111,7 +113,7 @@ class Examination(Tabular):
     def __getitem__(self, name: str) -> ExaminedLayer:
         """The layer or rectification with this name."""
         for layer in self.layers:
-            if name in (layer.name, layer.rectified.name):
+            if name in (layer.name, *layer.rectified.calls):
                 return layer
         raise KeyError(
             f"there is no layer {name!r}; the layers are {', '.join(layer.name for layer in self.layers)}"
@@ -145,18 +147,18 @@ class Examination(Tabular):
                 masks.setdefault(name, {})[layer.name] = mask
             if layer.plasticity is not None:
                 masks.setdefault("dormant", {})[layer.name] = layer.plasticity.dormant
-            for source, found in layer.pairing.items():
-                masks.setdefault("paired", {})[source] = found.paired
+            for source, pairs in layer.pairing.items():
+                masks.setdefault("paired", {})[source] = pairs.paired
         whole = {name: float(torch.cat([*by.values()]).double().mean()) for name, by in masks.items()}
-        each = {f"{name}/{n}": float(m.double().mean()) for name, by in masks.items() for n, m in by.items()}
-        return whole | each | self._numbers()
-
-    def _numbers(self) -> dict[str, float]:
-        """Ranks and norms, by name and layer."""
-        found = {
-            layer.name: layer.plasticity.numbers() for layer in self.layers if layer.plasticity is not None
+        parts = {f"{name}/{n}": float(m.double().mean()) for name, by in masks.items() for n, m in by.items()}
+        numbers = {
+            f"{key}/{layer.name}": number
+            for layer in self.layers
+            if layer.plasticity is not None
+            for key, number in layer.plasticity.numbers().items()
         }
-        return {f"{name}/{layer}": value for layer, each in found.items() for name, value in each.items()}
+        policy = {} if self.policy_entropy is None else {"policy entropy": self.policy_entropy}
+        return whole | parts | numbers | policy
 
     def save(self, path: str | Path, *, name: str = "this network", overwrite: bool = False) -> None:
         """Write the examination as one HTML page; requires relucid[studies].
@@ -192,8 +194,10 @@ class Examination(Tabular):
 
     def notes(self) -> list[str]:
         """The findings, then what could not be attributed."""
-        lines = [""] * bool(self.findings) + self.sentences()
-        return lines + [""] * bool(self.unattributed) + [f"{what}: {why}" for what, why in self.unattributed]
+        lines = [""] * bool(self.findings) + self.sentences() + [""] * bool(self.unattributed)
+        lines += [f"{what}: {why}" for what, why in self.unattributed[:LISTED]]
+        rest = len(self.unattributed) - LISTED
+        return lines + ([f"and {counted(rest, 'more name')}: see `unattributed`"] if rest > 0 else [])
 
     def sentences(self) -> list[str]:
         """The findings that matter most, how many more there are, and whether too few inputs were seen to judge."""
@@ -221,8 +225,8 @@ class Examination(Tabular):
             return {
                 f"{layer.name}: {title}": figure
                 for layer in self.layers
-                for found in layer.measured.values()
-                for title, figure in found.figures().items()
+                for measured in layer.measured.values()
+                for title, figure in measured.figures().items()
             }
 
 

@@ -106,7 +106,7 @@ class Node:
         return self.op in FACTORS and bool(self.name)
 
 
-Visit = Callable[[Node, Tensor], None]
+Visit = Callable[[Node, Tensor], None]  # of a product with a weight: the other factor
 Observe = Callable[[Node, Tensor, Tensor], None]  # of an activation: its value and its output
 
 
@@ -130,19 +130,19 @@ class Recording:
     @cached_property
     def calls_of(self) -> dict[str, list[Call]]:
         """The calls of each module, by its name."""
-        found: dict[str, list[Call]] = {}
+        calls: dict[str, list[Call]] = {}
         for call in self.calls:
-            found.setdefault(call.module, []).append(call)
-        return found
+            calls.setdefault(call.module, []).append(call)
+        return calls
 
     @cached_property
     def readers(self) -> dict[Node, list[Node]]:
         """The operations that read each value."""
-        found: dict[Node, list[Node]] = {}
+        readers: dict[Node, list[Node]] = {}
         for node in self.nodes:
             for value in node.upstream:
-                found.setdefault(value, []).append(node)
-        return found
+                readers.setdefault(value, []).append(node)
+        return readers
 
 
 def record(
@@ -150,36 +150,22 @@ def record(
 ) -> Recording:
     """Run ``model`` on ``batch`` in one mode; return its operations, the calls of its modules, and its outputs.
 
-    >>> found = record(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.zeros(1, 2))
-    >>> [(call.module, [n.op for n in call.outputs]) for call in found.calls]
+    The network runs without gradients; its modes, buffers and hooks and the random state are restored afterwards.
+
+    >>> recording = record(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.zeros(1, 2))
+    >>> [(n.op, n.name) for n in recording.nodes]
+    [('t', ''), ('addmm', '0'), ('relu', '1')]
+    >>> [(call.module, [n.op for n in call.outputs]) for call in recording.calls]
     [('0', ['addmm']), ('1', ['relu']), ('', ['relu'])]
     """
     with running(model, training=training, call=call) as (run, calls):
-        nodes = run(batch, None)
-        outputs = run.outputs
-    # The calls of a TorchScript network cannot be seen.
-    return Recording(nodes, calls, outputs if calls else ())
-
-
-def execute(
-    model: nn.Module, batch: Given, visit: Visit | None = None, *, call: Method | None = None
-) -> list[Node]:
-    """Run ``model`` on ``batch`` and return the executed operations in order.
-
-    The network runs in eval mode without gradients; its modes, buffers and hooks and the random state are restored
-    afterwards. ``visit(node, value)`` is called with the input of every rectification and of every product with a
-    weight, before the operation runs and can overwrite anything.
-
-    >>> nodes = execute(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.zeros(1, 2))
-    >>> [(n.op, n.name) for n in nodes]
-    [('t', ''), ('addmm', '0'), ('relu', '1')]
-    """
-    with running(model, call=call) as (run, _):
-        return run(batch, visit)
+        nodes = run(batch)
+        # The calls of a TorchScript network cannot be seen.
+        return Recording(nodes, calls, run.outputs if calls else ())
 
 
 class Run:
-    """A function that runs a prepared network as `execute` does, and shows what passes."""
+    """A function that runs a prepared network, records its operations, and shows values as they pass."""
 
     def __init__(self, model: nn.Module, call: Method | None) -> None:
         self.model, self.call = model, call
@@ -191,7 +177,13 @@ class Run:
     def __call__(
         self, batch: Given, visit: Visit | None = None, observe: Observe | None = None
     ) -> list[Node]:
-        """Run once; ``observe(node, value, output)`` is called with every activation, after it has run."""
+        """Run once; return the executed operations in order.
+
+        Args:
+            batch: The arguments.
+            visit: Called with every product with a weight and what the weight is multiplied with, before it runs.
+            observe: Called with every activation, its value and its output.
+        """
         self.calls.clear()
         batch = copied(batch)
         self.recorder = recorder = _Recorder(self.model, batch, visit, self.path, observe)
@@ -210,7 +202,7 @@ class Run:
 def running(
     model: nn.Module, *, training: bool = False, call: Method | None = None
 ) -> Iterator[tuple[Run, list[Call]]]:
-    """Prepare a model once; yield a function that does what `execute` does, and its last run's calls of modules."""
+    """Prepare a model once; yield a function that runs it on a batch, and its last run's calls of modules."""
     run = Run(model, call)
     with ExitStack() as stack:
         stack.enter_context(_undisturbed(model, training))
@@ -223,11 +215,9 @@ def running(
 def copied(batch: Given) -> Given:
     """Copy a batch, since a network may overwrite its input; any mapping, such as a tokenizer's, becomes a dict."""
     if isinstance(batch, Arguments):
-        args, kwargs = tree_map(_cloned, (batch.args, dict(batch.kwargs)))
-        return Arguments(args, kwargs)
-    batch = dict(batch) if isinstance(batch, Mapping) else batch
-    found: Given = tree_map(_cloned, batch)
-    return found
+        return Arguments(*tree_map(_cloned, (batch.args, dict(batch.kwargs))))
+    clone: Given = tree_map(_cloned, dict(batch) if isinstance(batch, Mapping) else batch)
+    return clone
 
 
 def _cloned(leaf: Any) -> Any:
@@ -302,9 +292,8 @@ class _Recorder(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         node = self._node(func, args, kwargs or {})
-        if node.name and self.visit:
-            places = range(len(args)) if node.kind else FACTORS[node.op]
-            self.visit(node, self._value(args, places))
+        if node.has_weight and self.visit:
+            self.visit(node, self._value(args, FACTORS[node.op]))
         value = None
         if self.observe and node.is_activation:
             value = self._value(args, range(len(args)))

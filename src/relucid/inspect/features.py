@@ -15,9 +15,7 @@ from relucid.inspect.blocks import wide
 from relucid.inspect.evidence import NEEDED
 
 FLAT = 0.01  # a unit is saturated where its slope is below this
-HELD = (
-    0.99  # share of the singular values, or of their squares, that counts for `srank` and `approximate_rank`
-)
+HELD = 0.99  # share of the singular values, or of their squares, that `srank` and `approximate_rank` count
 LARGEST = 2048  # channels of a layer whose ranks are computed: their time grows with the cube of that
 RANKS = ("effective rank", "stable rank", "srank", "approximate rank")
 
@@ -73,7 +71,7 @@ class Features:
         doubled: How many have two.
 
     >>> features = Features(2)
-    >>> features.update(torch.tensor([[1.0, 3.0], [0.0, 0.0]]), torch.tensor([[False, False], [True, True]]), inputs=2)
+    >>> features.update(torch.tensor([[1.0, 3.0], [0.0, 0.0]]), inputs=2)
     >>> features.dead, features.dormant(0.1), features.activity
     (tensor([False,  True]), tensor([False,  True]), tensor([2., 0.], dtype=torch.float64))
     """
@@ -99,7 +97,7 @@ class Features:
         """Number of units."""
         return self.channels - self.doubled
 
-    def update(self, outputs: Tensor, flat: Tensor, inputs: int) -> None:
+    def update(self, outputs: Tensor, inputs: int, flat: Tensor | None = None) -> None:
         """Add outputs, and where they are flat as functions of the units' values: both (channels, places)."""
         if not outputs.numel():
             return
@@ -110,7 +108,8 @@ class Features:
         self.total += y.sum(1, dtype=torch.float64).cpu()
         self.size += y.abs().sum(1, dtype=torch.float64).cpu()
         self.positive += (y > 0).sum(1).cpu()
-        self.flat += flat.sum(1).cpu()
+        if flat is not None:
+            self.flat += flat.sum(1).cpu()
         self.lengths += float(y.norm(dim=0).sum(dtype=torch.float64))
         if self.products is not None:
             # In single precision, rounding alone would give every silent channel a singular value of 0.0003 s_1.

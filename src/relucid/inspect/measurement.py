@@ -1,8 +1,8 @@
 """The interface of all measurements.
 
 A measurement is a frozen dataclass that holds the results for one rectified layer. Its class knows how to measure:
-directly from the weights, or with a `Gauge` that watches the layer while data passes. The network runs over the data
-once for all gauges.
+directly from the weights, or with a `StreamingMeasure` that is updated while data pass. The network runs over the data
+once for all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from relucid.inspect._trace import Rectified
-    from relucid.inspect.execution import Batch
+    from relucid.inspect.execution import Arguments, Method
     from relucid.inspect.findings import Finding
 
 T = TypeVar("T")
@@ -32,8 +32,9 @@ class ExaminedNetwork:
     """The network under examination, for measurements that need more than one layer and one pass."""
 
     model: nn.Module
-    example: Batch
+    example: Arguments
     data: Any = None
+    call: Method | None = None  #: how the network is used, if not through its forward
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def once(self, make: Callable[..., T], layer: Rectified | None = None) -> T:
@@ -46,12 +47,13 @@ class ExaminedNetwork:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a rectified layer receives from one batch. Do not keep references: memory must not grow with the data."""
+class LayerBatch:
+    """What passes a rectified layer in one batch. Do not keep references: memory must not grow with the data."""
 
     value: Tensor  #: pre-activations in the layer's shape; units switch at 0 and are active above it
     dim: int  #: the dimension of ``value`` that holds the units
     inputs: int  #: number of inputs in the batch
+    output: Tensor | None = None  #: what the activation made of them; the second phases of a CReLU come last
     shell: tuple[float, float] | None = None  #: smallest and largest norm of the inputs of the layer's weight
 
     @property
@@ -60,17 +62,17 @@ class Seen:
         return self.value.movedim(self.dim, 0).flatten(1)
 
 
-class Gauge(ABC):
-    """Watcher of one layer while data passes."""
+class StreamingMeasure(ABC):
+    """Measure of one layer that is updated while data pass."""
 
-    wants_shell: bool = False  #: whether to compute `Seen.shell`
+    wants_shell: bool = False  #: whether to compute `LayerBatch.shell`
 
     @abstractmethod
-    def see(self, seen: Seen) -> None:
+    def update(self, batch: LayerBatch) -> None:
         """Add a batch."""
 
     @abstractmethod
-    def result(self) -> Measurement | None:
+    def compute(self) -> Measurement | None:
         """The measurement; None if nothing was seen."""
 
 
@@ -81,8 +83,8 @@ class Measurement(Summarized, ABC):
 
     @classmethod
     @abstractmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Self | Gauge | None:
-        """The measurement of a layer, a gauge that will provide it, or None if it does not apply."""
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Self | StreamingMeasure | None:
+        """The measurement of a layer, what will compute it from the data, or None if it does not apply."""
 
     @abstractmethod
     def summary(self) -> str:
@@ -131,5 +133,4 @@ def plain_fields(result: Any) -> dict[str, Any]:
 
 def indices(mask: Tensor) -> list[int]:
     """The indices at which a mask is True."""
-    found: list[int] = mask.nonzero().flatten().tolist()
-    return found
+    return [int(index) for index in mask.nonzero()]

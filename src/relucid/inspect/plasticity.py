@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
 from torch import Tensor
 
 from relucid.inspect.activity import REMEDY, remedy
-from relucid.inspect.blocks import wide
 from relucid.inspect.evidence import Sample
-from relucid.inspect.features import LARGEST, effective_rank, stable_rank
+from relucid.inspect.features import Features, effective_rank, stable_rank
 from relucid.inspect.findings import Finding
-from relucid.inspect.measurement import ExaminedNetwork, Gauge, Measurement, Seen, indices
-from relucid.nn.kinds import Kind
+from relucid.inspect.measurement import ExaminedNetwork, LayerBatch, Measurement, StreamingMeasure, indices
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -46,10 +43,9 @@ class Plasticity(Measurement):
     sample: Sample  #: how many inputs were seen
 
     @classmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Gauge | None:
-        """A gauge; None if the layer has no dimension of units, or a slope that is learned."""
-        known = len(layer.shape) > 1 and layer.activation.below is not None
-        return _PlasticityGauge(layer, network) if known else None
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> StreamingMeasure | None:
+        """What adds outputs up; None if the layer has no dimension of units."""
+        return StreamingPlasticity(layer, network) if len(layer.shape) > 1 else None
 
     @property
     def dormant(self) -> Tensor:
@@ -77,13 +73,13 @@ class Plasticity(Measurement):
 
     def numbers(self) -> dict[str, float]:
         """Ranks and norms by name, as far as they are known."""
-        found = {
+        values = {
             "effective rank": self.effective_rank,
             "stable rank": self.stable_rank,
             "weight norm": self.weight,
             "gradient norm": self.gradient,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     def row(self) -> dict[str, str]:
         """The number of dormant units, and the effective rank."""
@@ -99,14 +95,14 @@ class Plasticity(Measurement):
         axes = {"xaxis_title": "units, by activity", "yaxis_title": "activity / mean of the layer"}
         activity = go.Figure(go.Bar(y=ordered.float().numpy()), axes)
         activity.add_hline(DORMANT, line_dash="dash", annotation_text="dormant below")
-        found = {"activity relative to the layer": activity}
+        figures = {"activity relative to the layer": activity}
         if self.singular is not None and bool(self.singular.any()):
             axes = {"xaxis_title": "number", "yaxis_title": "singular value / largest", "yaxis_type": "log"}
             positive = self.singular[self.singular > 0]
-            found["singular values of the outputs"] = go.Figure(
+            figures["singular values of the outputs"] = go.Figure(
                 go.Scatter(y=(positive / positive[0]).float().numpy(), mode="markers"), axes
             )
-        return found
+        return figures
 
     def findings(self, layer: Rectified) -> Iterator[Finding]:
         """Yield the dormant units, if there are many."""
@@ -123,67 +119,34 @@ class Plasticity(Measurement):
         yield Finding(layer.layer, "dormant", sentence, evidence, suggestion, "warning", share)
 
 
-class _PlasticityGauge(Gauge):
-    """Sums of outputs and of their products, whose memory does not grow with the data."""
+class StreamingPlasticity(StreamingMeasure):
+    """The features of a layer, and the norms of its weights and gradients."""
 
     def __init__(self, layer: Rectified, network: ExaminedNetwork) -> None:
-        self.kind, self.units, self.doubled = layer.activation, layer.units, layer.doubled
-        self.total = torch.zeros(self.units, dtype=torch.float64)
-        channels = self.units + self.doubled
-        self.products = torch.zeros(channels, channels, dtype=torch.float64) if channels <= LARGEST else None
+        self.features = Features(layer.units + layer.doubled, layer.doubled)
         self.weight, self.gradient = _norms(layer, network)
         self.noun = layer.noun
-        self.inputs = self.places = 0
 
-    def see(self, seen: Seen) -> None:
+    def update(self, batch: LayerBatch) -> None:
         """Add the outputs of a batch."""
-        values = wide(seen.by_unit)  # products in half precision overflow
-        self.inputs += seen.inputs
-        self.places += values.shape[1]
-        outputs = response(values, self.kind)
-        if self.doubled:
-            outputs = torch.cat([outputs, response(-values[: self.doubled], self.kind)])
-        size = outputs.abs().sum(1, dtype=torch.float64).cpu()
-        self.total += size[: self.units]
-        self.total[: self.doubled] += size[self.units :]
-        if self.products is not None:
-            self.products += (outputs @ outputs.T).double().cpu()
+        assert batch.output is not None
+        outputs = batch.output.movedim(batch.dim, 0).flatten(1)
+        self.features.update(outputs, batch.inputs)
 
-    def result(self) -> Plasticity | None:
+    def compute(self) -> Plasticity | None:
         """The measurement; None if nothing was seen."""
-        if not self.places:
+        features = self.features
+        if not features.places:
             return None
-        singular = None
-        if self.products is not None and bool(self.products.isfinite().all()):
-            singular = torch.linalg.eigvalsh(self.products).flip(0).clamp_min(0).sqrt()
-        finite = self.total.isfinite()
-        return Plasticity(
-            torch.where(finite, self.total / self.total[finite].mean(), torch.inf),
-            singular,
-            self.weight,
-            self.gradient,
-            Sample(self.inputs, self.places, self.noun),
-        )
-
-
-def response(value: Tensor, kind: Kind) -> Tensor:
-    """What an activation makes of a value that is relative to its first boundary.
-
-    >>> from relucid.nn.kinds import KINDS
-    >>> response(torch.tensor([-1.0, 1.0, 9.0]), KINDS["clipped"])
-    tensor([0., 1., 6.])
-    """
-    first, *rest = kind.boundaries
-    assert kind.below is not None
-    above = value.clamp(0, rest[0] - first) if rest else value.relu()
-    return above - kind.below * (-value).relu() + first
+        sample = Sample(min(features.inputs, features.places), features.places, self.noun)
+        return Plasticity(features.activity, features.singular, self.weight, self.gradient, sample)
 
 
 def _norms(layer: Rectified, network: ExaminedNetwork) -> tuple[float, float | None]:
     """The norms of the weights that feed a layer, and of the gradients of their parameters."""
     weight = sum(float(source.weight.detach().double().square().sum()) for source in layer.sources) ** 0.5
+    parameters = dict(network.model.named_parameters(remove_duplicate=False))
     names = {name for source in layer.sources for name in source.parameters}
-    found = dict(network.model.named_parameters(remove_duplicate=False))
-    gradients = [found[name].grad for name in names if name in found]
-    known = [float(each.double().square().sum()) for each in gradients if each is not None]
+    gradients = [parameters[name].grad for name in names if name in parameters]
+    known = [float(gradient.double().square().sum()) for gradient in gradients if gradient is not None]
     return weight, sum(known) ** 0.5 if known else None

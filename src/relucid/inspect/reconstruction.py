@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from relucid.inspect.execution import DATA, Node, execute
+from relucid.inspect.execution import DATA, Node, running
 from relucid.inspect.measurement import ExaminedNetwork, Measurement
 from relucid.nn.activation import crelu_inverse
 from relucid.printing import Summarized
@@ -90,13 +90,13 @@ def reconstruction_ratio(original: Tensor, reconstructed: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Lost(Measurement):
+class ReconstructionLoss(Measurement):
     """Reconstruction ratios |x - x'| / |x| of a layer's inputs on the example, reconstructed from its responses."""
 
     ratio: Tensor  #: (inputs,)
 
     @classmethod
-    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> Lost | None:
+    def measure(cls, layer: Rectified, network: ExaminedNetwork) -> ReconstructionLoss | None:
         """The ratios on the example; None unless exactly one weight feeds the layer."""
         if len(layer.sources) != 1:
             return None
@@ -116,7 +116,8 @@ def _ratios(network: ExaminedNetwork) -> dict[str, Tensor]:
         if node.has_weight:
             inputs.append((node, value.clone()))
 
-    execute(network.model, network.example, visit)
+    with running(network.model, call=network.call) as (run, _):
+        run(network.example, visit)
     # Reconstruction needs gradients, which are off during a visit.
     return {node.name: _ratio(node, value) for node, value in inputs}
 

@@ -15,14 +15,14 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from relucid._torch import compiler_is_imported, is_compiled, is_functorch_wrapped_tensor, tree_map
-from relucid.inspect._inputs import CalledParts, inputs_in
-from relucid.inspect._metrics import KEYS, TAU, Measured, Policy, Weights, measure, weights
+from relucid.inspect._metrics import KEYS, TAU, Measured, Weights, measure, weights
+from relucid.inspect._policy import Policy
 from relucid.inspect._trace import trace
 from relucid.inspect.activity import remedy
+from relucid.inspect.batches import CalledParts, inputs_in
 from relucid.inspect.execution import Arguments, Given, Method, tensors_in
 
 LIMIT = 0.5  # share of a layer's units that are dead above which it is reported
-CERTAIN = 0.15  # share of the greatest entropy below which a policy is reported
 INPUTS = 256  # so many of the network's latest inputs are watched
 LOGGER = logging.getLogger("relucid")
 Metrics = Mapping[str, float]
@@ -133,7 +133,8 @@ class Watch:
             self._ungrip()
             if _is_first_process():
                 self._guarded()
-            self._inputs.clear()
+            if self._inputs.window <= self.every:
+                self._inputs.clear()
             self._gradients.clear()
         self._listen()
 
@@ -214,9 +215,9 @@ class Watch:
             return
         measured = self._measured()
         norm = math.sqrt(sum(map(float, self._gradients.values()))) if self._gradients else None
-        found = measured.metrics(self.tau) | weights(self.model, self.start, norm)
-        found |= measured.by_layer(self.tau) if self.layers else {}
-        self.metrics = {self.prefix + key: value for key, value in found.items()}
+        measures = measured.metrics(self.tau) | weights(self.model, self.start, norm)
+        measures |= measured.by_layer(self.tau) if self.layers else {}
+        self.metrics = {self.prefix + key: value for key, value in measures.items()}
         new = self._report(self._troubles(measured))
         (self.log or _to_logger)(self.metrics, self._step())
         if self.act is not None and any(key.startswith("dead ") for key in new):
@@ -247,24 +248,18 @@ class Watch:
 
     def _troubles(self, measured: Measured) -> dict[str, str]:
         """What is to be warned of, by key."""
-        found: dict[str, str] = {}
+        troubles: dict[str, str] = {}
         if not measured.layers:
-            found["no layers"] = (
+            troubles["no layers"] = (
                 "there is no activation to watch in what was called: give data=, and call= if need be"
             )
         dying = {name: share for name, share in measured.dead.items() if share > self.limit}
         advice = self._advice(dying) if any(f"dead {name}" not in self.reported for name in dying) else {}
         for name, share in dying.items():
-            found[f"dead {name}"] = f"{share:.0%} of the units of {name} are dead{advice.get(name, '')}"
-        if measured.entropy < CERTAIN * measured.greatest:
-            head = self.policy if isinstance(self.policy, str) else "its last layer"
-            found["certain"] = (
-                f"the policy is certain of its actions (entropy {measured.entropy:.2g} of at most "
-                f"{measured.greatest:.2g}): if it does not learn, give it a new head, "
-                f"relucid.remedies.reset(model, [{head!r}], optimizer=optimizer); a conversion keeps outputs, and so "
-                "cannot help"
-            )
-        return found
+            troubles[f"dead {name}"] = f"{share:.0%} of the units of {name} are dead{advice.get(name, '')}"
+        if measured.policy.is_certain:
+            troubles["certain"] = measured.policy.sentence(self.policy)
+        return troubles
 
     def _advice(self, layers: Mapping[str, float]) -> dict[str, str]:
         """What helps the dead units of layers, by layer."""
@@ -455,13 +450,13 @@ def _concatenated(trees: list[Any]) -> Any:
     if isinstance(first, dict):
         return {key: _concatenated([tree[key] for tree in trees]) for key in first}
     if type(first) in (tuple, list):
-        return type(first)(_concatenated(list(each)) for each in zip(*trees, strict=True))
+        return type(first)(_concatenated(list(parts)) for parts in zip(*trees, strict=True))
     if any(tree is not first and tree != first for tree in trees):
         raise ValueError("other values than tensors differ")
     return first
 
 
-def _to_logger(found: Metrics, step: int) -> None:
-    whole = {name: value for name, value in found.items() if name.rpartition("/")[2] in KEYS}
+def _to_logger(metrics: Metrics, step: int) -> None:
+    whole = {name: value for name, value in metrics.items() if name.rpartition("/")[2] in KEYS}
     known = {name: value for name, value in whole.items() if not math.isnan(value)}
     LOGGER.info("step %d: %s", step, ", ".join(f"{name} {value:.3g}" for name, value in known.items()))

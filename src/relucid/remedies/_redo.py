@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from relucid.inspect._inputs import parts_of
 from relucid.inspect._metrics import TAU, Collector
+from relucid.inspect.batches import parts_of
 from relucid.inspect.execution import Method, Node, running
 from relucid.inspect.features import Features
 from relucid.nn.tracing import no_autocast
@@ -75,7 +75,7 @@ def seen(
         with running(module, call=call if module is model else None) as (run, _):
             for batch in batches:
                 collector = _ByActivation(part, found, no_autocast(model))
-                run(batch, None, collector)
+                run(batch, observe=collector)
     return [found.get((layer.part, _key(layer.activation))) for layer in layers]
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
 from relucid.convert.flow import flow
 from relucid.convert.layout import Layout, channel_dims
-from relucid.inspect._inputs import parts_of
 from relucid.inspect._trace import _walk
+from relucid.inspect.batches import parts_of
 from relucid.inspect.execution import Method, Node, Recording, record
 from relucid.nn import MeanNorm
 from relucid.remedies._state import drawn_again

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from relucid.data import Examples, Moments, augment
 from relucid.randomness import seeded
-from relucid.train.batches import Batch, are_numbers, batches, mix
+from relucid.train.batches import Batch, Batches, are_numbers, mix
 from relucid.train.checkpoint import load, save
 from relucid.train.engine import CONTIGUOUS, Engine, note, suited
 from relucid.train.measure import DivergedError, measures
@@ -26,6 +26,7 @@ from relucid.train.progress import progress
 from relucid.train.recipe import Recipe
 from relucid.train.resources import Machine
 
+VALIDATED = 500  # examples in a batch of validation
 History = dict[str, list[float]]
 
 
@@ -87,7 +88,8 @@ class Training:
         rank, state = self.platform.rank, self.state
         path = machine.directory and machine.directory / "last.ckpt"
         self._load(path)
-        shares = {"rank": rank, "world": self.platform.world, "workers": machine.workers}
+        examples = self._batches(train, self.recipe.batch_size, machine)
+        held = None if validation is None else self._batches(validation, VALIDATED, machine)
         steps = -(-len(train) // (self.recipe.batch_size or len(train)))
         with progress(self.recipe.epochs, steps, machine.progress and rank == 0) as show:
             while state.epoch < self.recipe.epochs and not state.finished:
@@ -95,18 +97,23 @@ class Training:
                 if not state.step:
                     torch.manual_seed(mix(start, rank))
                 self._set_rate()
-                for batch in batches(train, self.recipe.batch_size, start, first=state.step, **shares):
+                for batch in examples.epoch(start, first=state.step):
                     self._learn(*batch)
                     state.step += 1
                     if machine.save_every and state.step % machine.save_every == 0:
                         self._save(path)
                     show(state)
-                if validation is not None:
-                    self._validate(batches(validation, 500, **shares))
+                if held is not None:
+                    self._validate(held.epoch())
                 self._close_epoch()
                 self._save(path)
         if state.best is not None:
             self.network.load_state_dict(state.best)
+
+    def _batches(self, examples: Examples, size: int | None, machine: Machine) -> Batches:
+        share, pinned = self.platform, self.platform.device.type == "cuda"
+        workers = machine.workers_for(examples)
+        return Batches(examples, size, rank=share.rank, world=share.world, workers=workers, pinned=pinned)
 
     def _set_rate(self) -> None:
         state = self.state

@@ -66,7 +66,7 @@ class Platform:
 
     def moved(self, value: Any) -> Any:
         """Tensors, in any container, on the device."""
-        return tree_map_only(Tensor, lambda tensor: tensor.to(self.device), value)
+        return tree_map_only(Tensor, lambda tensor: tensor.to(self.device, non_blocking=True), value)
 
     def total(self, value: Tensor) -> Tensor:
         """The sum over all processes."""

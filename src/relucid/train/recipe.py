@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
-from relucid.data.augment import AUGMENTATIONS
+from relucid.data._augment import AUGMENTATIONS
 from relucid.nn import parameter_groups
 from relucid.train.measure import LOSSES, Loss
 from relucid.train.plateau import Plateau

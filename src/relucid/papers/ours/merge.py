@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid.convert import fuse, to_crelu
-from relucid.convert.refit import refit
+from relucid.convert.refit import refit, refit_merged
 from relucid.data import Split
 from relucid.models import count_parameters, create
 from relucid.papers.crelu.images import images
@@ -107,8 +107,11 @@ def _merged(
     """The network with its most opposite pairs merged, all of them by default; refitted if there are data."""
     options: dict[str, Any] = {"tolerance": OPPOSITE, "budget": torch.inf}
     if pairs is not None:
-        options |= {"pairs": pairs, "data": data}
-    return to_crelu(net, example, LAYERS, "merge", **options).model
+        options |= {"pairs": pairs}
+    merged = to_crelu(net, example, LAYERS, "merge", **options)
+    if pairs is not None and data is not None:
+        refit_merged(net, merged, data)
+    return merged.model
 
 
 def _error(net: nn.Module, fitted: Fitted, test: Split) -> float:

@@ -1,7 +1,7 @@
 """Train one network: on any device, resumable, repeatable."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from relucid.data import Examples, Moments, Split, mean_image, moments, ten_crops
 from relucid.printing import Summarized
-from relucid.train.batches import are_numbers
+from relucid.train.batches import Batches, are_numbers
 from relucid.train.engine import CONTIGUOUS, Engine
 from relucid.train.loop import train_network
 from relucid.train.measure import Loss, measures, same_classes, same_kind
@@ -31,6 +31,7 @@ class Fitted(Summarized):
     device: torch.device
     engine: Engine = CONTIGUOUS  # how its steps were computed
     classes: tuple[str, ...] | None = None  # names of the classes, where the training split has them
+    machine: Machine = field(default_factory=Machine)
 
     def summary(self) -> str:
         """Summarize the measures of the last epoch."""
@@ -45,8 +46,7 @@ class Fitted(Summarized):
         dtype = next(self.network.parameters()).dtype
         outputs = []
         # All examples even if training was distributed; `batches` would give each process only its share.
-        for number, indices in enumerate(torch.arange(len(examples)).split(batch_size)):
-            inputs, _ = examples.batch(indices, number)
+        for inputs, _ in Batches(examples, batch_size, workers=self.machine.workers_for(examples)).epoch():
             inputs = inputs.to(self.device)
             if are_numbers(inputs):  # tokens go to the network as they are, as in training
                 inputs = self.moments.normalize(inputs).to(dtype)
@@ -96,7 +96,7 @@ def fit(
         same_classes(_class_names(train), _class_names(validation))
     normal, machine = _moments(train, recipe), machine or Machine()
     history, device, engine = train_network(network, train, recipe, validation, normal, seed, machine)
-    return Fitted(network, normal, history, recipe.loss, device, engine, _class_names(train))
+    return Fitted(network, normal, history, recipe.loss, device, engine, _class_names(train), machine)
 
 
 def _class_names(examples: Examples) -> tuple[str, ...] | None:
