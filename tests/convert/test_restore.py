@@ -59,7 +59,8 @@ def test_a_dictionary_with_weights_and_optimizer_is_resumed(tmp_path):
     to_crelu(net, X, inplace=True, optimizer=optimizer)
     step(net, optimizer)
     weights = {f"_orig_mod.{name}": value for name, value in net.state_dict().items()}
-    torch.save({"model": weights, "optimizer": optimizer.state_dict(), "iter_num": 2, "config": {"lr": 0.01}}, tmp_path / "ckpt.pt")  # fmt: skip
+    saved = {"model": weights, "optimizer": optimizer.state_dict(), "iter_num": 2, "config": {"lr": 0.01}}
+    torch.save(saved, tmp_path / "ckpt.pt")
     checkpoint = torch.load(tmp_path / "ckpt.pt", weights_only=True)
     again = restore(Net().eval(), checkpoint["model"])
     other = torch.optim.AdamW(again.parameters(), lr=0.01)

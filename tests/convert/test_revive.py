@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.convert import ConversionError, UnchangedWarning, revive, to_geometric
+from relucid import Watch, remedies
+from relucid.convert import ConversionError, UnchangedWarning, restore, revive, to_crelu, to_geometric
 from relucid.nn import MeanNorm
 
 from .networks import Block
@@ -119,7 +120,8 @@ def test_no_output_changes_and_units_are_active_on_half_of_the_data(case):
 def test_the_share_is_what_was_asked_for(share):
     net, x, _ = killed("linear")
     after = revive(net, x, share=share).model
-    torch.testing.assert_close((values(after, x, "0")[:5] > 0).double().mean(), torch.tensor(share).double(), rtol=0, atol=0.02)  # fmt: skip
+    active = (values(after, x, "0")[:5] > 0).double().mean()
+    assert abs(float(active) - share) < 0.02
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -136,8 +138,8 @@ def test_the_network_learns_with_its_revived_units(case):
         half = len(before[name]) // 2
         path = name.rpartition(".")[0]
         own = (n for n, p in before.items() if n.rpartition(".")[0] == path and len(p) == 2 * half)
-        moved = [(net.get_parameter(n).detach() - before[n])[:half].flatten(1 if before[n].dim() > 1 else 0) for n in own]  # fmt: skip
-        assert any(bool((m.abs().view(half, -1).sum(1) > 0).all()) for m in moved), name
+        moved = [(net.get_parameter(n).detach() - before[n])[:half] for n in own]
+        assert any(bool((m.reshape(half, -1).abs().sum(1) > 0).all()) for m in moved), name
 
 
 def test_a_network_whose_layers_are_wholly_dead_lives_again():
@@ -394,3 +396,80 @@ def test_a_wrong_revival_is_an_error_not_a_result(monkeypatch):
         assert "outputs would move" in revive(net, x).summary()
     with pytest.raises(ConversionError, match="does not take the example"):
         revive(net, torch.randn(64, 5))
+
+
+# With CReLU, and as others offer it
+
+
+def test_crelu_and_revived_units_at_once():
+    net, x, optimizer, step = trained("adam", steps=20)
+    y, parameters = net(x).detach(), list(net.parameters())
+    conversion = to_crelu(net, x, revive=True, inplace=True, optimizer=optimizer)
+    assert conversion.model is net
+    torch.testing.assert_close(net(x), y)
+    assert all(a is b for a, b in zip(net.parameters(), parameters, strict=True))
+    assert net[2].weight.shape == (10, 20)
+    share = (values(net, x, "0") > 0).double().mean(1)
+    assert ((share[:5] > 0.45) & (share[:5] < 0.55)).all()
+    reasons = {change.name: change.reason for change in conversion.changes}
+    assert "alive" in reasons["1"]
+    assert "CReLU" in reasons["1"]
+    step()
+
+
+def test_a_copy_with_crelu_and_revived_units_is_restored_and_has_twins():
+    net, x, _ = killed("linear")
+    before = net(x).detach()
+    conversion = to_crelu(net, x, revive=True)
+    assert torch.equal(net(x), before)
+    assert torch.equal(restore(linear(), conversion.model.state_dict())(x), conversion.model(x))
+    twin = linear()
+    y = twin(x).detach()
+    conversion.apply_to(twin)
+    torch.testing.assert_close(twin(x), y)
+
+
+@pytest.mark.parametrize(
+    "options", [{"mode": "merge", "revive": True}, {"mode": "halve", "revive": True}, {"data": X}]
+)
+def test_revive_is_for_expand_alone(options):
+    with pytest.raises(ValueError, match="revive"):
+        to_crelu(linear(), X, **options)
+
+
+def test_a_watch_can_revive():
+    net, x, _ = killed("linear")
+    optimizer = torch.optim.Adam(net.parameters())
+    done = []
+
+    def act(watch):
+        done.append(
+            remedies.revive(watch.model, watch.example, watch.inputs, inplace=True, optimizer=optimizer)
+        )
+
+    watch = Watch(net.train(), every=5, act=act, limit=0.3).attach(optimizer)
+    for _ in range(5):
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+    assert len(done) == 1
+    assert done[0].changed
+    watch.detach()
+    assert (values(net, x, "0") > 0).any(1).all()
+
+
+def test_a_method_in_place_of_forward():
+    class Agent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = linear()
+            self.net[0].bias.data[:5] = -100.0
+
+        def act(self, x):
+            values = self.net(x)
+            return values.argmax(1), values
+
+    agent = Agent()
+    y = agent.act(X)[1].detach()
+    assert revive(agent, X, call="act", inplace=True).changed
+    assert torch.equal(agent.act(X)[1], y)

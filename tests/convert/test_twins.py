@@ -115,12 +115,18 @@ def test_a_twin_with_an_optimizer_of_its_own():
 
 
 REFUSED = {
-    "another width": (lambda: nn.Sequential(nn.Linear(6, 8), *list(new())[1:2], nn.Linear(8, 3)), "is no twin"),
+    "another width": (
+        lambda: nn.Sequential(nn.Linear(6, 8), *list(new())[1:2], nn.Linear(8, 3)),
+        "is no twin",
+    ),
     "another network": (lambda: create("mlp", num_classes=3, in_channels=6), "is no twin"),
-    "another activation": (lambda: nn.Sequential(nn.Linear(6, 16), nn.Tanh(), *list(new())[2:]), "1 is a Tanh, not a ReLU"),
+    "another activation": (
+        lambda: nn.Sequential(nn.Linear(6, 16), nn.Tanh(), *list(new())[2:]),
+        "1 is a Tanh, not a ReLU",
+    ),
     "converted already": (lambda: to_crelu(new(), X).model, "1 is a CReLU, not a ReLU"),
     "no network": (lambda: X, "a twin is an nn.Module, not a Tensor"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relucid._torch import BatchNormNd, ConvTransposeNd
-from relucid.convert._edits import Edits
+from relucid.convert._edits import Edits, wholly
 from relucid.convert._renew import Revive
 from relucid.convert._signature import signature
 from relucid.convert._units import Units, units_of
-from relucid.convert.conversion import Conversion, conversion
+from relucid.convert.conversion import Conversion, applied, conversion, optimizers_of
 from relucid.convert.copies import ResettableCopy, copied
 from relucid.convert.difference import tolerance_of
 from relucid.convert.errors import ArgumentError, ConversionError
@@ -26,7 +26,7 @@ from relucid.convert.flow import flow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.network import RecordedModel
 from relucid.convert.search import delivered, largest_valid_subset
-from relucid.inspect.batches import batches_for, inputs_in
+from relucid.inspect.batches import CalledParts, batches_for, inputs_in
 from relucid.inspect.evidence import NEEDED
 from relucid.inspect.execution import (
     Arguments,
@@ -92,11 +92,58 @@ def revive(
     >>> print(revive(net, torch.randn(64, 4)).changes[1].reason)
     3 dead units of 0 are alive
     """
+    return _revive(model, example, data, share, inplace, optimizer, call)
+
+
+def revived_first(
+    model: nn.Module,
+    convert: Callable[[nn.Module], Conversion],
+    *,
+    example: Any,
+    data: Any,
+    call: Method | None,
+    inplace: bool,
+    optimizer: Any,
+) -> Conversion:
+    """Revive the dead units of a network, and convert it then; in place both, or nothing."""
+    first = _revive(model, example, data, 0.5, False, None, call)
+    second = convert(first.model)
+    alive = {change.name: change for change in first.changes if change.status != "kept"}
+    changes = []
+    for change in second.changes:
+        before = alive.pop(change.name, None)
+        status = "changed" if before and before.status == "changed" else change.status
+        reason = change.reason if before is None else f"{before.reason}; {change.reason}"
+        changes.append(replace(change, status=status, reason=reason))
+    steps = first.steps + second.steps
+    if inplace:
+        wholly(lambda: applied(steps, model, optimizers_of(optimizer), others=True))
+    return replace(
+        second,
+        model=model if inplace else second.model,
+        changes=(*changes, *alive.values()),
+        max_error=first.max_error + second.max_error,
+        relative_error=first.relative_error + second.relative_error,
+        parameters=(first.parameters[0], second.parameters[1]),
+        steps=steps,
+        original=first.original,
+    )
+
+
+def _revive(
+    model: nn.Module,
+    example: Any,
+    data: Any,
+    share: float,
+    inplace: bool,
+    optimizer: Any,
+    call: Method | None,
+) -> Conversion:
     if not 0 < share < 1:
         raise ArgumentError(f"share={share} must be between 0 and 1: of a unit's values, the part above 0")
     network = RecordedModel(model, example, call)
     network.report.weighted, network.report.rectified = "reads no revived unit", "no unit is dead"
-    batches = list(batches_for(model, example if data is None else data, call))
+    batches = _batches(model, example if data is None else data, call)
     if (count := sum(map(inputs_in, batches))) < NEEDED:
         raise ArgumentError(
             f"{counted(count, 'input')} cannot show which units are dead: give data= with {NEEDED} or more"
@@ -132,6 +179,15 @@ def revive(
     for parameter, same in zip(found.model.parameters(), model.parameters(), strict=True):
         parameter.requires_grad_(same.requires_grad)
     return delivered(network, found, inplace, optimizer) if inplace else found
+
+
+def _batches(model: nn.Module, data: Any, call: Method | None) -> list[Given]:
+    """The data in batches; those of a `Watch` are what the network was called on."""
+    if not isinstance(data, CalledParts):
+        return list(batches_for(model, data, call))
+    if "" not in data.batches:
+        raise ArgumentError(f"{type(model).__name__} itself was not called: give data=, and call= if need be")
+    return list(data.batches[""])
 
 
 # What is dead

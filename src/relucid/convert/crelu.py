@@ -32,6 +32,8 @@ def to_crelu(
     layers: Layers = None,
     mode: Literal["expand", "merge", "halve"] = "expand",
     *,
+    revive: bool = False,
+    data: Any = None,
     inplace: bool = False,
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
     call: Method | None = None,
@@ -61,6 +63,8 @@ def to_crelu(
         layers: Names or globs of activations, or of the layers that feed them; "auto", in mode "expand", for those
             that `relucid.inspect.examine` suggests. By default all.
         mode: "expand", "merge" or "halve".
+        revive: "expand": first give dead units a boundary that passes through the data, as `relucid.convert.revive`.
+        data: With ``revive``, inputs that show which units are dead; by default the example.
         inplace: Convert the network itself; by default a copy.
         optimizer: With ``inplace``, an optimizer to take along: its groups refer to the new parameters, and its state
             is kept for every weight that stays, and zero for new ones.
@@ -81,6 +85,8 @@ def to_crelu(
       (2): Linear(in_features=16, out_features=2, bias=True)
     )
     """
+    if (revive or data is not None) and (mode != "expand" or not revive):
+        raise ArgumentError("revive is for mode='expand', and data for revive")
     if mode == "merge":
         return merge(
             model,
@@ -103,6 +109,31 @@ def to_crelu(
         raise ArgumentError(f"mode is 'expand', 'merge' or 'halve', not {mode!r}")
     if budget is not None or pairs is not None:
         raise ArgumentError("budget and pairs are for mode='merge'; 'expand' changes no output")
+    if revive:
+        from relucid.convert._revive import revived_first
+
+        return revived_first(
+            model,
+            partial(_expand, example=example, layers=layers, call=call, tolerance=tolerance),
+            example=example,
+            data=data,
+            call=call,
+            inplace=inplace,
+            optimizer=optimizer,
+        )
+    return _expand(model, example, layers, call, tolerance, inplace, optimizer)
+
+
+def _expand(
+    model: nn.Module,
+    example: Any,
+    layers: Layers,
+    call: Method | None,
+    tolerance: float | None,
+    inplace: bool = False,
+    optimizer: Any = None,
+) -> Conversion:
+    """Give every unit its other phase."""
     network = RecordedModel(model, example, call)
     network.report.weighted, network.report.rectified = "its input has no new channels", "not chosen"
     found = Expansion(network, layers).converted(tolerance, inplace)
