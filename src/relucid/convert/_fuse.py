@@ -13,6 +13,7 @@ from relucid._torch import has_hooks, unparametrized_class
 from relucid.convert._steps import NORMS, Fold, Plain, Read, Step
 from relucid.convert.conversion import Conversion, applied, conversion
 from relucid.convert.copies import aliased
+from relucid.convert.examples import Given
 from relucid.convert.flow import Flow, flow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.network import RecordedModel
@@ -26,7 +27,7 @@ from relucid.nn.rectify import of_channels
 
 @conversion
 def fuse(
-    model: nn.Module, example: Any, *, call: Method | None = None, tolerance: float | None = None
+    model: nn.Module, example: Given, *, call: Method | None = None, tolerance: float | None = None
 ) -> Conversion:
     """The same function in plain ``nn.Linear`` and ``nn.ConvNd``, for evaluation.
 

@@ -111,7 +111,7 @@ class ResettableCopy:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self._buffers = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
+        self._values = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
         self._modes = {module: module.training for module in model.modules()}
         self._trained = {name: p.requires_grad for name, p in model.named_parameters()}
 
@@ -121,7 +121,7 @@ class ResettableCopy:
             module.training = training
             if isinstance(module, GeometricLayer):
                 module.forget_weight()
-        for name, value in self._buffers:
+        for name, value in self._values:
             path, _, leaf = name.rpartition(".")
             setattr(self.model.get_submodule(path), leaf, value.clone())
         for name, p in self.model.named_parameters():

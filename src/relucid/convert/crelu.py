@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from relucid.convert._steps import Double, Read, Step
 from relucid.convert.conversion import Conversion, conversion
 from relucid.convert.errors import ArgumentError
+from relucid.convert.examples import Given
 from relucid.convert.flow import Flow, flow
 from relucid.convert.layout import Layout, UnsupportedOpError, channel_dims, display_name, propagate
 from relucid.convert.merge import merge
@@ -28,7 +29,7 @@ from relucid.nn.kinds import Kind, kind_of
 @conversion
 def to_crelu(
     model: nn.Module,
-    example: Any,
+    example: Given,
     layers: Layers = None,
     mode: Literal["expand", "merge", "halve"] = "expand",
     *,

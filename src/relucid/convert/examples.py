@@ -1,12 +1,13 @@
 """Inputs of a network: what the user gives, and inputs made of it, with other sizes."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from relucid._torch import tree_leaves, tree_map, tree_map_only
 from relucid.convert.errors import ArgumentError
@@ -14,6 +15,8 @@ from relucid.data import in_batches
 from relucid.inspect.batches import fitted
 from relucid.inspect.execution import Arguments, Method, function_of
 
+# What a user has at hand: arrays, tuples and mappings of arguments, loaders, data sets, lists of several examples.
+Given = Tensor | np.ndarray | Iterable[Any] | Dataset[Any] | Arguments
 Example = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of one call
 Sizes = Mapping[tuple[int, int], int]  # by dimension and size in the example: the new size
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch.optim import Optimizer
 from relucid._torch import ConvNd, ConvTransposeNd
 from relucid.convert._steps import GEOMETRIC, Geometric
 from relucid.convert.conversion import Conversion, Status, conversion, optimizers_of
+from relucid.convert.examples import Given
 from relucid.convert.modules import plain_class
 from relucid.convert.network import Layers, RecordedModel, select
 from relucid.convert.norms import readers_of
@@ -27,7 +27,7 @@ FARTHEST = 1000.0  # an offset is also the gradient of its scale: larger ones le
 @conversion
 def to_geometric(
     model: nn.Module,
-    example: Any,
+    example: Given,
     layers: Layers = None,
     *,
     inplace: bool = False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -11,6 +10,7 @@ from torch.optim import Optimizer
 from relucid.convert._steps import HeavyBall
 from relucid.convert.conversion import Conversion, conversion
 from relucid.convert.errors import ConversionError
+from relucid.convert.examples import Given
 from relucid.convert.layout import ELEMENTWISE, LINEAR
 from relucid.convert.network import RecordedModel
 from relucid.convert.search import converted, delivered
@@ -25,7 +25,7 @@ PASSED = LINEAR | ELEMENTWISE | BATCH_NORMS | {"native_layer_norm", "view", "_un
 @conversion
 def to_heavy_ball(
     model: nn.Module,
-    example: Any,
+    example: Given,
     *,
     inplace: bool = False,
     optimizer: Optimizer | Sequence[Optimizer] | None = None,

@@ -16,6 +16,7 @@ from relucid._torch import ConvNd, ConvTransposeNd
 from relucid.convert._steps import Double, Fold, Read, Share, Step, bias_of, shared
 from relucid.convert.conversion import Conversion
 from relucid.convert.errors import ConversionError
+from relucid.convert.examples import Given
 from relucid.convert.flow import Flow, flow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.network import Layers, RecordedModel, feeding, select
@@ -49,7 +50,7 @@ class Rectifier:
 
 def merge(
     model: nn.Module,
-    example: Any,
+    example: Given,
     layers: Layers,
     call: Method | None,
     tolerance: float,
