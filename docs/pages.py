@@ -1,7 +1,7 @@
 """Write what is generated.
 
-From results/: docs/claims.md, docs/results.md, the pages behind it in docs/results/, their figures and README's
-findings. Besides: docs/cli.md, and what ImageNet would take in docs/tutorials/cluster.md.
+From results/: docs/results.md, docs/claims.md, a page per table in docs/results/, a figure, and README's findings.
+Besides: docs/cli.md.
 
 python docs/pages.py
 """
@@ -9,88 +9,210 @@ python docs/pages.py
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
-from evidence.calibrated import ALT, calibrated
-from evidence.chapters import Chapter, ScaleResults, Section, chapters, made, short
-from evidence.claims import claims_page
-from evidence.forest import Forest
-from evidence.front import HEAD, HOW, Front, front, summary
-from evidence.highlights import HEADLINES, NOTES, highlights
+from forest import forest
 
-from relucid.cli.forecast import Fleet
-from relucid.papers import PAPERS, built_in, recorded, statements, studies
-from relucid.papers.ours.findings import findings
-from relucid.studies import Plan, Store, Table, plan
-from relucid.studies.estimate import estimate
-from relucid.studies.formats import chosen, lines, markdown, marked
-from relucid.studies.ledger import Entry, entries
+from relucid.experiments import Record, Results, Statement, read
+from relucid.experiments._catalog import built_in, rooms, statements, studies, tables
+from relucid.experiments._judge import Verdict, cell_of, number
+from relucid.experiments._ledger import Entry, ledger
+from relucid.experiments._page import Archive, Finding, Page, environment, findings
+from relucid.experiments._study import named
 
 DOCS = Path(__file__).parent
-RESULTS, README = DOCS.parent / "results", DOCS.parent / "README.md"
-CLUSTER = DOCS / "tutorials" / "cluster.md"
-# The command on the page: eight GPUs, each with a run of its own, at an assumed rate.
-EIGHT_GPUS = Fleet(jobs=8, tflops=20)
+TEMPLATES, RESULTS, README = DOCS / "templates", DOCS.parent / "results", DOCS.parent / "README.md"
+ORDER = ("crelu", "gmp", "structure", "ours")
 # Typer's own reference of an app; `relucid --help` and the page say the same.
 REFERENCE = [
-    "-m",
-    "typer",
-    "relucid.cli.app",
-    "utils",
-    "docs",
-    "--name",
-    "relucid",
-    "--title",
-    "Command line",
+    *("-m", "typer", "relucid.cli.app", "utils", "docs"),
+    *("--name", "relucid", "--title", "Command line"),
 ]
 
 
-def pages() -> dict[str, str]:
-    """The text of every generated page, by its file."""
-    tables = recorded(RESULTS)
-    found = entries(studies(), statements(), tables)
-    first = front(found, tables, HEADLINES, highlights(found), NOTES)
-    written = {
-        "claims.md": claims_page(found, PAPERS),
-        **results_pages(found, tables, first, PAPERS),
-        "cli.md": reference(),
-    }
-    for table in (each for each in tables if each.study.name == "calibration"):
-        written["images/results-calibration.svg"] = calibrated(table)
-        written["results/calibration.md"] += f"\n![{ALT}](../images/results-calibration.svg)\n"
-    return written
+class Site:
+    """Everything recorded, and the pages about it."""
+
+    def __init__(self, records: Mapping[str, Record]) -> None:
+        self.archive, self.records = Archive(records), records
+        self.rooms = sorted(rooms(), key=lambda room: ([*ORDER, room].index(room), room))
+        self.ledger: dict[str, list[Entry]] = {
+            room: ledger(studies(room), self.archive) for room in self.rooms
+        }
+        self.statements: dict[str, list[Statement]] = {room: statements(room) for room in self.rooms}
+        self.titles = {room: str(rooms()[room].__doc__).splitlines()[0] for room in self.rooms}
+        self.tables = {room: [_linked(table) for table in tables(room)] for room in self.rooms}
+        self.drawn: list[tuple[str, Finding]] = []
+
+    def pages(self) -> dict[str, str]:
+        """The text of every page by its file, and the figure."""
+        written = {
+            f"results/{_file(table)}.md": self._table(table) for room in self.rooms for table in tables(room)
+        }
+        for name in ("results.md", "claims.md"):
+            template = environment().from_string((TEMPLATES / name).read_text())
+            written[name] = (
+                template.render(
+                    site=self, number=number, brief=brief, effect=effect, published=published, median=median
+                ).rstrip()
+                + "\n"
+            )
+        written["images/results.svg"] = forest("The main claims", self.drawn)
+        return written
+
+    def _table(self, table: ModuleType) -> str:
+        """The page of a table; links to other tables of its room name their files."""
+        title, _, rest = Page(table, self.archive).render().partition("\n")
+        room = table.__name__.rpartition(".")[0]
+        files = {other.__name__.rpartition(".")[2]: _file(other) for other in self._beside(room)}
+        linked = re.sub(r"\]\((\w+)\.md", lambda match: f"]({files.get(match[1], match[1])}.md", rest)
+        return f"{title}\n\n[Results](../results.md) · [Claims](../claims.md)\n{linked}"
+
+    def _beside(self, package: str) -> list[ModuleType]:
+        return [
+            table for room in self.rooms for table in tables(room) if table.__name__.startswith(f"{package}.")
+        ]
+
+    def entry(self, room: str, where: str) -> Entry:
+        """The entry of a claim."""
+        known = {entry.claim.where: entry for entry in self.ledger[room]}
+        entry: Entry = named(where, known, "claim", room)
+        return entry
+
+    def finding(self, room: str, where: str) -> Finding:
+        """What was found of a claim."""
+        finding = self.entry(room, where).finding
+        if finding is None:
+            raise ValueError(f"{room}, {where}: no record answers it")
+        return finding
+
+    def draw(self, label: str, room: str, where: str) -> str:
+        """A line of a table on the front page, which is drawn in its figure as well."""
+        finding = self.finding(room, where)
+        self.drawn.append((label, finding))
+        return f"[{label}]({self.page(finding)})"
+
+    def page(self, finding: Finding) -> str:
+        """The page of a claim's table."""
+        return self.page_of(finding.results.study.name)
+
+    def page_of(self, study: str) -> str:
+        """The page of a study."""
+        known = {
+            of.name: _file(table) for room in self.rooms for table in tables(room) for of in table.STUDIES
+        }
+        return f"results/{known[study]}.md"
+
+    def experiments(self, room: str | None = None) -> list[Entry]:
+        """The claims that an experiment can test, of a room or of all."""
+        chosen = self.rooms if room is None else [room]
+        return [entry for name in chosen for entry in self.ledger[name] if entry.claim.kind == "experiment"]
+
+    def outcomes(self, room: str | None = None) -> Counter[str]:
+        """How many experiments have which outcome."""
+        return Counter(entry.finding.outcome for entry in self.experiments(room) if entry.finding)
+
+    def waiting(self) -> list[Entry]:
+        """The experiments that have not been run."""
+        return [entry for entry in self.experiments() if entry.finding is None]
+
+    def proved(self) -> list[bool]:
+        """Whether each theorem, definition and count holds, by tests or by runs."""
+        counted = (entry for of in self.ledger.values() for entry in of if entry.claim.kind == "mathematics")
+        by_runs = [entry.finding.outcome == "confirmed" for entry in counted if entry.finding]
+        return [*by_runs, *(statement.holds for of in self.statements.values() for statement in of)]
+
+    def commits(self) -> Counter[str]:
+        """How many runs were made from which kind of code."""
+        commits = (str(record.get("environment", {}).get("commit") or "") for record in self._runs())
+        return Counter("dirty" if at.endswith("-dirty") else "clean" if at else "none" for at in commits)
+
+    def runs(self) -> int:
+        """How many runs there are, votes not counted."""
+        return len(self._runs())
+
+    def _runs(self) -> list[Record]:
+        return [record for record in self.records.values() if record["runner"] != "vote"]
 
 
-def reference() -> str:
-    """The reference of the command line."""
-    written = subprocess.run([sys.executable, *REFERENCE], capture_output=True, text=True, check=True).stdout
-    return written.rstrip() + "\n"
+def _file(table: ModuleType) -> str:
+    """The name of a table's page: that of its first study."""
+    name: str = table.STUDIES[0].name
+    return name.replace("/", "-")
 
 
-def readme(text: str) -> str:
+def _linked(table: ModuleType) -> tuple[str, str]:
+    """The first study of a table, and the table's page."""
+    return table.STUDIES[0].name, f"results/{_file(table)}.md"
+
+
+def median(finding: Finding) -> Verdict:
+    """The contrast in the middle by its effect; of an even number the smaller one."""
+    known = [
+        (_signed(verdict, verdict.comparison.effect), verdict)
+        for verdict in finding.verdicts
+        if verdict.comparison
+    ]
+    compared = [pair for pair in known if pair[1].published is not None] or known
+    return sorted(compared, key=lambda pair: pair[0])[(len(compared) - 1) // 2][1]
+
+
+def effect(finding: Finding, unit: str = "") -> str:
+    """The effect of a claim in the claimed direction with its interval: of several contrasts the median one."""
+    verdict = median(finding)
+    assert verdict.comparison
+    low, high = sorted(_signed(verdict, end) for end in verdict.comparison.interval(1 - verdict.level))
+    size = brief(_signed(verdict, verdict.comparison.effect))
+    return f"{size} [{brief(low)}, {brief(high)}]".replace(" ", "\u00a0") + (f" {unit}" if unit else "")
+
+
+def published(finding: Finding) -> str:
+    """The published effect in the claimed direction, and in brackets at the error here."""
+    verdict = median(finding)
+    a, b = (cell_of(side) for side in (verdict.contrast.a, verdict.contrast.b))
+    if verdict.published is None or a is None or b is None:
+        return ""
+    ours, theirs = (finding.results.published(cell)[0] for cell in (a, b))
+    there, here = (
+        brief(_signed(verdict, (ours or 0.0) - (theirs or 0.0))),
+        brief(_signed(verdict, verdict.published)),
+    )
+    return there if there == here else f"{there} ({here})"
+
+
+def _signed(verdict: Verdict, value: float) -> float:
+    return verdict.contrast.sign * value
+
+
+def brief(value: float) -> str:
+    """A number in two digits.
+
+    >>> [brief(value) for value in (-2.304, 0.0156, 12.3, 0.000127)]
+    ['-2.3', '0.016', '12', '0.00013']
+    """
+    return f"{value:.0f}" if abs(value) >= 10 else f"{float(f'{value:.2g}'):f}".rstrip("0").rstrip(".")
+
+
+def readme(text: str, records: Mapping[str, Record]) -> str:
     """README with the findings of the recorded quickstart between their marks."""
-    tables = [table for table in recorded(RESULTS) if table.study.name == "quickstart"]
-    return between("quickstart", "".join(f"{findings(table)}\n" for table in tables), text)
-
-
-def cluster(text: str) -> str:
-    """The tutorial with what the studies that count their operations would take, between its marks."""
-    rows, seen = ["| study | runs | 10^18 operations | time |", "|---|---|---|---|"], set[str]()
-    for study in built_in().values():
-        if study.flops is not None:
-            runs = plan(study, "full")
-            if any(run.key not in seen for run in runs):  # studies that share their runs are listed once
-                rows.append(_expected(runs))
-            seen |= {run.key for run in runs}
-    return between("imagenet", "\n" + "".join(f"{row}\n" for row in rows) + "\n", text)
-
-
-def _expected(runs: Plan) -> str:
-    found = estimate(runs.study, "full", runs.runs, Store("nowhere", create=False), EIGHT_GPUS.tflops)
-    seconds = EIGHT_GPUS.seconds(found)
-    operations = sum(found.seconds or ()) * (EIGHT_GPUS.tflops or 0) / 1e6
-    return f"| `{runs.study.name}` | {len(runs)} | {operations:.1f} | {(seconds or 0) / 3600:.0f} h |"
+    study = built_in()["quickstart"]
+    results = Results(study, "full", records)
+    sentences = sys.modules[study.runner.function.__module__].sentences(results)
+    lines = [
+        f"{number}. **{where[0].upper()}{where[1:]}.** {sentences[where]} *{finding.claim.says} {finding.stands}*\n"
+        for number, (where, finding) in enumerate(
+            (
+                (finding.claim.where, finding)
+                for finding in findings(results)
+                if finding.claim.where in sentences
+            ),
+            1,
+        )
+    ]
+    return between("quickstart", "".join(lines), text)
 
 
 def between(mark: str, content: str, text: str) -> str:
@@ -99,136 +221,19 @@ def between(mark: str, content: str, text: str) -> str:
     return re.sub(f"(?<={begin}).*?(?={end})", lambda _: content, text, flags=re.DOTALL)
 
 
-def results_pages(
-    ledger: Sequence[Entry], tables: Sequence[Table], first: Front, papers: Mapping[str, str]
-) -> dict[str, str]:
-    """The pages and their figures by file name: results.md first, and behind it results/*.md.
-
-    Args:
-        ledger: every claim.
-        tables: everything recorded.
-        first: the front page.
-        papers: titles of the papers in the ledger.
-    """
-    found = chapters(ledger, tables, papers)
-    files = {"results.md": _front(first, found), "images/results.svg": f"{first.drawing.svg}\n"}
-    for chapter in found:
-        files[f"results/{chapter.paper}.md"] = _chapter(chapter)
-        files[f"images/results-{chapter.paper}.svg"] = f"{chapter.drawing.svg}\n"
-        files |= {f"results/{section.file}.md": _study(chapter, section) for section in chapter.sections}
-    return files
+def reference() -> str:
+    """The reference of the command line."""
+    written = subprocess.run([sys.executable, *REFERENCE], capture_output=True, text=True, check=True).stdout
+    return written.rstrip() + "\n"
 
 
-def _front(first: Front, found: Sequence[Chapter]) -> str:
-    table = [HEAD, *([f"[{each.texts[0]}]({_page_of(each.entry)})", *each.texts[1:]] for each in first.lines)]
-    papers = ", ".join(f"[{chapter.paper}](results/{chapter.paper}.md)" for chapter in found)
-    return _paragraphs(
-        [
-            "# Results",
-            f"{first.summary} By paper: {papers}.",
-            markdown(table),
-            "\n".join(f"{number}. {finding}" for number, finding in enumerate(first.findings, start=1)),
-            _image(first.drawing, "images/results.svg"),
-            " ".join(first.notes),
-            HOW.rstrip(),
-        ]
-    )
-
-
-def _page_of(entry: Entry, folder: str = "results/") -> str:
-    assert entry.study is not None
-    return f"{folder}{entry.study.name.replace('/', '-')}.md"
-
-
-def _chapter(chapter: Chapter) -> str:
-    """The page of a paper."""
-    parts = [
-        f"# {chapter.paper}",
-        f"{chapter.title}. {summary(chapter.entries)} [All results](../results.md).",
-        _claims("Experiments", chapter.of_kind("experiment")),
-        _image(chapter.drawing, f"../images/results-{chapter.paper}.svg"),
-        _claims("By construction", chapter.of_kind("construction")),
-        _claims("Theorems and counts", chapter.of_kind("mathematics")),
-        "What tests check, and every erratum, is in the [ledger](../claims.md).",
-        "## Studies",
-        "\n".join(f"- [{each.study.name}]({each.file}.md): {each.study.title}." for each in chapter.sections),
-    ]
-    if chapter.waiting:
-        runs = [
-            f"- `{each.command}`: {each.cost}. {'; '.join(entry.claim.where for entry in each.entries)}."
-            for each in chapter.waiting
-        ]
-        parts += ["## Still to be run", "\n".join(runs)]
-    return _paragraphs(parts)
-
-
-def _claims(title: str, found: Sequence[Entry]) -> str:
-    """A table of claims, each with a link to its study."""
-    if not found:
-        return ""
-    head = ("claim", "outcome", "but")
-    rows = [
-        (
-            f"[{entry.claim.where}]({_page_of(entry, '')}): {entry.claim.says}",
-            entry.outcome,
-            ", ".join(each.word for each in entry.caveats),
-        )
-        for entry in found
-    ]
-    used = head if any(row[-1] for row in rows) else head[:-1]
-    return f"## {title}\n\n{markdown([used, *(row[: len(used)] for row in rows)])}"
-
-
-def _study(chapter: Chapter, section: Section) -> str:
-    """The page of a study: every scale, the largest first."""
-    study = section.study
-    source = f" Published: {study.source}." if study.source else ""
-    return _paragraphs(
-        [
-            f"# {study.name}",
-            f"{study.title}.{source} [{chapter.paper}]({chapter.paper}.md) · [All results](../results.md)",
-            *map(_scale, section.parts),
-            f"## Protocol\n\n{study.protocol}" if study.protocol else "",
-        ]
-    )
-
-
-def _scale(part: ScaleResults) -> str:
-    table = part.table
-    return _paragraphs(
-        [
-            f"## At {part.title}",
-            markdown(lines(short(table))),
-            "; ".join(marked(table)),
-            *(_claim(entry) for entry in part.entries),
-            "; ".join(chosen(table)),
-            part.protocol,
-            f"{made(part)} To repeat: `{part.command}`.",
-        ]
-    ).rstrip()
-
-
-def _claim(entry: Entry) -> str:
-    """A claim with its outcome, all its comparisons, its caveats and remarks."""
-    doubts = "".join(f" {each.text[0].upper()}{each.text[1:]}." for each in entry.caveats)
-    note = f" {entry.claim.note}" if entry.claim.note else ""
-    says = f"**{entry.claim.where}.** {entry.claim.says} **{entry.outcome[0].upper()}{entry.outcome[1:]}.**"
-    judged = "\n".join(f"- {each}" for each in entry.judged)
-    return _paragraphs([f"{says}{doubts}{note} {entry.remark}".rstrip(), judged]).rstrip()
-
-
-def _paragraphs(texts: Sequence[str]) -> str:
-    return "\n\n".join(filter(None, texts)) + "\n"
-
-
-def _image(figure: Forest, file: str) -> str:
-    """A figure; its description, escaped for brackets in Markdown, is its title: the table says the rest."""
-    return f"![{figure.title.replace('[', '(').replace(']', ')')}]({file})"
+def pages() -> dict[str, str]:
+    """The text of every generated page of the site, by its file."""
+    return {**Site(read(RESULTS)).pages(), "cli.md": reference()}
 
 
 if __name__ == "__main__":
     for name, text in pages().items():
         (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(text)
-    README.write_text(readme(README.read_text()))
-    CLUSTER.write_text(cluster(CLUSTER.read_text()))
+    README.write_text(readme(README.read_text(), read(RESULTS)))

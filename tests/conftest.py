@@ -136,8 +136,8 @@ def on_two_processes(ranks, tmp_path):
 @pytest.fixture(scope="session")
 def quickstart_store(tmp_path_factory):
     """A store with the smoke test of the quickstart; processes of pytest-xdist share it, and so the work."""
-    from relucid.papers import find
-    from relucid.studies import run
+    from relucid.experiments import run
+    from relucid.experiments._catalog import find
 
     own = tmp_path_factory.getbasetemp()
     store = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "quickstart"
@@ -146,18 +146,27 @@ def quickstart_store(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def recorded_tables():
-    """The tables of everything recorded in results/."""
-    from relucid.papers import recorded
+def records():
+    """Everything recorded in results/."""
+    from relucid.experiments import read
 
-    return recorded(RESULTS)
+    return read(RESULTS)
 
 
 @pytest.fixture(scope="session")
-def ledger(recorded_tables):
-    """Every claim with its state, by paper and where it stands there."""
-    from relucid.papers import statements, studies
-    from relucid.studies.ledger import entries
+def archive(records):
+    """The same, with results and findings that are computed once."""
+    from relucid.experiments._page import Archive
 
-    found = entries(studies(), statements(), recorded_tables)
-    return {f"{each.paper} {each.claim.where}": each for each in found}
+    return Archive(records)
+
+
+@pytest.fixture(scope="session")
+def ledger(archive):
+    """Every claim of a study with its finding, by paper and where it is made there."""
+    from relucid.experiments._catalog import rooms, studies
+    from relucid.experiments._ledger import ledger
+
+    return {
+        f"{room} {entry.claim.where}": entry for room in rooms() for entry in ledger(studies(room), archive)
+    }

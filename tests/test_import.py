@@ -18,10 +18,9 @@ ARROW = (
     {"models", "data"},
     {"inspect", "convert", "remedies"},
     {"train"},
-    {"studies", "experiments"},
+    {"experiments"},
     {"report"},
     {"_improve"},
-    {"papers"},
     {"cli"},
 )
 SOURCE = Path(__file__).parents[1] / "src" / "relucid"

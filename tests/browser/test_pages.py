@@ -9,15 +9,14 @@ import torch
 from torch import nn
 
 import relucid
-from relucid import papers
 from relucid._improve._task import RECIPE
+from relucid.experiments import Column, Results, Store, Study, run
+from relucid.experiments._catalog import find as study_called
 from relucid.inspect import examine
-from relucid.papers.ours.quickstart_page import quickstart_page
 from relucid.report import Figure
 from relucid.report.examination import Provenance, examination_page
 from relucid.report.page import save
 from relucid.report.study import study_page
-from relucid.studies import Column, Store, Study, run, table
 
 pytestmark = pytest.mark.browser
 
@@ -31,7 +30,7 @@ return !next;
 """
 
 
-def figures(_table, _store):
+def figures(_results):
     """Three frames, in which a line rises."""
     frames = [go.Frame(data=[go.Scatter(y=[0, height])], name=f"epoch {height}") for height in range(3)]
     plot = go.Figure(go.Scatter(y=[0, 0]), {"yaxis_range": [0, 2]}, frames)
@@ -44,13 +43,12 @@ def study(tmp_path_factory):
     place = tmp_path_factory.mktemp("study")
     rows = {"b": {"x": 10}, PLANTED: {"x": 9}, "c": {"x": 100}}
     found = Study(
-        *("heights", "How high", lambda config: {"height": config["x"], "depth": config["seed"]}, rows),
+        *("heights", "How high", lambda x, seed: {"height": x, "depth": seed}, rows),
         columns={"height": Column("height", digits=0), "depth": Column("depth")},
-        published={"b": {"height": 11.0}},
-        figures=figures,
+        published={("b", "height"): 11.0},
+        figures=[figures],
     )
-    run(found, store=place, jobs=1)
-    save(study_page(table(found, store=place), Store(place), "heights"), place / "page.html")
+    save(study_page(run(found, store=place, jobs=1), "heights"), place / "page.html")
     return (place / "page.html").as_uri()
 
 
@@ -99,8 +97,8 @@ def improvement(tmp_path_factory):
 def quickstart(tmp_path_factory, quickstart_store):
     """The address of the page of the quickstart."""
     path = tmp_path_factory.mktemp("quickstart") / "page.html"
-    found = table(papers.find("quickstart"), "smoke", store=quickstart_store)
-    save(quickstart_page(found, Store(quickstart_store), "quickstart"), path)
+    results = Results(study_called("quickstart"), "smoke", Store(quickstart_store))
+    save(study_page(results, "quickstart"), path)
     return path.as_uri()
 
 

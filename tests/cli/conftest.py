@@ -3,21 +3,20 @@ from pathlib import Path
 import pytest
 
 STUDY = """
-from relucid.studies import Column, Scale, Study
+from relucid.experiments import Claim, Column, Scale, Study, lower
 
-def run(config):
-    if config["broken"] and config["x"] == 2:
+def run(x, seed, broken=False):
+    if broken and x == 2:
         raise RuntimeError("no [way]")
-    return {"value": config["x"] ** 2 + config["seed"]}
+    return {"value": x ** 2 + seed}
 
 study = Study(
     "squares", "How large squares are", run,
     rows={"one": {"x": 1}, "two": {"x": 2}},
     columns={"value": Column("value")},
-    scales={"small": Scale({"broken": False}, seconds=60.0), "broken": Scale({"broken": True})},
-    published={"two": {"value": (5.5, 0.5)}},
-    source="a Table 1",
-    protocol="Nothing is chosen on anything.",
+    scales={"small": Scale({"broken": False}), "broken": Scale({"broken": True})},
+    published={("two", "value"): (5.5, 0.5)},
+    claims=[Claim("against two", "One is lower.", lower("one", "two", "value", paired=False))],
 )
 """
 

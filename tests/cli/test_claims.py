@@ -1,18 +1,20 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from relucid.papers import studies
+from relucid.experiments._catalog import studies
 
 RESULTS = str(Path(__file__).parents[2] / "results")
 
 
-def test_the_claims_of_one_paper_are_shown_with_state_and_effects(relucid):
+def test_the_claims_of_one_paper_are_shown_with_outcome_and_effects(relucid, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     status, out, _ = relucid("claims", "structure", "--results", RESULTS)
     assert status == 0
     assert "structure Section 7.2  ResNet-110 needs warm-up" in out
-    assert "HB-Net-110 minus ResNet-110, trained %: 100 [38.6, 100], p = 0.0079: holds" in out
-    assert "and 17 more: relucid show structure/depth" in out
+    assert re.search(r"HB-Net-110 minus ResNet-110, trained %: 100 \[38.6, 100\], p = 0.0079: confirmed", out)
+    assert "more: relucid show structure/depth" in out
     assert "crelu Table" not in out
 
 
@@ -21,8 +23,9 @@ def test_without_results_the_store_is_asked(relucid, tmp_path):
     status, out, err = relucid("claims", "ours", "--store", str(tmp_path / "runs"))
     assert status == 0
     assert f"no results in {tmp_path / 'runs'}" in err
-    assert out.count("not run") == sum(len(study.claims) for study in studies()["ours"])
-    assert "holds" not in out.split()
+    claims = [claim for study in studies("ours") for claim in study.claims if claim.kind == "experiment"]
+    assert out.count("Not run: relucid run") == len(claims)
+    assert "Confirmed" not in out
 
 
 @pytest.mark.parametrize(

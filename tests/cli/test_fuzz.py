@@ -20,12 +20,12 @@ from torch import nn
 from relucid.cli import main
 
 STUDY = """
-from relucid.studies import Column, Scale, Study
+from relucid.experiments import Column, Scale, Study
 
-def run(config):
-    if config["broken"] and config["x"] == 2:
+def run(x, seed=0, broken=False):
+    if broken and x == 2:
         raise RuntimeError("no way")
-    return {"value": config["x"] ** 2 + config["seed"]}
+    return {"value": x ** 2 + seed}
 
 study = Study("squares", "How large squares are", run, rows={"one": {"x": 1}, "two": {"x": 2}},
     columns={"value": Column("value")}, repeat={"seed": [0, 1]},
@@ -115,6 +115,7 @@ FILES = {
     "text.txt": "some text\n",
     "page.html": "an earlier page",
     "bad.json": '{"study": "squares", "runs": [{}]}',
+    "bad.jsonl": '{"key": 1}',
     "text.pt": "epoch,loss\n",
     "text.npy": "1 2 3\n",
     "text.safetensors": "some text\n",
@@ -200,7 +201,7 @@ SHAPES += ["9" * 30, "1," * 70 + "1", ""]
 OUTPUTS = split("""new new.html folder thesis page.html link.html dangling.html pipe.html /proc/out missing/out
     text.txt/out .""")
 OUTPUTS += [LONG, f"{LONG}/{LONG}", ""]
-RECORDS = [*split("bad.json text.txt corrupt folder missing.json loop.pt"), LONG, ""]
+RECORDS = [*split("bad.json bad.jsonl text.txt corrupt folder missing.json loop.pt"), LONG, ""]
 NUMBERS = ["1", "2", "0", "-1", "x", "", "nan", "inf", "1e400", "9" * 40]
 OPTIONS = {
     "--scale": ["small", "broken", "smoke", "", LONG],

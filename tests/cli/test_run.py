@@ -6,73 +6,54 @@ from pathlib import Path
 
 import pytest
 
-from relucid.cli import forecast
+from relucid.experiments import _executors
 
 
-def test_run_does_the_study_and_shows_its_table_beside_the_published_figures(relucid, study):
+def test_run_does_the_study_and_shows_its_claims_and_its_table(relucid, study):
     status, out, _ = relucid("run", study, "--jobs", "1")
     assert status == 0
     assert "squares (small): How large squares are" in out
-    assert "2.00 ± 0.58" in out
-    assert "5.50 ± 0.50" in out
-    assert "Nothing is chosen on anything." in out
+    assert "against two: One is lower.\nConfirmed." in out
+    assert "one minus two, value: -3.00 [-5.27, -0.733]" in out
+    assert "5.00 ± 0.58 [5.50 ± 0.50]" in out
     assert os.path.exists("runs/results.sqlite")
 
 
-def test_a_dry_run_prints_the_plan_and_the_time_and_runs_nothing(relucid, study):
+def test_a_dry_run_prints_the_runs_left_and_their_time_by_those_that_are_done(relucid, study, edit):
     status, out, _ = relucid("run", study, "--dry-run", "--jobs", "2")
-    assert status == 0
-    assert "6 runs, 6 still to do: about 0:03:00 with 2 at a time" in out
+    assert (status, os.path.exists("runs")) == (0, False)
+    assert "6 runs, 6 left: an unknown time" in out
     assert "`relucid logs squares.py --scale small`" in out
-    assert "After a pilot, `relucid run squares.py --scale small --seeds 2`" in out
-    assert "nothing has been run yet" in relucid("show", study)[2]
+    edit('    return {"value"', '    import time; time.sleep(0.5)\n    return {"value"')
+    relucid("run", study, "--jobs", "1", "--seeds", "2", "-q")
+    _, out, _ = relucid("run", study, "--dry-run", "--seeds", "1002", "--jobs", "4")
+    assert "2004 runs, 2000 left: about 0:04:" in out
+    assert "with 4 at a time, by the runs that are done" in out
+    assert "with 1 at a time on 6 devices, if each" in relucid("run", study, "--dry-run", "--devices", "6")[1]
+    assert "4 runs, 0 left: nothing to do." in relucid("run", study, "--dry-run", "--seeds", "2")[1]
 
 
-def test_after_a_pilot_a_dry_run_prints_how_many_seeds_are_needed(relucid, study):
-    relucid("run", study, "--jobs", "1", "--seeds", "2")
-    _, out, _ = relucid("run", study, "--dry-run", "--seeds", "18")
-    assert "36 runs, 32 still to do" in out
-    assert "at a time; from " in out
-    assert "By the noise of the 2 seeds that have been run" in out
-    assert "against one\n  two minus one, value\n    18 seeds: 0.680, with a standard error of 0.236\n" in out
-    assert "other numbers of seeds: 4: " in out
+def test_a_dry_run_plans_as_many_at_a_time_as_there_are_cores_for(relucid, study, monkeypatch):
+    monkeypatch.setattr(_executors, "cores", lambda: 8)
+    relucid("run", study, "--jobs", "1", "--seeds", "1", "-q")
+    for threads, at_a_time in (("1", 8), ("4", 2), ("16", 1)):
+        _, out, _ = relucid("run", study, "--dry-run", "--seeds", "20", "--threads", threads)
+        assert f"with {at_a_time} at a time" in out
 
 
-def test_a_dry_run_at_smoke_scale_has_no_power(relucid, study):
-    _, out, _ = relucid("run", "quickstart", "--scale", "smoke", "--dry-run")
-    assert "A smoke test is not compared with anything" in out
-
-
-def test_a_dry_run_estimates_the_time_on_several_devices(relucid, study):
-    dry = ("run", study, "--dry-run")
-    assert "about 0:02:00 with 4 at a time;" in relucid(*dry, "--jobs", "4")[1]
-    assert "about 0:01:00 with 1 at a time on 6 devices" in relucid(*dry, "--devices", "3", "--nodes", "2")[1]
-    assert relucid("run", study, "--tflops", "3")[0] == 1
-
-
-def test_a_dry_run_estimates_times_from_counted_operations(relucid, study, edit):
-    assert "does not count its operations" in relucid("run", study, "--dry-run", "--tflops", "2")[2]
-    edit("    source=", "    flops=lambda config: config['x'] * 6e13,\n    source=")
-    _, out, _ = relucid("run", study, "--dry-run", "--tflops", "2", "--jobs", "2")
-    assert "about 0:02:30 with 2 at a time; from 5.4e+14 counted operations" in out
-
-
-def test_an_edited_study_is_refused_and_the_old_numbers_are_not_shown(relucid, study, edit):
-    relucid("run", study, "--jobs", "1")
+def test_an_edited_study_says_so_and_repeats_nothing_before_its_version_is_raised(relucid, study, edit):
+    relucid("run", study, "--jobs", "1", "-q")
     edit("** 2", "** 3")
-    sentence = "the file of squares:run has changed since 6 runs were made"
-    status, _, err = relucid("run", study, "--jobs", "1")
-    assert status == 2
-    assert f"{sentence}: --keep" in err
-    _, out, err = relucid("show", study)
-    assert out.count("(0 of 3 runs)") == 2
-    assert f"{sentence}; they are not shown" in err
-    assert sentence in relucid("run", study, "--dry-run")[2]
-    assert relucid("run", study, "--keep", "--rerun")[0] == 1
-    status, out, _ = relucid("run", study, "--jobs", "1", "--rerun", "--only", "two")
-    assert (status, "9.00 ± 0.58" in out) == (0, True)
-    status, out, _ = relucid("run", study, "--jobs", "1", "--keep")
-    assert (status, "2.00 ± 0.58" in out, "of 3 runs" in out) == (0, True, False)
+    for command in ("run", "show"):
+        status, out, err = relucid(command, study)
+        assert (status, "5.00 ± 0.58" in out) == (0, True)
+        assert "the file of squares:run has changed since 6 of these runs" in err
+        assert '@runner("squares:run", version=2)' in err
+    edit("def run(x", '@runner("squares:run", version=2)\ndef run(x')
+    edit("Study, lower", "Study, lower, runner")
+    status, out, err = relucid("run", study, "--jobs", "1", "-q")
+    assert (status, err) == (0, "")
+    assert "9.00 ± 0.58" in relucid("show", study)[1]
 
 
 def test_failed_runs_are_reported_and_logged_and_make_the_command_fail(relucid, study):
@@ -83,7 +64,43 @@ def test_failed_runs_are_reported_and_logged_and_make_the_command_fail(relucid, 
     assert "failed: RuntimeError: no [way]" in err
     _, out, _ = relucid("logs", study, "--scale", "broken")
     assert out.count("RuntimeError: no [way]") == 3
-    assert out.count("finished") == 3
+    assert out.count("  finished  ") == 3
+
+
+@pytest.mark.parametrize(
+    "old, new, sentence",
+    [
+        ('rows={"one": {"x": 1}', 'rows={"one": {"y": 1}', "has no argument 'y'; it takes x, seed, broken"),
+        ('{"x": 1}', '{"x": 1, "seeed": 2}', "has no argument 'seeed'; did you mean 'seed'?"),
+        ('rows={"one": {"x": 1}', 'rows={"one": {}', "row 'one' of study 'squares' has no setting 'x'"),
+        ('Column("value")', 'Column("valeu")', "no run of column 'value' returned the metric 'valeu'; did you mean"),
+        ("published={(\"two\"", "published={(\"tow\"", "there is no row 'tow' in what study 'squares' publishes"),
+    ],
+)  # fmt: skip
+def test_a_wrong_study_is_refused_in_one_sentence(relucid, study, edit, old, new, sentence):
+    edit(old, new)
+    status, out, err = relucid("run", study, "--jobs", "1", "-q")
+    assert (status, out) == (1, "")
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "value, sentence",
+    [
+        ('float("nan")', "metric 'value' is nan; it must be a finite number"),
+        ("None", "metric 'value' is None; it must be a finite number"),
+        ('"low"', "metric 'value' is 'low'; it must be a number"),
+        ("[x, float('inf')]", "it must be a finite number or a list of them"),
+    ],
+)
+def test_a_run_that_returns_no_number_has_failed_and_is_never_compared(relucid, study, edit, value, sentence):
+    edit('return {"value": x ** 2 + seed}', f'return {{"value": {value} if x == 2 else 0.5 + seed}}')
+    status, out, err = relucid("run", study, "--jobs", "1")
+    assert (status, out.count("(3 failed)")) == (1, 1)
+    assert sentence in err
+    assert "no detectable difference" not in out.lower()
+    assert "Inconclusive" in out
 
 
 def test_a_quiet_run_prints_errors_only(relucid, study):
@@ -106,12 +123,12 @@ import os
 import torch
 from torch import nn
 from relucid.data import Split
+from relucid.experiments import Column, Study
 from relucid.nn import MeanNorm
-from relucid.studies import Column, Study
 from relucid.train import Recipe, fit
 
-def run(config, machine):
-    torch.manual_seed(config["seed"])
+def run(seed, machine):
+    torch.manual_seed(seed)
     network = nn.Sequential(nn.Linear(3, 8), MeanNorm(8, bias=True), nn.ReLU(), nn.Linear(8, 1)).double()
     inputs = torch.randn(40, 3, dtype=torch.float64)
     part = Split(inputs, inputs.sum(1, keepdim=True).sin())
@@ -136,8 +153,3 @@ def test_devices_work_on_one_run_together_and_give_what_one_gives(relucid, study
         assert counted["values"] == [processes] * 2
         losses[store] = loss["values"]
     assert losses["together"] == pytest.approx(losses["alone"], rel=1e-12)
-
-
-def test_a_forecast_has_as_many_runs_at_a_time_as_the_cores_have_room_for(monkeypatch):
-    monkeypatch.setattr(forecast, "cores", lambda: 8)
-    assert [forecast.Fleet(threads=threads).workers(20) for threads in (1, 4, 16)] == [8, 2, 1]

@@ -1,19 +1,21 @@
 import json
 import os
 import shlex
+from pathlib import Path
 
 import pytest
 
 
 def test_show_shows_what_there_is_and_every_format_of_it(relucid, study):
     relucid("run", study, "--jobs", "1", "--only", "two", "--seeds", "2")
-    assert "(0 of 3 runs)" in relucid("show", study)[1]
-    assert "(2 of 3 runs)" in relucid("show", study)[1]
+    shown = relucid("show", study)[1]
+    assert "4.50 ± 0.50 [5.50 ± 0.50] (2 of 3 runs)" in shown
+    assert "one" not in [line.strip("│ ").split("│")[0].strip() for line in shown.splitlines()]
     _, out, _ = relucid("show", study, "--only", "two", "--seeds", "2", "--format", "json")
     assert json.loads(out)["cells"][0]["values"] == [4, 5]
-    assert "two,value,4.5" in relucid("show", study, "--format", "csv")[1]
+    assert "two,value,4.5,0.5,2.0,5.5,0.5" in relucid("show", study, "--format", "csv")[1]
     markdown = relucid("show", study, "--format", "markdown")[1]
-    assert "| two | 4.50 ± 0.50 (2 of 3 runs) [5.50 ± 0.50] |" in markdown
+    assert "| two | 4.50 ± 0.50 [5.50 ± 0.50] (2 of 3 runs) |" in markdown
     assert r"\begin{tabular}" in relucid("show", study, "--format", "latex")[1]
 
 
@@ -21,10 +23,10 @@ def test_show_shows_what_there_is_and_every_format_of_it(relucid, study):
 @pytest.mark.parametrize("options", [[], ["--scale", "broken", "--store", "my runs"]])
 def test_before_the_first_run_the_error_names_the_command_to_run(relucid, study, command, options):
     status, out, err = relucid(command, study, *options)
-    scale, store = options[1::2] or ("small", "runs")
+    store = options[3] if options else "runs"
     assert (status, out) == (1, "")
-    run = shlex.join(["relucid", "run", study, *options])
-    assert err.strip() == f"relucid: nothing has been run yet at scale {scale}, in the store {store}: {run}"
+    run = shlex.join(["relucid", "run", study, *(options or ["--scale", "small"])])
+    assert err.strip() == f"relucid: nothing has been run yet in the store {store}: {run}"
     assert not os.path.exists("page.html")
 
 
@@ -37,20 +39,53 @@ def test_a_directory_that_holds_other_files_is_refused_as_a_store(relucid, study
     assert err.startswith("relucid: photos is not a store")
 
 
-def test_json_output_can_be_imported_elsewhere(relucid, study, tmp_path):
-    relucid("run", study, "--jobs", "1")
-    (tmp_path / "squares.json").write_text(relucid("show", study, "--format", "json")[1])
-    status, out, _ = relucid("import", "squares.json", "runs", "--store", "other")
+def test_records_are_lines_that_are_added_once_and_can_be_imported(relucid, study, tmp_path):
+    relucid("run", study, "--jobs", "1", "-q")
+    (tmp_path / "records").mkdir()
+    assert "6 runs added to records" in relucid("show", study, "--record", "records")[2]
+    before = Path("records/squares-run.jsonl").read_text()
+    relucid("run", study, "--jobs", "1", "--seeds", "4", "-q")
+    assert "2 runs added to records" in relucid("show", study, "--seeds", "4", "--record", "records")[2]
+    after = Path("records/squares-run.jsonl").read_text()
+    assert after.startswith(before)
+    assert len(after.splitlines()) == 8
+    status, out, _ = relucid("import", "records", "runs", "--store", "other")
     assert status == 0
-    assert out == "squares.json: 6 runs added, 0 already there\nruns: 0 runs added, 6 already there\n"
+    assert out == "records: 8 runs added, 0 already there\nruns: 0 runs added, 8 already there\n"
     assert relucid("show", study, "--store", "other")[1] == relucid("show", study)[1]
-    changed = json.loads((tmp_path / "squares.json").read_text())
+
+
+def test_json_output_can_be_imported_and_a_different_outcome_is_refused(relucid, study, tmp_path):
+    relucid("run", study, "--jobs", "1", "-q")
+    shown = relucid("show", study, "--format", "json")[1]
+    (tmp_path / "squares.json").write_text(shown)
+    assert relucid("import", "squares.json", "--store", "other")[1] == (
+        "squares.json: 6 runs added, 0 already there\n"
+    )
+    changed = json.loads(shown)
     changed["runs"][0]["metrics"]["value"] = 7
     (tmp_path / "squares.json").write_text(json.dumps(changed))
-    status, _, err = relucid("import", "squares.json", "--store", "other")
-    assert status == 1
-    assert "refused" in err
-    assert changed["runs"][0]["key"][:8] in err
+    status, out, err = relucid("import", "squares.json", "--store", "other")
+    assert (status, out) == (1, "squares.json: 0 runs added, 5 already there\n")
+    assert f"refused, the store has a different outcome of run {changed['runs'][0]['key'][:8]}" in err
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("epoch,loss\n", "bad.jsonl has no records"),
+        ('{"key": 1}\n', "bad.jsonl, run 1, is no record of a run"),
+        (
+            '{"key": "a", "runner": "r", "config": {}, "version": 1, "state": "finished", "metrics": {}}',
+            "has another key than its configuration gives",
+        ),
+    ],
+)
+def test_what_is_no_record_is_refused_in_one_sentence(relucid, study, text, sentence):
+    Path("bad.jsonl").write_text(text)
+    status, _, err = relucid("import", "bad.jsonl", "--store", "other")
+    assert (status, sentence in err, len(err.strip().splitlines())) == (1, True, 1)
+    assert relucid("show", study, "--store", "other")[0] == 1
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,15 @@ import pytest
 from rich.console import Console
 
 from relucid.cli.tables import print_grid, wrapped
-from relucid.papers import built_in
+from relucid.experiments._catalog import built_in
 
 STUDY = """
-from relucid.studies import Column, Study
+from relucid.experiments import Column, Study
 
-study = Study("wide", "A table that is wider than any terminal", lambda config: {"value": 1.0 + config["x"]},
+study = Study("wide", "A table that is wider than any terminal", lambda x, size, seed: {"value": 1.0 + x},
     rows={"geometric weights and heavy ball": {"x": 1}, "standard": {"x": 2}},
     columns={f"batch size {size}": Column("value", {"size": size}) for size in (128, 256, 512, 1024, 2048)},
-    published={"standard": {"batch size 2048": (93.25, 0.25)}}, source="a Table 17")
+    published={("standard", "batch size 2048"): (93.25, 0.25)})
 """
 NETWORK = """
 from torch import nn
@@ -78,7 +78,7 @@ def test_columns_that_do_not_fit_go_on_below_beside_the_names_of_the_rows(termin
     assert sum("geometric weights and heavy ball" in line for line in lines) > 1
     for size in (128, 256, 512, 1024, 2048):
         assert sum(f"batch size {size} " in line for line in lines) == 1
-    assert any("a Table 17" in line and "93.25 ± 0.25" in line for line in lines)
+    assert any("[93.25 ± 0.25]" in line for line in lines)
 
 
 def test_an_examination_names_every_layer_and_column_in_full(terminal):

@@ -4,13 +4,13 @@ import hashlib
 import json
 import lzma
 import math
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from relucid.experiments import Results, read
+from relucid.experiments._catalog import built_in
 from relucid.experiments._ledger import ledger
 from relucid.experiments._page import findings
 
@@ -24,10 +24,7 @@ JUDGED = [
 
 @pytest.fixture(scope="session")
 def studies():
-    sys.path.insert(0, str(HERE))
-    from adapt import every
-
-    return {study.name: study for study in every()}
+    return built_in()
 
 
 @pytest.fixture(scope="session")
@@ -108,7 +105,7 @@ def test_the_ledger_counts_as_before(studies, records):
     entries = [
         entry
         for entry in ledger(studies.values(), records)
-        if entry.claim.kind == "experiment" and entry.finding
+        if entry.claim.kind == "experiment" and entry.finding and entry.claim.stated < "2026-11-19"
     ]
     assert Counter(entry.finding.outcome for entry in entries) == {
         "confirmed": 39, "reversed": 11, "absent": 2, "inconclusive": 14, "no detectable difference": 23,

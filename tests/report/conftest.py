@@ -2,17 +2,17 @@ import re
 
 import pytest
 
-from relucid.studies import Column, Result, Store, Study, run, table
+from relucid.experiments import Column, Study, run
 
 PLANTED = '<script>alert("planted")</script>'
 LIBRARY = re.compile(r"<script>/\*\*\n\* plotly\.js.*?</script>", re.DOTALL)
 
 
-def measure(config):
-    if config["x"] == config["seed"] == 2:
+def measure(x, seed, **_):
+    if x == seed == 2:
         raise ArithmeticError("too large")
-    course = [1 / (config["x"] + epoch) for epoch in range(5)]
-    return Result({"value": config["x"] ** 2 + config["seed"] / 10, "size": config["x"]}, {"loss": course})
+    curve = [1 / (x + epoch) for epoch in range(5)]
+    return {"value": x**2 + seed / 10, "size": x, "history": {"loss": curve}}
 
 
 @pytest.fixture
@@ -24,10 +24,7 @@ def squares():
             "rows": {"one": {"x": 1}, PLANTED: {"x": 2}},
             "columns": {"value": Column("value"), "size": Column("size", best=None, digits=0)},
             "repeat": {"seed": range(4)},
-            "baseline": "one",
-            "published": {"one": {"value": (1.2, 0.1)}},
-            "source": "a Table 1",
-            "protocol": "Nothing is chosen.",
+            "published": {("one", "value"): (1.2, 0.1)},
         }
         return Study("squares", "How large squares are", measure, **{**fields, **changes})
 
@@ -36,11 +33,10 @@ def squares():
 
 @pytest.fixture
 def done(tmp_path):
-    """A function that runs a study, and returns its table and the store."""
+    """A function that runs a study, and returns its results."""
 
     def do(study, **options):
-        run(study, store=tmp_path, jobs=1, **options)
-        return table(study, store=tmp_path), Store(tmp_path)
+        return run(study, store=tmp_path, jobs=1, **options)
 
     return do
 

@@ -91,7 +91,7 @@ def sentence(error: Exception) -> str | None:
         return what if error.filename is None else f"{error.filename}: {what}"
     # By the time one of these is raised, torch has been imported.
     from relucid.convert import ConversionError
-    from relucid.studies import StoreError
+    from relucid.experiments import StoreError
 
     return str(error) if isinstance(error, ConversionError | StoreError) else None
 

@@ -80,7 +80,7 @@ def convert(
     from relucid.cli.export import WRITERS
     from relucid.cli.network import build, example_of, origin
     from relucid.convert import ConversionError, UnchangedWarning
-    from relucid.studies.study import named
+    from relucid.experiments._study import named
 
     change = named(to, CONVERSIONS, "conversion").call()
     file, write = named(form, WRITERS, "format")

@@ -21,7 +21,7 @@ def list_(
         typer.echo(json.dumps(models.names(), indent=1) if as_json else "\n".join(models.names()))
         return
     from relucid.data import present
-    from relucid.papers import built_in
+    from relucid.experiments._catalog import built_in
 
     studies = built_in()
     if as_json:

@@ -17,7 +17,7 @@ FORMATS = ("csv", "json", "latex", "markdown")
 
 def complete_study(incomplete: str) -> list[tuple[str, str]]:
     """Complete the name of a study, with its title, or a file that may hold a study."""
-    from relucid.papers import built_in
+    from relucid.experiments._catalog import built_in
 
     known = [(study.name, study.title) for study in built_in().values()]
     return [each for each in known if each[0].startswith(incomplete)] + _files(incomplete)

@@ -1,7 +1,8 @@
 """What `run` prints during the runs."""
 
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from relucid.studies import Outcome, Plan, Run, Store
+from relucid.experiments import Record, Run, Store
+from relucid.printing import printable
 
 
 @contextmanager
@@ -25,21 +27,23 @@ def stopping() -> Iterator[None]:
 
 @contextmanager
 def progress(
-    planned: Plan, store: Path, *, retry: bool, quiet: bool
-) -> Iterator[Callable[[Run, Outcome | None], None]]:
+    runs: Sequence[Run], store: Path, *, retry: bool, quiet: bool
+) -> Iterator[Callable[[Run, Record | None], None]]:
     """Show a progress bar over the missing runs, with the time left; failures are printed above it."""
-    with Store(store) as results:
-        missing = {run.key for run in results.missing(planned, retry=retry)}
+    with Store(store, create=False) as records:
+        known = ((run.key, records.get(run.key)) for run in runs)
+        missing = {key for key, record in known if record is None or (retry and record["state"] == "failed")}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     hidden = quiet or os.environ.get("RANK", "0") != "0"
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("runs", total=len(missing))
 
-        def report(run: Run, outcome: Outcome | None) -> None:
+        def report(run: Run, record: Record | None) -> None:
             if run.key in missing:
                 bar.advance(task)
-            if outcome is not None and outcome.error is not None:
-                last = outcome.error.strip().splitlines()[-1]
-                bar.console.print(escape(f"{outcome.state}: {last}  {run.canonical}"), soft_wrap=True)
+            if record is not None and record.get("error"):
+                last = printable(record["error"].strip().splitlines()[-1])
+                text = f"{record['state']}: {last}  {json.dumps(record['config'])}"
+                bar.console.print(escape(text), soft_wrap=True)
 
         yield report

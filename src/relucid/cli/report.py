@@ -8,7 +8,7 @@ import typer
 from relucid.cli.foreign import foreign
 from relucid.cli.options import Directory, Only, Overwrite, ScaleName, Seeds, StudyName
 from relucid.cli.output import writing
-from relucid.cli.studies import tabulated
+from relucid.cli.studies import resulting
 
 Page = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the page.")]
 
@@ -23,17 +23,14 @@ def report(
     force: Overwrite = False,
 ) -> None:
     """Write the page of a study: one HTML file with findings, tables and figures."""
-    from relucid import studies as engine
+    from relucid.experiments import StoreError
     from relucid.printing import counted
     from relucid.report.page import check, save
     from relucid.report.study import study_page
 
     check(output, force, "--force")
-    with tabulated(study, scale, only, seeds, store) as (table, kept):
-        if not table.runs:
-            raise ValueError(f"no run of {study} is left to show")
-        with foreign(f"{study} fails", engine.StoreError):
-            page = study_page(table, kept, study, only=only, seeds=seeds)
+    with resulting(study, scale, only, seeds, store) as results, foreign(f"{study} fails", StoreError):
+        page = study_page(results, study, only=only, seeds=seeds)
     with writing(output):
         save(page, output)
-    typer.echo(f"Written to {output}: {counted(len(table.runs), 'run')}", err=True)
+    typer.echo(f"Written to {output}: {counted(len(results.records), 'run')}", err=True)

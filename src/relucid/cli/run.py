@@ -1,15 +1,13 @@
 """run: execute the runs of a study."""
 
 import os
+import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relucid.cli.foreign import foreign
 from relucid.cli.options import (
     Address,
     Directory,
@@ -24,7 +22,7 @@ from relucid.cli.options import (
 from relucid.cli.studies import find
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
-    from relucid.studies import Plan
+    from relucid.experiments import Results
 
 Threads = Annotated[
     int,
@@ -46,25 +44,9 @@ Nodes = Annotated[
     typer.Option(min=1, max=10**4, metavar="N", help="Machines that share one run; start torchrun on each."),
 ]
 Retry = Annotated[bool, typer.Option("--retry", help="Repeat the runs that failed.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Count runs from before the code of your study changed.")]
-Rerun = Annotated[
-    bool, typer.Option("--rerun", help="Repeat runs from before the code of your study changed.")
-]
 DryRun = Annotated[
     bool,
-    typer.Option(
-        "--dry-run",
-        help="Print the runs left, the estimated time and, given a pilot, the number of seeds needed; run nothing.",
-    ),
-]
-TFLOPs = Annotated[
-    float | None,
-    typer.Option(
-        min=1e-6,
-        metavar="T",
-        help="With --dry-run: estimate times from counted operations, at T TFLOP/s per device.",
-        show_default=False,
-    ),
+    typer.Option("--dry-run", help="Print how many runs are left and how long they take; run nothing."),
 ]
 
 
@@ -81,64 +63,59 @@ def run(
     devices: Devices = 1,
     nodes: Nodes = 1,
     retry: Retry = False,
-    keep: Keep = False,
-    rerun: Rerun = False,
     dry_run: DryRun = False,
-    tflops: TFLOPs = None,
     quiet: Quiet = False,
     store: Directory = None,
 ) -> None:
     """Execute the runs of a study that are still missing, and show its table."""
-    if keep and rerun:
-        raise ValueError("--keep and --rerun exclude each other: pass one of them")
-    if not dry_run and tflops is not None:
-        raise ValueError("--tflops is for --dry-run: add it, or leave it out")
-    from relucid import studies as engine
-    from relucid.cli.forecast import Fleet, print_forecast
+    from relucid import experiments
     from relucid.cli.progress import progress, stopping
+    from relucid.cli.tables import print_results
+    from relucid.experiments._executors import cores
+    from relucid.experiments._store import default_store
     from relucid.train import Machine
 
-    found, where = find(study), store or engine.default_store()
-    planned = engine.plan(found, scale, only=only, seeds=seeds)
+    chosen, where = find(study), store or default_store()
+    scale = scale or chosen.default_scale
     if dry_run:
-        fleet = Fleet(jobs, devices * nodes, tflops, threads)
-        print_forecast(planned, found, where, fleet, seeds=seeds, name=study)
+        with experiments.Store(where, create=False) as records:
+            results = experiments.Results(chosen, scale, records, only=only, seeds=seeds)
+            _print_plan(results, study, jobs or max(1, cores() // threads), devices * nodes)
         return
     if devices * nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         _start_torchrun(devices, nodes)
-    with _explaining_changes(), stopping(), progress(planned, where, retry=retry, quiet=quiet) as report:
-        engine.run(
-            planned, store=where, jobs=jobs, threads=threads, executor=executor, address=address,
-            gpus_per_run=gpus_per_run, retry=retry, changed="keep" if keep else "rerun" if rerun else "refuse",
+    runs = chosen.runs(scale, only=only, seeds=seeds)
+    with stopping(), progress(runs, where, retry=retry, quiet=quiet) as report:
+        results = experiments.run(
+            chosen, scale, only=only, seeds=seeds, store=where, jobs=jobs, threads=threads, executor=executor,
+            address=address, gpus_per_run=gpus_per_run, retry=retry,
             machine=Machine(devices=devices, nodes=nodes), report=report,
         )  # fmt: skip
     if os.environ.get("RANK", "0") == "0":
-        _conclude(planned, study, store, quiet=quiet)
+        if not quiet:
+            print_results(results, study, store)
+        if changed := results.changed():
+            typer.echo(f"relucid: {changed}", err=True)
+        if any(record["state"] == "failed" for record in results.records.values()):
+            raise typer.Exit(1)
 
 
-@contextmanager
-def _explaining_changes() -> Iterator[None]:
-    """Say what to choose if runs are from before the code of the study changed."""
-    from relucid.studies import ChangedError
+def _print_plan(results: "Results", name: str, workers: int, devices: int) -> None:
+    """Print how many runs are left, and how long they take by the seconds of those that are done."""
+    from relucid.experiments._execute import time_left
 
-    try:
-        yield
-    except ChangedError as error:
-        typer.echo(f"relucid: {error}", err=True)
-        raise typer.Exit(2) from None
-
-
-def _conclude(planned: "Plan", name: str, store: Path | None, *, quiet: bool) -> None:
-    """Print the table; fail if runs have failed."""
-    from relucid import studies as engine
-    from relucid.cli.tables import print_table
-
-    with foreign(f"{name} fails", engine.StoreError):
-        table = engine.table(planned, store=store)
-    if not quiet:
-        print_table(table, name, store)
-    if any(each["state"] == "failed" for each in table.runs):
-        raise typer.Exit(1)
+    left, seconds = time_left(results)
+    workers = 1 if devices > 1 else min(workers, max(1, left))
+    if seconds is None:
+        took = "an unknown time, which the first ones will tell"
+    else:
+        shared = f" on {devices} devices, if each adds as much as the first" if devices > 1 else ""
+        clock = timedelta(seconds=round(seconds / workers / devices))
+        took = f"about {clock} with {workers} at a time{shared}, by the runs that are done"
+    typer.echo(
+        f"{len({planned.run.key for planned in results.plan})} runs, {left} left: {took if left else 'nothing to do'}."
+    )
+    typer.echo(f"`{shlex.join(['relucid', 'logs', name, '--scale', results.scale])}` lists them.")
 
 
 def _start_torchrun(devices: int, nodes: int) -> None:

@@ -15,8 +15,7 @@ from relucid.cli.foreign import foreign
 from relucid.cli.options import FORMATS, Directory, Only, ScaleName, Seeds, StudyName, one_of
 
 if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
-    from relucid.studies import Outcome, Run, Store, Study, Table
-
+    from relucid.experiments import Record, Results, Run, Study
 
 Format = Annotated[
     str | None,
@@ -24,17 +23,19 @@ Format = Annotated[
         FORMATS, "--format", f"Format to print instead of a table for the terminal: {', '.join(FORMATS)}."
     ),
 ]
-Record = Annotated[
+Recorded = Annotated[
     Path | None,
     typer.Option(
         "--record",
         metavar="DIRECTORY",
-        help="Write the table and its runs to a file in this directory, named for the study and the scale.",
+        help="Append the runs to the JSON Lines in this directory, a file per runner; known runs stay as they are.",
     ),
 ]
 Sources = Annotated[
     list[Path],
-    typer.Argument(metavar="FILE...", help="Files that `relucid show --format json` wrote, or other stores."),
+    typer.Argument(
+        metavar="FILE...", help="Files or directories that `relucid show` wrote, or other stores."
+    ),
 ]
 
 
@@ -44,27 +45,24 @@ def show(
     only: Only = None,
     seeds: Seeds = None,
     form: Format = None,
-    directory: Record = None,
+    directory: Recorded = None,
     store: Directory = None,
 ) -> None:
     """Show the table of a study, with the published values beside it."""
-    from relucid import studies as engine
-    from relucid.cli.tables import print_table
-    from relucid.studies.study import named
-    from relucid.studies.travel import export_results, record
+    from relucid.cli.tables import formatted, print_results
+    from relucid.experiments._records import append
+    from relucid.experiments._study import named
 
-    if directory is not None and (only is not None or seeds is not None):
-        raise ValueError("--record writes a whole study; it does not go with --only or --seeds")
-    write = None if form is None else named(form, engine.FORMATS, "format")
-    with tabulated(study, scale, only, seeds, store) as (table, results):
+    if form is not None:
+        named(form, dict.fromkeys(FORMATS), "format")
+    with resulting(study, scale, only, seeds, store) as results:
         if directory is not None:
-            typer.echo(f"Written to {record(table, results, directory)}", err=True)
-        if write is None:
-            print_table(table, study, store)
-        elif form == "json":
-            typer.echo(json.dumps(export_results(table, results), indent=1, ensure_ascii=False))
+            added = append([*results.records.values(), *results.votes()], directory)
+            typer.echo(f"{added} runs added to {directory}", err=True)
+        if form is None:
+            print_results(results, study, store)
         else:
-            typer.echo(write(table), nl=False)
+            typer.echo(formatted(results, form).rstrip("\n"))
 
 
 def logs(
@@ -75,84 +73,77 @@ def logs(
     store: Directory = None,
 ) -> None:
     """Show the state of every run of a study, and why runs failed."""
-    from relucid import studies as engine
+    from relucid.experiments import Store
 
-    found = find(study)
+    chosen = find(study)
     if store is not None and not store.exists():
         raise ValueError(f"there is no store {store}: name a directory that `relucid run --store` has filled")
-    runs = engine.plan(found, scale, only=only, seeds=seeds)
-    if not runs:
-        typer.echo("This study has no runs.")
-    with engine.Store(checked(store), create=False) as results:
-        for planned in runs:
-            _print_log(planned, results.get(planned.key))
+    with Store(checked(store), create=False) as records:
+        for run in chosen.runs(scale, only=only, seeds=seeds):
+            _print_log(run, records.get(run.key))
 
 
-def _print_log(run: "Run", outcome: "Outcome | None") -> None:
+def _print_log(run: "Run", record: "Record | None") -> None:
     """Print the state of a run, how it was trained, and why it failed."""
-    if outcome is None:
-        typer.echo(f"{run.key[:8]}  not run   {run.canonical}")
+    config = json.dumps(run.config, default=list)
+    if record is None:
+        typer.echo(f"{run.key[:8]}  not run   {config}")
         return
-    took = timedelta(seconds=round(outcome.seconds))
-    typer.echo(f"{run.key[:8]}  {outcome.state:9} {outcome.started} {took}  {run.canonical}")
-    for trained in outcome.environment.get("trained", ()):
+    took = timedelta(seconds=round(record["seconds"]))
+    typer.echo(f"{run.key[:8]}  {record['state']:9} {record['started']} {took}  {config}")
+    for trained in record.get("environment", {}).get("trained", ()):
         typer.echo(f"    trained {trained}")
-    if outcome.error:
-        typer.echo(indent(outcome.error.rstrip(), "    "))
+    if record.get("error"):
+        typer.echo(indent(record["error"].rstrip(), "    "))
 
 
 def import_(sources: Sources, store: Directory = None) -> None:
-    """Add runs from result files or from other stores to a store; nothing in it is overwritten."""
-    from relucid import studies as engine
+    """Add runs from JSON Lines or from other stores to a store; nothing in it is overwritten."""
+    from relucid.experiments import Store
+    from relucid.experiments._store import default_store
+    from relucid.experiments._transfer import import_records
 
     conflicts = 0
-    with engine.Store(store or engine.default_store()) as results:
+    with Store(store or default_store()) as records:
         for source in sources:
-            imported = engine.import_results(source, results)
-            typer.echo(f"{source}: {imported.added} runs added, {imported.there} already there")
-            if imported.damaged:
-                typer.echo(f"{source}: {imported.damaged} damaged runs were skipped", err=True)
-            for conflict in imported.conflicts:
-                typer.echo(f"{source}: refused, the store has a different outcome: {conflict}", err=True)
-            conflicts += len(imported.conflicts)
+            done = import_records(source, records)
+            typer.echo(f"{source}: {done.added} runs added, {done.known} already there")
+            if done.damaged:
+                typer.echo(f"{source}: {done.damaged} damaged runs were skipped", err=True)
+            for key in done.conflicts:
+                typer.echo(f"{source}: refused, the store has a different outcome of run {key[:8]}", err=True)
+            conflicts += len(done.conflicts)
     if conflicts:
         raise typer.Exit(1)
 
 
 @contextmanager
-def tabulated(
+def resulting(
     study: str, scale: str | None, only: str | None, seeds: int | None, store: Path | None
-) -> "Iterator[tuple[Table, Store]]":
-    """Open the table of a study and its store; refuse if it has not been run, mention runs of earlier code."""
-    from relucid import studies as engine
-    from relucid.studies.changes import describe, outdated
+) -> "Iterator[Results]":
+    """Read the results of a study; refuse if it has not been run, say if its code has changed since."""
+    from relucid.experiments import Results, Store
 
-    where, planned = checked(store), engine.plan(find(study), scale, only=only, seeds=seeds)
-    with foreign(f"{study} fails", engine.StoreError):
-        table = engine.table(planned, store=where)
-    with engine.Store(where, create=False) as results:
-        old = outdated(planned, results)
-        if planned and not table.runs and not old:
+    where, chosen = checked(store), find(study)
+    scale = scale or chosen.default_scale
+    with Store(where, create=False) as records:
+        results = Results(chosen, scale, records, only=only, seeds=seeds)
+        if not results.records:
             given = {"--scale": scale, "--only": only, "--store": store}
             options = [
                 text for name, value in given.items() if value is not None for text in (name, str(value))
             ]
             command = shlex.join(["relucid", "run", study, *options])
-            raise ValueError(
-                f"nothing has been run yet at scale {table.scale}, in the store {where}: {command}"
-            )
-        try:
-            yield table, results
-        finally:
-            if old:
-                advice = f"`relucid run {study} --keep` counts them, `--rerun` repeats them"
-                typer.echo(f"{describe(old)}; they are not shown: {advice}", err=True)
+            raise ValueError(f"nothing has been run yet in the store {where}: {command}")
+        yield results
+    for warning in (results.changed(), *results.unknown_metrics()):
+        if warning:
+            typer.echo(f"relucid: {warning}", err=True)
 
 
 def checked(store: Path | None) -> Path:
     """The store to read; refuse a directory that the user names and that holds other things than results."""
-    from relucid.studies import default_store
-    from relucid.studies.store import is_store
+    from relucid.experiments._store import default_store, is_store
 
     if store is None:
         return default_store()
@@ -163,7 +154,7 @@ def checked(store: Path | None) -> Path:
 
 def find(study: str) -> "Study":
     """Find a study by name; an error in a user's file is reported with its line."""
-    from relucid import papers
+    from relucid.experiments import _catalog
 
     with foreign(f"{study} cannot be read"):
-        return papers.find(study)
+        return _catalog.find(study)

@@ -1,18 +1,22 @@
 """Tables on a terminal of any width: columns that do not fit side by side continue below."""
 
+import json
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich import markup
 from rich.console import Console
 from rich.table import Table as Grid
 
-from relucid.inspect import Changes, Examination
+from relucid.experiments import Results
+from relucid.experiments._page import SMOKE, findings
 from relucid.printing import printable
-from relucid.studies import Table
-from relucid.studies.formats import banner, cell_text, legend, published
-from relucid.studies.ledger import Entry
+
+if TYPE_CHECKING:
+    from relucid.inspect import Changes, Examination
 
 Row = tuple[Sequence[str], str]  # cells, and their style
 
@@ -23,41 +27,19 @@ def escape(text: str) -> str:
 
 
 def print_grid(console: Console, head: Sequence[str], rows: Sequence[Row]) -> None:
-    """Print a table; rows that share no column, and columns that do not fit, follow in tables below.
+    """Print a table; columns that do not fit follow in tables below, each beside the first column.
 
-    Each repeats the first column, and none is empty. Nothing is cut off: a first column that is too wide is wrapped.
+    Nothing is cut off: a first column that is too wide is wrapped.
     """
     head, rows = [*map(printable, head)], [([*map(printable, cells)], style) for cells, style in rows]
-    for part in together(rows):
-        used = [0, *(n for n in range(1, len(head)) if any(cells[n] for cells, _ in part))]
-        shown = [([cells[n] for n in used], style) for cells, style in part]
-        names = [head[n] for n in used]
-        for columns in wrapped(console.width, names, shown):
-            grid = Grid()
-            for number in columns:
-                grid.add_column(escape(names[number]), overflow="fold")
-            for cells, style in shown:
-                if any(cells[number] for number in columns[1:]):
-                    grid.add_row(*(escape(cells[number]) for number in columns), style=style)
-            console.print(grid)
-
-
-def together(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Rows in order, in groups that share columns.
-
-    >>> [len(group) for group in together([(["a", "1", ""], ""), (["b", "2", ""], ""), (["c", "", "3"], "")])]
-    [2, 1]
-    """
-    group: list[Row] = []
-    columns: set[int] = set()
-    for row in rows:
-        filled = {number for number, text in enumerate(row[0]) if number and text}
-        if group and filled and columns and not filled & columns:
-            yield group
-            group, columns = [], set()
-        group.append(row)
-        columns |= filled
-    yield group
+    for columns in wrapped(console.width, head, rows):
+        grid = Grid()
+        for number in columns:
+            grid.add_column(escape(head[number]), overflow="fold")
+        for cells, style in rows:
+            if any(cells[number] for number in columns[1:]):
+                grid.add_row(*(escape(cells[number]) for number in columns), style=style)
+        console.print(grid)
 
 
 def wrapped(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[list[int]]:
@@ -79,44 +61,56 @@ def wrapped(width: int, head: Sequence[str], rows: Sequence[Row]) -> Iterator[li
     yield [0, *part]
 
 
-def print_table(table: Table, name: str, store: Path | None) -> None:
-    """Print the table of a study, the published values below ours, and how to find out why runs failed."""
-    console, study = Console(highlight=False), table.study
-    console.print(f"[bold]{escape(study.name)}[/bold] ({table.scale}): {escape(study.title)}")
-    if banner(table):
-        console.print(f"[bold]{banner(table)}[/bold]")
-    for each in table.entries:
-        _print_claim(console, each)
-    rows: list[Row] = []
-    for row in dict.fromkeys(row for row, _ in table.cells):
-        cells = [(table.cells[row, label], column) for label, column in study.columns.items()]
-        rows.append(([row, *(cell_text(*cell) for cell in cells)], ""))
-        theirs = [published(*cell) for cell in cells]
-        if any(theirs):
-            rows.append(([f"  {study.source}", *theirs], "dim"))
-    print_grid(console, ["", *study.columns], rows)
-    if legend(table):
-        console.print(escape(legend(table)), style="italic")
-    if study.protocol:
-        console.print(f"[bold]Protocol:[/bold] {escape(study.protocol)}")
-    failed = sum(run["state"] == "failed" for run in table.runs)
+def print_results(results: Results, name: str, store: Path | None) -> None:
+    """Print the claims and the table of a study, and how to find out why runs failed."""
+    console, study = Console(highlight=False), results.study
+    console.print(f"[bold]{escape(study.name)}[/bold] ({results.scale}): {escape(study.title)}")
+    if results.scale == "smoke":
+        console.print(f"[bold]{SMOKE}[/bold]")
+    for finding in findings(results):
+        console.print(f"[bold]{escape(finding.claim.where)}:[/bold] {escape(finding.claim.says)}")
+        console.print(escape(finding.stands))
+        for verdict in finding.verdicts:
+            console.print(f"  {escape(str(verdict))}")
+    for block in results.blocks():
+        rows = [([str(row), *cells], "") for row, cells in zip(block.index, block.to_numpy(), strict=True)]
+        print_grid(console, ["", *block.columns], rows)
+    if study.published:
+        console.print("In brackets: published values.", style="italic")
+    if chosen := results.choices():
+        console.print(escape(f"Chosen: {chosen}."), style="italic")
+    failed = sum(record["state"] == "failed" for record in results.records.values())
     if failed:
-        options = ["--scale", table.scale, *([] if store is None else ["--store", str(store)])]
+        options = ["--scale", results.scale, *([] if store is None else ["--store", str(store)])]
         command = shlex.join(["relucid", "logs", name, *options])
         console.print(escape(f"Failed runs: {failed}. `{command}` shows why, `run --retry` repeats them."))
 
 
-def _print_claim(console: Console, found: Entry) -> None:
-    """Print a claim, how it stands, and every comparison it makes."""
-    console.print(f"[bold]{escape(found.claim.where)}:[/bold] {escape(found.claim.says)}")
-    console.print(
-        escape(f"Here: {found.stands}."), *(f"\n  {escape(str(each))}" for each in found.judged), sep=""
+def formatted(results: Results, form: str) -> str:
+    """The results for another program: the cells as CSV or LaTeX, the table as Markdown, or cells and runs as JSON."""
+    if form == "markdown":
+        return str(results)
+    if form == "latex":
+        return str(results.shown().to_latex(escape=True))
+    if form == "csv":
+        return str(results.table().to_csv())
+    cells = [
+        {
+            **{
+                name: None if isinstance(value, float) and math.isnan(value) else value
+                for name, value in cell.items()
+            },
+            "values": results[cell["row"], cell["column"]].tolist(),
+        }
+        for cell in results.table().reset_index().to_dict("records")
+    ]
+    whole = {"study": results.study.name, "scale": results.scale, "cells": cells}
+    return json.dumps(
+        {**whole, "runs": [*results.records.values(), *results.votes()]}, indent=1, ensure_ascii=False
     )
-    if found.remark:
-        console.print(escape(found.remark))
 
 
-def print_examination(found: Examination) -> None:
+def print_examination(found: "Examination") -> None:
     """Print an examination: a table on a terminal, plain lines for other programs."""
     console, rows = Console(highlight=False), found.rows()
     if not rows:
@@ -131,7 +125,7 @@ def print_examination(found: Examination) -> None:
         console.print(escape(f"{what}: {why}"), style="dim")
 
 
-def print_comparison(changes: Changes, before: str, after: str) -> None:
+def print_comparison(changes: "Changes", before: str, after: str) -> None:
     """Print what changed from one network to another."""
     console = Console(highlight=False)
     console.print(f"\n[bold]From {escape(before)} to {escape(after)}[/bold]")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -127,7 +127,7 @@ def to_crelu(
 
 def _expand(
     model: nn.Module,
-    example: Any,
+    example: Given,
     layers: Layers,
     call: Method | None,
     tolerance: float | None,

@@ -1,6 +1,7 @@
 """Studies: a grid of runs in, records out; means, intervals, outcomes and pages are computed from records."""
 
-from relucid.experiments._execute import run
+from typing import TYPE_CHECKING
+
 from relucid.experiments._frame import Cell, Results, frame
 from relucid.experiments._judge import (
     Claim,
@@ -22,6 +23,9 @@ from relucid.experiments._records import Record, arrays_of, read
 from relucid.experiments._store import Store, StoreError
 from relucid.experiments._study import Column, Run, Runner, Scale, Study, by_cell, merge, runner
 from relucid.experiments._tuning import tuning
+
+if TYPE_CHECKING:
+    from relucid.experiments._execute import run
 
 __all__ = [
     "Cell",
@@ -57,3 +61,13 @@ __all__ = [
     "runner",
     "tuning",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take every name for an object
+
+    def __getattr__(name: str) -> object:
+        """Import `run`, and so torch, when it is first used: to look at results takes neither torch nor its seconds."""
+        if name != "run":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from relucid.experiments._execute import run
+
+        return run

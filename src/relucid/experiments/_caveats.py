@@ -173,10 +173,10 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, str]:
 def _by_study(evidence: Evidence) -> Iterator[Choice]:
     """Another study tried every rate once, or some times, on held-out examples."""
     results = evidence.results
-    study = results.study.tuning.get(results.scale)
-    if study is None:
+    tuning = results.tuning
+    if tuning is None:
         return
-    tuning = Results(study, results.scale, results.everything)
+    study = tuning.study
     shown = [results.study.columns[column].config for _, column in evidence.cells]
     columns = study.columns.values()
     settings = {

@@ -24,8 +24,8 @@ from relucid.data import MissingDataError
 from relucid.experiments._environment import environment
 from relucid.experiments._executors import executing, using
 from relucid.experiments._frame import Results
-from relucid.experiments._records import Record, arrays_of, numbers, packed
-from relucid.experiments._store import Lease, Store, StoreError, default_store, vote_record
+from relucid.experiments._records import Record, arrays_of, numbers, packed, vote_record
+from relucid.experiments._store import Lease, Store, StoreError, default_store
 from relucid.experiments._study import Run, Runner, Study, plain
 from relucid.train import DivergedError, Machine, noting, vote
 
@@ -198,17 +198,17 @@ def _run_together(
 ) -> None:
     """Execute one run at a time in all processes of torchrun; the first process chooses and records."""
     store = Store(directory) if os.environ["RANK"] == "0" else None
-    if store and retry:
+    if store is not None and retry:  # a store without records is false
         store.forget_failures([run.key for run in runs])
     dist.init_process_group("cpu:gloo,cuda:nccl" if dist.is_nccl_available() else "gloo")
     for run in runs:
-        lease = store.lease(run.key) if store and run.key not in store else None
+        lease = store.lease(run.key) if store is not None and run.key not in store else None
         place: list[Path | None] = [lease.directory if lease else None]
         dist.broadcast_object_list(place, src=0)
         if place[0] is None:
             continue
         record = do(run, replace(machine, directory=place[0]))
-        if store and lease:
+        if store is not None and lease:
             store.put(record)
             lease.release(finished=record["state"] != "failed")
             report(run, record)
@@ -297,14 +297,16 @@ def votes(results: Results) -> list[Record]:
     return found
 
 
-def time_left(study: Study, results: Results) -> tuple[int, float | None]:
-    """How many runs are left, and how long they take one after the other, from the seconds of those that are done."""
-    left = {each.run.key: each for each in results.plan if each.run.key not in results.records}
+def time_left(results: Results) -> tuple[int, float | None]:
+    """How many runs are left, and how long they take one after the other, by the seconds of those that are done."""
+    left = {
+        planned.run.key: planned.row for planned in results.plan if planned.run.key not in results.records
+    }
     seconds: dict[str, list[float]] = {}
-    for each in results.plan:
-        if record := results.records.get(each.run.key):
-            seconds.setdefault(each.row, []).append(record["seconds"])
+    for planned in results.plan:
+        if record := results.records.get(planned.run.key):
+            seconds.setdefault(planned.row, []).append(record["seconds"])
     if not seconds:
         return len(left), None
     usual = fmean(fmean(times) for times in seconds.values())
-    return len(left), sum(fmean(seconds.get(each.row, [usual])) for each in left.values())
+    return len(left), sum(fmean(seconds.get(row, [usual])) for row in left.values())

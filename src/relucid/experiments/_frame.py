@@ -1,6 +1,7 @@
 """Records as pandas: every run in one frame, and the cells of a study as series by repetition."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,6 +11,8 @@ import pandas as pd
 from relucid.experiments._records import Record
 from relucid.experiments._study import Planned, Run, Study
 from relucid.printing import suggest
+
+EMPTY = "·"  # in a table: a cell without values
 
 
 def frame(records: Iterable[Record] | Mapping[str, Record]) -> pd.DataFrame:
@@ -81,14 +84,20 @@ class Results:
         only: str | None = None,
         seeds: int | None = None,
     ) -> None:
-        self.study, self.scale, self.everything = study, scale, records
+        self.study, self.scale = study, scale
         self.plan = list(study.plan(scale, only=only, seeds=seeds))
         self.labels = {(planned.row, planned.column) for planned in self.plan}  # of all cells, run or not
         keys = dict.fromkeys(planned.run.key for planned in self.plan)
         self.records = {key: record for key in keys if (record := records.get(key)) is not None}
+        self._series: dict[Cell, pd.Series] = {}
         begun = {planned.row for planned in self.plan if planned.run.key in self.records}
         # A row without any run is not part of the table.
         self.planned = [planned for planned in self.plan if planned.row in begun]
+        tuned = study.tuning.get(scale)  # the study that chose the learning rates at this scale
+        self.tuning = None if tuned is None else Results(tuned, scale, records)
+        voters = [self.cells[cell] for cell in self.cells if study.columns[cell[1]].vote]
+        votes = {_vote(runs): records.get(_vote(runs)) for runs in voters}
+        self._votes = {key: vote for key, vote in votes.items() if vote is not None}
 
     @cached_property
     def cells(self) -> dict[tuple[str, str], list[Planned]]:
@@ -122,14 +131,19 @@ class Results:
 
     def __getitem__(self, cell: tuple[Any, ...]) -> pd.Series:
         """The values of a cell by repetition, (n,); with `history`, a list of values per repetition."""
-        row, column, metric, history = Cell(*cell)
+        key = Cell(*cell)
+        if key not in self._series:
+            self._series[key] = self._read(*key)
+        return self._series[key].copy()
+
+    def _read(self, row: str, column: str, metric: str, history: bool) -> pd.Series:
         runs, shown = self.cells.get((row, column), []), self.study.columns[column]
         if history:
             records = {each.repetition: self.records.get(each.run.key, {}) for each in runs}
             curves = {name: record.get("history", {}).get(metric) for name, record in records.items()}
             return pd.Series({name: curve for name, curve in curves.items() if curve}, dtype=object)
         if shown.vote and not metric:
-            voted = self.everything.get(Run("vote", {"of": sorted(each.run.key for each in runs)}).key)
+            voted = self._votes.get(_vote(runs))
             return pd.Series({"vote": voted["metrics"]["error"]} if voted else {}, dtype=float)
         values = {
             (planned.repetition, item): value
@@ -138,6 +152,10 @@ class Results:
         }
         index = pd.MultiIndex.from_tuples(values, names=("repetition", "item")) if values else None
         return pd.Series(list(values.values()), index=index, dtype=float)
+
+    def votes(self) -> list[Record]:
+        """The records of votes, which stand beside those of the runs that voted."""
+        return list(self._votes.values())
 
     def behind(self, row: str, column: str) -> list[Record]:
         """The records of the finished runs of a cell, at its chosen settings."""
@@ -200,18 +218,19 @@ class Results:
 
     def table(self) -> pd.DataFrame:
         """Mean, standard error, number of values and published value of every cell, by row and column."""
-        values = {cell: self[cell] for cell in self.cells}
+        values = [(cell, self[cell]) for cell in self.cells]
         return pd.DataFrame(
-            {cell: [of.mean(), of.sem(), len(of), *self.published(cell)] for cell, of in values.items()},
-            index=["mean", "error", "n", "published", "published_error"],
+            [[of.mean(), of.sem(), len(of), *self.published(cell)] for cell, of in values],
+            pd.MultiIndex.from_tuples([*self.cells], names=["row", "column"]),
+            ["mean", "error", "n", "published", "published_error"],
             dtype=float,
-        ).T.rename_axis(["row", "column"])
+        )
 
     def shown(self) -> pd.DataFrame:
         """The table as text, one row per row: mean, standard error and, in brackets, the published value."""
         cells = self.table()
         texts = {
-            cell: cell_text(stat, self.study.columns[cell[1]].digits)
+            cell: cell_text(stat, self.study.columns[cell[1]].digits, self.note(*cell))
             for cell, stat in zip(cells.index, cells.to_dict("records"), strict=True)
         }
         rows, columns = (list(dict.fromkeys(cell[place] for cell in texts)) for place in (0, 1))
@@ -219,22 +238,70 @@ class Results:
             [[texts.get((row, label), "") for label in columns] for row in rows], rows, columns
         )
 
+    def note(self, row: str, column: str) -> str:
+        """How many runs of a cell have diverged or failed, or else how many there are if some are missing."""
+        runs = self.cells.get((row, column)) or self.tried.get((row, column), [])
+        states = Counter(self.records[run.key]["state"] for *_, run in runs if run.key in self.records)
+        troubles = [f"{states[state]} {state}" for state in ("diverged", "failed") if states[state]]
+        if not troubles and states.total() < len(runs):
+            return f"{states.total()} of {len(runs)} runs"
+        return ", ".join(troubles)
+
+    def choices(self) -> str:
+        """What the cells have chosen, each choice once: "lr 0.1 for ResNet (error); lr 0.05 for all others"."""
+        places: dict[str, list[str]] = {}
+        for (row, column), runs in self.cells.items():
+            if (
+                self.study.columns[column].best is not None
+                and len({run.choice for run in self.tried[row, column]}) > 1
+            ):
+                for choice in {run.choice for run in runs}:
+                    places.setdefault(choice, []).append(f"{row} ({column})")
+        usual = max(places, key=lambda choice: len(places[choice]), default="")
+        others = [f"{choice} for {', '.join(where)}" for choice, where in places.items() if choice != usual]
+        rest = [f"{usual} for all{' others' if others else ''}"] if usual else []
+        return "; ".join([*others, *rest])
+
+    def blocks(self) -> list[pd.DataFrame]:
+        """The table as text, in parts: rows that share no column with those above begin another."""
+        table, blocks = self.shown(), list[list[str]]()
+        filled = {
+            row: {column for column in table if table.loc[row, column] not in ("", EMPTY)}
+            for row in table.index
+        }
+        columns: set[str] = set()
+        for row, of_row in filled.items():
+            if not blocks or (of_row and columns and not of_row & columns):
+                blocks.append([])
+                columns = set()
+            blocks[-1].append(row)
+            columns |= of_row
+        parts = []
+        for rows in blocks:
+            used = set().union(*(filled[row] for row in rows)) if len(blocks) > 1 else set(table)
+            parts.append(table.loc[rows, [column for column in table if column in used]])
+        return parts
+
     def __str__(self) -> str:
-        """The table as Markdown, with published values in brackets."""
-        return markdown(self.shown())
+        """The table as Markdown, with published values in brackets, and what was chosen."""
+        chosen = self.choices()
+        parts = [*map(markdown, self.blocks()), *([f"Chosen: {chosen}."] if chosen else [])]
+        return "\n\n".join(parts)
 
 
-def cell_text(stat: Mapping[Any, float], digits: int) -> str:
-    """Mean, standard error and published value of a cell.
+def cell_text(stat: Mapping[Any, float], digits: int, note: str = "") -> str:
+    """Mean, standard error, published value and note of a cell.
 
-    >>> cell_text({"mean": 3.14, "error": 0.1, "n": 3, "published": math.nan}, 1)
-    '3.1 ± 0.1'
+    >>> cell_text({"mean": 3.14, "error": 0.1, "n": 3, "published": 3.0, "published_error": math.nan}, 1, "1 diverged")
+    '3.1 ± 0.1 [3.0] (1 diverged)'
     """
-    if not stat["n"]:
-        return "·"
-    error = "" if math.isnan(stat["error"]) else f" ± {stat['error']:.{digits}f}"
-    theirs = "" if math.isnan(stat["published"]) else f" [{stat['published']:.{digits}f}]"
-    return f"{stat['mean']:.{digits}f}{error}{theirs}"
+    known = [("", stat["mean"], stat["error"], ""), ("[", stat["published"], stat["published_error"], "]")]
+    texts = [
+        f"{before}{mean:.{digits}f}{'' if math.isnan(error) else f' ± {error:.{digits}f}'}{after}"
+        for before, mean, error, after in known
+        if not math.isnan(mean)
+    ]
+    return " ".join([*(texts if stat["n"] else [EMPTY, *texts]), *([f"({note})"] if note else [])])
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -248,6 +315,11 @@ def markdown(table: pd.DataFrame) -> str:
     body = [[str(label), *map(str, row)] for label, row in zip(table.index, table.to_numpy(), strict=True)]
     lines = [["", *map(str, table.columns)], ["---"] * (1 + len(table.columns)), *body]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _vote(runs: Iterable[Planned]) -> str:
+    """The key of the vote of these runs."""
+    return Run("vote", {"of": sorted(planned.run.key for planned in runs)}).key
 
 
 def _listed(value: Any) -> list[float]:

@@ -160,11 +160,16 @@ def compare_shares(a: Values, b: Values | float) -> Comparison | None:
 
 def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int) -> Comparison:
     """A statistic of repetitions 0 to n-1, given as places (draws, n): its percentile interval under resampling."""
+
+    def finite(places: np.ndarray, axis: int) -> np.ndarray:
+        values = statistic(places)
+        if not np.isfinite(values).all():
+            raise ValueError("a statistic that is bootstrapped must be a number for every sample")
+        return values
+
     drawn = stats.bootstrap(
-        (np.arange(n),), lambda places, axis: statistic(places), n_resamples=DRAWS, method="percentile", rng=0
+        (np.arange(n),), finite, n_resamples=DRAWS, method="percentile", rng=0
     ).bootstrap_distribution
-    if not np.isfinite(drawn).all():
-        raise ValueError("a statistic that is bootstrapped must be a number for every sample")
     p = 2 * min(float((drawn <= 0).mean()), float((drawn >= 0).mean()))
     effect = float(statistic(np.arange(n)[None])[0])
     return Comparison(
@@ -489,13 +494,14 @@ def _exactly(results: Results, contrast: Contrast, a: Values, b: float) -> Compa
     return Comparison(effect, 0.0, len(a), lambda sure: (effect, effect), spread=False)
 
 
-def _cell(side: Side) -> Cell | None:
+def cell_of(side: Side) -> Cell | None:
+    """The cell that a side is, or some of whose repetitions a quantity takes."""
     return side.of if isinstance(side, Quantity) else side if isinstance(side, Cell) else None
 
 
 def _published(results: Results, contrast: Contrast) -> float | None:
     """The published effect; below the paper's scale the same share of B's error as there."""
-    ours, theirs = _cell(contrast.a), _cell(contrast.b)
+    ours, theirs = cell_of(contrast.a), cell_of(contrast.b)
     if ours is None or theirs is None:
         return None
     a, b = results.published(ours)[0], results.published(theirs)[0]

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from relucid.experiments._frame import Results
 from relucid.experiments._judge import Claim
-from relucid.experiments._page import Finding, findings
+from relucid.experiments._page import Archive, Finding
 from relucid.experiments._records import Record
 from relucid.experiments._study import Study
 
@@ -23,12 +22,18 @@ class Entry(NamedTuple):
         return self.finding.results.scale if self.finding else ""
 
 
-def ledger(studies: Iterable[Study], records: Mapping[str, Record]) -> list[Entry]:
+def ledger(studies: Iterable[Study], records: Mapping[str, Record] | Archive) -> list[Entry]:
     """One entry per claim: complete scales come first, then larger ones; one that can compare nothing comes last."""
+    archive = records if isinstance(records, Archive) else Archive(records)
     entries = []
     for study in studies:
-        scales = [Results(study, scale, records) for scale in study.largest_first() if scale != "smoke"]
-        known = [finding for results in scales if results.records for finding in findings(results)]
+        scales = [scale for scale in study.largest_first() if scale != "smoke"]
+        known = [
+            finding
+            for scale in scales
+            if archive.results(study, scale).records
+            for finding in archive.findings(study, scale)
+        ]
         for claim in study.claims:
             able = [finding for finding in known if finding.claim.where == claim.where]
             entries.append(Entry(study, claim, min(able, key=_rank, default=None)))

@@ -17,6 +17,7 @@ from relucid.experiments._judge import Claim, Outcome, Verdict, judge, number, o
 from relucid.experiments._records import Record
 from relucid.experiments._study import Study, named
 
+SMOKE = "Smoke test: seconds of training, to see that everything runs. The numbers mean nothing."
 SHOW = """\
 ### {{ results.study.name }} at {{ results.scale }} scale
 
@@ -25,9 +26,18 @@ SHOW = """\
 {% for finding in findings %}
 {{ finding }}
 
+{% if finding.verdicts | length > 3 %}
+<details markdown="1">
+<summary>{{ finding.verdicts | length }} comparisons</summary>
+
+{% endif %}
 {% for verdict in finding.verdicts %}
 - {{ verdict }}
 {% endfor %}
+{% if finding.verdicts | length > 3 %}
+
+</details>
+{% endif %}
 
 {% endfor %}
 {{ cost }} To repeat: `relucid run {{ results.study.name }} --scale {{ results.scale }}`.
@@ -80,6 +90,29 @@ def findings(results: Results) -> list[Finding]:
     return answered
 
 
+class Archive:
+    """Records, and the results and findings of studies by them, each computed once."""
+
+    def __init__(self, records: Mapping[str, Record]) -> None:
+        self.records = records
+        self._results: dict[tuple[str, str], Results] = {}
+        self._findings: dict[tuple[str, str], list[Finding]] = {}
+
+    def results(self, study: Study, scale: str) -> Results:
+        """The results of a study at a scale."""
+        place = study.name, scale
+        if place not in self._results:
+            self._results[place] = Results(study, scale, self.records)
+        return self._results[place]
+
+    def findings(self, study: Study, scale: str) -> list[Finding]:
+        """The findings of a study at a scale."""
+        place = study.name, scale
+        if place not in self._findings:
+            self._findings[place] = findings(self.results(study, scale))
+        return self._findings[place]
+
+
 def cost(results: Results) -> str:
     """How many runs there are, what they took, and what they were made with."""
     runs = results.records.values()
@@ -103,20 +136,17 @@ class Page:
 
     Args:
         module: of the table: it has `STUDIES`, and an .md file beside it.
-        records: by key.
+        records: by key, or an archive of them.
     """
 
-    def __init__(self, module: ModuleType, records: Mapping[str, Record]) -> None:
-        self.module, self.records = module, records
+    def __init__(self, module: ModuleType, records: Mapping[str, Record] | Archive) -> None:
+        self.module = module
+        self.archive = records if isinstance(records, Archive) else Archive(records)
         self.studies: dict[str, Study] = {study.name: study for study in module.STUDIES}
-        self.known: dict[tuple[str, str], Results] = {}
 
     def at(self, name: str, scale: str) -> Results:
         """The results of a study at a scale."""
-        if (name, scale) not in self.known:
-            study = named(name, self.studies, "study", str(self.module.__name__))
-            self.known[name, scale] = Results(study, scale, self.records)
-        return self.known[name, scale]
+        return self.archive.results(named(name, self.studies, "study", str(self.module.__name__)), scale)
 
     def results(self, name: str, scale: str | None = None) -> Results:
         """The results of a study at a scale, by default the largest complete one."""
@@ -131,12 +161,16 @@ class Page:
         results = self.results(name, scale)
         if not results.records:
             return f"*{name} has not been run: `relucid run {name} --scale {results.scale}`.*"
-        template = _environment().from_string(SHOW)
-        return template.render(results=results, findings=findings(results), cost=cost(results))
+        template = environment().from_string(SHOW)
+        judged = self.archive.findings(results.study, results.scale)
+        return template.render(results=results, findings=judged, cost=cost(results))
 
     def finding(self, name: str, where: str, scale: str | None = None) -> Finding:
         """What was found of a claim, by the place that it names."""
-        found = {finding.claim.where: finding for finding in findings(self.results(name, scale))}
+        results = self.results(name, scale)
+        found = {
+            finding.claim.where: finding for finding in self.archive.findings(results.study, results.scale)
+        }
         finding: Finding = named(where, found, "claim that records answer", name)
         return finding
 
@@ -164,10 +198,11 @@ class Page:
             "number": number,
             "here": self.module,
         }
-        return _environment().from_string(prose).render({**context, **more}).rstrip() + "\n"
+        return environment().from_string(prose).render({**context, **more}).rstrip() + "\n"
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """The environment of templates in Markdown: a missing value is an error."""
     return jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
 
 

@@ -3,7 +3,7 @@
 import base64
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +31,30 @@ def read_lines(path: Path) -> Iterator[Record]:
     """The records of a file: JSON Lines, or the JSON of earlier releases, which has a list of runs."""
     try:
         text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":
-            lines: Iterable[Any] = json.loads(text)["runs"]
-        else:
-            lines = (json.loads(line) for line in text.splitlines())
+        whole = json.loads(text) if path.suffix == ".json" else {}
+        lines: Iterable[Any] = whole["runs"] if whole else map(json.loads, text.splitlines())
         for number, line in enumerate(lines, start=1):
-            yield checked(line, f"{path}, run {number},")
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+            yield unversioned(checked(line, f"{path}, run {number},"))
+        for vote in whole.get("votes", []):
+            yield checked(vote_record(vote["runs"], vote["error"], ""), f"{path}, a vote,")
+    except (AttributeError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} has no records ({error}): it must be a file that `relucid show --record` has written"
+            f"{path} has no records ({error}): it must be a file that `relucid show` has written"
         ) from error
+
+
+def unversioned(record: Record) -> Record:
+    """A record; of a plain function, whose version was a digest of its file in earlier releases, with version 1."""
+    if not str(record["version"]).startswith("source "):
+        return {"key": Run(record["runner"], record["config"], record["version"]).key, **record}
+    return {**record, "version": 1, "key": Run(record["runner"], record["config"]).key}
+
+
+def vote_record(keys: Sequence[str], error: float, started: str) -> Record:
+    """The error of several runs' vote, as a run of its own."""
+    run = Run("vote", {"of": sorted(keys)})
+    whole = {"key": run.key, "runner": run.runner, "version": run.version, "config": run.config}
+    return {**whole, "state": "finished", "metrics": {"error": error}, "started": started, "seconds": 0.0}
 
 
 def checked(record: Any, where: str) -> Record:

@@ -15,8 +15,7 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from relucid.experiments._records import Record
-from relucid.experiments._study import Run
+from relucid.experiments._records import Record, unversioned, vote_record
 
 VERSION = 5  # of the schema
 TABLE = """
@@ -234,7 +233,8 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        database.execute("ROLLBACK")
+        if database.in_transaction:  # SQLite has rolled it back itself where the disk is full
+            database.execute("ROLLBACK")
         raise
     database.execute("COMMIT")
 
@@ -254,26 +254,17 @@ def _migrate(database: sqlite3.Connection) -> None:
     for key, name, data in database.execute("SELECT key, name, data FROM array"):
         arrays.setdefault(key, {})[name] = base64.b64encode(data).decode()
     columns = "key, run, state, metrics, history, error, environment, started, seconds"
-    # The newest first: a plain function's runs had the digest of its source as their version, and now have version 1.
+    # The newest first: of a plain function's runs, all versions of its file become version 1.
     for key, *row in database.execute(f"SELECT {columns} FROM run ORDER BY started DESC").fetchall():
         whole, state, metrics, history, error, environment, started, seconds = row
-        run = json.loads(whole)
-        if str(run["version"]).startswith("source "):
-            run["version"] = 1
+        run = unversioned(json.loads(whole))
         outcome: dict[str, Any] = {
             "state": state, "metrics": json.loads(metrics), "history": json.loads(history), "error": error,
             "environment": json.loads(environment), "started": started, "seconds": seconds,
             "arrays": arrays.get(key, {}),
         }  # fmt: skip
-        _put(database, {"key": Run(run["runner"], run["config"], run["version"]).key, **run, **outcome})
+        _put(database, {**run, **outcome})
     for runs, error in database.execute("SELECT runs, error FROM vote").fetchall():
         _put(database, vote_record(json.loads(runs), error, ""))
     for table in ("vote", "array", "run"):
         database.execute(f"DROP TABLE {table}")
-
-
-def vote_record(keys: Sequence[str], error: float, started: str) -> Record:
-    """The error of several runs' vote, as a run of its own."""
-    run = Run("vote", {"of": sorted(keys)})
-    whole = {"key": run.key, "runner": run.runner, "version": run.version, "config": run.config}
-    return {**whole, "state": "finished", "metrics": {"error": error}, "started": started, "seconds": 0.0}

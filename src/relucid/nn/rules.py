@@ -1,7 +1,7 @@
 """How layers follow each other: each rule is the iteration of an optimization algorithm.
 
-A layer T(x) = Phi(W x) is, in suitable variables, a gradient step on some function (structure Lemma 1, see
-``relucid.papers.structure.objective``). So any algorithm made of gradient steps is a way to join layers.
+A layer T(x) = Phi(W x) is, in suitable variables, a gradient step on some function (structure Lemma 1). So any
+algorithm made of gradient steps is a way to join layers.
 """
 
 import math

@@ -7,7 +7,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
@@ -59,10 +59,11 @@ def number(text: str) -> float | None:
     return float(match[0]) if match else None
 
 
-def environment() -> Environment:
-    """The environment of the templates: everything is escaped, and a missing value is an error."""
+def environment(directory: Path | None = None) -> Environment:
+    """The environment of the templates, and of those in a directory: all is escaped, a missing value is an error."""
+    ours = PackageLoader("relucid.report")
     return Environment(
-        loader=PackageLoader("relucid.report"),
+        loader=ours if directory is None else ChoiceLoader([FileSystemLoader(directory), ours]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -70,9 +71,15 @@ def environment() -> Environment:
     )
 
 
-def render(template: str, **context: Any) -> str:
-    """The page that a template makes of what it is given; everything is escaped."""
-    pages = environment()
+def render(template: str, directory: Path | None = None, **context: Any) -> str:
+    """The page that a template makes of what it is given; everything is escaped.
+
+    Args:
+        template: the name of a template of the library, or of one in the directory.
+        directory: with templates of somebody else.
+        context: the template's values.
+    """
+    pages = environment(directory)
     pages.filters |= {"plotly": plotly, "json": _script}
     looks = {"light": look(*LIGHT).to_plotly_json(), "dark": look(*DARK).to_plotly_json()}
     library = Markup(get_plotlyjs())

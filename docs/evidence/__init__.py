@@ -1,1 +1,0 @@
-"""The pages of results: what stands on them, in what order and in which words."""

@@ -1,0 +1,11 @@
+"""Our own studies: questions that no paper has asked."""
+
+from types import ModuleType
+
+from relucid.experiments import Statement
+from relucid_reproductions.ours import calibration, mend, merge, plasticity, quickstart, together
+
+TABLES: list[ModuleType] = [quickstart, plasticity, mend, together, merge, calibration]
+STATEMENTS: list[Statement] = []
+
+__all__ = ["STATEMENTS", "TABLES"]

@@ -1,0 +1,101 @@
+import pytest
+import torch
+from torch import nn
+
+from relucid.experiments import Results, read
+from relucid.report.study import study_page
+from relucid_reproductions.ours import depth
+from relucid_reproductions.ours.mend import CONVERTED
+from relucid_reproductions.ours.plasticity import HALF, RELU
+from relucid_reproductions.ours.quickstart import (
+    BLOCKS,
+    BOUNDARIES,
+    FITTED,
+    KEPT,
+    LAYERS,
+    METHODS,
+    STUDIES,
+    TURN,
+    sentences,
+    worst,
+)
+from relucid_reproductions.ours.quickstart_page import parts
+
+(STUDY,) = STUDIES
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory, smoked):
+    return smoked(STUDY, tmp_path_factory.mktemp("quickstart"))
+
+
+def test_every_row_is_run_and_the_conversion_moves_no_output(results):
+    assert len(results.records) == len(STUDY.rows)
+    assert results[CONVERTED, FITTED, "moved"].max() < 1e-4
+
+
+def test_what_reversible_layers_need_does_not_grow_with_depth(results):
+    few, _, many = LAYERS
+    growth = {
+        side: results[many, column].mean() / results[few, column].mean() for side, column in KEPT.items()
+    }
+    assert growth["ordinary"] > 50
+    assert growth["checkpointed"] > 5 > growth["reversible"]
+    assert worst(results) < 1e-4
+
+
+def test_all_ways_through_the_layers_agree():
+    torch.manual_seed(0)
+    sides, x = depth.stages(depth.transforms(10, 4)), torch.randn(2, 4, 8, 8)
+    for stage in sides.values():
+        torch.testing.assert_close(stage(x), sides["ordinary"](x))
+        torch.testing.assert_close(depth.step(stage, x), depth.step(sides["ordinary"], x))
+
+
+def test_bytes_are_counted_once_and_without_parameters():
+    layer, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(8, 4)
+    # the input of the one, the output of the other
+    assert depth.kept(layer, x, layer.parameters()) == 2 * 8 * 4 * 4
+
+
+def test_checkpoints_need_the_ends_of_all_segments_and_one_segment():
+    stage, x = depth.stages(depth.transforms(9, 4))["checkpointed"], torch.randn(2, 4, 8, 8)
+    state = x.numel() * 4
+    assert stage.length == 3
+    # The first segment starts from one state, the others from two; a layer keeps its rectified input.
+    assert depth.needed(stage, x) == (1 + 2 + 2) * state + 3 * state
+
+
+def test_no_boundary_of_a_geometric_unit_turns_as_far(results):
+    *others, geometric = (results[row, TURN].max() for row in METHODS)
+    assert geometric < min(others)
+
+
+def test_each_part_has_a_sentence_whose_numbers_are_those_of_the_table(results):
+    texts = sentences(results)
+    assert texts.keys() == BLOCKS.keys()
+    assert all(f"{results[row, TURN].mean():.0f}°" in texts[BOUNDARIES] for row in METHODS)
+    assert all(text.endswith(".") and "{" not in text for text in texts.values())
+
+
+def test_without_all_runs_there_is_no_sentence(results):
+    some = dict(list(results.records.items())[1:])
+    assert sentences(Results(STUDY, "smoke", some)) == {}
+
+
+def test_the_page_has_four_parts_each_with_its_figure_and_table(results):
+    four = parts(results, sentences(results))
+    assert [len(part.figures) for part in four] == [1, 1, 1, 2]
+    assert all(part.grid.rows and part.sentence for part in four)
+    assert len(four[2].figures[0].plot.frames) > 2  # the slider moves through training
+    assert [part.wide for part in four] == [False, False, True, True]
+    learning = four[0].figures[0].plot
+    assert {trace.legendgroup.partition(", rate")[0] for trace in learning.data} == {RELU, HALF}
+    page = study_page(results, "quickstart")
+    assert all(f"{number}. {part.title}" in page for number, part in enumerate(four, start=1))
+
+
+def test_recorded_runs_are_judged_on_the_page(request):
+    records = read(request.config.rootpath / "results")
+    four = parts(Results(STUDY, "full", records), {})
+    assert [len(part.findings) for part in four] == [1, 2, 2, 1]
