@@ -3,8 +3,9 @@
 from types import ModuleType
 
 from relucid.experiments import Statement
+from relucid_reproductions.ours import recommender
 
-TABLES: list[ModuleType] = []
+TABLES: list[ModuleType] = [recommender]
 STATEMENTS: list[Statement] = []
 
 __all__ = ["STATEMENTS", "TABLES"]

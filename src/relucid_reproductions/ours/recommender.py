@@ -1,0 +1,313 @@
+"""Ours: a recommender whose users' tastes keep changing; which networks go on learning, and which repair helps.
+
+Written before any run that is recorded: arms, rates and strengths to try, seeds, claims and their directions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from relucid.experiments import (
+    Cell,
+    Claim,
+    Column,
+    Contrast,
+    Quantity,
+    Results,
+    Scale,
+    Study,
+    higher,
+    lower,
+    runner,
+)
+from relucid.experiments._page import findings
+from relucid_reproductions.ours._bandit import Agents, Arm, World
+
+RELU, WIDER = "ReLU", "ReLU, 88 units"
+NEW, NEW_WIDER, NEW_CRELU = (f"new network at every change: {what}" for what in (RELU, WIDER, "CReLU"))
+ANCHORED, PERTURBED = "L2 towards the start", "shrink and perturb at every change"
+NORM, NORM_DECAY, NORM_CRELU = "layer norm", "layer norm, L2", "layer norm, CReLU"
+REDO, RECYCLED, PRELU = "ReDo", "continual backprop", "PReLU"
+CONVERTED, REVIVED = "converted at the warning", "revived and converted at the warning"
+CRELU, NARROW = "CReLU", "CReLU, 40 units"
+
+# By row, what is tried of it: labels of strengths, and arms. L2-init's strength s adds s |w - w0|^2 to the loss.
+TRIED: Mapping[str, Mapping[str, Arm]] = {
+    RELU: {"": Arm()},
+    WIDER: {"": Arm(units=88)},
+    NEW: {"": Arm(renew=True)},
+    NEW_WIDER: {"": Arm(units=88, renew=True)},
+    NEW_CRELU: {"": Arm("crelu", renew=True)},
+    ANCHORED: {f"{s:g}": Arm(anchor=s) for s in (1e-4, 5e-4, 2e-3)},
+    PERTURBED: {
+        f"{share:g}, optimizer {'new' if forget else 'kept'}": Arm(perturb=share, forget=forget)
+        for share in (0.5, 0.8)
+        for forget in (False, True)
+    },
+    NORM: {"": Arm(norm=True)},
+    NORM_DECAY: {f"{s:g}": Arm(norm=True, decay=s) for s in (1e-4, 3e-4, 1e-3)},
+    NORM_CRELU: {"": Arm("crelu", norm=True)},
+    REDO: {f"{tau:g}": Arm(redo=tau) for tau in (0.025, 0.1)},
+    RECYCLED: {f"{share:g}": Arm(recycle=share) for share in (1e-4, 1e-3)},
+    PRELU: {"": Arm("prelu")},
+    CONVERTED: {f"optimizer {word}": Arm(repair="convert", forget=word == "new") for word in ("kept", "new")},
+    REVIVED: {
+        f"optimizer {word}": Arm(repair="revive and convert", forget=word == "new")
+        for word in ("kept", "new")
+    },
+    CRELU: {"": Arm("crelu")},
+    NARROW: {"": Arm("crelu", units=40)},
+}
+RATES = (3e-4, 1e-3, 3e-3, 1e-2)
+LAST = 4  # phases that count
+CHOOSING, SEEDS = range(100, 103), range(200, 210)
+SIZES: dict[str, Any] = {
+    "world": {
+        "phases": 12,
+        "steps": 600,
+        "users": 600,
+        "batch": 60,
+        "memory": 6000,
+        "updates": 2,
+        "explore": 0.1,
+    }
+}
+SMOKE: dict[str, Any] = {
+    "world": {"phases": 3, "steps": 6, "users": 40, "batch": 8, "memory": 32, "updates": 2, "explore": 0.1}
+}
+
+
+class Choice(NamedTuple):
+    """What was chosen for a row: a strength, by its label, and a rate."""
+
+    strength: str
+    rate: float
+
+
+# Chosen by `chosen` from the records of recommender-rates; a test compares them.
+FIRST: Mapping[str, Choice] = {}
+HINDSIGHT: Mapping[str, Choice] = {}
+
+
+@runner("recommender")
+def run(
+    arm: Mapping[str, Any], world: Mapping[str, Any], rates: Sequence[float], seeds: Sequence[int]
+) -> Mapping[str, Any]:
+    """Let agents of one arm live, one per rate and seed; values are lists by seed, with several rates of every rate."""
+    life = Agents(World(**world), Arm(**arm), rates, seeds).live()
+    measured = {
+        "reward": mean(life.late[-LAST:]),
+        "first": mean(life.late[:2]),
+        "young": mean(life.late[1:5]),
+        "stream": mean(life.reward),
+        "worst": life.worst[-1],
+        "repaired": life.repaired,
+        "moved": life.moved,
+    }
+    courses = {"reward": life.late, "dead": life.dead, "worst": life.worst}
+    suffixes = [""] if len(rates) == 1 else [f" at {rate:g}" for rate in rates]
+    shape = len(rates), len(seeds)
+    return {
+        **{
+            f"{name}{suffix}": by_seed.tolist()
+            for name, values in measured.items()
+            for suffix, by_seed in zip(suffixes, values.view(shape), strict=True)
+        },
+        **({"rate": rates[0]} if len(rates) == 1 else {}),
+        "parameters": life.parameters,
+        "history": {
+            f"{name}{suffix}": course.tolist()
+            for name, phases in courses.items()
+            for suffix, course in zip(suffixes, torch.stack(phases).view(-1, *shape).mean(2).T, strict=True)
+        },
+    }
+
+
+def mean(phases: Sequence[Tensor]) -> Tensor:
+    """The mean over phases, by agent."""
+    return torch.stack([*phases]).mean(0)
+
+
+def settings(arm: Arm) -> dict[str, Any]:
+    """What an arm adds to a configuration: what it does that the plain agent does not."""
+    plain = asdict(Arm())
+    return {"arm": {name: value for name, value in asdict(arm).items() if value != plain[name]}}
+
+
+def label(row: str, strength: str) -> str:
+    """The row of what is tried."""
+    return f"{row}: {strength}" if strength else row
+
+
+def chosen(results: Results, row: str, hindsight: bool) -> Choice:
+    """Choose a rate and a strength from what was tried.
+
+    Every strength has a rate: the one that earned most in the last fifth of the first two phases, or, with hindsight,
+    in that of the last four. The strength is the one that then earned most in the last four.
+    """
+    tried = {
+        (strength, rate): [
+            results[label(row, strength), tried_at(rate, what)].mean() for what in ("first", "reward")
+        ]
+        for strength in TRIED[row]
+        for rate in RATES
+    }
+    best = {s: max(RATES, key=lambda rate, s=s: tried[s, rate][hindsight]) for s in TRIED[row]}  # type: ignore[misc]
+    strength = max(best, key=lambda s: tried[s, best[s]][1])
+    return Choice(strength, best[strength])
+
+
+def tried_at(rate: float, metric: str) -> str:
+    """The label of a column that shows one rate."""
+    return f"{'first two' if metric == 'first' else 'last four'} %, rate {rate:g}"
+
+
+rates = Study(
+    "recommender-rates",
+    "A recommender whose users' tastes change: reward by learning rate and strength, on seeds that no result uses",
+    run,
+    rows={label(row, s): settings(arm) for row, tried in TRIED.items() for s, arm in tried.items()},
+    columns={
+        tried_at(rate, metric): Column(f"{metric} at {rate:g}", best="highest", digits=1)
+        for metric in ("first", "reward")
+        for rate in RATES
+    },
+    config={"seeds": CHOOSING, "rates": RATES},
+    scales={"cpu": Scale(SIZES), "smoke": Scale({**SMOKE, "seeds": [100]})},
+    repeat={},
+)
+
+REWARD = "reward %"
+COLUMNS = {
+    REWARD: Column("reward", best="highest", digits=1),
+    "first two phases %": Column("first", best="highest", digits=1),
+    "all steps %": Column("stream", best="highest", digits=1),
+    "worst layer dead %": Column("worst", best=None, digits=0),
+    "repaired after phase": Column("repaired", best=None, digits=1),
+    "rate": Column("rate", best=None, digits=4),
+    "parameters": Column("parameters", best=None, digits=0),
+}
+UNTOLD = (RELU, WIDER, ANCHORED, NORM, NORM_DECAY, REDO, RECYCLED, PRELU)  # one-sided, told of nothing
+TOLD = (NEW, NEW_WIDER, NEW_CRELU, PERTURBED)
+REPAIRED = (CONVERTED, REVIVED)
+
+
+def rows(choices: Mapping[str, Choice], names: Sequence[str] = tuple(TRIED)) -> dict[str, dict[str, Any]]:
+    """The rows at what was chosen for them."""
+    default = {row: Choice(next(iter(TRIED[row])), 3e-3) for row in names}
+    made = {row: choices.get(row, default[row]) for row in names}
+    return {
+        row: {**settings(TRIED[row][strength]), "rates": [rate]} for row, (strength, rate) in made.items()
+    }
+
+
+def claims(where: str) -> list[Claim]:
+    """What is predicted where tastes change at once. Directions follow pilots on seeds 0 to 4 and 50 to 52."""
+    return [
+        Claim(f"gate, {where}", "The old ReLU network earns less than a new one of its size at every change.",
+              lower(RELU, NEW, REWARD)),
+        *(
+            Claim(f"{row}, {where}",
+                  f"A ReLU network {row} earns more than one that stays as it is or has as many parameters, "
+                  "than one with L2 towards the start, layer norm, both of layer norm and L2, ReDo, continual backprop "
+                  "or PReLU, than one that is shrunk and perturbed at every change, and than a new ReLU or CReLU "
+                  "network at every change.",
+                  higher(row, (*UNTOLD, *TOLD), REWARD))
+            for row in REPAIRED
+        ),
+        Claim(f"reviving, {where}", "Converted, a network earns more if its dead units are revived as well.",
+              higher(REVIVED, CONVERTED, REWARD)),
+        Claim(f"repair and CReLU, {where}",
+              "Revived and converted, a network earns at most 10 points less than CReLU from the start.",
+              [Contrast(less_by(REVIVED, CRELU), 10.0, "lower")]),
+        Claim(f"CReLU, {where}", "CReLU from the start earns more than any of these.",
+              higher(CRELU, (*UNTOLD, *TOLD), REWARD)),
+        Claim(f"fewer parameters, {where}",
+              "CReLU with 40 units, which has fewer parameters, earns more than ReLU and than layer norm with L2.",
+              higher(NARROW, (RELU, NORM_DECAY), REWARD)),
+        Claim(f"layer norm and CReLU, {where}", "With layer norm, CReLU earns more than ReLU with L2.",
+              higher(NORM_CRELU, NORM_DECAY, REWARD)),
+    ]  # fmt: skip
+
+
+def less_by(row: str, than: str) -> Quantity:
+    """By how many points a row earns less than another."""
+    return Quantity(
+        f"{than} minus {row}", [Cell(than, REWARD), Cell(row, REWARD)], lambda theirs, ours: theirs - ours
+    )
+
+
+def failures(results: Results) -> list[str]:
+    """What was predicted and did not come true, first on the page."""
+    return [
+        str(verdict) for of in findings(results) for verdict in of.verdicts if verdict.outcome != "confirmed"
+    ]
+
+
+def rivals(results: Results, row: str = REVIVED, within: float = 5.0) -> list[str]:
+    """The rows, other than repairs, that earn more than a row does, or less by at most so many points."""
+    means = results.table()["mean"].xs(REWARD, level="column")
+    near = means[(means >= means[row] - within) & ~means.index.isin(REPAIRED)].sort_values(ascending=False)
+    return [f"{name} ({mean:.1f})" for name, mean in near.items()]
+
+
+def at_edges(results: Results) -> list[str]:
+    """The strengths and rates that were chosen although stronger or weaker ones were not tried."""
+    found = []
+    for hindsight in (False, True):
+        for row, tried in TRIED.items():
+            strength, rate = chosen(results, row, hindsight)
+            numeric = [s for s in tried if s.replace(".", "").replace("e-", "").isdigit()]
+            if rate in (RATES[0], RATES[-1]):
+                found.append(f"{row}: rate {rate:g}")
+            if len(numeric) > 1 and strength in (numeric[0], numeric[-1]):
+                found.append(f"{row}: {strength}")
+    return list(dict.fromkeys(found))
+
+
+TITLE = "A recommender whose users' tastes change: share of recommendations that a user likes"
+BASE: dict[str, Any] = {
+    "run": run,
+    "columns": COLUMNS,
+    "config": {"seeds": SEEDS},
+    "scales": {"cpu": Scale(SIZES), "smoke": Scale({**SMOKE, "seeds": [200, 201]})},
+    "repeat": {},
+}
+recommender = Study(
+    "recommender", TITLE, rows=rows(FIRST), claims=claims("rates of the first two phases"), **BASE
+)
+hindsight = Study(
+    "recommender-hindsight", f"{TITLE}; rates chosen on the whole stream", rows=rows(HINDSIGHT),
+    claims=claims("rates of the whole stream"), **BASE,
+)  # fmt: skip
+
+YOUNG, GRADUAL = "blocks 2 to 5 %", "gradual drift"
+drift = Study(
+    "recommender-drift",
+    f"{TITLE}, one user's per step",
+    rows=rows(FIRST, [row for row in TRIED if row not in TOLD]),
+    claims=[
+        Claim(f"gate, {GRADUAL}", "ReLU earns less in the last four blocks than in blocks 2 to 5.",
+              [Contrast(Cell(RELU, REWARD), Cell(RELU, YOUNG), "lower")]),
+        *(
+            Claim(f"{row}, {GRADUAL}", f"A ReLU network {row} earns more than one that stays as it is or is as large.",
+                  higher(row, (RELU, WIDER), REWARD))
+            for row in REPAIRED
+        ),
+        Claim(f"repair and rivals, {GRADUAL}",
+              "Revived and converted, a network earns more than with L2 towards the start, with layer norm, with layer "
+              "norm and L2, with ReDo, with continual backprop and with PReLU.",
+              higher(REVIVED, UNTOLD[2:], REWARD)),
+        Claim(f"CReLU, {GRADUAL}", "CReLU from the start earns more than any of these.", higher(CRELU, UNTOLD, REWARD)),
+    ],
+    **BASE | {
+        "columns": {**COLUMNS, YOUNG: Column("young", best="highest", digits=1)},
+        "config": {"seeds": SEEDS, "world": {"drift": True}},
+        "scales": {"cpu": Scale({"world": {**SIZES["world"], "phases": 16}}), "smoke": BASE["scales"]["smoke"]},
+    },
+)  # fmt: skip
+
+STUDIES = [recommender, hindsight, drift, rates]
