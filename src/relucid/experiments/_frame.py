@@ -1,6 +1,7 @@
 """Records as pandas: every run in one frame, and the cells of a study as series by repetition."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,6 +11,8 @@ import pandas as pd
 from relucid.experiments._records import Record
 from relucid.experiments._study import Planned, Run, Study
 from relucid.printing import suggest
+
+EMPTY = "·"  # in a table: a cell without values
 
 
 def frame(records: Iterable[Record] | Mapping[str, Record]) -> pd.DataFrame:
@@ -211,7 +214,7 @@ class Results:
         """The table as text, one row per row: mean, standard error and, in brackets, the published value."""
         cells = self.table()
         texts = {
-            cell: cell_text(stat, self.study.columns[cell[1]].digits)
+            cell: cell_text(stat, self.study.columns[cell[1]].digits, self.note(*cell))
             for cell, stat in zip(cells.index, cells.to_dict("records"), strict=True)
         }
         rows, columns = (list(dict.fromkeys(cell[place] for cell in texts)) for place in (0, 1))
@@ -219,22 +222,70 @@ class Results:
             [[texts.get((row, label), "") for label in columns] for row in rows], rows, columns
         )
 
+    def note(self, row: str, column: str) -> str:
+        """How many runs of a cell have diverged or failed, or else how many there are if some are missing."""
+        runs = self.cells.get((row, column)) or self.tried.get((row, column), [])
+        states = Counter(self.records[run.key]["state"] for *_, run in runs if run.key in self.records)
+        troubles = [f"{states[state]} {state}" for state in ("diverged", "failed") if states[state]]
+        if not troubles and states.total() < len(runs):
+            return f"{states.total()} of {len(runs)} runs"
+        return ", ".join(troubles)
+
+    def choices(self) -> str:
+        """What the cells have chosen, each choice once: "lr 0.1 for ResNet (error); lr 0.05 for all others"."""
+        places: dict[str, list[str]] = {}
+        for (row, column), runs in self.cells.items():
+            if (
+                self.study.columns[column].best is not None
+                and len({run.choice for run in self.tried[row, column]}) > 1
+            ):
+                for choice in {run.choice for run in runs}:
+                    places.setdefault(choice, []).append(f"{row} ({column})")
+        usual = max(places, key=lambda choice: len(places[choice]), default="")
+        others = [f"{choice} for {', '.join(where)}" for choice, where in places.items() if choice != usual]
+        rest = [f"{usual} for all{' others' if others else ''}"] if usual else []
+        return "; ".join([*others, *rest])
+
+    def blocks(self) -> list[pd.DataFrame]:
+        """The table as text, in parts: rows that share no column with those above begin another."""
+        table, blocks = self.shown(), list[list[str]]()
+        filled = {
+            row: {column for column in table if table.loc[row, column] not in ("", EMPTY)}
+            for row in table.index
+        }
+        columns: set[str] = set()
+        for row, of_row in filled.items():
+            if not blocks or (of_row and columns and not of_row & columns):
+                blocks.append([])
+                columns = set()
+            blocks[-1].append(row)
+            columns |= of_row
+        parts = []
+        for rows in blocks:
+            used = set().union(*(filled[row] for row in rows)) if len(blocks) > 1 else set(table)
+            parts.append(table.loc[rows, [column for column in table if column in used]])
+        return parts
+
     def __str__(self) -> str:
-        """The table as Markdown, with published values in brackets."""
-        return markdown(self.shown())
+        """The table as Markdown, with published values in brackets, and what was chosen."""
+        chosen = self.choices()
+        parts = [*map(markdown, self.blocks()), *([f"Chosen: {chosen}."] if chosen else [])]
+        return "\n\n".join(parts)
 
 
-def cell_text(stat: Mapping[Any, float], digits: int) -> str:
-    """Mean, standard error and published value of a cell.
+def cell_text(stat: Mapping[Any, float], digits: int, note: str = "") -> str:
+    """Mean, standard error, published value and note of a cell.
 
-    >>> cell_text({"mean": 3.14, "error": 0.1, "n": 3, "published": math.nan}, 1)
-    '3.1 ± 0.1'
+    >>> cell_text({"mean": 3.14, "error": 0.1, "n": 3, "published": 3.0, "published_error": math.nan}, 1, "1 diverged")
+    '3.1 ± 0.1 [3.0] (1 diverged)'
     """
-    if not stat["n"]:
-        return "·"
-    error = "" if math.isnan(stat["error"]) else f" ± {stat['error']:.{digits}f}"
-    theirs = "" if math.isnan(stat["published"]) else f" [{stat['published']:.{digits}f}]"
-    return f"{stat['mean']:.{digits}f}{error}{theirs}"
+    known = [("", stat["mean"], stat["error"], ""), ("[", stat["published"], stat["published_error"], "]")]
+    texts = [
+        f"{before}{mean:.{digits}f}{'' if math.isnan(error) else f' ± {error:.{digits}f}'}{after}"
+        for before, mean, error, after in known
+        if not math.isnan(mean)
+    ]
+    return " ".join([*(texts if stat["n"] else [EMPTY, *texts]), *([f"({note})"] if note else [])])
 
 
 def markdown(table: pd.DataFrame) -> str:
