@@ -245,12 +245,12 @@ class Agents:
 
 def _pixels(users: int, generator: torch.Generator) -> Tensor:
     """The standardized pixels (users, 64) of digits drawn at random."""
-    pixels = all_pixels()
+    pixels, _ = all_digits()
     return pixels[torch.randperm(len(pixels), generator=generator)[:users]]
 
 
-def all_pixels() -> Tensor:
-    """All 1797 digits as rows of 64 pixels, standardized as a whole."""
+def all_digits() -> tuple[Tensor, Tensor]:
+    """All 1797 digits as rows of 64 pixels, standardized as a whole, and their classes."""
     data = as_data("digits")
     pixels = torch.cat([data.train.inputs, data.test.inputs]).flatten(1).to(torch.get_default_dtype())
-    return (pixels - pixels.mean()) / pixels.std()
+    return (pixels - pixels.mean()) / pixels.std(), torch.cat([data.train.targets, data.test.targets])

@@ -5,7 +5,7 @@ Written before any run that is recorded: arms, rates and strengths to try, seeds
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -61,12 +61,12 @@ TRIED: Mapping[str, Mapping[str, Arm]] = {
     CRELU: {"": Arm("crelu")},
     NARROW: {"": Arm("crelu", units=40)},
 }
-RATES = (3e-4, 1e-3, 3e-3, 1e-2)
+RATES, WHOLE = (1e-3, 3e-3, 1e-2), (1e-3, 3e-3)  # tried on the first two phases, and on the whole stream
 LAST = 4  # phases that count
 CHOOSING, SEEDS = range(100, 103), range(200, 210)
 SIZES: dict[str, Any] = {
     "world": {
-        "phases": 12,
+        "phases": 10,
         "steps": 600,
         "users": 600,
         "batch": 60,
@@ -80,6 +80,9 @@ SMOKE: dict[str, Any] = {
 }
 
 
+T = TypeVar("T")
+
+
 class Choice(NamedTuple):
     """What was chosen for a row: a strength, by its label, and a rate."""
 
@@ -87,7 +90,7 @@ class Choice(NamedTuple):
     rate: float
 
 
-# Chosen by `chosen` from the records of recommender-rates; a test compares them.
+# Chosen by `chosen` from records; a test compares them.
 FIRST: Mapping[str, Choice] = {}
 HINDSIGHT: Mapping[str, Choice] = {}
 
@@ -142,42 +145,69 @@ def label(row: str, strength: str) -> str:
     return f"{row}: {strength}" if strength else row
 
 
-def chosen(results: Results, row: str, hindsight: bool) -> Choice:
+def chosen(early: Results, whole: Results, row: str, hindsight: bool) -> Choice:
     """Choose a rate and a strength from what was tried.
 
-    Every strength has a rate: the one that earned most in the last fifth of the first two phases, or, with hindsight,
-    in that of the last four. The strength is the one that then earned most in the last four.
+    Every strength has a rate: the one that earned most in the last fifth of the first two phases or, with hindsight,
+    of the last four. The strength is the one that then earned most in the last four. Until its warning a network that
+    is to be repaired is the plain one, and so is its rate.
     """
-    tried = {
-        (strength, rate): [
-            results[label(row, strength), tried_at(rate, what)].mean() for what in ("first", "reward")
-        ]
-        for strength in TRIED[row]
-        for rate in RATES
-    }
-    best = {s: max(RATES, key=lambda rate, s=s: tried[s, rate][hindsight]) for s in TRIED[row]}  # type: ignore[misc]
-    strength = max(best, key=lambda s: tried[s, best[s]][1])
-    return Choice(strength, best[strength])
+    first = {s: RELU if row in REPAIRED else label(row, s) for s in TRIED[row]}
+    rates = {s: best({rate: early[first[s], at(rate, "first")].mean() for rate in RATES}) for s in TRIED[row]}
+    late = {s: {rate: whole[label(row, s), at(rate, "reward")].mean() for rate in WHOLE} for s in TRIED[row]}
+    if hindsight:
+        rates = {s: best(by_rate) for s, by_rate in late.items()}
+    strength = best({s: by_rate[min(rates[s], WHOLE[-1])] for s, by_rate in late.items()})
+    return Choice(strength, rates[strength])
 
 
-def tried_at(rate: float, metric: str) -> str:
+def best(means: Mapping[T, float]) -> T:
+    """What has the highest mean."""
+    return max(means, key=means.__getitem__)
+
+
+def at(rate: float, metric: str) -> str:
     """The label of a column that shows one rate."""
-    return f"{'first two' if metric == 'first' else 'last four'} %, rate {rate:g}"
+    return f"{'first two' if metric == 'first' else 'last four'} phases %, rate {rate:g}"
 
 
-rates = Study(
-    "recommender-rates",
-    "A recommender whose users' tastes change: reward by learning rate and strength, on seeds that no result uses",
-    run,
-    rows={label(row, s): settings(arm) for row, tried in TRIED.items() for s, arm in tried.items()},
-    columns={
-        tried_at(rate, metric): Column(f"{metric} at {rate:g}", best="highest", digits=1)
-        for metric in ("first", "reward")
-        for rate in RATES
-    },
-    config={"seeds": CHOOSING, "rates": RATES},
-    scales={"cpu": Scale(SIZES), "smoke": Scale({**SMOKE, "seeds": [100]})},
-    repeat={},
+def tried(
+    name: str, title: str, metric: str, rates: Sequence[float], phases: int, seeds: Sequence[int]
+) -> Study:
+    """A study of everything that is tried, on seeds that no result uses."""
+    names = [row for row in TRIED if row not in REPAIRED or metric != "first"]
+    return Study(
+        name,
+        title,
+        run,
+        rows={label(row, s): settings(arm) for row in names for s, arm in TRIED[row].items()},
+        columns={
+            at(rate, metric): Column(f"{metric} at {rate:g}", best="highest", digits=1) for rate in rates
+        },
+        config={"seeds": seeds, "rates": rates},
+        scales={
+            "cpu": Scale({"world": {**SIZES["world"], "phases": phases}}),
+            "smoke": Scale({**SMOKE, "seeds": [100]}),
+        },
+        repeat={},
+    )
+
+
+UNTOLD = (RELU, WIDER, ANCHORED, NORM, NORM_DECAY, REDO, RECYCLED, PRELU)  # one-sided, told of nothing
+TOLD = (NEW, NEW_WIDER, NEW_CRELU, PERTURBED)
+REPAIRED = (CONVERTED, REVIVED)
+GRADED = (ANCHORED, NORM_DECAY, REDO, RECYCLED)  # whose strengths are in ascending order
+TITLE = "A recommender whose users' tastes change: share of recommendations that a user likes"
+early = tried(
+    "recommender-rates", f"{TITLE}, in the first two phases, by learning rate", "first", RATES, 2, CHOOSING
+)
+whole = tried(
+    "recommender-strengths",
+    f"{TITLE}, in the last four phases, by strength and rate",
+    "reward",
+    WHOLE,
+    10,
+    CHOOSING[:2],
 )
 
 REWARD = "reward %"
@@ -190,9 +220,6 @@ COLUMNS = {
     "rate": Column("rate", best=None, digits=4),
     "parameters": Column("parameters", best=None, digits=0),
 }
-UNTOLD = (RELU, WIDER, ANCHORED, NORM, NORM_DECAY, REDO, RECYCLED, PRELU)  # one-sided, told of nothing
-TOLD = (NEW, NEW_WIDER, NEW_CRELU, PERTURBED)
-REPAIRED = (CONVERTED, REVIVED)
 
 
 def rows(choices: Mapping[str, Choice], names: Sequence[str] = tuple(TRIED)) -> dict[str, dict[str, Any]]:
@@ -254,21 +281,18 @@ def rivals(results: Results, row: str = REVIVED, within: float = 5.0) -> list[st
     return [f"{name} ({mean:.1f})" for name, mean in near.items()]
 
 
-def at_edges(results: Results) -> list[str]:
-    """The strengths and rates that were chosen although stronger or weaker ones were not tried."""
+def at_edges(early: Results, whole: Results) -> list[str]:
+    """What was chosen although more, or less, of it was not tried."""
     found = []
-    for hindsight in (False, True):
-        for row, tried in TRIED.items():
-            strength, rate = chosen(results, row, hindsight)
-            numeric = [s for s in tried if s.replace(".", "").replace("e-", "").isdigit()]
-            if rate in (RATES[0], RATES[-1]):
-                found.append(f"{row}: rate {rate:g}")
-            if len(numeric) > 1 and strength in (numeric[0], numeric[-1]):
-                found.append(f"{row}: {strength}")
-    return list(dict.fromkeys(found))
+    for row, strengths in TRIED.items():
+        strength, rate = chosen(early, whole, row, False)
+        if rate in (RATES[0], RATES[-1]):
+            found.append(f"{row}: rate {rate:g}")
+        if row in GRADED and strength in {min(strengths, key=float), max(strengths, key=float)}:
+            found.append(f"{row}: {strength}")
+    return found
 
 
-TITLE = "A recommender whose users' tastes change: share of recommendations that a user likes"
 BASE: dict[str, Any] = {
     "run": run,
     "columns": COLUMNS,
@@ -285,10 +309,11 @@ hindsight = Study(
 )  # fmt: skip
 
 YOUNG, GRADUAL = "blocks 2 to 5 %", "gradual drift"
+DRIFTING = (RELU, WIDER, ANCHORED, NORM_DECAY, REDO, PRELU)
 drift = Study(
     "recommender-drift",
     f"{TITLE}, one user's per step",
-    rows=rows(FIRST, [row for row in TRIED if row not in TOLD]),
+    rows=rows(FIRST, (*DRIFTING, *REPAIRED, CRELU)),
     claims=[
         Claim(f"gate, {GRADUAL}", "ReLU earns less in the last four blocks than in blocks 2 to 5.",
               [Contrast(Cell(RELU, REWARD), Cell(RELU, YOUNG), "lower")]),
@@ -298,16 +323,16 @@ drift = Study(
             for row in REPAIRED
         ),
         Claim(f"repair and rivals, {GRADUAL}",
-              "Revived and converted, a network earns more than with L2 towards the start, with layer norm, with layer "
-              "norm and L2, with ReDo, with continual backprop and with PReLU.",
-              higher(REVIVED, UNTOLD[2:], REWARD)),
-        Claim(f"CReLU, {GRADUAL}", "CReLU from the start earns more than any of these.", higher(CRELU, UNTOLD, REWARD)),
+              "Revived and converted, a network earns more than with L2 towards the start, with layer norm and L2, "
+              "with ReDo and with PReLU.",
+              higher(REVIVED, DRIFTING[2:], REWARD)),
+        Claim(f"CReLU, {GRADUAL}", "CReLU from the start earns more than these.", higher(CRELU, DRIFTING, REWARD)),
     ],
     **BASE | {
         "columns": {**COLUMNS, YOUNG: Column("young", best="highest", digits=1)},
         "config": {"seeds": SEEDS, "world": {"drift": True}},
-        "scales": {"cpu": Scale({"world": {**SIZES["world"], "phases": 16}}), "smoke": BASE["scales"]["smoke"]},
+        "scales": {"cpu": Scale({"world": {**SIZES["world"], "phases": 12}}), "smoke": BASE["scales"]["smoke"]},
     },
 )  # fmt: skip
 
-STUDIES = [recommender, hindsight, drift, rates]
+STUDIES = [recommender, hindsight, drift, early, whole]
