@@ -3,9 +3,9 @@
 from types import ModuleType
 
 from relucid.experiments import Statement
-from relucid_reproductions.ours import recommender
+from relucid_reproductions.ours import recommender, repair
 
-TABLES: list[ModuleType] = [recommender]
+TABLES: list[ModuleType] = [recommender, repair]
 STATEMENTS: list[Statement] = []
 
 __all__ = ["STATEMENTS", "TABLES"]
