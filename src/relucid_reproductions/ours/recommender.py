@@ -4,7 +4,7 @@ Written before any run that is recorded: arms, rates and strengths to try, seeds
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -24,6 +24,7 @@ from relucid.experiments import (
     runner,
 )
 from relucid.experiments._page import findings
+from relucid.report.figure import Figure, literal
 from relucid_reproductions.ours._bandit import Agents, Arm, World
 
 RELU, WIDER = "ReLU", "ReLU, 88 units"
@@ -62,6 +63,7 @@ TRIED: Mapping[str, Mapping[str, Arm]] = {
     NARROW: {"": Arm("crelu", units=40)},
 }
 RATES, WHOLE = (1e-3, 3e-3, 1e-2), (1e-3, 3e-3)  # tried on the first two phases, and on the whole stream
+SMALL = 3e-4  # tried on the first two phases, too, when layer norm had chosen the smallest of the others
 LAST = 4  # phases that count
 CHOOSING, SEEDS = range(100, 103), range(200, 210)
 SIZES: dict[str, Any] = {
@@ -153,11 +155,14 @@ def chosen(early: Results, whole: Results, row: str, hindsight: bool) -> Choice:
     is to be repaired is the plain one, and so is its rate.
     """
     first = {s: RELU if row in REPAIRED else label(row, s) for s in TRIED[row]}
-    rates = {s: best({rate: early[first[s], at(rate, "first")].mean() for rate in RATES}) for s in TRIED[row]}
+    rates = {
+        s: best({rate: early[first[s], at(rate, "first")].mean() for rate in (SMALL, *RATES)})
+        for s in TRIED[row]
+    }
     late = {s: {rate: whole[label(row, s), at(rate, "reward")].mean() for rate in WHOLE} for s in TRIED[row]}
     if hindsight:
         rates = {s: best(by_rate) for s, by_rate in late.items()}
-    strength = best({s: by_rate[min(rates[s], WHOLE[-1])] for s, by_rate in late.items()})
+    strength = best({s: by_rate[min(max(rates[s], WHOLE[0]), WHOLE[-1])] for s, by_rate in late.items()})
     return Choice(strength, rates[strength])
 
 
@@ -200,6 +205,13 @@ GRADED = (ANCHORED, NORM_DECAY, REDO, RECYCLED)  # whose strengths are in ascend
 TITLE = "A recommender whose users' tastes change: share of recommendations that a user likes"
 early = tried(
     "recommender-rates", f"{TITLE}, in the first two phases, by learning rate", "first", RATES, 2, CHOOSING
+)
+early = replace(
+    early,
+    columns={
+        at(SMALL, "first"): Column("first", {"rates": [SMALL]}, best="highest", digits=1),
+        **early.columns,
+    },
 )
 whole = tried(
     "recommender-strengths",
@@ -275,10 +287,51 @@ def failures(results: Results) -> list[str]:
 
 
 def rivals(results: Results, row: str = REVIVED, within: float = 5.0) -> list[str]:
-    """The rows, other than repairs, that earn more than a row does, or less by at most so many points."""
-    means = results.table()["mean"].xs(REWARD, level="column")
-    near = means[(means >= means[row] - within) & ~means.index.isin(REPAIRED)].sort_values(ascending=False)
-    return [f"{name} ({mean:.1f})" for name, mean in near.items()]
+    """The rows without CReLU, or new at every change, that earn more than a row, or less by at most so many points."""
+    means = {
+        name: results[name, REWARD].mean() for name in (*UNTOLD, *TOLD) if (name, REWARD) in results.cells
+    }
+    near = {name: mean for name, mean in means.items() if mean >= results[row, REWARD].mean() - within}
+    return [f"{name} ({near[name]:.1f}%)" for name in sorted(near, key=near.__getitem__, reverse=True)]
+
+
+def story(results: Results) -> str:
+    """What became of the recommender, in sentences made from records."""
+
+    def reward(row: str, metric: str = "") -> str:
+        return f"{results[row, REWARD, metric].mean():.0f}%"
+
+    remedies = [row for row in (*UNTOLD[2:], PERTURBED) if (row, REWARD) in results.cells]
+    rival = best({row: results[row, REWARD].mean() for row in remedies})
+    repaired = results[REVIVED, REWARD, "repaired"]
+    warned = repaired[repaired > 0]
+    return (
+        f"With ReLU the share of recommendations that a user likes falls from {reward(RELU, 'first')} in the first two "
+        f"phases to {reward(RELU)} in the last four (chance is 10%); with as many parameters as the converted network "
+        f"has, to {reward(WIDER)}. A new ReLU network at every change has {reward(NEW)}, {rival}, the best of "
+        f"{len(remedies)} other remedies, {reward(rival)}. Revived and converted to CReLU in place, when the warning "
+        f"came ({len(warned)} of {len(repaired)} agents, after phase {warned.mean():.1f} on average), an agent has "
+        f"{reward(REVIVED)}; converted alone {reward(CONVERTED)}; with CReLU from the start {reward(CRELU)}."
+    )
+
+
+def over_phases(results: Results) -> list[Figure]:
+    """Draw the reward over the phases: ReLU, new networks, the best remedy, the repaired one and CReLU."""
+    import plotly.graph_objects as go
+
+    known = [row for row in TRIED if (row, REWARD) in results.cells and len(results[row, REWARD])]
+    remedies = [row for row in (*UNTOLD[2:], PERTURBED) if row in known]
+    if not remedies:
+        return []
+    rival = best({row: results[row, REWARD].mean() for row in remedies})
+    drawn = [row for row in (RELU, NEW, rival, REVIVED, CRELU) if row in known]
+    plot = go.Figure(layout={"xaxis_title": "phase", "yaxis_title": literal(REWARD), "height": 380})
+    for row in drawn:
+        curve = results[row, REWARD, "reward", True].iloc[0]
+        plot.add_scatter(x=[*range(1, len(curve) + 1)], y=curve, name=literal(row), mode="lines+markers")
+    ends = ", ".join(f"{row} {results[row, REWARD].mean():.0f}%" for row in drawn)
+    alt = f"Lines of the share of recommendations that users like, phase by phase; in the last four: {ends}."
+    return [Figure("Reward in the last fifth of every phase", alt, plot)]
 
 
 def at_edges(early: Results, whole: Results) -> list[str]:
@@ -286,7 +339,7 @@ def at_edges(early: Results, whole: Results) -> list[str]:
     found = []
     for row, strengths in TRIED.items():
         strength, rate = chosen(early, whole, row, False)
-        if rate in (RATES[0], RATES[-1]):
+        if rate in (SMALL, RATES[-1]):
             found.append(f"{row}: rate {rate:g}")
         if row in GRADED and strength in {min(strengths, key=float), max(strengths, key=float)}:
             found.append(f"{row}: {strength}")
@@ -295,6 +348,7 @@ def at_edges(early: Results, whole: Results) -> list[str]:
 
 BASE: dict[str, Any] = {
     "run": run,
+    "figures": [over_phases],
     "columns": COLUMNS,
     "config": {"seeds": SEEDS},
     "scales": {"cpu": Scale(SIZES), "smoke": Scale({**SMOKE, "seeds": [200, 201]})},
