@@ -4,8 +4,8 @@ Written before any run that is recorded: arms, rates and strengths to try, seeds
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import asdict
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -62,8 +62,9 @@ TRIED: Mapping[str, Mapping[str, Arm]] = {
     CRELU: {"": Arm("crelu")},
     NARROW: {"": Arm("crelu", units=40)},
 }
-RATES, WHOLE = (1e-3, 3e-3, 1e-2), (1e-3, 3e-3)  # tried on the first two phases, and on the whole stream
-SMALL = 3e-4  # tried on the first two phases, too, when layer norm had chosen the smallest of the others
+RATES = 1e-3, 3e-3, 1e-2  # tried on the first two phases
+SMALL = 3e-4  # too, when layer norm had chosen the smallest of the others
+WHOLE = 1e-3, 3e-3  # tried on the whole stream
 LAST = 4  # phases that count
 CHOOSING, SEEDS = range(100, 103), range(200, 210)
 SIZES: dict[str, Any] = {
@@ -85,16 +86,17 @@ SMOKE: dict[str, Any] = {
 T = TypeVar("T")
 
 
-class Choice(NamedTuple):
-    """What was chosen for a row: a strength, by its label, and a rate."""
-
-    strength: str
-    rate: float
-
-
-# Chosen by `chosen` from records; a test compares them.
-FIRST: Mapping[str, Choice] = {}
-HINDSIGHT: Mapping[str, Choice] = {}
+# Chosen from records by `chosen_rate`, `chosen_strength` and `hindsight_rate`, with which a test compares them. Rates
+# are by label, and USUAL where none is named; strengths and rates with hindsight are by row.
+USUAL = 3e-3
+EARLY_RATES: Mapping[str, float] = {
+    NORM: 1e-3,
+    **{f"{NORM_DECAY}: {s}": 1e-3 for s in TRIED[NORM_DECAY]},
+    NORM_CRELU: 1e-3,
+    f"{ANCHORED}: 0.002": 1e-3,
+}
+STRENGTHS: Mapping[str, str] = {}
+HINDSIGHT_RATES: Mapping[str, float] = {}
 
 
 @runner("recommender")
@@ -147,23 +149,25 @@ def label(row: str, strength: str) -> str:
     return f"{row}: {strength}" if strength else row
 
 
-def chosen(early: Results, whole: Results, row: str, hindsight: bool) -> Choice:
-    """Choose a rate and a strength from what was tried.
+def chosen_rate(early: Results, row: str) -> float:
+    """The rate of what is tried that earned most in the last fifth of the first two phases.
 
-    Every strength has a rate: the one that earned most in the last fifth of the first two phases or, with hindsight,
-    of the last four. The strength is the one that then earned most in the last four. Until its warning a network that
-    is to be repaired is the plain one, and so is its rate.
+    Until its warning a network that is to be repaired is the plain one, and so is its rate.
     """
-    first = {s: RELU if row in REPAIRED else label(row, s) for s in TRIED[row]}
-    rates = {
-        s: best({rate: early[first[s], at(rate, "first")].mean() for rate in (SMALL, *RATES)})
-        for s in TRIED[row]
-    }
-    late = {s: {rate: whole[label(row, s), at(rate, "reward")].mean() for rate in WHOLE} for s in TRIED[row]}
-    if hindsight:
-        rates = {s: best(by_rate) for s, by_rate in late.items()}
-    strength = best({s: by_rate[min(max(rates[s], WHOLE[0]), WHOLE[-1])] for s, by_rate in late.items()})
-    return Choice(strength, rates[strength])
+    name = RELU if row.startswith(REPAIRED) else row
+    return best({rate: early[name, at(rate, "first")].mean() for rate in (SMALL, *RATES)})
+
+
+def chosen_strength(strengths: Results, row: str) -> str:
+    """The strength that, each at its rate, earned most in the last four phases."""
+    if len(TRIED[row]) == 1:
+        return next(iter(TRIED[row]))
+    return best({s: strengths[label(row, s), REWARD].mean() for s in TRIED[row]})
+
+
+def hindsight_rate(whole: Results, row: str) -> float:
+    """The rate at which a row, at its strength, earned most in the last four phases."""
+    return best({rate: whole[row, at(rate, "reward")].mean() for rate in WHOLE})
 
 
 def best(means: Mapping[T, float]) -> T:
@@ -176,53 +180,56 @@ def at(rate: float, metric: str) -> str:
     return f"{'first two' if metric == 'first' else 'last four'} phases %, rate {rate:g}"
 
 
-def tried(
-    name: str, title: str, metric: str, rates: Sequence[float], phases: int, seeds: Sequence[int]
-) -> Study:
-    """A study of everything that is tried, on seeds that no result uses."""
-    names = [row for row in TRIED if row not in REPAIRED or metric != "first"]
-    return Study(
-        name,
-        title,
-        run,
-        rows={label(row, s): settings(arm) for row in names for s, arm in TRIED[row].items()},
-        columns={
-            at(rate, metric): Column(f"{metric} at {rate:g}", best="highest", digits=1) for rate in rates
-        },
-        config={"seeds": seeds, "rates": rates},
-        scales={
-            "cpu": Scale({"world": {**SIZES["world"], "phases": phases}}),
-            "smoke": Scale({**SMOKE, "seeds": [100]}),
-        },
-        repeat={},
-    )
+def at_rates(metric: str, rates: Sequence[float]) -> dict[str, Column]:
+    """A column per rate of runs at several rates."""
+    return {at(rate, metric): Column(f"{metric} at {rate:g}", best="highest", digits=1) for rate in rates}
+
+
+def arm_of(row: str) -> Arm:
+    """A row's arm at its chosen strength; before one is chosen, the first."""
+    return TRIED[row][STRENGTHS.get(row, next(iter(TRIED[row])))]
 
 
 UNTOLD = (RELU, WIDER, ANCHORED, NORM, NORM_DECAY, REDO, RECYCLED, PRELU)  # one-sided, told of nothing
 TOLD = (NEW, NEW_WIDER, NEW_CRELU, PERTURBED)
 REPAIRED = (CONVERTED, REVIVED)
-GRADED = (ANCHORED, NORM_DECAY, REDO, RECYCLED)  # whose strengths are in ascending order
+GRADED = (ANCHORED, NORM_DECAY, REDO, RECYCLED)  # whose strengths are numbers
 TITLE = "A recommender whose users' tastes change: share of recommendations that a user likes"
-early = tried(
-    "recommender-rates", f"{TITLE}, in the first two phases, by learning rate", "first", RATES, 2, CHOOSING
-)
-early = replace(
-    early,
+ALL = {label(row, s): arm for row, tried in TRIED.items() for s, arm in tried.items()}
+REWARD = "reward %"
+CHOOSES: dict[str, Any] = {"run": run, "repeat": {}}
+FEW = Scale({**SMOKE, "seeds": [100]})
+early = Study(
+    "recommender-rates", f"{TITLE}, in the first two phases, by learning rate",
+    rows={name: settings(arm) for name, arm in ALL.items() if not name.startswith(REPAIRED)},
     columns={
         at(SMALL, "first"): Column("first", {"rates": [SMALL]}, best="highest", digits=1),
-        **early.columns,
+        **at_rates("first", RATES),
     },
-)
-whole = tried(
-    "recommender-strengths",
-    f"{TITLE}, in the last four phases, by strength and rate",
-    "reward",
-    WHOLE,
-    10,
-    CHOOSING[:2],
-)
+    config={"seeds": CHOOSING, "rates": RATES},
+    scales={"cpu": Scale({"world": {**SIZES["world"], "phases": 2}}), "smoke": FEW},
+    **CHOOSES,
+)  # fmt: skip
+strengths = Study(
+    "recommender-strengths", f"{TITLE}, by strength, at the rate of the first two phases",
+    rows={
+        label(row, s): {**settings(arm), "rates": [EARLY_RATES.get(label(row, s), USUAL)]}
+        for row, tried in TRIED.items() if len(tried) > 1 for s, arm in tried.items()
+    },
+    columns={REWARD: Column("reward", best="highest", digits=1), "rate": Column("rate", best=None, digits=4)},
+    config={"seeds": CHOOSING},
+    scales={"cpu": Scale(SIZES), "smoke": FEW},
+    **CHOOSES,
+)  # fmt: skip
+whole = Study(
+    "recommender-whole", f"{TITLE}, on the whole stream, by learning rate",
+    rows={row: settings(arm_of(row)) for row in TRIED},
+    columns=at_rates("reward", WHOLE),
+    config={"seeds": CHOOSING[:2], "rates": WHOLE},
+    scales={"cpu": Scale(SIZES), "smoke": FEW},
+    **CHOOSES,
+)  # fmt: skip
 
-REWARD = "reward %"
 COLUMNS = {
     REWARD: Column("reward", best="highest", digits=1),
     "first two phases %": Column("first", best="highest", digits=1),
@@ -234,13 +241,14 @@ COLUMNS = {
 }
 
 
-def rows(choices: Mapping[str, Choice], names: Sequence[str] = tuple(TRIED)) -> dict[str, dict[str, Any]]:
-    """The rows at what was chosen for them."""
-    default = {row: Choice(next(iter(TRIED[row])), 3e-3) for row in names}
-    made = {row: choices.get(row, default[row]) for row in names}
-    return {
-        row: {**settings(TRIED[row][strength]), "rates": [rate]} for row, (strength, rate) in made.items()
-    }
+def rows(rates: Mapping[str, float], names: Sequence[str] = tuple(TRIED)) -> dict[str, dict[str, Any]]:
+    """The rows at the strengths that were chosen, at these rates."""
+    return {row: {**settings(arm_of(row)), "rates": [rates.get(row, USUAL)]} for row in names}
+
+
+RATES_FIRST = {
+    row: EARLY_RATES.get(label(row, STRENGTHS.get(row, next(iter(TRIED[row])))), USUAL) for row in TRIED
+}
 
 
 def claims(where: str) -> list[Claim]:
@@ -334,16 +342,11 @@ def over_phases(results: Results) -> list[Figure]:
     return [Figure("Reward in the last fifth of every phase", alt, plot)]
 
 
-def at_edges(early: Results, whole: Results) -> list[str]:
+def at_edges() -> list[str]:
     """What was chosen although more, or less, of it was not tried."""
-    found = []
-    for row, strengths in TRIED.items():
-        strength, rate = chosen(early, whole, row, False)
-        if rate in (SMALL, RATES[-1]):
-            found.append(f"{row}: rate {rate:g}")
-        if row in GRADED and strength in {min(strengths, key=float), max(strengths, key=float)}:
-            found.append(f"{row}: {strength}")
-    return found
+    rates = [f"{row}: rate {rate:g}" for row, rate in RATES_FIRST.items() if rate in (SMALL, RATES[-1])]
+    ends = {row: (min(TRIED[row], key=float), max(TRIED[row], key=float)) for row in GRADED}
+    return [*rates, *(f"{row}: {STRENGTHS[row]}" for row in GRADED if STRENGTHS.get(row) in ends[row])]
 
 
 BASE: dict[str, Any] = {
@@ -355,10 +358,10 @@ BASE: dict[str, Any] = {
     "repeat": {},
 }
 recommender = Study(
-    "recommender", TITLE, rows=rows(FIRST), claims=claims("rates of the first two phases"), **BASE
+    "recommender", TITLE, rows=rows(RATES_FIRST), claims=claims("rates of the first two phases"), **BASE
 )
 hindsight = Study(
-    "recommender-hindsight", f"{TITLE}; rates chosen on the whole stream", rows=rows(HINDSIGHT),
+    "recommender-hindsight", f"{TITLE}; rates chosen on the whole stream", rows=rows(HINDSIGHT_RATES),
     claims=claims("rates of the whole stream"), **BASE,
 )  # fmt: skip
 
@@ -367,7 +370,7 @@ DRIFTING = (RELU, WIDER, ANCHORED, NORM_DECAY, REDO, PRELU)
 drift = Study(
     "recommender-drift",
     f"{TITLE}, one user's per step",
-    rows=rows(FIRST, (*DRIFTING, *REPAIRED, CRELU)),
+    rows=rows(RATES_FIRST, (*DRIFTING, *REPAIRED, CRELU)),
     claims=[
         Claim(f"gate, {GRADUAL}", "ReLU earns less in the last four blocks than in blocks 2 to 5.",
               [Contrast(Cell(RELU, REWARD), Cell(RELU, YOUNG), "lower")]),
@@ -389,4 +392,4 @@ drift = Study(
     },
 )  # fmt: skip
 
-STUDIES = [recommender, hindsight, drift, early, whole]
+STUDIES = [recommender, hindsight, drift, early, strengths, whole]

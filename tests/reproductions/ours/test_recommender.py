@@ -108,21 +108,30 @@ def test_wider_networks_have_about_the_parameters_of_the_converted_one_and_narro
 def test_no_seed_chooses_and_is_judged():
     assert not set(ours.CHOOSING) & set(ours.SEEDS)
     for study in ours.STUDIES:
-        chooses = study in (ours.early, ours.whole)
-        expected = set(ours.CHOOSING) if chooses else set(ours.SEEDS)
-        assert all(set(each.run.config["seeds"]) <= expected for each in study.plan("cpu"))
+        expected = ours.CHOOSING if study in (ours.early, ours.strengths, ours.whole) else ours.SEEDS
+        assert all(set(each.run.config["seeds"]) <= set(expected) for each in study.plan("cpu"))
 
 
-@pytest.mark.parametrize("choices, hindsight", [(ours.FIRST, False), (ours.HINDSIGHT, True)])
-def test_strengths_and_rates_are_those_that_the_records_choose(choices, hindsight):
-    records = read(ROOT / "results")
-    early, whole = (Results(study, "cpu", records) for study in (ours.early, ours.whole))
-    if not (early.records and whole.records):
-        assert choices == {}
-    else:
-        assert early.whole
-        assert whole.whole
-        assert choices == {row: ours.chosen(early, whole, row, hindsight) for row in ours.TRIED}
+def recorded(study):
+    return Results(study, "cpu", read(ROOT / "results"))
+
+
+def test_rates_are_those_that_the_records_choose():
+    results = recorded(ours.early)
+    assert results.whole
+    assert all(ours.chosen_rate(results, name) == ours.EARLY_RATES.get(name, ours.USUAL) for name in ours.ALL)
+
+
+def test_strengths_are_those_that_the_records_choose():
+    results = recorded(ours.strengths)
+    assert bool(results.records) == bool(ours.STRENGTHS)
+    assert all(ours.chosen_strength(results, row) == chosen for row, chosen in ours.STRENGTHS.items())
+
+
+def test_rates_with_hindsight_are_those_that_the_records_choose():
+    results = recorded(ours.whole)
+    assert bool(results.records) == bool(ours.HINDSIGHT_RATES)
+    assert all(ours.hindsight_rate(results, row) == chosen for row, chosen in ours.HINDSIGHT_RATES.items())
 
 
 @each_study
