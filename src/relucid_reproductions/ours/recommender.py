@@ -49,7 +49,7 @@ TRIED: Mapping[str, Mapping[str, Arm]] = {
         for forget in (False, True)
     },
     NORM: {"": Arm(norm=True)},
-    NORM_DECAY: {f"{s:g}": Arm(norm=True, decay=s) for s in (1e-4, 3e-4, 1e-3)},
+    NORM_DECAY: {f"{s:g}": Arm(norm=True, decay=s) for s in (1e-4, 3e-4, 1e-3, 3e-3)},
     NORM_CRELU: {"": Arm("crelu", norm=True)},
     REDO: {f"{tau:g}": Arm(redo=tau) for tau in (0.025, 0.1)},
     RECYCLED: {f"{share:g}": Arm(recycle=share) for share in (1e-4, 1e-3)},
