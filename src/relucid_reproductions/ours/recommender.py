@@ -95,7 +95,14 @@ EARLY_RATES: Mapping[str, float] = {
     NORM_CRELU: 1e-3,
     f"{ANCHORED}: 0.002": 1e-3,
 }
-STRENGTHS: Mapping[str, str] = {}
+STRENGTHS: Mapping[str, str] = {
+    ANCHORED: "0.0005",
+    PERTURBED: "0.5, optimizer new",
+    REDO: "0.1",
+    RECYCLED: "0.001",
+    CONVERTED: "optimizer new",
+    REVIVED: "optimizer new",
+}
 HINDSIGHT_RATES: Mapping[str, float] = {}
 
 
