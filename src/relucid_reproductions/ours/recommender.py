@@ -98,6 +98,7 @@ EARLY_RATES: Mapping[str, float] = {
 STRENGTHS: Mapping[str, str] = {
     ANCHORED: "0.0005",
     PERTURBED: "0.5, optimizer new",
+    NORM_DECAY: "0.001",
     REDO: "0.1",
     RECYCLED: "0.001",
     CONVERTED: "optimizer new",
