@@ -1,7 +1,7 @@
 """Write what is generated.
 
-From results/: docs/results.md, docs/claims.md, a page per table in docs/results/, a figure, and README's findings.
-Besides: docs/cli.md.
+From results/: docs/results.md, docs/claims.md, a page per table in docs/results/, a figure, README's findings, and the
+outcomes that docs/choose.md quotes. Besides: docs/cli.md.
 
 python docs/pages.py
 """
@@ -83,10 +83,10 @@ class Site:
         return entry
 
     def finding(self, room: str, where: str) -> Finding:
-        """What was found of a claim."""
+        """The finding of a claim."""
         finding = self.entry(room, where).finding
         if finding is None:
-            raise ValueError(f"{room}, {where}: no record answers it")
+            raise ValueError(f"no record answers {where!r} of {room}")
         return finding
 
     def draw(self, label: str, room: str, where: str) -> str:
@@ -196,6 +196,19 @@ def brief(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 10 else f"{float(f'{value:.2g}'):f}".rstrip("0").rstrip(".")
 
 
+QUOTED = re.compile(r"\*\(((?:crelu|gmp|structure|ours) .+?): [a-z ]+\)\*")
+
+
+def choose(text: str, site: Site) -> str:
+    """The page on when to use what, with the outcome of every claim that it quotes: *(gmp Table 2: absent)*."""
+
+    def quoted(match: re.Match[str]) -> str:
+        room, _, where = match[1].partition(" ")
+        return f"*({match[1]}: {site.finding(room, where).outcome})*"
+
+    return QUOTED.sub(quoted, text)
+
+
 def readme(text: str, records: Mapping[str, Record]) -> str:
     """README with the findings of the recorded quickstart between their marks."""
     study = built_in()["quickstart"]
@@ -229,7 +242,12 @@ def reference() -> str:
 
 def pages() -> dict[str, str]:
     """The text of every generated page of the site, by its file."""
-    return {**Site(read(RESULTS)).pages(), "cli.md": reference()}
+    site = Site(read(RESULTS))
+    return {
+        **site.pages(),
+        "cli.md": reference(),
+        "choose.md": choose((DOCS / "choose.md").read_text(), site),
+    }
 
 
 if __name__ == "__main__":

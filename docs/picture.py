@@ -1,4 +1,4 @@
-"""Draw README's picture, docs/images/quickstart.png, from results/quickstart-full.json; takes chromium.
+"""Draw README's picture, docs/images/quickstart.png, from results/quickstart.jsonl; takes chromium.
 
 python docs/picture.py            # draw it
 python docs/picture.py --check    # fail if it was drawn from other results, or in other words
@@ -11,12 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from relucid.papers import find
-from relucid.papers.ours.quickstart_page import quickstart_page
-from relucid.studies import Store, import_results, table
+from relucid.experiments import Results, read
+from relucid.experiments._catalog import find
+from relucid.report.study import study_page
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PICTURE = ROOT / "results" / "quickstart-full.json", ROOT / "docs" / "images" / "quickstart.png"
+RESULTS, PICTURE = ROOT / "results" / "quickstart.jsonl", ROOT / "docs" / "images" / "quickstart.png"
 DIGEST = PICTURE.with_suffix(".sha256")
 SIZE = 1200, 1060
 FLAGS = (
@@ -43,13 +43,8 @@ def draw() -> None:
     if chromium is None:
         sys.exit("docs/picture.py needs chromium: apt-get install chromium")
     with tempfile.TemporaryDirectory() as name:
-        place, study = Path(name), find("quickstart")
-        store = Store(place / "store")
-        import_results(RESULTS, store)
-        (place / "page.html").write_text(
-            quickstart_page(table(study, store=place / "store"), store, study.name)
-        )
-        store.close()
+        place, results = Path(name), Results(find("quickstart"), "full", read(ROOT / "results"))
+        (place / "page.html").write_text(study_page(results, "quickstart"))
         width, height = SIZE
         where = [
             f"--user-data-dir={place / 'profile'}",
