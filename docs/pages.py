@@ -83,10 +83,10 @@ class Site:
         return entry
 
     def finding(self, room: str, where: str) -> Finding:
-        """What was found of a claim."""
+        """The finding of a claim."""
         finding = self.entry(room, where).finding
         if finding is None:
-            raise ValueError(f"{room}, {where}: no record answers it")
+            raise ValueError(f"no record answers {where!r} of {room}")
         return finding
 
     def draw(self, label: str, room: str, where: str) -> str:
@@ -204,7 +204,12 @@ def reference() -> str:
 
 def pages() -> dict[str, str]:
     """The text of every generated page of the site, by its file."""
-    return {**Site(read(RESULTS)).pages(), "cli.md": reference()}
+    site = Site(read(RESULTS))
+    return {
+        **site.pages(),
+        "cli.md": reference(),
+        "choose.md": choose((DOCS / "choose.md").read_text(), site),
+    }
 
 
 if __name__ == "__main__":
