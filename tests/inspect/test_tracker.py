@@ -186,11 +186,6 @@ def test_before_the_first_look_nothing_is_known():
     assert found.summary() == ""
 
 
-def test_looking_at_every_zeroth_step_is_refused():
-    with pytest.raises(ValueError, match="at least 1 step; got 0"):
-        BoundaryTracker(mlp(), every=0)
-
-
 @pytest.mark.needs("plotly")
 def test_the_figure_shows_the_movement():
     net = mlp()
