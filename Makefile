@@ -54,7 +54,7 @@ test-all: lint types  ## all tests, the slow ones too
 	$(SHUFFLED)
 
 # What reads and writes files, starts processes or prints; all of it would take an hour.
-ODD_TESTS ?= $(wildcard tests/test_*.py) tests/data tests/inspect/test_examine.py tests/report tests/cli tests/studies
+ODD_TESTS ?= $(wildcard tests/test_*.py) tests/data tests/inspect/test_examine.py tests/report tests/cli tests/experiments
 ODD := path locked bare core ascii comma
 
 test-odd: setup  ## tests in odd places: paths, users, locales, one core, other Pythons
@@ -72,8 +72,8 @@ STANDING_ON_nn      := tests/models tests/convert
 STANDING_ON_models  := tests/convert
 STANDING_ON_data    := tests/train tests/cli
 STANDING_ON_inspect := tests/convert tests/cli/test_examine.py
-STANDING_ON_convert := tests/cli/test_convert.py tests/studies
-STANDING_ON_train   := tests/studies
+STANDING_ON_convert := tests/cli/test_convert.py tests/_improve
+STANDING_ON_train   := tests/experiments tests/_improve
 
 # Some of each room of the core, as a user installs it: the wheel, with torch and numpy and none of the extras.
 # All of it is tested from the source; here it must only be complete.
@@ -125,7 +125,6 @@ bench: setup  ## measure against the published formulations; wants a quiet machi
 	$(BIN)/python benchmarks/table.py
 
 docs: pages  ## write the generated pages and build the site in site/
-	$(BIN)/python docs/picture.py --check
 	$(MAKE) --no-print-directory site
 
 # A broken link, a missing page or a public name without an entry fails. Not --quiet: it hides warnings from --strict.
@@ -134,6 +133,9 @@ site: setup
 
 pages: setup  ## write again what is generated from results/ and the claims
 	$(BIN)/python docs/pages.py
+	$(BIN)/python docs/choices.py
+	$(BIN)/python docs/headline.py
+	$(BIN)/python docs/quoted.py
 
 # The version is set in src/relucid/__init__.py and CITATION.cff, and its changes have a section in CHANGELOG.md; a test
 # compares the three. Pushing the tag publishes the wheel.

@@ -15,7 +15,7 @@ from measure import Row, device_asked_for, held_bytes, interleaved, report
 from torch import Tensor, nn
 
 from relucid.nn.propagation import Propagation
-from relucid.papers.ours.depth import Checkpointed
+from relucid_reproductions.ours.depth import Checkpointed
 
 
 def transforms(depth: int, channels: int) -> list[nn.Module]:

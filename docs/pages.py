@@ -1,6 +1,6 @@
 """Write what is generated.
 
-From results/: docs/results.md, docs/claims.md, a page per table in docs/results/, a figure, and README's findings.
+From results/: docs/results.md, docs/claims.md, a page per table in docs/results/, and a figure.
 Besides: docs/cli.md.
 
 python docs/pages.py
@@ -16,15 +16,15 @@ from types import ModuleType
 
 from forest import forest
 
-from relucid.experiments import Record, Results, Statement, read
-from relucid.experiments._catalog import built_in, rooms, statements, studies, tables
+from relucid.experiments import Record, Statement, read
+from relucid.experiments._catalog import rooms, statements, studies, tables
 from relucid.experiments._judge import Verdict, cell_of, number
 from relucid.experiments._ledger import Entry, ledger
-from relucid.experiments._page import Archive, Finding, Page, environment, findings
+from relucid.experiments._page import Archive, Finding, Page, environment
 from relucid.experiments._study import named
 
 DOCS = Path(__file__).parent
-TEMPLATES, RESULTS, README = DOCS / "templates", DOCS.parent / "results", DOCS.parent / "README.md"
+TEMPLATES, RESULTS = DOCS / "templates", DOCS.parent / "results"
 ORDER = ("crelu", "gmp", "structure", "ours")
 # Typer's own reference of an app; `relucid --help` and the page say the same.
 REFERENCE = [
@@ -83,10 +83,10 @@ class Site:
         return entry
 
     def finding(self, room: str, where: str) -> Finding:
-        """What was found of a claim."""
+        """The finding of a claim."""
         finding = self.entry(room, where).finding
         if finding is None:
-            raise ValueError(f"{room}, {where}: no record answers it")
+            raise ValueError(f"no record answers {where!r} of {room}")
         return finding
 
     def draw(self, label: str, room: str, where: str) -> str:
@@ -196,31 +196,6 @@ def brief(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 10 else f"{float(f'{value:.2g}'):f}".rstrip("0").rstrip(".")
 
 
-def readme(text: str, records: Mapping[str, Record]) -> str:
-    """README with the findings of the recorded quickstart between their marks."""
-    study = built_in()["quickstart"]
-    results = Results(study, "full", records)
-    sentences = sys.modules[study.runner.function.__module__].sentences(results)
-    lines = [
-        f"{number}. **{where[0].upper()}{where[1:]}.** {sentences[where]} *{finding.claim.says} {finding.stands}*\n"
-        for number, (where, finding) in enumerate(
-            (
-                (finding.claim.where, finding)
-                for finding in findings(results)
-                if finding.claim.where in sentences
-            ),
-            1,
-        )
-    ]
-    return between("quickstart", "".join(lines), text)
-
-
-def between(mark: str, content: str, text: str) -> str:
-    """The text with this content between two marks."""
-    begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
-    return re.sub(f"(?<={begin}).*?(?={end})", lambda _: content, text, flags=re.DOTALL)
-
-
 def reference() -> str:
     """The reference of the command line."""
     written = subprocess.run([sys.executable, *REFERENCE], capture_output=True, text=True, check=True).stdout
@@ -236,4 +211,3 @@ if __name__ == "__main__":
     for name, text in pages().items():
         (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(text)
-    README.write_text(readme(README.read_text(), read(RESULTS)))

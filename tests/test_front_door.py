@@ -11,7 +11,7 @@ import relucid
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "relucid"
-WAITING = {"convert.fuse", "train.ensemble"}  # others import from these modules by their old names
+WAITING = {"train.ensemble"}  # others import from this module by its old name
 NAMES = sorted(relucid._NAMES)
 
 

@@ -15,6 +15,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from relucid.data import present
 from relucid.experiments import Column, Results, Store, StoreError, Study, run
 from relucid.experiments._catalog import find
 from relucid.experiments._records import unpacked
@@ -223,6 +224,9 @@ UCI = [sys.executable, "-m", "relucid", "run", "gmp/uci", "--scale", "smoke", "-
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    not present()["uci/boston"], reason="needs the UCI sets: set RELUCID_DATA to their directory"
+)
 def test_a_real_study_killed_three_times_and_shared_by_three_processes_does_each_run_once(tmp_path):
     store, environment = tmp_path / "runs", {**os.environ, "OMP_NUM_THREADS": "1"}
     planned = {run.key for run in find("gmp/uci").runs("smoke")}
@@ -230,6 +234,7 @@ def test_a_real_study_killed_three_times_and_shared_by_three_processes_does_each
     for kill in range(3):
         processes = [subprocess.Popen([*UCI, str(store)], env=environment) for _ in range(3)]
         while len(seen) < 4 * (kill + 1):
+            assert any(process.poll() is None for process in processes), "they ended by themselves"
             time.sleep(0.05)
             with Store(store, create=False) as kept:
                 seen = dict(kept)

@@ -1,7 +1,7 @@
 """What a network has learned: which units are dead, paired or redundant, and where their boundaries lie.
 
 `examine` measures all layers at once; the other functions measure one thing each. Quantities that only the papers'
-own studies need, such as Rademacher complexities, are in `relucid.papers`.
+own studies need, such as Rademacher complexities, are in `relucid_reproductions`.
 """
 
 from relucid._deprecated import renamed

@@ -32,6 +32,7 @@ CONVPOOL = {
     "crelu/convpool-avr": Variant("convpool", AVR),
     "crelu/convpool-crelu": Variant("convpool", CRELU),
     "crelu/convpool-half": Variant("convpool", CRELU, width=0.5),
+    "crelu/convpool-half-printed": Variant("convpool", CRELU, 0.5, {"conv3": LayerOptions(CRELU, 0.5)}),
 }
 
 # crelu Tables S4 to S7. They print "CReLU" where other layers have "BN+ReLU", so no batch norm there; norm="batch" adds

@@ -1,4 +1,4 @@
-"""An optimizer that starts anew."""
+"""An optimizer without its past."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relucid.remedies._state import Optimizers, optimizers_in
 
 
 def forget(optimizer: Optimizers, parameters: Iterable[Tensor] | None = None) -> int:
-    """Let an optimizer's state start anew, steps included; return for how many parameters.
+    """Reset an optimizer's state, steps included; return for how many parameters.
 
     Moments and counts of steps go; learning rates, groups and schedulers stay.
 

@@ -1,4 +1,4 @@
-"""Named layers that start anew: the remedy for a saturated policy."""
+"""Named layers drawn again: the remedy for a saturated policy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reset(
     inputs: Any = None,
     call: Method | None = None,
 ) -> Effect:
-    """Let named layers, with everything inside, start anew in place (Nikishin et al. 2022).
+    """Draw named layers again in place, with everything inside (Nikishin et al. 2022).
 
     It is what helps a policy whose outputs are saturated, where no remedy that keeps outputs can.
 
@@ -33,7 +33,7 @@ def reset(
         layers: Names or globs of modules, such as "action_net" or "critic.*".
         fresh: A new network of the same architecture, whose values the layers take; by default each draws its first
             values by its own ``reset_parameters``.
-        optimizer: One or several, whose state of these parameters starts anew, steps included.
+        optimizer: One or several, whose state of these parameters is reset, steps included.
         inputs: Inputs on which to measure by how much outputs move.
         call: How the network is used, if not through its forward.
 

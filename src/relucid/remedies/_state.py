@@ -44,7 +44,7 @@ def drawn_again(optimizers: Iterable[Any], parameter: Tensor, dim: int, units: T
 
     A first moment starts at 0. A second moment that started at 0, while Adam's count of steps goes on, would make the
     first step (1 - beta1) / sqrt(1 - beta2) = 3.2 times the rate and the tenth 6.5 times, at which units die again. It
-    starts at the mean of the living units' instead, entry by entry; where none lives, all state starts anew.
+    starts at the mean of the living units' instead, entry by entry; where none lives, all state is reset.
 
     Args:
         optimizers: Those that may train the parameter.

@@ -1,4 +1,4 @@
-"""Train many small networks of one architecture at once, as one vectorised computation."""
+"""Train many small networks of one architecture at once, as one vectorized computation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy

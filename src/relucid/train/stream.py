@@ -1,4 +1,4 @@
-"""Many small networks of one architecture that go on learning, as one vectorised computation."""
+"""Many small networks of one architecture that keep learning, as one vectorized computation."""
 
 from collections.abc import Sequence
 from copy import deepcopy
