@@ -125,7 +125,6 @@ bench: setup  ## measure against the published formulations; wants a quiet machi
 	$(BIN)/python benchmarks/table.py
 
 docs: pages  ## write the generated pages and build the site in site/
-	$(BIN)/python docs/picture.py --check
 	$(MAKE) --no-print-directory site
 
 # A broken link, a missing page or a public name without an entry fails. Not --quiet: it hides warnings from --strict.
@@ -134,6 +133,9 @@ site: setup
 
 pages: setup  ## write again what is generated from results/ and the claims
 	$(BIN)/python docs/pages.py
+	$(BIN)/python docs/choices.py
+	$(BIN)/python docs/headline.py
+	$(BIN)/python docs/quoted.py
 
 # The version is set in src/relucid/__init__.py and CITATION.cff, and its changes have a section in CHANGELOG.md; a test
 # compares the three. Pushing the tag publishes the wheel.

@@ -31,8 +31,10 @@ from relucid.convert import (
     to_geometric,
     to_heavy_ball,
 )
-from relucid.convert.difference import difference, gradient_difference
-from relucid.convert.run import run
+from relucid.convert.copies import ResettableCopy
+from relucid.convert.difference import difference
+from relucid.convert.examples import examples_of
+from relucid.convert.verify import recorded
 from relucid.inspect.execution import record
 
 LIMIT = 1e-10  # of the largest output, in float64
@@ -112,12 +114,18 @@ def changed(model: nn.Module, example: Any, found: Conversion, name: str) -> str
 
 
 def differences(model: nn.Module, net: nn.Module, other: Any, in_training: bool) -> tuple[float, float]:
-    """The largest relative differences of outputs, and of gradients of a training step, on another input."""
+    """The largest relative differences of outputs, and of gradients of the inputs, on another input."""
     outputs = gradients = 0.0
+    (example,) = examples_of(model, other)
     for training in (False, True) if in_training else (False,):
-        before, after = (run(m, other, training) for m in (model, net))
+        before, after = (
+            recorded(ResettableCopy(m), example, None, training=training, backward=True, layers=False)
+            for m in (model, net)
+        )
         outputs = max(outputs, difference(before.outputs, after.outputs)[1])
-        gradients = max(gradients, gradient_difference(before, after, ""))
+        pairs = zip(before.inputs, after.inputs, strict=True)
+        known = [(a, b) for a, b in pairs if a is not None and b is not None]
+        gradients = max(gradients, difference([a for a, _ in known], [b for _, b in known])[1])
     return outputs, gradients
 
 

@@ -23,8 +23,8 @@ CONVERSIONS: dict[str, Callable[[nn.Module, Tensor], Conversion]] = {
 }
 
 
-def fused(name: str, model: nn.Module, x: Tensor, center: bool) -> Row:
-    geometric = to_geometric(model, x[:2], center=[x[:2]] if center else None).model
+def fused(name: str, model: nn.Module, x: Tensor) -> Row:
+    geometric = to_geometric(model, x[:2]).model
     ours = fuse(geometric, x[:2]).model
     with torch.inference_mode():
         seconds = interleaved({"ours": lambda: ours(x), "theirs": lambda: model(x)}, repeats=25)
@@ -89,9 +89,8 @@ def main() -> None:
     plain = create("vgg6", num_classes=10, width=0.25).eval()
     residual = create("resnet20", num_classes=10).eval()
     rows = [
-        fused("vgg6, no norm", plain, x, center=False),
-        fused("vgg6, no norm, IMN", plain, x, center=True),
-        fused("resnet20, batch norm", residual, x, center=False),
+        fused("vgg6, no norm", plain, x),
+        fused("resnet20, batch norm", residual, x),
     ]
     for layers in 100, 1000:
         rows += against_forwards(f"{layers} layers", deep(layers).eval(), x[:32])

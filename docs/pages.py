@@ -1,7 +1,7 @@
 """Write what is generated.
 
-From results/: docs/results.md, docs/claims.md, a page per table in docs/results/, a figure, README's findings, and the
-outcomes that docs/choose.md quotes. Besides: docs/cli.md.
+From results/: docs/results.md, docs/claims.md, a page per table in docs/results/, and a figure.
+Besides: docs/cli.md.
 
 python docs/pages.py
 """
@@ -16,15 +16,15 @@ from types import ModuleType
 
 from forest import forest
 
-from relucid.experiments import Record, Results, Statement, read
-from relucid.experiments._catalog import built_in, rooms, statements, studies, tables
+from relucid.experiments import Record, Statement, read
+from relucid.experiments._catalog import rooms, statements, studies, tables
 from relucid.experiments._judge import Verdict, cell_of, number
 from relucid.experiments._ledger import Entry, ledger
-from relucid.experiments._page import Archive, Finding, Page, environment, findings
+from relucid.experiments._page import Archive, Finding, Page, environment
 from relucid.experiments._study import named
 
 DOCS = Path(__file__).parent
-TEMPLATES, RESULTS, README = DOCS / "templates", DOCS.parent / "results", DOCS.parent / "README.md"
+TEMPLATES, RESULTS = DOCS / "templates", DOCS.parent / "results"
 ORDER = ("crelu", "gmp", "structure", "ours")
 # Typer's own reference of an app; `relucid --help` and the page say the same.
 REFERENCE = [
@@ -196,44 +196,6 @@ def brief(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 10 else f"{float(f'{value:.2g}'):f}".rstrip("0").rstrip(".")
 
 
-QUOTED = re.compile(r"\*\(((?:crelu|gmp|structure|ours) .+?): [a-z ]+\)\*")
-
-
-def choose(text: str, site: Site) -> str:
-    """The page on when to use what, with the outcome of every claim that it quotes: *(gmp Table 2: absent)*."""
-
-    def quoted(match: re.Match[str]) -> str:
-        room, _, where = match[1].partition(" ")
-        return f"*({match[1]}: {site.finding(room, where).outcome})*"
-
-    return QUOTED.sub(quoted, text)
-
-
-def readme(text: str, records: Mapping[str, Record]) -> str:
-    """README with the findings of the recorded quickstart between their marks."""
-    study = built_in()["quickstart"]
-    results = Results(study, "full", records)
-    sentences = sys.modules[study.runner.function.__module__].sentences(results)
-    lines = [
-        f"{number}. **{where[0].upper()}{where[1:]}.** {sentences[where]} *{finding.claim.says} {finding.stands}*\n"
-        for number, (where, finding) in enumerate(
-            (
-                (finding.claim.where, finding)
-                for finding in findings(results)
-                if finding.claim.where in sentences
-            ),
-            1,
-        )
-    ]
-    return between("quickstart", "".join(lines), text)
-
-
-def between(mark: str, content: str, text: str) -> str:
-    """The text with this content between two marks."""
-    begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
-    return re.sub(f"(?<={begin}).*?(?={end})", lambda _: content, text, flags=re.DOTALL)
-
-
 def reference() -> str:
     """The reference of the command line."""
     written = subprocess.run([sys.executable, *REFERENCE], capture_output=True, text=True, check=True).stdout
@@ -242,16 +204,10 @@ def reference() -> str:
 
 def pages() -> dict[str, str]:
     """The text of every generated page of the site, by its file."""
-    site = Site(read(RESULTS))
-    return {
-        **site.pages(),
-        "cli.md": reference(),
-        "choose.md": choose((DOCS / "choose.md").read_text(), site),
-    }
+    return {**Site(read(RESULTS)).pages(), "cli.md": reference()}
 
 
 if __name__ == "__main__":
     for name, text in pages().items():
         (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(text)
-    README.write_text(readme(README.read_text(), read(RESULTS)))

@@ -56,6 +56,24 @@ def test_trees_have_leaves_and_are_mapped():
     assert _torch.tree_map_only(int, lambda n: n + 1, tree)["b"] == (4,)
 
 
+def test_hooks_of_modules_and_parameters_are_seen():
+    layer = nn.Linear(2, 2)
+    counts = _torch.hook_counts(layer)
+    layer.register_forward_hook(lambda *_: None)
+    assert sum(_torch.hook_counts(layer)) > sum(counts)
+    for register in ("register_hook", "register_post_accumulate_grad_hook"):
+        weight = nn.Parameter(torch.ones(1))
+        assert not _torch.parameter_hooks(weight)
+        getattr(weight, register)(lambda *_: None)
+        assert _torch.parameter_hooks(weight)
+
+
+def test_what_a_module_has_registered_is_found_by_name():
+    norm = nn.Sequential(nn.BatchNorm1d(2))
+    assert [list(names) for names in _torch.registries(norm[0])][:1] == [["weight", "bias"]]
+    assert list(_torch.registries(norm)[2]) == ["0"]
+
+
 def test_a_compiled_network_is_known_by_the_original_that_it_holds():
     assert _torch.is_compiled(torch.compile(nn.Linear(2, 2)))
     assert not _torch.is_compiled(nn.Linear(2, 2))

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from relucid._improve import improve as improve
     from relucid.convert import Conversion as Conversion
     from relucid.convert import ConversionError as ConversionError
-    from relucid.convert import fuse as fuse  # type: ignore[no-redef]  # a module has its name
+    from relucid.convert import fuse as fuse
     from relucid.convert import load as load
+    from relucid.convert import restore as restore
+    from relucid.convert import revive as revive
     from relucid.convert import to_crelu as to_crelu
     from relucid.convert import to_geometric as to_geometric
     from relucid.convert import to_heavy_ball as to_heavy_ball
@@ -50,7 +52,8 @@ _ROOMS = {
     "relucid.models": ("Design", "create"),
     "relucid.inspect": ("Examination", "Watch", "examine", "metrics"),
     "relucid.convert": (
-        *("Conversion", "ConversionError", "fuse", "load", "to_crelu", "to_geometric", "to_heavy_ball"),
+        *("Conversion", "ConversionError", "fuse", "load", "restore", "revive"),
+        *("to_crelu", "to_geometric", "to_heavy_ball"),
     ),
     "relucid.remedies": (
         *("ContinualBackprop", "L2Init", "forget", "inject", "redo", "reset", "shrink_and_perturb"),

@@ -34,8 +34,12 @@ __all__ = [
     "compiler_is_imported",
     "copy_hooks",
     "has_hooks",
+    "hook_counts",
     "is_compiled",
     "is_functorch_wrapped_tensor",
+    "is_sharded",
+    "parameter_hooks",
+    "registries",
     "schema_of",
     "slow_path",
     "storage_of",
@@ -65,9 +69,32 @@ def has_hooks(module: nn.Module) -> bool:
     return any(getattr(module, name) for name in HOOKS)
 
 
+def hook_counts(module: nn.Module) -> list[int]:
+    """How many hooks of each kind a module has."""
+    return [len(getattr(module, name) or ()) for name in HOOKS if name != "_is_full_backward_hook"]
+
+
+def parameter_hooks(parameter: Tensor) -> bool:
+    """Whether a parameter has hooks on its gradient."""
+    return bool(parameter._backward_hooks) or bool(getattr(parameter, "_post_accumulate_grad_hooks", None))
+
+
 def is_compiled(model: object) -> bool:
     """Whether ``torch.compile`` returned it: a module around the original."""
     return isinstance(getattr(model, "_orig_mod", None), nn.Module)
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether FSDP has divided its weights among processes; to ask without it being there would import it."""
+    fsdp, tensors = (sys.modules.get(f"torch.distributed.{name}") for name in ("fsdp", "tensor"))
+    wrapped = fsdp is not None and isinstance(module, fsdp.FullyShardedDataParallel)
+    parameters = list(module.parameters(recurse=False)) if tensors is not None else []
+    return wrapped or any(isinstance(p, tensors.DTensor) for p in parameters)  # type: ignore[union-attr]
+
+
+def registries(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """What a module has registered, by name: parameters, buffers, modules. Setting in them keeps the order of names."""
+    return module._parameters, module._buffers, module._modules
 
 
 def slow_path(layer: nn.TransformerEncoderLayer) -> None:

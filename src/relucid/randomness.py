@@ -25,25 +25,40 @@ class SharedState(Generic[State]):
 
     def __init__(self, get: Callable[[], State], put: Callable[[State], object], stacked: bool) -> None:
         self.get, self.put, self.stacked = get, put, stacked
-        self._lock, self._users = Lock(), 0
+        self._lock, self._kept = Lock(), list[list[State]]()
 
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Put the state back at the end."""
         with self._lock:
-            before = self.get()
-            if self._users == 0:
+            before = [self.get()]
+            if not self._kept:
                 self._first = before
-            self._users += 1
+            self._kept.append(before)
         try:
             yield
         finally:
             with self._lock:
-                self._users -= 1
-                if not self._users:
-                    self.put(self._first)
+                self._kept = [each for each in self._kept if each is not before]
+                if not self._kept:
+                    self.put(*self._first)
                 elif self.stacked:
-                    self.put(before)
+                    self.put(*before)
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Go back to the state before the latest `kept`, which is put back as this block leaves it."""
+        with self._lock:
+            inside, latest = self.get(), self._kept[-1:]
+            for before in latest:
+                self.put(*before)
+        try:
+            yield
+        finally:
+            with self._lock:
+                for before in latest:
+                    before[0] = self.get()
+                    self.put(inside)
 
 
 def _states() -> tuple[object, ...]:
@@ -60,6 +75,21 @@ _RANDOM = SharedState(_states, _put_states, stacked=True)
 _FAST_PATH = SharedState(
     torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, stacked=False
 )
+
+
+@contextmanager
+def users_own() -> Iterator[None]:
+    """Inside `seeded`, draw from the random state before it, as new layers do.
+
+    >>> state = torch.get_rng_state()
+    >>> with seeded(), users_own():
+    ...     first = torch.rand(3)
+    >>> _ = torch.set_rng_state(state)
+    >>> torch.equal(first, torch.rand(3))
+    True
+    """
+    with _RANDOM.outside():
+        yield
 
 
 @contextmanager

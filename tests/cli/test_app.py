@@ -47,3 +47,12 @@ def test_an_interrupt_at_startup_prints_one_word(monkeypatch, capsys):
         main()
     assert ended.value.code == 130
     assert capsys.readouterr().err == "Aborted.\n"
+
+
+def test_without_arguments_it_shows_three_things_to_do_first_in_80_columns(relucid):
+    status, shown, complaints = relucid()
+    commands = [line.split()[1] for line in shown.splitlines() if line.startswith("  relucid ")]
+    assert (status, complaints, commands) == (0, "", ["examine", "improve", "run"])
+    assert max(map(len, shown.splitlines())) <= 80
+    _, help_, _ = relucid("--help")
+    assert all(command in help_ for command in commands)

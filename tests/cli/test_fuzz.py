@@ -236,7 +236,7 @@ COMMANDS = {  # what an argument is drawn from, options that are always there, o
     "convert": (
         NETWORK,
         ["--to", "--example", "-o"],
-        ["--checkpoint", "--data", "--layers", "--tolerance", "--budget"],
+        ["--checkpoint", "--layers", "--tolerance", "--budget"],
     ),
     "import": (RECORDS, [], ["--store"]),
     "claims": ([*split("crelu gmp cerlu"), ""], ["--results"], ["--store"]),

@@ -25,23 +25,24 @@ CONVERSIONS = {"to_crelu": to_crelu, "to_geometric": to_geometric}
 @contextmanager
 def spoiling(tamper: Callable[[nn.Module], object]) -> Iterator[None]:
     """Spoil every copy that is about to be checked; candidates are not left out one by one meanwhile."""
-    import relucid.convert.crelu as crelu
-    import relucid.convert.geometric as geometric
-    from relucid.convert.surgery import Surgery
+    from relucid.convert import crelu, geometric, search
+    from relucid.convert.copies import separate
 
-    close = Surgery.close
+    applied = search.applied
 
-    def spoiled(self):
-        close(self)
-        tamper(self.model)
+    def spoiled(steps, model):
+        trial = applied(steps, model)
+        separate(trial, trial)  # it shares the original's memory
+        tamper(trial)
+        return trial
 
-    def once(names, attempt):
+    def once(names, attempt, reaching=None):
         return attempt(list(names), {})
 
     with (
-        mock.patch.object(Surgery, "close", spoiled),
-        mock.patch.object(crelu, "working", once),
-        mock.patch.object(geometric, "working", once),
+        mock.patch.object(search, "applied", spoiled),
+        mock.patch.object(crelu, "largest_valid_subset", once),
+        mock.patch.object(geometric, "largest_valid_subset", once),
     ):
         yield
 

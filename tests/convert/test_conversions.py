@@ -16,7 +16,6 @@ from .networks import NETWORKS, example, trained_a_little
 CONVERSIONS = {
     "crelu": to_crelu,
     "geometric": to_geometric,
-    "geometric, centred": lambda model, x, **kw: to_geometric(model, x, center=[x, 2 * x], **kw),
     "plain": fuse,
 }
 every_network = pytest.mark.parametrize("network", NETWORKS)

@@ -103,10 +103,10 @@ def test_parametrizations_become_weights(parametrization):
     assert "0.weight" in fused.state_dict()
 
 
-def test_a_network_made_geometric_and_centred_has_its_own_layers_again():
+def test_a_network_made_geometric_has_its_own_layers_again():
     model, x = trained_a_little(residual()), example()
     expected = fuse(model, x).model
-    fused = fuse(to_geometric(model, x, center=[x]).model, x).model
+    fused = fuse(to_geometric(model, x).model, x).model
     assert {n.replace("layer.", "", n.startswith("0.")): p.shape for n, p in fused.named_parameters()} == {
         n: p.shape for n, p in expected.named_parameters()
     }
@@ -151,7 +151,7 @@ def test_training_until_scales_are_negative_then_fusing_changes_nothing():
 
 def test_a_fused_network_is_saved_and_loaded_without_this_package(tmp_path):
     model, x = trained_a_little(residual(), torch.float32), example(torch.float32)
-    fused = fuse(to_geometric(model, x, center=[x]).model, x).model
+    fused = fuse(to_geometric(model, x).model, x).model
     torch.save((fused, x, fused(x).detach()), tmp_path / "fused.pt")
     code = f"""
 import sys

@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relucid.convert import to_crelu
-from relucid.convert.merge import Merger, opposite_pairs, rank_one
+from relucid.convert._steps import rank_one
+from relucid.convert.merge import Merger, opposite_pairs
+from relucid.convert.refit import refit_merged
 
 from .networks import Block, example, residual, trained_a_little
 
@@ -122,13 +124,17 @@ def test_as_many_of_the_first_pairs_are_merged_as_the_budget_allows(exact, inpla
     assert found.model[0].out_features == 10 - exact
 
 
+def refitted(model, example, data, **options):
+    """The network with merged pairs, and the same fitted to what it computed before."""
+    plain, fitted = (to_crelu(model, example, mode="merge", **options) for _ in range(2))
+    refit_merged(model, fitted, data)
+    return plain.model, fitted.model
+
+
 def test_refitting_on_data_brings_outputs_nearer():
     model = planted(noise=0.1)
     data = [torch.randn(64, 3, 8, 8, dtype=torch.float64) for _ in range(4)]
-    plain, fitted = (
-        to_crelu(model, example(), mode="merge", tolerance=0.7, budget=100.0, data=batches).model
-        for batches in (None, data)
-    )
+    plain, fitted = refitted(model, example(), data, tolerance=0.7, budget=100.0)
     x = torch.randn(256, 3, 8, 8, dtype=torch.float64)
     with torch.no_grad():
         errors = [float((net(x) - model(x)).square().mean()) for net in (plain, fitted)]
@@ -139,7 +145,7 @@ def test_a_refitted_layer_is_the_least_squares_solution():
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
     plant(model[0], [(0, 5), (2, 3)], noise=0.3)
     x = torch.randn(500, 6, dtype=torch.float64)
-    net = to_crelu(model, x, mode="merge", tolerance=1.0, budget=100.0, data=[x[:300], x[300:]]).model
+    _, net = refitted(model, x, [x[:300], x[300:]], tolerance=1.0, budget=100.0)
     with torch.no_grad():
         rows = net.get_submodule("1")(net.get_submodule("0")(x))
         rows = torch.cat((rows, torch.ones(500, 1, dtype=torch.float64)), 1)
@@ -187,26 +193,11 @@ def test_layers_one_after_the_other_that_share_filters_are_refitted(norms):
 
     model = trained_a_little(nn.Sequential(*unit(6), *unit(8), nn.Linear(8, 3)), torch.float64)
     x = torch.randn(500, 6, dtype=torch.float64)
-    plain, fitted = (
-        to_crelu(model, x, mode="merge", tolerance=1.4, budget=100.0, data=data).model for data in (None, [x])
-    )
+    plain, fitted = refitted(model, x, [x], tolerance=1.4, budget=100.0)
     assert {fitted.get_submodule(name).out_features < 8 for name in ("0", str(2 + norms))} == {True}
     with torch.no_grad():
         errors = [float((net(x) - model(x)).square().mean()) for net in (plain, fitted)]
     assert errors[1] < 0.7 * errors[0]
-
-
-def test_layers_refitted_in_place_are_those_of_a_copy():
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)).double()
-    for layer in model[0], model[2]:
-        plant(layer, [(0, 5), (2, 3)], noise=0.1)
-    x = torch.randn(500, 6, dtype=torch.float64)
-    copy, own = (
-        to_crelu(model, x, mode="merge", tolerance=0.7, budget=100.0, data=[x], inplace=inplace).model
-        for inplace in (False, True)
-    )
-    assert own is model
-    assert torch.equal(own(x), copy(x))
 
 
 def test_refitting_exact_pairs_changes_nothing():
@@ -214,7 +205,8 @@ def test_refitting_exact_pairs_changes_nothing():
     for layer in model[0], model[2]:
         plant(layer, [(0, 5), (2, 3)], ratio=2.0)
     x = torch.randn(500, 6, dtype=torch.float64)
-    assert to_crelu(model, x, mode="merge", data=[x]).max_error < 1e-6
+    _, net = refitted(model, x, [x])
+    torch.testing.assert_close(net(x), model(x), atol=1e-6, rtol=0)
 
 
 def test_the_most_opposite_pairs_are_merged_if_there_is_a_limit():
@@ -254,8 +246,8 @@ def test_opposite_weights_with_other_biases_are_no_pair():
     "options, sentence",
     [
         ({"mode": "both"}, "mode is 'expand' or 'merge', not 'both'"),
-        ({"budget": 0.1}, "budget, pairs and data are for"),
-        ({"pairs": 1}, "budget, pairs and data are for"),
+        ({"budget": 0.1}, "budget and pairs are for"),
+        ({"pairs": 1}, "budget and pairs are for"),
     ],
 )
 def test_bad_arguments_are_named(options, sentence):

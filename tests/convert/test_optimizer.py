@@ -157,8 +157,8 @@ def test_an_optimizer_needs_its_own_network_converted_in_place():
         to_crelu(model, x, optimizer=torch.optim.SGD(model.parameters(), 0.1))
     with pytest.raises(ValueError, match="trains no parameter of this network"):
         to_crelu(model, x, inplace=True, optimizer=torch.optim.SGD(network().parameters(), 0.1))
-    with pytest.raises(ValueError, match=r"one torch\.optim\.Optimizer, not list"):
-        to_crelu(model, x, inplace=True, optimizer=[torch.optim.SGD(model.parameters(), 0.1)])
+    with pytest.raises(ValueError, match=r"one torch\.optim\.Optimizer or a list of them, not dict"):
+        to_crelu(model, x, inplace=True, optimizer=[torch.optim.SGD(model.parameters(), 0.1), {}])
 
 
 class Distribution:

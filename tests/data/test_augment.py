@@ -2,7 +2,6 @@ from collections import Counter
 from itertools import permutations
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image, ImageOps
 from scipy.stats import chisquare
@@ -60,12 +59,6 @@ def test_ten_crops_are_the_corners_the_centre_and_their_mirror_images():
         assert crops[i + 5].equal(window.flip(-1))
 
 
-@pytest.mark.parametrize("size", [0, 5, 10])
-def test_crops_that_do_not_fit_into_the_images_are_refused(size):
-    with pytest.raises(ValueError, match=f"4 x 6 cannot be cropped to {size}"):
-        ten_crops(torch.zeros(2, 3, 4, 6), size)
-
-
 def test_colour_shifts_an_image_along_the_principal_components_by_a_tenth_of_their_variance():
     pixels = torch.randint(0, 256, (100, 3, 4, 4), dtype=torch.uint8)
     pixels[:, 1] = pixels[:, 0] // 2 + 3
@@ -117,11 +110,6 @@ def test_jitter_is_torchvisions_color_jitter_in_one_of_its_six_orders():
     assert chisquare([orders[order] for order in permutations(range(3))]).pvalue > 1e-3
 
 
-def test_jitter_takes_colours():
-    with pytest.raises(ValueError, match="not with 1 channel"):
-        jitter(torch.zeros(2, 1, 4, 4), Moments(torch.zeros(1), torch.eye(1)))
-
-
 def test_augmentations_are_made_in_the_order_they_are_named():
     images, whatever = torch.rand(6, 3, 8, 8), Moments(torch.zeros(3), torch.eye(3))
     torch.manual_seed(1)
@@ -131,8 +119,3 @@ def test_augmentations_are_made_in_the_order_they_are_named():
     assert augment(images, (), whatever) is images
     for name in AUGMENTATIONS:
         assert augment(images, (name,), whatever).shape == images.shape
-
-
-def test_an_augmentation_that_does_not_exist_is_refused():
-    with pytest.raises(KeyError, match="flop"):
-        augment(torch.rand(1, 3, 8, 8), ("flop",), Moments(torch.zeros(3), torch.eye(3)))

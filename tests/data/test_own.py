@@ -49,30 +49,6 @@ def test_two_splits_share_the_numbers_of_their_classes():
     assert from_arrays([[1.0], [2.0]], [-1, 1], classes=("-1", "1")).targets.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    "inputs, targets, given, message",
-    [
-        ([[1.0], [np.nan], [np.inf]], [0, 1, 1], {}, r"inputs of 2 examples are not finite.* 1$"),
-        ([[1.0], [2.0]], [0.5, np.nan], {}, r"targets of 1 examples are not finite.* 1$"),
-        (np.zeros((0, 3)), [], {}, r"no examples in inputs of shape \(0, 3\)"),
-        ([[1.0]], np.zeros(0), {}, r"no examples in targets of shape \(0,\)"),
-        (1.0, 2.0, {}, r"no examples in inputs of shape \(\)"),
-        ([["a"], ["b"]], [0, 1], {}, "inputs must be numbers"),
-        ([[1.0], [2.0]], ["a", "b"], {"task": "regression"}, "values to predict must be numbers"),
-        ([[1.0], [2.0]], [0.5, 1.0], {"task": "classification"}, "whole numbers or text"),
-        ([[1.0], [2.0]], [-1, 1], {}, "numbered from 0, not from -1"),
-        ([[1.0], [2.0]], ["a", "c"], {"classes": ("a", "b")}, "'c' is not among"),
-        ([[1.0], [2.0]], np.array(["a", None]), {}, "class is missing"),
-        ([[1.0], [2.0]], [[0, 1], [1, 0]], {}, r"\(N,\), not \(2, 2\)"),
-        ([[1.0], [2.0]], [0, 1, 1], {}, "2 inputs have 3 targets"),
-        ([[1.0], [2.0]], [0, 1], {"task": "ranking"}, "ranking"),
-    ],
-)
-def test_wrong_arrays_are_refused(inputs, targets, given, message):
-    with pytest.raises(ValueError, match=message):
-        from_arrays(inputs, targets, **given)
-
-
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_a_csv_file_and_a_frame_give_the_same_split(tmp_path, separator):
     path = write(tmp_path / "flowers.csv", FLOWERS.replace(",", separator))

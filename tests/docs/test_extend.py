@@ -51,8 +51,8 @@ def python(copy, *arguments):
 
 
 def test_an_activation_is_added_as_its_guide_says(copy):
-    change(copy, "activation.md")
-    python(copy, "-c", "\n".join(blocks("activation.md", "py")))
+    change(copy, "index.md")
+    python(copy, "-c", "\n".join(blocks("index.md", "py")))
 
 
 def test_a_study_in_a_file_is_run_as_its_guide_says(copy):

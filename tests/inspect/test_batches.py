@@ -64,30 +64,3 @@ def test_several_arguments_may_be_given_in_order_with_labels_after_them():
     loader = DataLoader(TensorDataset(INPUTS, -torch.ones(150, 1), LABELS), batch_size=50)
     found = examine(net, (INPUTS[:1], torch.ones(1, 1)), loader)["relu"].activity
     torch.testing.assert_close(found.active, (net.fc(INPUTS) < 0).double().mean(0))
-
-
-def spoilt(value):
-    data = INPUTS.clone()
-    data[100, 2] = value
-    return data
-
-
-@pytest.mark.parametrize(
-    "data, error, value",
-    [
-        (spoilt(torch.nan), ValueError, r"batch 1 .*1 of 256"),
-        (spoilt(torch.inf), ValueError, r"batch 1 .*1 of 256"),
-        ([], ValueError, "empty"),
-        (iter(()), ValueError, "empty"),
-        (INPUTS[:0], ValueError, "empty"),
-        (TensorDataset(INPUTS[:0]), ValueError, "empty"),
-        (INPUTS.view(50, 3, 4), ValueError, r"3 dimensions .* 2 on the example"),
-        (7, TypeError, "int"),
-        ("images.npy", ValueError, r"images.npy"),
-        ([{"x": INPUTS}], TypeError, "mapping"),
-    ],
-)
-def test_wrong_data_are_refused(data, error, value):
-    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
-    with pytest.raises(error, match=value):
-        examine(net, INPUTS[:1], data)

@@ -137,25 +137,6 @@ def test_no_more_cosines_than_a_block_are_held_at_once(monkeypatch):
     assert max(sizes) <= max(64 * 64, weight.numel())
 
 
-@pytest.mark.parametrize(
-    "weight, message",
-    [
-        (torch.randn(7), r"shape \(filters, ...\)"),
-        (torch.randn(7, 3).fill_(torch.nan), "finite"),
-        (torch.ones(7, 3, dtype=torch.int64), "floating-point"),
-        (torch.randn(0, 3), "filters"),
-    ],
-)
-def test_weights_that_are_not_filters_are_refused(weight, message):
-    with pytest.raises(ValueError, match=message):
-        pairing(weight)
-
-
-def test_groups_that_do_not_divide_the_filters_are_refused():
-    with pytest.raises(ValueError, match="multiple of groups=2"):
-        pairing(torch.randn(7, 3), groups=2)
-
-
 @pytest.mark.needs("plotly")
 def test_the_histogram_shows_the_filters_and_the_density_of_random_ones():
     found = pairing(torch.randn(64, 27))

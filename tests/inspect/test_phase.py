@@ -45,11 +45,5 @@ def test_one_unit_has_no_other_to_compare_with():
     assert torch.tensor(found.non_pair).isnan().all()
 
 
-@pytest.mark.parametrize("shape, channels", [((4, 5), None), ((4, 10), 4), ((4,), 2)])
-def test_weights_that_do_not_follow_a_crelu_are_refused(shape, channels):
-    with pytest.raises(ValueError, match="2 x units"):
-        phase_correlation(torch.randn(shape), channels)
-
-
 def test_gradients_are_not_kept():
     assert not phase_correlation(nn.Linear(4, 3).weight).cosines.requires_grad

@@ -52,23 +52,6 @@ def test_it_is_what_the_definitions_say_of_the_outputs(name):
     assert found.stable_rank == pytest.approx(float(stable_rank(singular)), rel=1e-4)
 
 
-def test_positions_of_images_are_rows_of_the_features():
-    net, images = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU()), torch.randn(30, 2, 6, 6)
-    outputs = net(images).detach().transpose(0, 1).flatten(1).T
-    found = measured(net, images)
-    activity, singular = reference(outputs, 4)
-    torch.testing.assert_close(found.activity, activity, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(found.singular, singular, rtol=1e-3, atol=1e-3)
-    assert str(found.sample) == "30 images x 16 positions"
-
-
-def test_batches_add_up():
-    net = nn.Sequential(nn.Linear(5, 7), nn.ReLU())
-    whole, parts = measured(net), measured(net, list(DATA.split(30)), DATA[:2])
-    torch.testing.assert_close(parts.activity, whole.activity)
-    torch.testing.assert_close(parts.singular, whole.singular, rtol=1e-4, atol=1e-4)
-
-
 def test_dormant_units_are_dead_ones_and_those_that_are_hardly_active():
     net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1))
     net[0].bias.data[0] = -100.0

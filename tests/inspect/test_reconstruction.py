@@ -90,28 +90,6 @@ def test_features_of_zero_input_are_reconstructed_as_zero():
     assert reconstruct(layer, crelu(layer(torch.zeros(1, 4))).detach(), (4,)).input.abs().max() < 1e-6
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.Sequential(nn.Linear(4, 6), nn.ReLU()),
-        nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)),
-        nn.Sequential(nn.Linear(4, 6), nn.Dropout()),
-    ],
-)
-def test_a_layer_that_is_not_affine_is_refused(layer):
-    with pytest.raises(ValueError, match="affine"):
-        reconstruct(layer, torch.randn(8, 6), (4,))
-
-
-def test_features_that_are_not_the_layers_are_refused():
-    with pytest.raises(ValueError, match=r"must be \(2, 5\).*they are \(2, 7\)"):
-        reconstruct(nn.Linear(3, 5), torch.randn(2, 7), (3,))
-    with pytest.raises(ValueError, match="indices"):
-        reconstruct(
-            nn.Conv2d(1, 1, 1), torch.randn(1, 2, 2, 2), (1, 4, 4), indices=torch.zeros(1, 2, 1, 1).long()
-        )
-
-
 def test_the_layer_gathers_no_gradients():
     layer = nn.Linear(3, 5)
     with torch.no_grad():

@@ -4,6 +4,7 @@ import logging
 import math
 import pickle
 import threading
+import warnings
 
 import pytest
 import torch
@@ -138,6 +139,14 @@ def test_it_keeps_enough_inputs_at_any_batch_size(batch):
     assert watch.metrics["dead"] == 0.5
 
 
+def test_inputs_are_kept_from_one_measurement_to_the_next_where_these_are_few():
+    net = network()
+    watch, found = logged(net, every=10)
+    train(net, watch, 40, batch=1)
+    assert [math.isnan(metrics["dead"]) for _, metrics in found] == [True, True, True, False]
+    assert found[-1][1]["dead"] == 0.5
+
+
 def test_hooks_are_on_the_modules_only_shortly_before_a_measurement():
     net = network()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
@@ -262,6 +271,33 @@ def test_arguments_are_kept_as_they_were_given(kind, call):
     watch, found = logged(net, every=3)
     train(net, watch, 3, batch=20, call=lambda x: call(net, x).sum())
     assert found[0][1]["dead"] == 0.5
+
+
+def test_calls_with_different_arguments_are_measured_one_by_one():
+    class Features(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = network()
+
+        def forward(self, x, what="outputs"):
+            return self.net(x) if what == "outputs" else self.net[:2](x)
+
+    net = Features()
+    watch, found = logged(net, every=1)
+    net(torch.randn(32, 4))
+    train(net, watch, 1, call=lambda x: net(x, what="features").sum())
+    assert found[0][1]["dead"] == 0.5
+
+
+def test_a_copy_of_a_watched_network_is_quantized():
+    net = network()
+    watch = Watch(net, every=1)
+    copied = copy.deepcopy(net)
+    assert watch.time == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # quantization has moved to a package of its own
+        quantized = torch.ao.quantization.quantize_dynamic(copied, {nn.Linear})
+        torch.testing.assert_close(quantized(INPUTS), net(INPUTS), rtol=0.1, atol=0.1)
 
 
 def test_a_recurrent_network_whose_state_has_the_batch_elsewhere_is_watched():
@@ -443,11 +479,3 @@ def test_the_network_stays_in_its_mode():
     net = network()
     train(net, Watch(net, every=1), 1)
     assert net.training
-
-
-@pytest.mark.parametrize(
-    "wrong, message", [({"every": 0}, "at least 1 step; got 0"), ({"limit": 7}, "0 to 1; got 7")]
-)
-def test_wrong_settings_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        Watch(network(), **wrong)

@@ -15,14 +15,13 @@ from relucid._improve._improvement import GIVEN, Improvement
 from relucid._improve._page import improvement_page
 from relucid._improve._task import Called
 from relucid._torch import tree_leaves, tree_map
-from relucid.convert import ConversionError, fuse
-from relucid.convert.conversion import OPERATIONS, WEIGHTS
+from relucid.convert import WEIGHTS, ConversionError, fuse
 from relucid.files import replacing
 from relucid.printing import first_line
 
 PROGRAM, EXAMPLE = "network.pt2", "example.safetensors"
 DESCRIPTION, PAGE = "improvement.json", "page.html"
-FILES = (WEIGHTS, OPERATIONS, PROGRAM, EXAMPLE, DESCRIPTION, PAGE)
+FILES = (WEIGHTS, PROGRAM, EXAMPLE, DESCRIPTION, PAGE)
 LOAD = f'network = torch.export.load("{PROGRAM}").module()'
 PRINTED = 1000  # outputs that go into the description; all are in `EXAMPLE`
 

@@ -1,4 +1,4 @@
-"""The result of an improvement: which row is best, beyond chance, and what was found in plain words."""
+"""The result of an improvement: which row is significantly best, and what was found in plain words."""
 
 import math
 from collections.abc import Mapping
@@ -46,9 +46,9 @@ class Improvement(Tabular):
 
     @cached_property
     def row(self) -> str:
-        """The row of the returned network: the best of those that are better beyond chance than further training.
+        """The row of the returned network: the best of those that are significantly better than further training.
 
-        If there is none, further training; and if that is not better beyond chance either, the network as it was given.
+        If there is none, further training; and if that is not significantly better either, the network as it was given.
         """
         finished = {key for key, record in self.results.records.items() if record["state"] == "finished"}
         better = [row for row, verdict in self.compared.items() if verdict.outcome == BETTER]
@@ -58,7 +58,7 @@ class Improvement(Tabular):
 
     @property
     def better(self) -> bool:
-        """Whether the returned network is better, beyond chance, than the one that was given."""
+        """Whether the returned network is significantly better than the one that was given."""
         return self.row != GIVEN
 
     @cached_property

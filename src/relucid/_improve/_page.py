@@ -16,8 +16,8 @@ from relucid.report.figure import PALETTE, Figure, wrapped
 from relucid.report.page import render, text_grid
 
 KINDS = {
-    BETTER: ("better beyond chance", PALETTE[2], "circle"),
-    "reversed": ("worse beyond chance", PALETTE[1], "x"),
+    BETTER: ("significantly better", PALETTE[2], "circle"),
+    "reversed": ("significantly worse", PALETTE[1], "x"),
 }
 CHANCE = ("within chance", PALETTE[4], "circle-open")
 

@@ -173,7 +173,7 @@ def improve(
             and `metric` take: of a pair, the first is for `train` and the second for `metric`.
         train: your own training: a function of a network, data and a seed that trains the network and returns it.
         metric: "error", "rmse", "loss", "f1" or "auc"; or your own, a function of a network and data that returns a
-            number, or a dict of numbers, of which the first decides. By default what suits the loss.
+            number, or a dict of numbers, the first of which is the primary metric. By default what suits the loss.
         higher: whether higher values of your own metric are better.
         example: some inputs of the network, if they cannot be read from the data.
         target: for a CSV file, the column to predict.

@@ -21,7 +21,7 @@ from relucid.cli.studies import import_, logs, show
 from relucid.memory import keep_memory
 from relucid.printing import printable
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(pretty_exceptions_enable=False)
 app.command("list")(list_)
 app.command()(run)
 app.command()(show)
@@ -34,6 +34,23 @@ app.command()(convert)
 app.command()(improve)
 
 LONGEST = 1000  # characters of an error message
+FIRST = f"""\
+relucid {__version__}: find out why a ReLU network stopped learning, and repair it
+
+See what every layer has learned, which units are dead, and what would help:
+  relucid examine my_module:build --checkpoint w.pt --data my_module:data
+
+See whether a trained network can be made better, and get the better one:
+  relucid improve my_module:build --checkpoint w.pt --data my_module:data -o DIR
+
+Measure what the library does on your machine, in minutes:
+  relucid run quickstart
+
+my_module:build is a function that returns your network, my_module:data one that
+returns training and test data. In a training loop of your own, no command is
+needed: relucid.Watch(model).attach(optimizer) warns, relucid.convert.to_crelu
+repairs. All commands: relucid --help
+"""
 
 
 def _print_version(wanted: bool) -> None:
@@ -42,8 +59,9 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def relucid(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
@@ -57,6 +75,8 @@ def relucid(
     Pages and converted networks are written completely or not at all. Nothing is replaced without --force; links,
     devices, and directories that hold other files are never replaced.
     """
+    if context.invoked_subcommand is None:
+        typer.echo(FIRST, nl=False)
 
 
 def start() -> None:

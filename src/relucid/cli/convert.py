@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relucid.cli.foreign import foreign
-from relucid.cli.options import DATA, EXAMPLE, EXPORTS, Checkpoint, Factory, Key, Out, Replace, Unsafe, one_of
+from relucid.cli.options import EXAMPLE, EXPORTS, Checkpoint, Factory, Key, Out, Replace, Unsafe, one_of
 from relucid.cli.output import check_directory, write_directory
 from relucid.conversions import CONVERSIONS
 from relucid.extras import command
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from relucid.convert import Conversion
 
 DESCRIPTION = "conversion.json"
-FILES = (DESCRIPTION, "weights.safetensors", "operations.json", "model.pt2", "model.onnx")
+FILES = (DESCRIPTION, "weights.safetensors", "model.pt2", "model.onnx")
 WITH_LAYERS = ("crelu", "merge", "geometric")
 
 
@@ -27,12 +27,6 @@ Kind = Annotated[
     str, one_of([*CONVERSIONS], "--to", f"What to convert it to: {', '.join(CONVERSIONS)}.", "KIND")
 ]
 Example = Annotated[str, typer.Option(metavar="SHAPE", help=EXAMPLE)]
-Data = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help=f"{DATA} Only for merge, which refits the layers after the merged filters."
-    ),
-]
 Layers = Annotated[
     list[str] | None,
     typer.Option(
@@ -69,7 +63,6 @@ def convert(
     example: Example,
     out: Out,
     checkpoint: Checkpoint = None,
-    data: Data = None,
     layers: Layers = None,
     tolerance: Tolerance = None,
     budget: Budget = None,
@@ -85,7 +78,7 @@ def convert(
     and how far the outputs moved.
     """
     from relucid.cli.export import WRITERS
-    from relucid.cli.network import batches_of, build, example_of, origin
+    from relucid.cli.network import build, example_of, origin
     from relucid.convert import ConversionError, UnchangedWarning
     from relucid.experiments._study import named
 
@@ -94,13 +87,12 @@ def convert(
     if form == "onnx" and find_spec("onnxscript") is None:
         raise ValueError(f"--format onnx needs onnxscript: {command('onnx')}")
     check_directory(out, FILES, force)
-    options = _options(to, layers, tolerance, budget, data)
+    options = _options(to, layers, tolerance, budget)
     built = build(network, checkpoint, unsafe=unsafe, key=key).eval()
     first = example_of(example, built)
-    batches = {} if data is None else {"data": batches_of(data, built)}
     with foreign("the network cannot be converted", ConversionError), warnings.catch_warnings():
         warnings.simplefilter("ignore", UnchangedWarning)
-        converted = change(built, first, **options, **batches)
+        converted = change(built, first, **options)
     if not converted.changed and to != "plain":
         typer.echo(converted.summary())
         raise ValueError(f"--to {to} changes no layer of this network; nothing is written")
@@ -109,7 +101,6 @@ def convert(
         "checkpoint": None if checkpoint is None else str(checkpoint),
         "conversion": to,
         "example": example,
-        "data": data,
         "options": options,
         **converted.to_dict(),
     }
@@ -126,13 +117,13 @@ def convert(
 
 
 def _options(
-    to: str, layers: list[str] | None, tolerance: float | None, budget: float | None, data: str | None
+    to: str, layers: list[str] | None, tolerance: float | None, budget: float | None
 ) -> dict[str, Any]:
     """The options of a conversion that the user gave; refuse those that it does not have."""
     if layers and to not in WITH_LAYERS:
         raise ValueError(f"--layers is for {', '.join(WITH_LAYERS)}; {to} changes the whole network")
-    if (budget is not None or data is not None) and to != "merge":
-        raise ValueError("--budget and --data are for merge; the other conversions change no output")
+    if budget is not None and to != "merge":
+        raise ValueError("--budget is for merge; the other conversions change no output")
     options = {"layers": "auto" if layers == ["auto"] else layers, "tolerance": tolerance, "budget": budget}
     return {name: value for name, value in options.items() if value is not None}
 

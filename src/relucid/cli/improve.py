@@ -69,7 +69,7 @@ MetricName = Annotated[
     str | None,
     typer.Option(
         help=f"What decides: {', '.join(METRICS)}, or MODULE:FUNCTION of a network and data that returns a number, "
-        "or a dict of numbers, of which the first decides.",
+        "or a dict of numbers, the first of which is the primary metric.",
         autocompletion=completing(METRICS),
     ),
 ]

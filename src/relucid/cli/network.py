@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from relucid import convert, models
 from relucid.cli.checkpoint import restore
 from relucid.cli.foreign import foreign
-from relucid.convert.conversion import OPERATIONS
+from relucid.convert import is_saved
 from relucid.data import in_batches
 from relucid.data.named import ARRAYS, named
 from relucid.printing import suggest
@@ -34,11 +34,11 @@ def build(
     """
     if _is_model(factory):
         network = _created(factory)
-    elif factory and (Path(factory) / OPERATIONS).is_file():
+    elif factory and is_saved(factory):
         network = convert.load(factory, _created(origin(factory)))
     else:
         network = _built(factory)
-    if checkpoint is not None and (checkpoint / OPERATIONS).is_file():
+    if checkpoint is not None and is_saved(checkpoint):
         return convert.load(checkpoint, network)
     return network if checkpoint is None else restore(network, checkpoint, unsafe=unsafe, key=key)
 
@@ -50,7 +50,7 @@ def origin(network: str) -> str:
     network is to run code, which the user has to name.
     """
     directory = Path(network)
-    if _is_model(network) or not network or not (directory / OPERATIONS).is_file():
+    if _is_model(network) or not network or not is_saved(directory):
         return network
     try:
         name = str(json.loads((directory / "conversion.json").read_text(encoding="utf-8"))["network"])

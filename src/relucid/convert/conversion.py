@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
+import math
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, ParamSpec
 
 import torch
 from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
 
-from relucid import __version__
-from relucid._torch import ConvNd, is_compiled
-from relucid.convert.copies import copied
+from relucid._torch import ConvNd, is_compiled, is_sharded
+from relucid.convert._edits import Edits
+from relucid.convert._recipe import recipes_of, remember
+from relucid.convert._restore import save
+from relucid.convert._signature import Signature
+from relucid.convert._steps import Step
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
-from relucid.convert.surgery import Operation, Surgery
-from relucid.extras import needed
 from relucid.nn import GeometricLayer
 from relucid.nn.tracing import no_autocast
-from relucid.printing import Tabular, first_line, printable
+from relucid.printing import Tabular, printable
 from relucid.randomness import seeded
 
 Status = Literal["changed", "kept", "refused"]
-WEIGHTS, OPERATIONS = "weights.safetensors", "operations.json"
+SMOOTH = (nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.Mish, nn.ELU, nn.CELU, nn.SELU, nn.Softplus)
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,13 @@ class Conversion(Tabular):
     changes: tuple[Change, ...]  #: one per rectified or weighted layer of the original
     max_error: float  #: the largest difference of an output
     relative_error: float  #: the same, divided by the largest output
-    gradient_error: float  #: the same for the gradients of all parameters that both networks have
+    gradient_error: float  #: the largest difference of a gradient at a layer, relative to it
     parameters: tuple[int, int]  #: before and after
     multiply_adds: tuple[int, int]  #: per example, before and after
-    operations: tuple[Operation, ...] = field(repr=False, default=())  #: since the original, for `load`
+    steps: tuple[Step, ...] = field(repr=False, default=())  #: what was done
+    layer_error: float = 0.0  #: the largest difference of a layer's value, on the scale of its own rounding
+    unchecked: tuple[str, ...] = ()  #: what could not be compared, and why
+    original: Signature = field(repr=False, default_factory=dict)  #: what a twin looks like before
 
     @property
     def changed(self) -> bool:
@@ -78,10 +84,13 @@ class Conversion(Tabular):
             ("multiply-adds per example", self.multiply_adds),
         ):
             lines.append(f"{what}: {before:,} -> {after:,}")
-        lines.append(
-            f"largest difference of the outputs: {self.max_error:.2g} ({self.relative_error:.2g} relative)"
-        )
-        return lines
+        if math.isnan(self.max_error):
+            lines.append("weights are new: train it from scratch")
+        else:
+            lines.append(
+                f"largest difference of the outputs: {self.max_error:.2g} ({self.relative_error:.2g} relative)"
+            )
+        return [*lines, *(f"not checked: {what}" for what in self.unchecked)]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the network, as plain values."""
@@ -92,56 +101,71 @@ class Conversion(Tabular):
             "gradient_error": self.gradient_error,
             "parameters": list(self.parameters),
             "multiply_adds": list(self.multiply_adds),
+            "layer_error": self.layer_error,
+            "unchecked": list(self.unchecked),
         }
 
     def save(self, directory: str | Path) -> None:
-        """Write the weights, and the operations that turn the original network into this one, into a directory.
+        """Write the weights, and the steps that turn the original network into this one, into a directory.
 
-        `load` repeats them on a new instance. The directory is created.
+        `load` repeats them on a new instance. The directory is created; all is written, or nothing.
         """
-        with needed("saving a conversion"):
-            from safetensors.torch import save_model
-        place = Path(directory)
-        place.mkdir(parents=True, exist_ok=True)
-        save_model(self.model, str(place / WEIGHTS))
-        record = {
-            "relucid": __version__,
-            "network": _class_name(type(self.model)),
-            "operations": list(self.operations),
-        }
-        (place / OPERATIONS).write_text(json.dumps(record, indent=1) + "\n")
+        save(self.model, directory)
+
+    def apply_to(self, *twins: nn.Module, optimizer: Any = None) -> None:
+        """Change twins of the network in the same way, in place, with the values that they have, without an example.
+
+        A twin has the classes, the names and the shapes that the network had: a target network, a moving average (also
+        within `torch.optim.swa_utils.AveragedModel`), a new instance. What was verified is where channels go, which
+        does not depend on weights; every changed layer is compared with the twin's own on random numbers. Values that
+        `revive` gave to units are not handed on.
+
+        Args:
+            twins: The networks; on an error none is changed.
+            optimizer: One or several that train them.
+        """
+        from relucid.convert._twins import apply_to
+
+        apply_to(self.steps, self.original, twins, optimizers_of(optimizer))
 
 
-def load(directory: str | Path, model: nn.Module) -> nn.Module:
-    """Convert ``model``, a new instance of a saved network's class, as it was converted, and load its weights.
-
-    The instance itself is changed and returned.
+def applied(
+    steps: Iterable[Step], model: nn.Module, optimizers: Iterable[Optimizer] = (), *, others: bool = False
+) -> nn.Module:
+    """Change a network by steps, wholly or not at all.
 
     Args:
-        directory: What `Conversion.save` wrote.
-        model: The network before the conversion, with any weights.
+        steps: The changes, in order.
+        model: The network.
+        optimizers: What goes along.
+        others: Whether optimizers that were not given may have stepped its parameters.
     """
-    with needed("loading a conversion"):
-        from safetensors.torch import load_model
-    place = Path(directory)
-    if not (place / OPERATIONS).is_file():
-        raise ArgumentError(f"{place} has no {OPERATIONS}: give a directory that Conversion.save wrote")
-    record = json.loads((place / OPERATIONS).read_text())
-    if record["network"] != _class_name(type(model)):
-        raise ArgumentError(
-            f"{place} holds a converted {record['network']}, not a {_class_name(type(model))}: give an instance of that"
-        )
-    operated = copied(model)  # a failure must not leave a half-converted network
-    try:
-        Surgery(operated).repeat(record["operations"])
-        load_model(operated, str(place / WEIGHTS))
-    except Exception as error:
-        raise ConversionError(
-            f"{place} does not fit this {type(model).__name__}: {first_line(error)}; build it as it was built before"
-        ) from error
-    Surgery(model).repeat(record["operations"])
-    load_model(model, str(place / WEIGHTS))
+    steps = list(steps)
+    with Edits(model, optimizers, others=others) as edits:
+        take(steps, edits)
     return model
+
+
+def take(steps: Sequence[Step], edits: Edits) -> None:
+    """Take steps, and leave the recipe with the network."""
+    model, known = edits.model, recipes_of(edits.model)
+    for step in steps:
+        step.apply(edits)
+    for name in fast_layers(model, steps):
+        # Its fast path multiplies by the weights of its modules, whatever these have become.
+        edits.set(model.get_submodule(name), "activation_relu_or_gelu", 0)
+    remember(edits, known, steps)
+
+
+def fast_layers(model: nn.Module, steps: Iterable[Step]) -> list[str]:
+    """The transformer layers with a changed module inside."""
+    changed = [name for step in steps for name in (step.name, *step.modules)]
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.TransformerEncoderLayer)
+        and any(each.startswith(f"{name}." if name else "") for each in changed)
+    ]
 
 
 def _class_name(kind: type) -> str:
@@ -169,8 +193,7 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
             if (value := given.get(name)) is not None and not value >= 0:
                 raise ArgumentError(f"{name}={value} must be 0 or more")
         _check_network(given["model"])
-        if (optimizer := given.get("optimizer")) is not None:
-            _check_optimizer(optimizer, given["model"], given.get("inplace", False))
+        _check_optimizers(given.get("optimizer"), given["model"], given.get("inplace", False))
         with seeded(), torch.inference_mode(False), no_autocast(given["model"]):
             try:
                 found = convert(*args, **kwargs)
@@ -180,16 +203,27 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
                 name, what = type(given["model"]).__name__, f"{type(error).__name__}: {error}"
                 raise ConversionError(f"{name} cannot be converted{_where(error)}: {what}") from error
         if not found.changed and convert.__name__ != "fuse" and given.get("pairs") != 0:
-            refused = [f": {c.reason} ({c.name})" for c in found.changes if c.status == "refused"]
             name = type(given["model"]).__name__
             warnings.warn(
-                f"{convert.__name__} changes no layer of {name}{(*refused, '')[0]}",
+                f"{convert.__name__} changes no layer of {name}{_why_unchanged(found)}",
                 UnchangedWarning,
                 stacklevel=2,
             )
         return found
 
     return converted
+
+
+def _why_unchanged(conversion: Conversion) -> str:
+    """The reason to give for a conversion that changes nothing, in words."""
+    for status in ("refused", "kept"):
+        for change in conversion.changes:
+            if change.status == status and (status == "refused" or "already" in change.reason):
+                return f": {change.reason} ({change.name})"
+    others = [
+        f"{type(m).__name__} at {n}" for n, m in conversion.model.named_modules() if isinstance(m, SMOOTH)
+    ]
+    return f": it has no ReLU ({others[0]})" if others else ""
 
 
 def _check_network(model: nn.Module) -> None:
@@ -199,8 +233,15 @@ def _check_network(model: nn.Module) -> None:
         raise ArgumentError(f"a network is an nn.Module, not a {name}")
     if isinstance(model, torch.jit.ScriptModule):
         raise ConversionError(f"{name} is compiled by TorchScript; convert the network that it was made from")
-    if is_compiled(model):
-        raise ConversionError("the network is compiled; convert the original and compile the result")
+    for part, module in model.named_modules():
+        what = f"{part} of {name}" if part else "the network"
+        if is_compiled(module):
+            raise ConversionError(f"{what} is compiled; convert the original and compile the result")
+        if isinstance(module, DistributedDataParallel | DataParallel) or is_sharded(module):
+            raise ConversionError(
+                f"{what} is a {type(module).__name__}, which knows the weights that there were: convert the network "
+                "inside, on every process in the same way, and wrap the result"
+            )
     if any(map(is_lazy, model.parameters())):
         raise ConversionError(
             f"{name} has lazy layers, whose weights have no shape yet; run it on an input first"
@@ -217,15 +258,30 @@ def _check_network(model: nn.Module) -> None:
         raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
 
 
-def _check_optimizer(optimizer: Any, model: nn.Module, inplace: bool) -> None:
-    """Refuse an optimizer that cannot follow the conversion of this network."""
-    if not hasattr(optimizer, "param_groups"):  # wrappers of other libraries have them
-        raise ArgumentError(f"optimizer must be one torch.optim.Optimizer, not {type(optimizer).__name__}")
-    if not inplace:
-        raise ArgumentError("an optimizer can only follow a network that is converted in place: inplace=True")
-    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if not any(id(p) in trained for p in model.parameters()):
-        raise ArgumentError("the optimizer trains no parameter of this network; give the one that does")
+def optimizers_of(given: Any) -> list[Any]:
+    """One or several optimizers, or none, as a list."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _check_optimizers(given: Any, model: nn.Module, inplace: bool) -> None:
+    """Refuse optimizers that cannot follow the conversion of this network."""
+    for optimizer in optimizers_of(given):
+        kind = type(optimizer).__name__
+        if not hasattr(optimizer, "param_groups"):  # wrappers of other libraries have them
+            raise ArgumentError(f"optimizer must be one torch.optim.Optimizer or a list of them, not {kind}")
+        if not inplace:
+            raise ArgumentError(
+                "an optimizer can only follow a network that is converted in place: inplace=True"
+            )
+        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not any(id(p) in trained for p in model.parameters()):
+            raise ArgumentError("the optimizer trains no parameter of this network; give the one that does")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ConversionError(
+                f"{kind} keeps one history of all weights, which cannot follow: convert without it, then make a new one"
+            )
 
 
 def _where(error: Exception) -> str:

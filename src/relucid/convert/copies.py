@@ -1,29 +1,52 @@
-"""Copies of a network, to be changed or to be run and thrown away."""
+"""Copies of a network: with its memory or their own, to be changed or to be run."""
+
+from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from relucid._torch import storage_of
 from relucid.convert.errors import ConversionError
+from relucid.nn import GeometricLayer
 
 
-def copied(model: nn.Module, *, share: bool = False) -> nn.Module:
-    """A deep copy of a network.
+def aliased(model: nn.Module) -> nn.Module:
+    """A copy whose parameters are other objects on the same memory: they can be frozen, or given other values.
 
-    Args:
-        model: Any network.
-        share: Whether the copy has the original's parameters themselves; all else is copied.
+    Buffers are copied, since a run changes them. As with any copy, hooks on the gradients of parameters stay behind.
 
     >>> net = nn.Linear(2, 3)
-    >>> copied(net).weight is net.weight, copied(net, share=True).weight is net.weight
+    >>> twin = aliased(net)
+    >>> twin.weight is net.weight, twin.weight.data_ptr() == net.weight.data_ptr()
     (False, True)
     """
-    memo: dict[int, Any] = {id(p): p for p in model.parameters()} if share else {}
-    for value in _tensors_in(model, set()):
-        if not value.is_leaf:  # a value that an earlier run left, in a distribution of actions, say
+    memo: dict[int, Any] = {}
+    for p in model.parameters():
+        alias = p.detach()
+        alias = nn.Parameter(alias, p.requires_grad) if type(p) is nn.Parameter else copy.copy(p)
+        vars(alias).update(vars(p))
+        memo[id(p)] = alias
+    return _copied(model, memo)
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy with memory of its own.
+
+    >>> net = nn.Linear(2, 3)
+    >>> copied(net).weight.data_ptr() == net.weight.data_ptr()
+    False
+    """
+    return _copied(model, {})
+
+
+def _copied(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    for value in tensors_of(model):
+        if not value.is_leaf:  # what an earlier run left, in a distribution of actions, say
             memo[id(value)] = value.detach().clone()
     try:
         return copy.deepcopy(model, memo)
@@ -32,8 +55,23 @@ def copied(model: nn.Module, *, share: bool = False) -> nn.Module:
         raise ConversionError(f"{type(model).__name__} cannot be copied: {what}") from error
 
 
-def _tensors_in(thing: Any, seen: set[int]) -> Iterator[Tensor]:
-    """Yield the tensors in an object's attributes, and in those of the objects in them."""
+@torch.no_grad()
+def separate(copy: nn.Module, model: nn.Module) -> None:
+    """Give a copy of ``model`` memory of its own wherever both still use the same."""
+    shared = {storage_of(p) for p in model.parameters()}
+    for p in copy.parameters():
+        if storage_of(p) in shared:
+            p.data = p.data.clone()
+
+
+def tensors_of(thing: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
+    """Yield the tensors in an object: in containers, in its attributes, and in those of the objects in them.
+
+    >>> from types import SimpleNamespace
+    >>> [tuple(x.shape) for x in tensors_of([SimpleNamespace(mean=torch.ones(2)), {"y": torch.ones(3)}])]
+    [(2,), (3,)]
+    """
+    seen = set() if seen is None else seen
     if id(thing) in seen:
         return
     seen.add(id(thing))
@@ -41,24 +79,51 @@ def _tensors_in(thing: Any, seen: set[int]) -> Iterator[Tensor]:
         yield thing
     elif isinstance(thing, Mapping | list | tuple | set):
         for value in list(thing.values() if isinstance(thing, Mapping) else thing):
-            yield from _tensors_in(value, seen)
+            yield from tensors_of(value, seen)
+        if hasattr(thing, "__dict__"):
+            yield from tensors_of(vars(thing), seen)
     elif hasattr(thing, "__dict__") and not isinstance(thing, type | ModuleType | FunctionType):
-        yield from _tensors_in(vars(thing), seen)
+        yield from tensors_of(vars(thing), seen)
 
 
-class Throwaway:
-    """A copy of a network, to be run several times; it shares the parameters."""
+def check_closures(model: nn.Module) -> None:
+    """Refuse a network with a function among its attributes that refers to its modules: a copy would use those."""
+    modules = {id(module) for module in model.modules()}
+    for name, module in model.named_modules():
+        for key, value in vars(module).items():
+            cells = value.__closure__ if isinstance(value, FunctionType) else None
+            if any(id(cell.cell_contents) in modules for cell in cells or () if _is_filled(cell)):
+                raise ConversionError(
+                    f"a copy of {type(model).__name__} would not compute with its own parameters: {key} of "
+                    f"{name or 'the network'} is a function that refers to the original's modules; make it a method"
+                )
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+class ResettableCopy:
+    """A copy to be run: frozen, so that gradients flow to values and not to weights, and put back each time."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = copied(model, share=True)
-        self._saved = [(name, buffer.clone()) for name, buffer in self.model.named_buffers()]
-        self._modes = {module: module.training for module in self.model.modules()}
+        self.model = model
+        self._values = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
+        self._modes = {module: module.training for module in model.modules()}
+        self._trained = {name: p.requires_grad for name, p in model.named_parameters()}
 
-    def fresh(self) -> nn.Module:
+    def fresh(self, *, freeze: bool = True) -> nn.Module:
         """The network with the buffers and modes that it had at first."""
         for module, training in self._modes.items():
             module.training = training
-        for name, value in self._saved:
+            if isinstance(module, GeometricLayer):
+                module.forget_weight()
+        for name, value in self._values:
             path, _, leaf = name.rpartition(".")
             setattr(self.model.get_submodule(path), leaf, value.clone())
+        for name, p in self.model.named_parameters():
+            p.requires_grad_(self._trained[name] and not freeze)
         return self.model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -12,16 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from relucid.convert._steps import Double, Read, Step
 from relucid.convert.conversion import Conversion, conversion
 from relucid.convert.errors import ArgumentError
-from relucid.convert.examples import Batch
+from relucid.convert.examples import Given
 from relucid.convert.flow import Flow, flow
-from relucid.convert.layout import Layout, StuckError, UngroupedError, channel_dims, spoken, travel
+from relucid.convert.layout import Layout, UnsupportedOpError, channel_dims, display_name, propagate
 from relucid.convert.merge import merge
-from relucid.convert.reading import read
-from relucid.convert.subject import Layers, Subject, feeding, select, suggestions, working
-from relucid.convert.surgery import Surgery
-from relucid.inspect.execution import Node, Recording
+from relucid.convert.network import Layers, RecordedModel, feeding, select, suggestions
+from relucid.convert.search import converted, delivered, largest_valid_subset
+from relucid.inspect.execution import Method, Node, Recording
 from relucid.nn import GeometricLayer
 from relucid.nn.kinds import Kind, kind_of
 
@@ -29,16 +29,18 @@ from relucid.nn.kinds import Kind, kind_of
 @conversion
 def to_crelu(
     model: nn.Module,
-    example: Batch | list[Batch],
+    example: Given,
     layers: Layers = None,
-    mode: Literal["expand", "merge"] = "expand",
+    mode: Literal["expand", "merge", "halve"] = "expand",
     *,
+    revive: bool = False,
+    data: Any = None,
     inplace: bool = False,
-    optimizer: Optimizer | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    call: Method | None = None,
     tolerance: float | None = None,
     budget: float | None = None,
     pairs: int | None = None,
-    data: Any = None,
 ) -> Conversion:
     """The same network with CReLU, which keeps both phases of a unit, in place of ReLU.
 
@@ -56,22 +58,25 @@ def to_crelu(
 
     Args:
         model: Any network.
-        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments, or a list of several.
+        example: Its input: a tensor or array, a tuple of positional or a mapping of keyword arguments, a loader or
+            data set, of which the first batch is taken, or a list of several examples.
             What a network executes on none of them stays as it is.
         layers: Names or globs of activations, or of the layers that feed them; "auto", in mode "expand", for those
             that `relucid.inspect.examine` suggests. By default all.
-        mode: "expand" or "merge".
+        mode: "expand", "merge" or "halve".
+        revive: "expand": first give dead units a boundary that passes through the data, as `relucid.convert.revive`.
+        data: With ``revive``, inputs that show which units are dead; by default the example.
         inplace: Convert the network itself; by default a copy.
         optimizer: With ``inplace``, an optimizer to take along: its groups refer to the new parameters, and its state
             is kept for every weight that stays, and zero for new ones.
+        call: How the network is used, if not through its forward: a method's name, or a function of the network and
+            the example.
         tolerance: "expand": the largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by
             default. "merge": how far a pair may be from opposite, as the length of the sum of the two units'
             weights and biases, each of length 1; 1e-5 by default.
         budget: "merge": the largest relative difference of outputs, by default as in "expand". As many pairs are
             merged as it allows, the most opposite first.
         pairs: "merge": the largest number of pairs to merge, the most opposite first.
-        data: "merge": data in any form that `relucid.inspect.examine` takes; the layers that read merged channels
-            are fitted on them, by least squares, to what they computed before.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     >>> to_crelu(net, torch.randn(5, 4)).model
@@ -81,30 +86,63 @@ def to_crelu(
       (2): Linear(in_features=16, out_features=2, bias=True)
     )
     """
+    if (revive or data is not None) and (mode != "expand" or not revive):
+        raise ArgumentError("revive is for mode='expand', and data for revive")
     if mode == "merge":
         return merge(
             model,
             example,
             layers,
+            call,
             1e-5 if tolerance is None else tolerance,
             budget,
             pairs,
-            data,
             inplace,
             optimizer,
         )
+    if mode == "halve":
+        from relucid.convert._halve import halve
+
+        if any(value is not None for value in (tolerance, budget, pairs)):
+            raise ArgumentError("mode='halve' keeps no outputs: it takes no tolerance, budget or pairs")
+        return halve(model, example, layers, call, inplace, optimizer)
     if mode != "expand":
-        raise ArgumentError(f"mode is 'expand' or 'merge', not {mode!r}")
-    if budget is not None or pairs is not None or data is not None:
-        raise ArgumentError("budget, pairs and data are for mode='merge'; 'expand' changes no output")
-    subject = Subject(model, example)
-    subject.report.weighted, subject.report.rectified = "its input has no new channels", "not chosen"
-    expansion = Expansion(subject, layers, partial(suggestions, model, example))
-    return expansion.finish(tolerance, inplace, optimizer)
+        raise ArgumentError(f"mode is 'expand', 'merge' or 'halve', not {mode!r}")
+    if budget is not None or pairs is not None:
+        raise ArgumentError("budget and pairs are for mode='merge'; 'expand' changes no output")
+    if revive:
+        from relucid.convert._revive import revived_first
+
+        return revived_first(
+            model,
+            partial(_expand, example=example, layers=layers, call=call, tolerance=tolerance),
+            example=example,
+            data=data,
+            call=call,
+            inplace=inplace,
+            optimizer=optimizer,
+        )
+    return _expand(model, example, layers, call, tolerance, inplace, optimizer)
+
+
+def _expand(
+    model: nn.Module,
+    example: Given,
+    layers: Layers,
+    call: Method | None,
+    tolerance: float | None,
+    inplace: bool = False,
+    optimizer: Any = None,
+) -> Conversion:
+    """Give every unit its other phase."""
+    network = RecordedModel(model, example, call)
+    network.report.weighted, network.report.rectified = "its input has no new channels", "not chosen"
+    found = Expansion(network, layers).converted(tolerance, inplace)
+    return delivered(network, found, inplace, optimizer)
 
 
 @dataclass(frozen=True)
-class Site:
+class Candidate:
     """A module that is to give its units both phases."""
 
     module: str
@@ -129,28 +167,28 @@ class Site:
 class Expansion:
     """The search for the modules that can give their units both phases."""
 
-    def __init__(self, subject: Subject, layers: Layers, suggested: Any) -> None:
-        self.subject, self.report = subject, subject.report
-        self.dims = {recording: channel_dims(recording.nodes) for recording in subject.recordings}
-        self.sites: dict[str, Site] = {}
+    def __init__(self, network: RecordedModel, layers: Layers) -> None:
+        self.network, self.report = network, network.report
+        self.dims = {recording: channel_dims(recording.nodes) for recording in network.recordings}
+        self.sites: dict[str, Candidate] = {}
         self.obstacles: dict[str, str] = {}  # by rectification
-        for recording in subject.evaluated:
+        for recording in network.evaluated:
             self._find(recording)
-        for recording in subject.trained:
+        for recording in network.trained:
             self._find(recording, only_new=True)
-        self._choose(layers, suggested)
+        self._choose(layers)
         self.flows: list[Flow] = []
 
     # Candidates
 
     def _find(self, recording: Recording, *, only_new: bool = False) -> None:
         """Find the module to change for every rectification."""
-        counts = self.subject.counts
+        counts = self.network.counts
         makers: dict[Node, str] = {}
         for call in recording.calls:
             if len(call.outputs) == 1:
                 makers.setdefault(call.outputs[0], call.module)  # the innermost module comes first
-        known = {name for r in self.subject.evaluated for name in r.calls_of} if only_new else set()
+        known = {name for r in self.network.evaluated for name in r.calls_of} if only_new else set()
         for node in recording.nodes:
             if node.kind is None or node.kind.doubled:
                 continue
@@ -164,7 +202,7 @@ class Expansion:
 
     def _site(
         self, node: Node, makers: Mapping[Node, str], counts: Mapping[str, int], dims: Mapping[Node, int]
-    ) -> Site | str:
+    ) -> Candidate | str:
         """The module to change for one rectification, or why there is none."""
         kind = node.kind
         assert kind is not None
@@ -174,12 +212,12 @@ class Expansion:
         dim = dims.get(node.rectified)
         if dim is None:
             return "it is not clear which dimension holds its channels"
-        modules, own = self.subject.modules, makers.get(node)
+        modules, own = self.network.modules, makers.get(node)
         activation = modules.get(own or "")
         place = -1 if dim == len(node.shape) - 1 else dim
         if own and activation is not None and kind_of(activation) is not None and counts[own] == 1:
             slopes = _slopes(activation, kind, dim)
-            return slopes if isinstance(slopes, str) else Site(own, True, place, (node.name,), slopes)
+            return slopes if isinstance(slopes, str) else Candidate(own, True, place, (node.name,), slopes)
         if isinstance(modules.get(node.module), GeometricLayer):
             return f"it is inside {node.module}: apply fuse first, and to_geometric afterwards"
         if kind.below != 0:
@@ -189,21 +227,21 @@ class Expansion:
             value = value.upstream[0]
         maker = makers.get(value)
         if not maker or isinstance(modules[maker], torch.jit.ScriptModule):
-            what = "an input" if value.order < 0 else f"the value of {spoken(value)}"
+            what = "an input" if value.order < 0 else f"the value of {display_name(value)}"
             what = "a sum" if value.op == "add" else what
             return f"it rectifies {what}, which no module returns"
         dim = dims.get(value, dim)
-        return Site(maker, False, -1 if dim == len(value.shape) - 1 else dim, (node.name,))
+        return Candidate(maker, False, -1 if dim == len(value.shape) - 1 else dim, (node.name,))
 
-    def _choose(self, layers: Layers, suggested: Any) -> None:
+    def _choose(self, layers: Layers) -> None:
         """Keep the sites that ``layers`` names, by the rectification or by the layers that feed it."""
         names = {
             node.name: (node.name, node.name.partition(":")[0], *feeding(node))
-            for recording in self.subject.recordings
+            for recording in self.network.recordings
             for node in recording.nodes
             if node.kind is not None and not node.kind.doubled
         }
-        chosen = select(names, layers, suggested)
+        chosen = select(names, layers, partial(suggestions, self.network))
         self.sites = {name: site for name, site in self.sites.items() if chosen & set(site.relus)}
         self.obstacles = {relu: reason for relu, reason in self.obstacles.items() if relu in chosen}
 
@@ -212,7 +250,7 @@ class Expansion:
     def follow(self) -> None:
         """Follow the new channels, and drop every site whose channels reach something that cannot take them."""
         while True:
-            self.flows = [flow(r, self._starts(r), self.subject.modules) for r in self.subject.recordings]
+            self.flows = [flow(r, self._starts(r), self.network.modules) for r in self.network.recordings]
             dropped = self._stuck()
             if not dropped:
                 return
@@ -235,14 +273,14 @@ class Expansion:
         before = dict(self.sites)
         for layout, error in (each for one in self.flows for each in one.stuck):
             for name in layout.sites & before.keys():
-                if isinstance(error, UngroupedError) and self._regroup(before[name], error.groups):
+                if error.groups and self._regroup(before[name], error.groups):
                     found.setdefault("", "")  # nothing is dropped, but the channels have moved
                 else:
                     found[name] = str(error)
         reads: dict[str, Layout] = {}
         for one in self.flows:
             for name, layout in one.reads.items():
-                shared = self.subject.shared(name)
+                shared = self.network.shared(name)
                 apart = name in reads and not reads[name].equals(layout)
                 plain = any(name in other.unchanged for other in self.flows)
                 if shared or apart or plain:
@@ -251,7 +289,7 @@ class Expansion:
                 reads[name] = layout
         return found
 
-    def _regroup(self, site: Site, groups: int) -> bool:
+    def _regroup(self, site: Candidate, groups: int) -> bool:
         """Let a site arrange its channels for a reader with groups; False if that does not help."""
         if site.slopes is not None or site.groups % groups == 0:
             return False
@@ -263,9 +301,9 @@ class Expansion:
         for relu in () if site is None else site.relus:
             self.obstacles[relu] = reason
 
-    # Surgery
+    # Steps
 
-    def finish(self, tolerance: float | None, inplace: bool, optimizer: Optimizer | None) -> Conversion:
+    def converted(self, tolerance: float | None, inplace: bool) -> Conversion:
         """The conversion at all sites that work."""
         sites, obstacles = dict(self.sites), dict(self.obstacles)
 
@@ -275,30 +313,41 @@ class Expansion:
                 self.obstacles.update(dict.fromkeys(sites[name].relus, reason))
             self.follow()
             self._note()
-            whole = len(names) + len(dropped) == len(sites)  # not one of the trials of a bisection
-            return self.subject.finish(
-                self.perform,
-                tolerance=tolerance,
-                inplace=inplace and whole,
-                optimizer=optimizer if whole else None,
-            )
+            return converted(self.network, self.steps(), tolerance=tolerance, inplace=inplace)
 
-        return working(sites, attempt)
+        return largest_valid_subset(sites, attempt, self._reaching)
 
-    def perform(self, surgery: Surgery) -> None:
+    def _reaching(self, layer: str) -> set[str]:
+        """The sites whose channels a layer reads, or something inside a module."""
+        if layer in self.sites:
+            return {layer}
+        read, _ = self._readers().get(layer, (None, False))
+        if read is not None:
+            return set(read.sites)
+        return {
+            site
+            for found in self.flows
+            for node, layout in found.layouts.items()
+            if node.module == layer or node.module.startswith(f"{layer}.")
+            for site in layout.sites
+        }
+
+    def steps(self) -> list[Step]:
         """Change the sites, and the layers that read their channels."""
-        for site in self._doubled():
-            if site.is_activation:
-                surgery.crelu(site.module, dim=site.dim, groups=site.groups)
-            else:
-                surgery.signs(site.module, dim=site.dim, groups=site.groups)
-        for name, (layout, carries) in self._readers().items():
-            read(surgery, name, layout, carries=carries)
+        steps: list[Step] = [
+            Double(
+                *(site.module, site.dim, site.groups),
+                slopes=None if site.slopes is None else tuple(site.slopes.tolist()),
+                replace=site.is_activation,
+            )
+            for site in self._doubled()
+        ]
+        return steps + [Read(name, layout, carries) for name, (layout, carries) in self._readers().items()]
 
     def _readers(self) -> dict[str, tuple[Layout, bool]]:
         return {name: (layout, name in f.carries) for f in self.flows for name, layout in f.reads.items()}
 
-    def _doubled(self) -> list[Site]:
+    def _doubled(self) -> list[Candidate]:
         """The sites whose channels begin there; the input of any other has both phases already."""
         begun = {name for f in self.flows for layout in f.layouts.values() for name in layout.sites}
         return [site for site in self.sites.values() if site.module in begun]
@@ -319,12 +368,12 @@ class Expansion:
         for name, (layout, carries) in self._readers().items():
             kind = "" if layout.is_split else " of zero"
             reason = "a filter for each phase" if carries else f"weights{kind} for the new channels"
-            module = self.subject.modules[name]
+            module = self.network.modules[name]
             if hasattr(module, "weight"):
                 self.report.note(name, "changed", reason, type(module).__name__)
 
 
-def _done(site: Site) -> str:
+def _done(site: Candidate) -> str:
     text = "CReLU"
     if site.slopes is not None and len(site.slopes) > 1:
         text += (
@@ -339,8 +388,8 @@ def _is_per_channel(node: Node, dims: Mapping[Node, int]) -> bool:
     if before not in dims or node.has_weight:
         return False
     try:
-        travel(node, {before: Layout.same(before.shape[dims[before]], dims[before])})
-    except StuckError:
+        propagate(node, {before: Layout.same(before.shape[dims[before]], dims[before])})
+    except UnsupportedOpError:
         return False
     return True
 

@@ -1,12 +1,19 @@
 """What conversions raise."""
 
+from collections.abc import Mapping
+
 
 class ConversionError(Exception):
-    """A network cannot be converted, or its converted form would differ; the message says why."""
+    """A network cannot be converted, or its converted form would differ; the message says why.
 
+    Args:
+        message: One sentence.
+        layers: What is wrong with each layer of a converted network that fails or returns something else.
+    """
 
-class UnclearError(ConversionError):
-    """No example can tell whether a converted network is the same."""
+    def __init__(self, message: str, layers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.layers = dict(layers or {})
 
 
 class UnchangedWarning(UserWarning):

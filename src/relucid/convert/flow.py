@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
-from relucid.convert.layout import Layout, StuckError, UngroupedError, spoken, travel
+from relucid.convert.layout import Layout, UnsupportedOpError, display_name, propagate
 from relucid.inspect.execution import Call, Node, Recording
 from relucid.inspect.operations import BATCH_NORMS
 from relucid.nn import CReLU, GeometricLayer, GeometricLinear, MeanNorm
@@ -23,7 +23,7 @@ class Flow:
     reads: dict[str, Layout] = field(default_factory=dict)  #: by module: the new channels of its input
     carries: set[str] = field(default_factory=set)  #: depthwise convolutions that pass the new channels on
     unchanged: set[str] = field(default_factory=set)  #: modules that read channels as they were
-    stuck: list[tuple[Layout, StuckError]] = field(default_factory=list)
+    stuck: list[tuple[Layout, UnsupportedOpError]] = field(default_factory=list)
     plain: frozenset[str] = frozenset()  #: geometric layers that will be plain ones
 
     def given(self, inputs: Iterable[Node]) -> dict[Node, Layout]:
@@ -34,7 +34,7 @@ class Flow:
                 found[node] = self.layouts[node]
             elif node.op == "overwritten":
                 for layout in self.given(node.inputs).values():
-                    self.stuck.append((layout, StuckError("part of it is overwritten")))
+                    self.stuck.append((layout, UnsupportedOpError("part of it is overwritten")))
         return found
 
 
@@ -69,7 +69,7 @@ def flow(
         try:
             given = found.given(node.upstream if call is None else call.inputs)
             layout = _next(found, node, call, given, modules)
-        except StuckError as reason:
+        except UnsupportedOpError as reason:
             found.stuck += [(each, reason) for each in given.values()]
         if layout is None:
             layout = starts.get(value)
@@ -77,9 +77,9 @@ def flow(
             found.layouts[value] = layout
     for node in recording.outputs:
         if node in found.layouts:
-            found.stuck.append((found.layouts[node], StuckError("the network returns it")))
+            found.stuck.append((found.layouts[node], UnsupportedOpError("the network returns it")))
     for name in found.unchanged & found.reads.keys():
-        error = StuckError(f"{name} also reads channels that do not change")
+        error = UnsupportedOpError(f"{name} also reads channels that do not change")
         found.stuck.append((found.reads[name], error))
     return found
 
@@ -103,26 +103,26 @@ def _next(
         return None
     layout, *others = given.values()
     if not reads:
-        return travel(node, given)
+        return propagate(node, given)
     if others or module is None:
-        raise StuckError(f"{name or spoken(node)} mixes it with other values")
+        raise UnsupportedOpError(f"{name or display_name(node)} mixes it with other values")
     passed = None
     if isinstance(module, BatchNormNd | MeanNorm):
         passed = _through_norm(module, layout, name)
     elif name not in found.plain and (
         not isinstance(module, nn.Linear | ConvNd) or not _is_own_weight(node, name)
     ):
-        raise StuckError(
+        raise UnsupportedOpError(
             f"{name or type(module).__name__} reads it, and its weight is not that of a plain layer"
         )
     elif layout.dim != 1 and not (
         isinstance(module, nn.Linear | GeometricLinear) and layout.dim == len(next(iter(given)).shape) - 1
     ):
-        raise StuckError(f"{name} reads it along another dimension")
+        raise UnsupportedOpError(f"{name} reads it along another dimension")
     elif isinstance(module, ConvNd):
         passed = _through_groups(module, layout, name)
     if name in found.reads and not found.reads[name].equals(layout):
-        raise StuckError(f"{name} reads two values that change differently")
+        raise UnsupportedOpError(f"{name} reads two values that change differently")
     found.reads[name] = layout
     if passed is not None and isinstance(module, ConvNd):
         found.carries.add(name)
@@ -141,13 +141,13 @@ def _is_own_weight(node: Node, name: str) -> bool:
 def _through_norm(module: BatchNormNd | MeanNorm, layout: Layout, name: str) -> Layout:
     """The layout after a norm: a batch norm takes over all scales, a mean norm passes them on."""
     if layout.dim != 1:
-        raise StuckError(f"{name} normalizes it along another dimension")
+        raise UnsupportedOpError(f"{name} normalizes it along another dimension")
     if layout.is_split:
-        raise StuckError(f"{name} would normalize both phases apart")
-    if isinstance(module, MeanNorm) or layout.is_binary:
+        raise UnsupportedOpError(f"{name} would normalize both phases apart")
+    if isinstance(module, MeanNorm) or layout.is_selection:
         return layout
     if module.weight is None:
-        raise StuckError(f"{name} has no weights that could take its scales")
+        raise UnsupportedOpError(f"{name} has no weights that could take its scales")
     return replace(layout, scale=(layout.scale != 0).double())
 
 
@@ -159,7 +159,7 @@ def _through_groups(module: ConvNd, layout: Layout, name: str) -> Layout | None:
     if (
         groups == size
         and len(layout.origin) != size
-        and layout.is_binary
+        and layout.is_selection
         and not isinstance(module, ConvTransposeNd)
     ):
         times = module.out_channels // groups
@@ -168,5 +168,5 @@ def _through_groups(module: ConvNd, layout: Layout, name: str) -> Layout | None:
     new = len(layout.origin)
     blocks = layout.origin.div(size // groups, rounding_mode="floor")
     if new % groups or not torch.equal(blocks, torch.arange(groups).repeat_interleave(new // groups)):
-        raise UngroupedError(groups, f"{name} has {groups} groups, which cannot read it")
+        raise UnsupportedOpError(f"{name} has {groups} groups, which cannot read it", groups)
     return None

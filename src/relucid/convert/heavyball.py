@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import nn
 from torch.optim import Optimizer
 
+from relucid.convert._steps import HeavyBall
 from relucid.convert.conversion import Conversion, conversion
 from relucid.convert.errors import ConversionError
-from relucid.convert.examples import Batch
+from relucid.convert.examples import Given
 from relucid.convert.layout import ELEMENTWISE, LINEAR
-from relucid.convert.subject import Subject
-from relucid.convert.surgery import Surgery
-from relucid.inspect.execution import Call, Node, Recording
+from relucid.convert.network import RecordedModel
+from relucid.convert.search import converted, delivered
+from relucid.inspect.execution import Call, Method, Node, Recording
 from relucid.inspect.operations import BATCH_NORMS
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import Residual
@@ -22,10 +25,11 @@ PASSED = LINEAR | ELEMENTWISE | BATCH_NORMS | {"native_layer_norm", "view", "_un
 @conversion
 def to_heavy_ball(
     model: nn.Module,
-    example: Batch | list[Batch],
+    example: Given,
     *,
     inplace: bool = False,
-    optimizer: Optimizer | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    call: Method | None = None,
     tolerance: float | None = None,
 ) -> Conversion:
     """The same network whose residual stages also add beta_k (x_k - x_{k-1}), with beta_k = 0, learnable.
@@ -37,9 +41,12 @@ def to_heavy_ball(
 
     Args:
         model: Any network with such stages; blocks that are called one by one, not as a sequence, stay as they are.
-        example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments, or a list of several.
+        example: Its input: a tensor or array, a tuple of positional or a mapping of keyword arguments, a loader or
+            data set, of which the first batch is taken, or a list of several examples.
         inplace: Convert the network itself; by default a copy.
         optimizer: With ``inplace``, an optimizer to take along, which then trains the new parameters, too.
+        call: How the network is used, if not through its forward: a method's name, or a function of the network and
+            the example.
         tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
 
     >>> import torch
@@ -48,48 +55,43 @@ def to_heavy_ball(
     >>> [name for name, _ in conversion.model.named_parameters() if "beta2" in name]
     ['layer1.beta2', 'layer2.beta2', 'layer3.beta2']
     """
-    subject = Subject(model, example)
-    subject.report.weighted = subject.report.rectified = "only sums change"
-    stages = {name: steps for name in subject.modules if (steps := _steps(subject, name))}
-    rules = [name for name, module in subject.modules.items() if _is_residual_stage(module)]
+    network = RecordedModel(model, example, call)
+    network.report.weighted = network.report.rectified = "only sums change"
+    stages = {name: steps for name in network.modules if (steps := _steps(network, name))}
+    rules = [name for name, module in network.modules.items() if _is_residual_stage(module)]
     if not stages and not rules:
         raise ConversionError(
             f"{type(model).__name__} has no nn.Sequential with two residual blocks y = f(x) + x of one shape in a row, "
             "called as a whole; blocks in an nn.ModuleList, or called one by one, cannot be changed without their code"
         )
     for name, steps in stages.items():
-        kind = type(subject.modules[name]).__name__
-        subject.report.note(
-            name, "changed", f"beta (x_k - x_(k-1)) at blocks {', '.join(map(str, steps))}", kind
-        )
+        kind = type(network.modules[name]).__name__
+        reason = f"beta (x_k - x_(k-1)) at blocks {', '.join(map(str, steps))}"
+        network.report.note(name, "changed", reason, kind)
     for name in rules:
-        subject.report.note(name, "changed", "beta1 and beta2 are learned", "Propagation")
-
-    def perform(surgery: Surgery) -> None:
-        for name, steps in stages.items():
-            surgery.heavy_ball(name, steps=list(steps))
-        for name in rules:
-            surgery.heavy_ball_rule(name)
-
-    return subject.finish(perform, tolerance=tolerance, inplace=inplace, optimizer=optimizer)
+        network.report.note(name, "changed", "beta1 and beta2 are learned", "Propagation")
+    changes = [HeavyBall(name, steps) for name, steps in stages.items()] + [HeavyBall(name) for name in rules]
+    return delivered(
+        network, converted(network, changes, tolerance=tolerance, inplace=inplace), inplace, optimizer
+    )
 
 
 def _is_residual_stage(module: nn.Module) -> bool:
     return isinstance(module, Propagation) and isinstance(module.rule, Residual) and module.depth > 1
 
 
-def _steps(subject: Subject, name: str) -> tuple[int, ...]:
+def _steps(network: RecordedModel, name: str) -> tuple[int, ...]:
     """The positions in a sequence of blocks that can get a beta; none if it is no stage."""
-    module = subject.modules[name]
+    module = network.modules[name]
     if not isinstance(module, nn.Sequential) or type(module).forward is not nn.Sequential.forward:
         return ()
-    if name not in subject.counts:
+    if name not in network.counts:
         return ()
     prefix = f"{name}." if name else ""
     blocks = [f"{prefix}{key}" for key, _ in module.named_children()]
     if len(blocks) != len(module):
         return ()  # a block stands in it twice
-    residual = [all(_is_residual(r, block) for r in subject.evaluated) for block in blocks]
+    residual = [all(_is_residual(r, block) for r in network.evaluated) for block in blocks]
     return tuple(k for k in range(1, len(blocks)) if residual[k] and residual[k - 1])
 
 

@@ -1,4 +1,4 @@
-"""How the changed channels of a value travel through the operations that a network executes."""
+"""How the changed channels of a value go through the operations that a network executes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ REDUCTIONS = {"mean", "sum", "amax", "max"}
 WORDS = {"add": "it is added to another value", "mul": "it is multiplied by another value"}
 
 
-class StuckError(Exception):
-    """Changed channels reach an operation that cannot take them; the message says which."""
+class UnsupportedOpError(Exception):
+    """Changed channels reach an operation that cannot take them; the message says which.
 
+    Args:
+        reason: What it does with them.
+        groups: For a grouped convolution that could read them in another order: its groups.
+    """
 
-class UngroupedError(StuckError):
-    """Changed channels reach a grouped convolution in an order that its groups cannot read."""
-
-    def __init__(self, groups: int, reason: str) -> None:
+    def __init__(self, reason: str, groups: int = 0) -> None:
         super().__init__(reason)
         self.groups = groups
 
@@ -69,7 +70,7 @@ class Layout:
         return bool(counts.numel()) and int(counts.max()) > 1
 
     @property
-    def is_binary(self) -> bool:
+    def is_selection(self) -> bool:
         """Whether old channels are found as they were, so that any function of them may follow."""
         return bool(((self.scale == 0) | (self.scale == 1)).all()) and not self.is_split
 
@@ -77,6 +78,31 @@ class Layout:
     def is_positive(self) -> bool:
         """Whether no channel has changed its sign, so that maxima stay maxima."""
         return bool((self.scale >= 0).all()) and not self.is_split
+
+    def kept(self) -> Layout:
+        """The layout of what stays as it was, such as an optimizer's state: 1 where the scale is 1, else 0."""
+        return replace(self, scale=(self.scale == 1).double())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The layout as plain values: in runs of channels that follow each other and have one scale."""
+        ends = ((self.origin.diff() != 1) | (self.scale.diff() != 0)).nonzero().flatten() + 1
+        starts, stops = [0, *ends.tolist()], [*ends.tolist(), len(self.origin)]
+        parts = [
+            [int(self.origin[a]), b - a, float(self.scale[a])] for a, b in zip(starts, stops, strict=True)
+        ]
+        return {"dim": self.dim, "runs": parts if len(self.origin) else []}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Layout:
+        """The layout that `to_dict` described.
+
+        >>> layout = Layout(1, torch.tensor([0, 1, 0, 1]), torch.tensor([1.0, 1.0, 0.0, 0.0]))
+        >>> layout.to_dict()["runs"], Layout.from_dict(layout.to_dict()).equals(layout)
+        ([[0, 2, 1.0], [0, 2, 0.0]], True)
+        """
+        origin = [int(first) + i for first, count, _ in values["runs"] for i in range(count)]
+        scale = [float(factor) for _, count, factor in values["runs"] for _ in range(count)]
+        return Layout(int(values["dim"]), torch.tensor(origin), torch.tensor(scale, dtype=torch.float64))
 
     def at(self, dim: int) -> Layout:
         """The same layout with the channels in another dimension."""
@@ -87,41 +113,43 @@ class Layout:
         return torch.equal(self.origin, other.origin) and torch.equal(self.scale, other.scale)
 
 
-def travel(node: Node, given: Mapping[Node, Layout]) -> Layout:
-    """The layout of an operation's value, if it treats all channels alike; a `StuckError` otherwise."""
+def propagate(node: Node, given: Mapping[Node, Layout]) -> Layout:
+    """The layout of an operation's value, if it treats all channels alike; an `UnsupportedOpError` otherwise."""
     layout, dims = next(iter(given.values())), len(node.upstream[0].shape)
     if node.op == "cat":
         return _concatenated(node, given)
     if node.op == "stack":
         return _stacked(node, given)
     if len(node.upstream) > 1:
-        raise StuckError(WORDS.get(node.op, f"{spoken(node)} combines it with another value"))
+        raise UnsupportedOpError(WORDS.get(node.op, f"{display_name(node)} combines it with another value"))
     if not _is_broadcast(node, layout.dim, dims):
-        raise StuckError(f"{spoken(node)} combines it with a tensor that has a value per channel")
+        raise UnsupportedOpError(
+            f"{display_name(node)} combines it with a tensor that has a value per channel"
+        )
     if node.op in VIEWS:
         return _viewed(node, layout)
     if node.kind is not None:
-        known = layout.is_positive if node.kind.homogeneous else layout.is_binary
+        known = layout.is_positive if node.kind.homogeneous else layout.is_selection
     else:
         positive = (
-            layout.is_positive if node.op in HOMOGENEOUS else layout.is_binary and node.op in ELEMENTWISE
+            layout.is_positive if node.op in HOMOGENEOUS else layout.is_selection and node.op in ELEMENTWISE
         )
         known = node.op in LINEAR or positive
     if not known or (node.kind is not None and node.kind.doubled):
-        raise StuckError(f"{spoken(node)} reads it")
+        raise UnsupportedOpError(f"{display_name(node)} reads it")
     if node.op in REDUCTIONS:
         return _reduced(node, layout)
     places = len(node.call[1][1]) // 2 if node.op == "constant_pad_nd" else _places(node.op)
     if layout.dim >= dims - places:
-        raise StuckError(f"{spoken(node)} mixes its channels")
+        raise UnsupportedOpError(f"{display_name(node)} mixes its channels")
     return layout
 
 
-def spoken(node: Node) -> str:
+def display_name(node: Node) -> str:
     """The name of an operation as torch's documentation has it.
 
-    >>> spoken(Node("max_pool2d_with_indices")), spoken(Node("_softmax")), spoken(Node("native_layer_norm"))
-    ('max_pool2d', 'softmax', 'layer_norm')
+    >>> [display_name(Node(op)) for op in ("max_pool2d_with_indices", "_softmax", "native_layer_norm")]
+    ['max_pool2d', 'softmax', 'layer_norm']
     """
     return node.op.lstrip("_").removeprefix("native_").removesuffix("_with_indices").removesuffix("_nd")
 
@@ -173,13 +201,13 @@ def _viewed(node: Node, layout: Layout) -> Layout:
             which = range(dims) if len(args) < 2 else _listed(args[1])
             gone = {d % dims for d in which if shape[d % dims] == 1}
             if dim in gone:
-                raise StuckError("squeeze drops its channels")
+                raise UnsupportedOpError("squeeze drops its channels")
             return layout.at(dim - sum(d < dim for d in gone))
         case "view" | "_unsafe_view" | "reshape" | "_reshape_alias":
             return _regrouped(layout, shape, node.shape)
     along = [d % dims for d in _cut(node)]
     if dim in along:
-        raise StuckError(f"{spoken(node)} cuts its channels")
+        raise UnsupportedOpError(f"{display_name(node)} cuts its channels")
     return layout.at(dim - sum(d < dim for d in along)) if node.op in ("select", "unbind") else layout
 
 
@@ -197,9 +225,11 @@ def _regrouped(layout: Layout, shape: tuple[int, ...], out: tuple[int, ...]) -> 
             continue
         outer = [d for d in before if d < layout.dim]
         if len([d for d in after if out[d] > 1]) > 1:
-            raise StuckError("a view splits its channels")
+            raise UnsupportedOpError("a view splits its channels")
         if math.prod(shape[d] for d in outer) > 1 and 0 in outer:
-            raise StuckError("a view mixes its channels with the batch")
+            raise UnsupportedOpError("a view mixes its channels with the batch")
+        if not after:
+            raise UnsupportedOpError("a view drops its channels")
         at = next((d for d in after if out[d] > 1), after[-1])
         a = torch.arange(math.prod(shape[d] for d in outer)).view(-1, 1, 1)
         b = torch.arange(math.prod(shape[d] for d in before if d > layout.dim))
@@ -210,11 +240,11 @@ def _regrouped(layout: Layout, shape: tuple[int, ...], out: tuple[int, ...]) -> 
             origin=origin.flatten(),
             scale=layout.scale.view(-1, 1).expand_as(origin).flatten(),
         )
-    raise StuckError("a view moves its channels")
+    raise UnsupportedOpError("a view moves its channels")
 
 
 def regrouping(shape: tuple[int, ...], out: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
-    """The smallest groups of neighbouring dimensions that a view maps onto each other.
+    """The smallest groups of neighboring dimensions that a view maps onto each other.
 
     >>> regrouping((2, 3, 4, 5), (6, 20))
     [([0, 1], [0]), ([2, 3], [1])]
@@ -243,7 +273,7 @@ def _reduced(node: Node, layout: Layout) -> Layout:
     which = args[1] if len(args) > 1 else None
     gone = set(range(dims)) if which in (None, []) else {d % dims for d in _listed(which)}
     if layout.dim in gone:
-        raise StuckError(f"{spoken(node)} mixes its channels")
+        raise UnsupportedOpError(f"{display_name(node)} mixes its channels")
     kept = len(node.shape) == dims
     return layout if kept else layout.at(layout.dim - sum(d < layout.dim for d in gone))
 
@@ -261,7 +291,7 @@ def _concatenated(node: Node, given: Mapping[Node, Layout]) -> Layout:
     if any(layout.dim != dim for layout in layouts):
         if len(given) == len(set(parts)) and all(layout.equals(layouts[0]) for layout in layouts[1:]):
             return replace(layouts[0], sites=sites)
-        raise StuckError("it is concatenated with other values along another dimension")
+        raise UnsupportedOpError("it is concatenated with other values along another dimension")
     origins, scales, before = [], [], 0
     for part in parts:
         if dim >= len(part.shape):  # torch allows an empty tensor of one dimension
@@ -277,7 +307,7 @@ def _stacked(node: Node, given: Mapping[Node, Layout]) -> Layout:
     """The layout that all stacked values have, with one more dimension."""
     layouts = list(given.values())
     if len(given) < len(set(node.inputs)) or not all(each.equals(layouts[0]) for each in layouts[1:]):
-        raise StuckError("it is stacked with other values")
+        raise UnsupportedOpError("it is stacked with other values")
     dim = (node.call[1][1] if len(node.call[1]) > 1 else 0) % len(node.shape)
     sites = frozenset[str]().union(*(layout.sites for layout in layouts))
     return replace(layouts[0], dim=layouts[0].dim + (dim <= layouts[0].dim), sites=sites)
@@ -307,5 +337,5 @@ def _channel_dim(node: Node, dims: Mapping[Node, int]) -> int | None:
     move: Callable[[Node, Layout], Layout] = _viewed if node.op in VIEWS else _reduced
     try:
         return move(replace(node, inputs=(source,)), Layout(dim, torch.zeros(1), torch.ones(1))).dim
-    except StuckError:
+    except UnsupportedOpError:
         return None

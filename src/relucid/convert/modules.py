@@ -6,10 +6,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from relucid.nn import MeanNorm
 from relucid.nn.activation import both_signs
 
 
@@ -31,11 +29,13 @@ def mixed(mixin: Any, kind: Any) -> type[nn.Module]:
     return type(f"{mixin.__name__}{kind.__name__}", (mixin, kind), {"__module__": __name__})
 
 
-def _become(module: Any, mixin: Any) -> Any:
-    """Give a module the subclass of its class with a mixin."""
-    kind: Any = type(module)
-    module.__class__ = mixed(mixin, kind)
-    return module
+def plain_class(module: nn.Module) -> type[nn.Module]:
+    """The class of a module without what conversions have mixed into it.
+
+    >>> plain_class(nn.ReLU()).__name__
+    'ReLU'
+    """
+    return type(module).__bases__[1] if isinstance(module, _Mixin) else type(module)
 
 
 def _blank(mixin: Any, kind: Any) -> nn.Module:
@@ -44,32 +44,22 @@ def _blank(mixin: Any, kind: Any) -> nn.Module:
 
 
 class BothSigns(_Mixin):
-    """A module that returns ``[y, -y]`` for its value y: a ReLU that follows is then CReLU (crelu Definition 2.1)."""
+    """A module that returns ``[y, -y]`` for its value y: a ReLU that follows is then CReLU (crelu Definition 2.1).
 
-    signs_dim: int
-    signs_groups: int
-    signs_paired: int | None
+    >>> import torch
+    >>> layer = nn.Linear(2, 3)
+    >>> y = layer(torch.ones(1, 2))
+    >>> layer.__class__ = mixed(BothSigns, nn.Linear)
+    >>> layer.signs_dim, layer.signs_groups, layer.signs_paired = -1, 1, None
+    >>> layer
+    BothSignsLinear(in_features=2, out_features=3, bias=True, both_signs=True, dim=-1)
+    >>> torch.equal(layer(torch.ones(1, 2)), torch.cat((y, -y), 1))
+    True
+    """
 
-    @staticmethod
-    def make(module: nn.Module, dim: int, groups: int = 1, paired: int | None = None) -> None:
-        """Make a module return both signs of its value; its parameters, hooks and mode stay.
-
-        Args:
-            module: Any module that returns a tensor.
-            dim: The dimension of the channels.
-            groups: The channels are that many blocks, each followed by its own negation.
-            paired: Only the first ``paired`` channels have a second sign; by default all.
-
-        >>> layer = nn.Linear(2, 3)
-        >>> y = layer(torch.ones(1, 2))
-        >>> BothSigns.make(layer, dim=-1)
-        >>> layer
-        BothSignsLinear(in_features=2, out_features=3, bias=True, both_signs=True, dim=-1)
-        >>> torch.equal(layer(torch.ones(1, 2)), torch.cat((y, -y), 1))
-        True
-        """
-        own: Any = _become(module, BothSigns)
-        own.signs_dim, own.signs_groups, own.signs_paired = dim, groups, paired
+    signs_dim: int  #: the dimension of the channels
+    signs_groups: int  #: the channels are that many blocks, each followed by its own negation
+    signs_paired: int | None  #: only that many channels have a second sign; by default all
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """``[y, -y]``: relu([y, -y]) is CReLU of y."""
@@ -87,27 +77,10 @@ class Momentum(_Mixin):
 
     weight_decay = False  # for its own parameters
 
-    steps: tuple[int, ...]
+    steps: tuple[
+        int, ...
+    ]  #: the positions of the blocks that have a beta; the block before each keeps the shape
     betas: nn.Parameter
-
-    @staticmethod
-    def make(module: nn.Module, steps: tuple[int, ...]) -> None:
-        """Give a sequence of blocks momentum.
-
-        Args:
-            module: An ``nn.Sequential``.
-            steps: The positions of the blocks that get a beta; the block before each keeps the shape.
-
-        >>> stage = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        >>> Momentum.make(stage, (1,))
-        >>> stage.betas
-        Parameter containing:
-        tensor([0.], requires_grad=True)
-        """
-        like = next(module.parameters(), torch.empty(0))
-        own: Any = _become(module, Momentum)
-        own.steps = tuple(steps)
-        own.betas = nn.Parameter(torch.zeros(len(steps), dtype=like.dtype, device=like.device))
 
     def forward(self, x: Tensor) -> Tensor:
         """The last x_k: x_{k+1} = block(x_k) + beta_k (x_k - x_{k-1})."""
@@ -124,16 +97,10 @@ class Momentum(_Mixin):
         return f"heavy ball at {', '.join(map(str, self.steps))}"
 
 
-class Centered(nn.Sequential):
-    """A layer after input mean normalization: (the padding that was the layer's own,) IMN, the layer."""
-
-    center: MeanNorm
-    layer: nn.Module
-
-
 class Function(nn.Module):
     """A function as a module.
 
+    >>> import torch
     >>> Function(torch.tanh)(torch.zeros(1))
     tensor([0.])
     """

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relucid.convert.copies import copied
-from relucid.convert.examples import arguments
-from relucid.nn.affine import padding_of
+from relucid.convert._steps import Fold, Read, Share, bias_of, shared
+from relucid.convert.conversion import Conversion
+from relucid.convert.copies import aliased
+from relucid.nn.affine import affine_after, affine_of, padding_of
 
 # Relative to the mean square of the inputs; weights that the data do not determine stay as they are.
 RIDGE = 1e-6
@@ -24,6 +25,22 @@ class Target:
     mix: Tensor  #: (filters, filters before)
 
 
+def refit_merged(before: nn.Module, conversion: Conversion, data: list[Any]) -> None:
+    """Fit the layers that read merged filters, and those that have some, to what they computed in ``before``."""
+    norms = {step.layer: step.name for step in conversion.steps if isinstance(step, Fold)}
+    targets = {}
+    for step in conversion.steps:
+        if isinstance(step, Share):
+            layer: Any = before.get_submodule(step.name)
+            weight, bias = layer.weight.detach().double(), bias_of(layer)
+            norm = norms.get(step.name)
+            if norm is not None:
+                weight, bias = affine_after(layer, *affine_of(before.get_submodule(norm)))
+            targets[step.name] = Target(norm or step.name, shared(weight, bias, step.pairs)[4])
+    readers = [step.name for step in conversion.steps if isinstance(step, Read)]
+    refit(before, conversion.model, readers, data, targets)
+
+
 def refit(
     before: nn.Module, after: nn.Module, names: Sequence[str], data: list[Any], targets: Mapping[str, Target]
 ) -> None:
@@ -32,11 +49,11 @@ def refit(
     W minimises |X W - Y|^2 + ridge |W - W_0|^2. X are the inputs now (patches for a convolution), Y the
     values in ``before`` or those that ``targets`` names, W_0 the present weights.
     """
-    old = copied(before, share=True).eval()
+    old = aliased(before).eval()
     for name in names:
         layer = after.get_submodule(name)
         if isinstance(layer, nn.Linear) or (isinstance(layer, nn.Conv2d) and layer.groups == 1):
-            new = copied(after, share=True).eval()
+            new = aliased(after).eval()
             _fit(layer, *_moments(old, new, name, layer, data, targets.get(name)))
 
 
@@ -65,8 +82,7 @@ def _at(net: nn.Module, name: str, batch: Any) -> tuple[Tensor, Tensor]:
     """The input and the value of a layer."""
     seen: list[tuple[Tensor, Tensor]] = []
     hook = net.get_submodule(name).register_forward_hook(lambda _, args, value: seen.append((args[0], value)))
-    args, kwargs = arguments(batch)
-    net(*args, **kwargs)
+    net(*(batch if isinstance(batch, tuple) else (batch,)))
     hook.remove()
     return seen[0]
 

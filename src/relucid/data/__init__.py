@@ -33,7 +33,7 @@ def present() -> dict[str, bool]:
     >>> present()["digits"]
     True
     """
-    files = {**{name: each.file for name, each in BUILT_IN.items()}, "imagenet": "imagenet"}
+    files = {**{name: built_in.file for name, built_in in BUILT_IN.items()}, "imagenet": "imagenet"}
     return {name: file is None or (directory() / file).exists() for name, file in files.items()}
 
 

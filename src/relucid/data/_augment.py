@@ -34,7 +34,7 @@ def crop(images: Tensor, padding: int = 4) -> Tensor:
 
 
 def jitter(images: Tensor, moments: Moments, strength: float = 0.4) -> Tensor:
-    """Change brightness, contrast and saturation of normalized colour images, in an order drawn for each image.
+    """Change brightness, contrast and saturation of normalized color images, in an order drawn for each image.
 
     torchvision's ColorJitter without hue: pixels, from 0 to 255, move from black (brightness), from the image's mean
     grey (contrast) or from their own grey (saturation), each by a factor between 1 - strength and 1 + strength, and
@@ -57,13 +57,13 @@ def jitter(images: Tensor, moments: Moments, strength: float = 0.4) -> Tensor:
 
 
 def color(images: Tensor, moments: Moments) -> Tensor:
-    """Add a random multiple of the colours' principal components to normalized images (AlexNet's scheme).
+    """Add a random multiple of the colors' principal components to normalized images (AlexNet's scheme).
 
     Adds sum_i a_i λ_i p_i to every pixel, where p_i and λ_i are the eigenvectors and eigenvalues of the
-    covariance of the training set's colours and a_i ~ N(0, 0.1²) is drawn once per image.
+    covariance of the training set's colors and a_i ~ N(0, 0.1²) is drawn once per image.
     """
     values, vectors = torch.linalg.eigh(moments.covariance)
-    # The formula depends on the unit of colour: λ is meant for pixels from 0 to 1, ours go from 0 to 255.
+    # The formula depends on the unit of color: λ is meant for pixels from 0 to 1, ours go from 0 to 255.
     scaled = vectors * (values / WHITE) / moments.shift_and_scale(images)[1].flatten(1).double().cpu()
     strength = 0.1 * torch.randn(len(images), len(values), device=images.device, dtype=images.dtype)
     shift = strength @ scaled.T.to(images.device, images.dtype)  # (N, C)

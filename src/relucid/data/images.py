@@ -97,7 +97,7 @@ def _in_memory(name: str, _directory: Path, original: bool = False) -> Data[Spli
     files = [
         _files(name, split, rows) for split, rows in zip(("train", source.test), source.rows, strict=True)
     ]
-    train, test = (_split(each, source) for each in files)
+    train, test = (_split(file, source) for file in files)
     return Data(train, test, classes=source.classes)
 
 
@@ -109,8 +109,8 @@ def _arrays(folder: Path, pattern: str, rows: int) -> Split:
     images, labels = [], []
     for file in files:
         try:
-            with np.load(file, allow_pickle=False) as found:
-                pixels, classes = found["data"], found["labels"]
+            with np.load(file, allow_pickle=False) as arrays:
+                pixels, classes = arrays["data"], arrays["labels"]
         except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
             raise DamagedDataError(f"{file} cannot be read as arrays `data` and `labels`: {error}") from None
         if pixels.dtype != np.uint8 or pixels.shape != (len(classes), 3 * SIZE**2):
@@ -132,11 +132,11 @@ def _files(name: str, split: str, rows: int) -> list[Path]:
     files = sorted(folder.rglob(f"{split}*.parquet"))
     if not files:
         raise DamagedDataError(f"{folder} has no {split}*.parquet: {advice(name)}")
-    found = sum(_rows(file) for file in files)
-    if found != rows:
+    count = sum(_rows(file) for file in files)
+    if count != rows:
         listed = ", ".join(str(file.relative_to(folder)) for file in files)
         raise DamagedDataError(
-            f"{folder} has {found} rows in {listed}; the {split} split of {name} has {rows}"
+            f"{folder} has {count} rows in {listed}; the {split} split of {name} has {rows}"
         )
     return files
 

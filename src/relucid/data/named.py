@@ -55,8 +55,8 @@ def named(name: str, target: str | None = None, size: int | None = None) -> Any:
     if size is not None and not path.is_dir():
         raise ValueError(f"size={size} is for a folder of images")
     if name in BUILT_IN:
-        found, white = BUILT_IN[name].load(), BUILT_IN[name].white
-        return Data(_scaled(found.train, white), _scaled(found.test, white), found.classes)
+        data, white = BUILT_IN[name].load(), BUILT_IN[name].white
+        return Data(_scaled(data.train, white), _scaled(data.test, white), data.classes)
     if path.is_dir():
         return _folders(path, size)
     if path.suffix not in (*TABLES, *ARRAYS):
@@ -74,18 +74,18 @@ def named(name: str, target: str | None = None, size: int | None = None) -> Any:
 def _arrays(path: Path) -> Any:
     """The array in a file, several by name, or (inputs, targets) of the names x and y; no code in it can run."""
     try:
-        found = _loaded(path)
+        content = _loaded(path)
     except OSError as error:
         raise DamagedDataError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a damaged file can make a reader fail in any way
         raise DamagedDataError(
             f"{path} cannot be read: it is damaged, or holds other things than arrays ({first_line(error)})"
         ) from error
-    if isinstance(found, Mapping) and len(found) == 1:
-        (found,) = found.values()
-    if isinstance(found, Mapping) and found.keys() in ({"x", "y"}, {"inputs", "targets"}):
-        return found.get("x", found.get("inputs")), found.get("y", found.get("targets"))
-    return found
+    if isinstance(content, Mapping) and len(content) == 1:
+        (content,) = content.values()
+    if isinstance(content, Mapping) and content.keys() in ({"x", "y"}, {"inputs", "targets"}):
+        return content.get("x", content.get("inputs")), content.get("y", content.get("targets"))
+    return content
 
 
 def _loaded(path: Path) -> Any:

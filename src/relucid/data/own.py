@@ -114,7 +114,7 @@ class Images(Dataset[tuple[Tensor, int]]):
 
     Args:
         folder: `folder/cat/1.png` is of class "cat".
-        size: images are scaled to this length of their shorter side, and the centre square is cut out. By default
+        size: images are scaled to this length of their shorter side, and the center square is cut out. By default
             they are left as they are and must have one size.
         classes: as for `from_arrays`.
     """

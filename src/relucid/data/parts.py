@@ -29,20 +29,20 @@ def as_data(
     >>> len(data.train), len(data.test), data.classes
     (40, 10, 2)
     """
-    found = with_targets(given, target, size)
-    if not isinstance(found, Data):
-        found = Data(*apart(found, share))
-    for part, what in ((found.train, "train"), (found.test, "test")):
+    data = with_targets(given, target, size)
+    if not isinstance(data, Data):
+        data = Data(*apart(data, share))
+    for part, what in ((data.train, "train"), (data.test, "test")):
         if not len(part):
             raise ValueError(f"there are no examples to {what} on")
-    labels = found.train.targets if isinstance(found.train, Split) else torch.zeros(0)
-    return Data(found.train, found.test, None if labels.is_floating_point() else int(labels.max()) + 1)
+    labels = data.train.targets if isinstance(data.train, Split) else torch.zeros(0)
+    return Data(data.train, data.test, None if labels.is_floating_point() else int(labels.max()) + 1)
 
 
 def with_targets(given: Any, target: str | None = None, size: int | None = None) -> Data[Any] | Arrays | Rows:
     """Data in any form; refuse what cannot be shuffled or has no targets."""
-    found = source(given, target, size)
-    for part in (found.train, found.test) if isinstance(found, Data) else (found,):
+    data = source(given, target, size)
+    for part in (data.train, data.test) if isinstance(data, Data) else (data,):
         if isinstance(part, Stream):
             raise TypeError(
                 f"batches of a {type(part.batches).__name__} cannot be shuffled and split: give a tuple of inputs and "
@@ -52,7 +52,7 @@ def with_targets(given: Any, target: str | None = None, size: int | None = None)
             raise TypeError(
                 "the data have no targets: give a tuple of inputs and targets, or a data set of pairs"
             )
-    return found  # type: ignore[return-value]  # no Stream
+    return data  # type: ignore[return-value]  # no Stream
 
 
 def apart(split: Any, share: float, seed: int = 0) -> tuple[Any, Any]:

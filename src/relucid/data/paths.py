@@ -14,10 +14,10 @@ class DamagedDataError(ValueError):
 
 def locate(path: str, advice: str) -> Path:
     """The file or folder `path` of the data directory; if it is missing, `advice` says how to get it."""
-    found = directory() / path
-    if not found.exists():
-        raise MissingDataError(f"{found} does not exist: {advice}; RELUCID_DATA names the data directory")
-    return found
+    file = directory() / path
+    if not file.exists():
+        raise MissingDataError(f"{file} does not exist: {advice}; RELUCID_DATA names the data directory")
+    return file
 
 
 def directory() -> Path:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 AREA, ASPECT, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10  # of torchvision's RandomResizedCrop
 BILINEAR = 2  # Pillow's number of this filter: Pillow itself is imported where it is needed
 Cut = Callable[["Picture", random.Random], "Picture"]
-Place = Literal["centre", "central", "anywhere"]  # "central": anywhere in the largest central square
+Place = Literal["center", "central", "anywhere"]  # "central": anywhere in the largest central square
 
 
 class Photos:
@@ -103,7 +103,7 @@ def _square(
     shorter = min(width, height)
 
     def corner(side: int) -> int:
-        if place == "centre":
+        if place == "center":
             return (side - size) // 2
         first, room = ((side - shorter) // 2, shorter) if place == "central" else (0, side)
         return first + rng.randint(0, room - size)
@@ -123,7 +123,7 @@ def imagenet(
 
     Training: the shorter side is resized to a length from `scales` (gmp: 256 to 480; AlexNet's scheme, which
     crelu follows: 256, and only the `central` square counts) and a random square of `size` is cut out; if `resized`, a
-    random window becomes that square instead (fb.resnet.torch, which structure follows). Testing: 256, the centre
+    random window becomes that square instead (fb.resnet.torch, which structure follows). Testing: 256, the center
     square of `test_size` (256 where ten crops of 224 are taken from it).
     """
     from datasets import Image, load_dataset
@@ -141,6 +141,6 @@ def imagenet(
         parts.append(rows.cast_column("image", Image(decode=False)))
     place: Place = "central" if central else "anywhere"
     cut = partial(_window, size=size) if resized else partial(_square, size=size, scales=scales, place=place)
-    centre = partial(_square, size=test_size, scales=(256, 256), place="centre")
+    center = partial(_square, size=test_size, scales=(256, 256), place="center")
     train, test = parts
-    return Data(Photos(train, cut), Photos(test, centre), classes=1000)
+    return Data(Photos(train, cut), Photos(test, center), classes=1000)

@@ -164,10 +164,10 @@ def in_batches(data: Any, size: int = SIZE) -> Iterable[Any]:
     """
     if isinstance(data, DataLoader):  # it may have a sampler and workers of its own
         return data
-    found = source(data)
-    if isinstance(found, Data):
-        return chain(in_batches(found.train, size), in_batches(found.test, size))
-    return found.batches if isinstance(found, Stream) else Chunks(found, size)
+    rows = source(data)
+    if isinstance(rows, Data):
+        return chain(in_batches(rows.train, size), in_batches(rows.test, size))
+    return rows.batches if isinstance(rows, Stream) else Chunks(rows, size)
 
 
 def in_pairs(examples: Arrays | Part | Rows, size: int = SIZE) -> Iterator[tuple[Any, Tensor]]:
@@ -214,8 +214,8 @@ def inputs_and_targets(batch: Any) -> tuple[Any, Tensor]:
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         raise ValueError(f"an example is a {type(batch).__name__}, not a pair of input and target")
     *inputs, targets = batch
-    found = inputs[0] if len(inputs) == 1 else inputs
-    return tuple(found) if isinstance(found, list) else found, torch.as_tensor(targets)
+    first = inputs[0] if len(inputs) == 1 else inputs
+    return tuple(first) if isinstance(first, list) else first, torch.as_tensor(targets)
 
 
 def count_rows(arguments: Any) -> int:
@@ -231,7 +231,7 @@ def are_two_parts(given: Any) -> bool:
     """Whether data are a part to train and a part to test on, and not inputs with their targets."""
     if not isinstance(given, tuple | list) or len(given) != 2 or all(map(_is_array, given)):
         return False
-    return isinstance(given, tuple) or all(isinstance(each, Dataset | DataLoader | Source) for each in given)
+    return isinstance(given, tuple) or all(isinstance(part, Dataset | DataLoader | Source) for part in given)
 
 
 def _is_array(value: Any) -> bool:
@@ -240,7 +240,7 @@ def _is_array(value: Any) -> bool:
 
 def _are_pair(given: Sequence[Any]) -> bool:
     """Whether two arrays are inputs and targets: a tuple is, a list holds batches."""
-    if len(given) != 2 or not all(_is_array(each) and each.ndim for each in given):
+    if len(given) != 2 or not all(_is_array(array) and array.ndim for array in given):
         return False
     inputs, targets = given
     if isinstance(given, list):  # as releases before 0.4 took it where only a pair makes sense
@@ -293,8 +293,8 @@ def _in_memory(inputs: Any, targets: Any) -> Split:
     )
     split = from_arrays(inputs, np.zeros(len(targets)) if many else targets, copy=False)
     whole = torch.as_tensor(inputs)
-    found = split.inputs if whole.is_floating_point() else whole
-    return Split(found, torch.as_tensor(targets) if many else split.targets, split.classes)
+    kept = split.inputs if whole.is_floating_point() else whole
+    return Split(kept, torch.as_tensor(targets) if many else split.targets, split.classes)
 
 
 def _columns(given: Mapping[str, Any]) -> Source:

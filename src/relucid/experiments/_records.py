@@ -12,6 +12,7 @@ import numpy as np
 from relucid.experiments._study import Run
 
 Record = Mapping[str, Any]
+"""What a run left: its key, runner, configuration, state, metrics, history and environment."""
 STATES = ("finished", "diverged", "failed")
 FIELDS = (
     "key", "runner", "version", "config", "state", "metrics", "history", "arrays", "error", "environment", "started",

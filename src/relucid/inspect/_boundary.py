@@ -95,7 +95,7 @@ class Boundary(Measurement):
                 f"boundaries can be drawn for units with one or two inputs; these have {dimension}"
             )
         points = [self.location.nan_to_num(0), torch.ones(1), *([] if data is None else [data])]
-        reach = 1.5 * max(float(each.abs().max()) for each in points)
+        reach = 1.5 * max(float(x.abs().max()) for x in points)
         return (_points if dimension == 1 else _lines)(self, data, reach)
 
 
@@ -106,8 +106,8 @@ def hyperplanes(weight: Tensor, bias: Tensor | None) -> Boundary:
         weight: (N, ...).
         bias: (N,); None means 0.
 
-    >>> found = hyperplanes(torch.tensor([[3.0, 4.0]]), torch.tensor([10.0]))
-    >>> found.radius, found.location
+    >>> planes = hyperplanes(torch.tensor([[3.0, 4.0]]), torch.tensor([10.0]))
+    >>> planes.radius, planes.location
     (tensor([2.]), tensor([[-1.2000, -1.6000]]))
     """
     rows = weight.detach().flatten(1)
@@ -145,8 +145,8 @@ def boundary(layer: nn.Module, norm: nn.Module | None = None) -> Boundary:
         raise TypeError(f"boundary takes a linear or convolution layer, not {type(layer).__name__}")
     if norm is None:
         return hyperplanes(weight, bias)
-    own: Any = layer
-    return hyperplanes(*(x.to(weight.dtype) for x in affine_after(own, *affine_of(norm))))
+    affine_layer: Any = layer
+    return hyperplanes(*(x.to(weight.dtype) for x in affine_after(affine_layer, *affine_of(norm))))
 
 
 def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
@@ -161,14 +161,14 @@ def planes_of(layer: Rectified) -> tuple[Tensor, Tensor]:
     return (offset / lengths).masked_fill(lengths == 0, torch.nan), lengths
 
 
-def _points(found: Boundary, data: Tensor | None, reach: float) -> Figure:
+def _points(boundaries: Boundary, data: Tensor | None, reach: float) -> Figure:
     """Draw each unit's ReLU(u x + lambda), and the points where they switch."""
     import plotly.graph_objects as go
 
-    x = torch.linspace(-reach, reach, 201).unsqueeze(1).to(found.direction)
-    places = found.location.flatten().tolist()
+    x = torch.linspace(-reach, reach, 201).unsqueeze(1).to(boundaries.direction)
+    places = boundaries.location.flatten().tolist()
     figure = go.Figure(layout={"xaxis_title": "x", "yaxis_title": "ReLU(u x + λ)"})
-    for i, response in enumerate(found.distance(x).relu().T):
+    for i, response in enumerate(boundaries.distance(x).relu().T):
         figure.add_scatter(
             x=x.flatten().tolist(), y=response.tolist(), name=f"unit {i}", line_color="steelblue"
         )
@@ -179,7 +179,7 @@ def _points(found: Boundary, data: Tensor | None, reach: float) -> Figure:
     return figure
 
 
-def _lines(found: Boundary, data: Tensor | None, reach: float) -> Figure:
+def _lines(boundaries: Boundary, data: Tensor | None, reach: float) -> Figure:
     """Draw each boundary as a line, with its location phi and an arrow to its active side."""
     import plotly.graph_objects as go
 
@@ -187,7 +187,7 @@ def _lines(found: Boundary, data: Tensor | None, reach: float) -> Figure:
     if data is not None:
         x, y = data.T.tolist()
         figure.add_scatter(x=x, y=y, mode="markers", name="data", marker={"size": 3, "color": "gray"})
-    for i, (u, phi) in enumerate(zip(found.direction.cpu(), found.location.cpu(), strict=True)):
+    for i, (u, phi) in enumerate(zip(boundaries.direction.cpu(), boundaries.location.cpu(), strict=True)):
         along = torch.stack([-u[1], u[0]])
         x, y = torch.stack([phi - 2 * reach * along, phi + 2 * reach * along]).T.tolist()
         figure.add_scatter(x=x, y=y, mode="lines", name=f"unit {i}", line_color="sienna")

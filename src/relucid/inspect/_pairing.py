@@ -110,7 +110,7 @@ class Pairings(Measurement):
 
     def summary(self) -> str:
         """One line per weight."""
-        return "\n".join(f"{name}: {found.summary()}" for name, found in self.by_source.items())
+        return "\n".join(f"{name}: {pairs.summary()}" for name, pairs in self.by_source.items())
 
     def to_dict(self) -> dict[str, Any]:
         """All values, by weight."""
@@ -135,26 +135,26 @@ class Pairings(Measurement):
     def findings(self, layer: Rectified) -> Iterator[Finding]:
         """Yield pairs that could be merged, and twins."""
         for source in (s for s in layer.sources if s.name in self.by_source):
-            found = self.by_source[source.name]
+            pairs = self.by_source[source.name]
             # Pairs cannot be merged in a sum of branches.
-            if found.mutual and layer.kind == "relu" and layer.scale is not None:
-                yield _paired(layer, source, found)
-            if twins := indices(found.twins):
-                what = f"{len(twins)} of {len(found.twins)} filters have a nearly identical twin"
-                share = len(twins) / len(found.twins)
+            if pairs.mutual and layer.kind == "relu" and layer.scale is not None:
+                yield _paired(layer, source, pairs)
+            if twins := indices(pairs.twins):
+                what = f"{len(twins)} of {len(pairs.twins)} filters have a nearly identical twin"
+                share = len(twins) / len(pairs.twins)
                 yield Finding(layer.layer, "twins", f"{source.name}: {what}", {"units": twins}, share=share)
 
 
-def _paired(layer: Rectified, source: Source, found: Pairing) -> Finding:
-    saved = len(found.mutual) * (source.weight[0].numel() + (source.bias is not None))
-    what = f"{found.share:.0%} of filters have an opposite partner (by chance: {found.random_share:.1%})"
+def _paired(layer: Rectified, source: Source, pairs: Pairing) -> Finding:
+    saved = len(pairs.mutual) * (source.weight[0].numel() + (source.bias is not None))
+    what = f"{pairs.share:.0%} of filters have an opposite partner (by chance: {pairs.random_share:.1%})"
     evidence = {
-        "pairs": found.mutual,
-        "share": found.share,
-        "random_share": found.random_share,
+        "pairs": pairs.mutual,
+        "share": pairs.share,
+        "random_share": pairs.random_share,
         "saved": saved,  # weights, by to_crelu(mode="merge")
     }
-    return Finding(layer.layer, "paired", f"{source.name}: {what}", evidence, share=found.share)
+    return Finding(layer.layer, "paired", f"{source.name}: {what}", evidence, share=pairs.share)
 
 
 def pairing(
@@ -179,8 +179,8 @@ def pairing(
         threshold: Largest cosine of a pair.
         sign: (filters,): -1 where the next operation reverses a filter, 0 where it cancels it.
 
-    >>> found = pairing(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-2.0, 0.0, 0.0]]))
-    >>> found.opposite.tolist(), found.opposite_index.tolist(), found.mutual
+    >>> pairs = pairing(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-2.0, 0.0, 0.0]]))
+    >>> pairs.opposite.tolist(), pairs.opposite_index.tolist(), pairs.mutual
     ([-1.0, 0.0, -1.0], [2, 0, 0], [(0, 2)])
     """
     if weight.dim() < 2 or not len(weight) or len(weight) % groups:
@@ -265,14 +265,14 @@ class _Extreme:
         return value, index
 
 
-def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8, most: int | None = None) -> Figure:
+def figure_of_pairs(weight: Tensor, measured: Pairing, columns: int = 8, most: int | None = None) -> Figure:
     """Draw each filter of a layer beside its most opposite filter, strongest pairs first (crelu Fig. 1).
 
     Filters with one or three input channels are drawn as images; for others, the mean over the input channels is.
 
     Args:
         weight: (filters, channels, height, width).
-        found: Their `pairing`.
+        measured: Their `pairing`.
         columns: Pairs per row.
         most: Largest number of pairs to draw; all by default.
     """
@@ -283,8 +283,8 @@ def figure_of_pairs(weight: Tensor, found: Pairing, columns: int = 8, most: int 
     images = weight.detach().float().cpu()
     images = images if images.shape[1] == 3 else images.mean(1, keepdim=True).expand(-1, 3, -1, -1)
     images = images / images.abs().amax((1, 2, 3), keepdim=True).clamp_min(1e-30) * 0.5 + 0.5
-    order = found.opposite.nan_to_num(2.0).argsort()[:most]
-    pairs = torch.cat([images[order], images[found.opposite_index[order]]], 3)
+    order = measured.opposite.nan_to_num(2.0).argsort()[:most]
+    pairs = torch.cat([images[order], images[measured.opposite_index[order]]], 3)
     pairs = torch.nn.functional.pad(pairs, (0, 1, 0, 1), value=1.0)
     missing = -len(pairs) % columns
     pairs = torch.cat([pairs, pairs.new_ones(missing, *pairs.shape[1:])])

@@ -64,11 +64,11 @@ class Changes(Tabular):
 
 def compare(before: Examination, after: Examination) -> Changes:
     """Compare two examinations; layers are matched by name."""
-    first, second = ({layer.name: layer for layer in found.layers} for found in (before, after))
+    first, second = ({layer.name: layer for layer in examination.layers} for examination in (before, after))
     columns = before.columns() | after.columns()
     first_rows, second_rows = (
-        {row["layer"]: {name: row.get(name, "") for name in columns} for row in found.rows()}
-        for found in (before, after)
+        {row["layer"]: {name: row.get(name, "") for name in columns} for row in examination.rows()}
+        for examination in (before, after)
     )
     shared = [name for name in second if name in first]
     return Changes(

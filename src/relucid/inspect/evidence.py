@@ -48,8 +48,8 @@ class Sample:
         >>> print(Sample(64, 2304, "images"), "/", Sample(64, 64), "/", Sample(3, 10, "images"))
         64 images x 36 positions / 64 inputs / 3 images, 10 positions in all
         """
-        each, rest = divmod(self.places, max(self.inputs, 1))
+        per_input, rest = divmod(self.places, max(self.inputs, 1))
         noun = self.noun if self.inputs != 1 else self.noun.removesuffix("s")
         if rest:
             return f"{self.inputs:,} {noun}, {self.places:,} positions in all"
-        return f"{self.inputs:,} {noun}" + (f" x {each:,} positions" if each > 1 else "")
+        return f"{self.inputs:,} {noun}" + (f" x {per_input:,} positions" if per_input > 1 else "")

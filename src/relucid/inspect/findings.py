@@ -61,8 +61,10 @@ def merged(suggestions: Iterable[Suggestion]) -> Sequence[Suggestion]:
     ["to_geometric(model, example, layers=['a', 'b'])"]
     """
     layers: dict[tuple[str, str | None], dict[str, None]] = {}
-    for each in suggestions:
-        layers.setdefault((each.conversion, each.mode), {}).update(dict.fromkeys(each.layers))
+    for suggestion in suggestions:
+        layers.setdefault((suggestion.conversion, suggestion.mode), {}).update(
+            dict.fromkeys(suggestion.layers)
+        )
     return [Suggestion(conversion, tuple(names), mode) for (conversion, mode), names in layers.items()]
 
 
@@ -91,5 +93,5 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     [0.5]
     """
     order = get_args(Severity)
-    kept = [each for each in findings if each.share >= LEAST or each.severity == "error"]
-    return tuple(sorted(kept, key=lambda each: (order.index(each.severity), -each.share)))
+    kept = [finding for finding in findings if finding.share >= LEAST or finding.severity == "error"]
+    return tuple(sorted(kept, key=lambda finding: (order.index(finding.severity), -finding.share)))

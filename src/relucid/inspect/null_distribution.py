@@ -51,9 +51,9 @@ def discoveries(p_values: Tensor, level: float) -> Tensor:
     ordered, order = p_values.sort()
     ranks = torch.arange(1, len(ordered) + 1, dtype=ordered.dtype)
     passing = (ordered <= level * ranks / max(len(ordered), 1)).nonzero()
-    found = torch.zeros(len(ordered), dtype=torch.bool)
-    found[order[: int(passing.max()) + 1 if len(passing) else 0]] = True
-    return found
+    rejected = torch.zeros(len(ordered), dtype=torch.bool)
+    rejected[order[: int(passing.max()) + 1 if len(passing) else 0]] = True
+    return rejected
 
 
 def _log_beta(a: float) -> float:

@@ -49,7 +49,7 @@ class PhaseCorrelations(Measurement):
 
     def summary(self) -> str:
         """One line per reader."""
-        return "\n".join(f"{name}: {found.summary()}" for name, found in self.by_reader.items())
+        return "\n".join(f"{name}: {correlation.summary()}" for name, correlation in self.by_reader.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Means and standard deviations, by reader."""
@@ -59,10 +59,10 @@ class PhaseCorrelations(Measurement):
 
     def findings(self, layer: Rectified) -> Iterator[Finding]:
         """Yield the readers that undo the split."""
-        for reader, found in self.by_reader.items():
-            if found.pair[0] >= ALIKE:
+        for reader, correlation in self.by_reader.items():
+            if correlation.pair[0] >= ALIKE:
                 what = f"{reader} gives both phases the same weights up to sign"
-                evidence = {"reader": reader, "pair": found.pair[0]}
+                evidence = {"reader": reader, "pair": correlation.pair[0]}
                 yield Finding(layer.layer, "undone split", f"{layer.layer}: {what}", evidence)
 
 
@@ -92,9 +92,9 @@ def phase_correlation(weight: Tensor, channels: int | None = None) -> PhaseCorre
     positive, negative = F.normalize(outgoing, dim=1).chunk(2)
     cosines = positive @ negative.T
     size = cosines.abs()
-    own = size.diagonal()
+    same_unit = size.diagonal()
     others = size.flatten()[:-1].view(len(size) - 1, len(size) + 1)[:, 1:].flatten()  # off the diagonal
-    return PhaseCorrelation(_mean_and_deviation(own), _mean_and_deviation(others), cosines)
+    return PhaseCorrelation(_mean_and_deviation(same_unit), _mean_and_deviation(others), cosines)
 
 
 def _mean_and_deviation(values: Tensor) -> tuple[float, float]:

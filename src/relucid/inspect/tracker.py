@@ -117,8 +117,8 @@ class BoundaryTracker:
     def result(self) -> Evolution:
         """The record so far."""
         moved, turned = (
-            {name: torch.stack(values) if values else torch.empty(0) for name, values in each.items()}
-            for each in (self.moved, self.turned)
+            {name: torch.stack(values) if values else torch.empty(0) for name, values in by_layer.items()}
+            for by_layer in (self.moved, self.turned)
         )
         return Evolution(tuple(self.steps), moved, turned, dict(self.skipped))
 

@@ -6,6 +6,7 @@ import logging
 import math
 import weakref
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -23,6 +24,7 @@ from relucid.inspect.batches import CalledParts, inputs_in
 from relucid.inspect.execution import Arguments, Given, Method, tensors_in
 
 LIMIT = 0.5  # share of a layer's units that are dead above which it is reported
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 INPUTS = 256  # so many of the network's latest inputs are watched
 LOGGER = logging.getLogger("relucid")
 Metrics = Mapping[str, float]
@@ -351,7 +353,7 @@ class LatestInputs:
         return CalledParts({name: list(kept) for name, kept in self.kept.items()})
 
 
-class _Enter:
+class _Hook:
     """A hook of a module; the network is pickled and copied with it, but without the watch and its inputs."""
 
     def __init__(self, watch: Callable[[], Watch | None], name: str) -> None:
@@ -360,24 +362,28 @@ class _Enter:
     def __reduce__(self) -> Any:
         return type(self), (_nobody, self.name)
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.compiler.is_compiling() or (inputs := self.inputs(module)) is None:
-            return
-        inputs.enter(self.name, args, kwargs, module.training or torch.is_grad_enabled())
-
     def inputs(self, module: nn.Module) -> LatestInputs | None:
-        """Where to keep the inputs of the module that the hook was put on, not of a copy."""
-        watch = self.watch()
+        """Where to keep the inputs of the module that the hook was put on, not of a copy or a compiled one."""
+        watch = None if torch.compiler.is_compiling() else self.watch()
         if watch is None or module not in (watch._inputs.modules.get(self.name), watch._whole):
             return None
         return watch._inputs
 
 
-class _Leave(_Enter):
+class _Enter(_Hook):
+    """The hook at the beginning of a call."""
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] = EMPTY) -> None:
+        # Quantization copies a module's hooks without torch's note that they take keyword arguments.
+        if (inputs := self.inputs(module)) is not None:
+            inputs.enter(self.name, args, kwargs, module.training or torch.is_grad_enabled())
+
+
+class _Leave(_Hook):
     """The hook at the end of a call."""
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling() and (inputs := self.inputs(module)) is not None:
+        if (inputs := self.inputs(module)) is not None:
             inputs.leave()
 
 
@@ -448,6 +454,8 @@ def _concatenated(trees: list[Any]) -> Any:
             raise ValueError("tensors of different shapes")
         return torch.cat(trees)
     if isinstance(first, dict):
+        if any(tree.keys() != first.keys() for tree in trees):
+            raise ValueError("calls with different arguments")
         return {key: _concatenated([tree[key] for tree in trees]) for key in first}
     if type(first) in (tuple, list):
         return type(first)(_concatenated(list(parts)) for parts in zip(*trees, strict=True))

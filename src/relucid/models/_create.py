@@ -62,6 +62,7 @@ BACKBONES: dict[str, Backbone] = {
     "densenet_cifar": Backbone(densenet_cifar, _DENSELY, 32, *_DENSE),
     "densenet121": Backbone(densenet, _DENSELY, 224, *_DENSE, {"growth": 32, "blocks": (6, 12, 24, 16)}),
 }
+"""Backbones by name."""
 
 
 class Network(nn.Sequential):
@@ -81,7 +82,7 @@ def names() -> list[str]:
 
     >>> [name for name in names() if name.startswith("crelu/convpool")]
     ['crelu/convpool-baseline', 'crelu/convpool-double', 'crelu/convpool-avr', 'crelu/convpool-crelu',
-     'crelu/convpool-half']
+     'crelu/convpool-half', 'crelu/convpool-half-printed']
     """
     return [*BACKBONES, *PUBLISHED]
 

@@ -154,7 +154,7 @@ class Builder:
         width: the factor that ``scaled`` applies.
         init: as in ``weights_of``.
         norms: settings of the norms.
-        centred: whether norm="input_mean" also centres the first unit's input; it leaves a network's own input alone.
+        centered: whether norm="input_mean" also centers the first unit's input; it leaves a network's own input alone.
     """
 
     def __init__(
@@ -165,17 +165,17 @@ class Builder:
         width: float = 1.0,
         init: Init | None = None,
         norms: Norms | None = None,
-        centred: bool = False,
+        centered: bool = False,
     ) -> None:
         self.design, self.channels = design, channels
-        self.width, self.init, self.norms, self.centred = width, init, norms or Norms(), centred
+        self.width, self.init, self.norms, self.centered = width, init, norms or Norms(), centered
         self.layers: OrderedDict[str, nn.Module] = OrderedDict()
 
     def scaled(self, filters: int) -> int:
         """``filters`` times the network's width, at least 1."""
         return max(1, round(filters * self.width))
 
-    def branch(self, channels: int | None = None, *, centred: bool | None = None) -> "Builder":
+    def branch(self, channels: int | None = None, *, centered: bool | None = None) -> "Builder":
         """A new builder that continues from here, or from the given number of channels."""
         return Builder(
             self.design,
@@ -183,7 +183,7 @@ class Builder:
             width=self.width,
             init=self.init,
             norms=self.norms,
-            centred=self.centred if centred is None else centred,
+            centered=self.centered if centered is None else centered,
         )
 
     @property
@@ -225,7 +225,7 @@ class Builder:
             stride: as in ``nn.Conv2d``.
             padding: as in ``nn.Conv2d``.
             end: which activation; None before an addition.
-            shift: False if everything that reads the output centres it, which cancels a constant.
+            shift: False if everything that reads the output centers it, which cancels a constant.
         """
         self._unit("conv", number, filters, (kernel_size, stride, padding), end, shift)
 
@@ -252,7 +252,7 @@ class Builder:
         would cancel; except the scale, if the output is first ``added`` to others.
         """
         norm = self.design.norm
-        if norm == "input_mean" and self.centred:
+        if norm == "input_mean" and self.centered:
             self.add(f"norm{name}", self.input_mean())
         layer = weights_of(
             self.design,
@@ -263,7 +263,7 @@ class Builder:
             init=self.init,
         )
         self.add(f"conv{name}", layer)
-        self.channels, self.centred = filters, True
+        self.channels, self.centered = filters, True
 
     def output(self, name: str, num_classes: int) -> None:
         """Append the output layer."""
@@ -275,7 +275,7 @@ class Builder:
         self.add(f"act{number}", activation_of(self.design, "one_phase", num_classes)[0])
 
     def input_mean(self, channels: int | None = None) -> MeanNorm:
-        """A norm that centres the output so far, or an output with the given number of channels."""
+        """A norm that centers the output so far, or an output with the given number of channels."""
         return MeanNorm(channels or self.channels, momentum=self.norms.momentum)
 
     def pool_and_flatten(self) -> None:
@@ -295,7 +295,7 @@ class Builder:
         design, activation, passed_on = self.design, None, filters
         if end is not None:
             activation, filters, passed_on = activation_of(design, end, filters)
-        if design.norm == "input_mean" and self.centred:
+        if design.norm == "input_mean" and self.centered:
             self.add(f"imn{number}", self.input_mean())
         norm = norm_of(design, kind, filters, self.norms)
         # r goes outside the unit's own activation, unless there is a norm between them (gmp Eq. 15).
@@ -314,6 +314,6 @@ class Builder:
             self.add(f"bn{number}" if design.norm == "batch" else f"mbn{number}", norm)
         if activation is not None and inside is None:
             self.add(f"act{number}", activation)
-        self.channels, self.centred = passed_on, True
+        self.channels, self.centered = passed_on, True
         if activation is not None and design.norm == "activation_mean":
             self.add(f"imn{number}", self.input_mean())

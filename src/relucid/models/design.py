@@ -33,9 +33,9 @@ ACTIVATIONS: dict[str, Activation] = {
 # authors' code, where the paper is silent, is `relucid.models.published.AUTHORS`, in the networks "...-authors". One
 # choice of theirs is in all studies of gmp: scales begin with the lengths of Glorot's weights, as in the runs behind
 # the published figures; r = 1, as gmp 4.3 says, has rows or studies of its own ("r = 1", "...-one").
-# The paper does not say exactly where IMN goes. gmp Eq. 16 centres the input of a ReLU layer. "input_mean" does just
+# The paper does not say exactly where IMN goes. gmp Eq. 16 centers the input of a ReLU layer. "input_mean" does just
 # that, and the "-imn" networks use it: a skip stays the identity, and the output layer, which learns no features
-# (gmp 4.1), is left alone. The authors' code centres the output of every activation instead, "activation_mean": before
+# (gmp 4.1), is left alone. The authors' code centers the output of every activation instead, "activation_mean": before
 # VGG-6's max-pools and output layer, and after the sum of a residual block, hence on the next skip too.
 CHOICES: dict[str, Collection[str]] = {
     "activation": ACTIVATIONS,
@@ -43,6 +43,7 @@ CHOICES: dict[str, Collection[str]] = {
     "norm": ("none", "batch", "mean", "input_mean", "activation_mean"),
     "propagation": (*RULES, "dense"),
 }
+"""The values of every choice of a design."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def feedforward(builder: Builder, num_classes: int, *, depth: int = 10) -> None:
     if depth < 1:
         raise ValueError(f"feedforward has a depth of at least 1, not {depth}")
     first = _layers(builder, 1)
-    builder.centred = True
+    builder.centered = True
     builder.add("stage", Propagation(first + _layers(builder, depth - 1), builder.rule))
 
 

@@ -25,13 +25,15 @@ class Variant:
 
 CRELU, AVR = Design("crelu"), Design("avr")
 
-# crelu Tables S2, S3. S3 prints 48 filters in conv3 of "half": 96 is half of 192, and fits Table 1's 0.7M.
+# crelu Tables S2, S3. S3 prints 48 filters in conv3 of "half": 96 is half of 192, and fits Table 1's ratio of 0.7M to
+# 1.4M.
 CONVPOOL = {
     "crelu/convpool-baseline": Variant("convpool"),
     "crelu/convpool-double": Variant("convpool", width=2.0),
     "crelu/convpool-avr": Variant("convpool", AVR),
     "crelu/convpool-crelu": Variant("convpool", CRELU),
     "crelu/convpool-half": Variant("convpool", CRELU, width=0.5),
+    "crelu/convpool-half-printed": Variant("convpool", CRELU, 0.5, {"conv3": LayerOptions(CRELU, 0.5)}),
 }
 
 # crelu Tables S4 to S7. They print "CReLU" where other layers have "BN+ReLU", so no batch norm there; norm="batch" adds

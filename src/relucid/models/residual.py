@@ -104,8 +104,8 @@ BOTTLENECK_1X1 = Block(partial(bottleneck, strided="1x1"), 4)
 
 
 def projection(builder: Builder, channels: int, stride: int, shift: bool) -> nn.Module:
-    """Make a shortcut that is a bare 1x1 convolution; IMN does not centre its input."""
-    skip = builder.branch(centred=False)
+    """Make a shortcut that is a bare 1x1 convolution; IMN does not center its input."""
+    skip = builder.branch(centered=False)
     skip.conv(0, channels, 1, stride, end=None, shift=shift)
     return nn.Sequential(*skip.layers.values())
 

@@ -1,4 +1,4 @@
-"""Activations that keep both phases of a unit: CReLU, its inverse, and the absolute value (AVR)."""
+"""Activations that keep both signs of a unit: CReLU, its inverse, and the absolute value (AVR)."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from relucid.nn.tracing import Opaque, is_exported
 
 
 def crelu(x: Tensor, dim: int = 1, *, paired: int | None = None) -> Tensor:
-    """Both phases of ``x``, one after the other: ``[relu(x), relu(-x)]`` (crelu Definition 2.1).
+    """Both signs of ``x``, one after the other: ``[relu(x), relu(-x)]`` (crelu Definition 2.1).
 
     The gradient is that of two ReLUs (0 at 0). Backward needs only the output, which the next layer stores anyway.
 
@@ -52,7 +52,7 @@ def both_signs(x: Tensor, dim: int, paired: int | None = None, groups: int = 1) 
 
 
 def grouped(y: Tensor, dim: int, groups: int) -> Tensor:
-    """Both phases of several groups of channels, (..., 2C, ...), in another order: each group with its own two.
+    """Both signs of several groups of channels, (..., 2C, ...), in another order: each group with its own two.
 
     >>> grouped(torch.tensor([1, 2, -1, -2]), dim=0, groups=2)
     tensor([ 1, -1,  2, -2])
@@ -112,13 +112,13 @@ class CReLU(Opaque):
         self.groups = groups
 
     def forward(self, x: Tensor) -> Tensor:
-        """Both phases of ``x``, (..., C, ...) -> (..., 2C, ...)."""
+        """Both signs of ``x``, (..., C, ...) -> (..., 2C, ...)."""
         if isinstance(x, fx.Proxy):
             return self.as_node(x)
         return self.along(x, self.dim)
 
     def along(self, x: Tensor, dim: int) -> Tensor:
-        """Both phases of an ``x`` whose channels are in ``dim``."""
+        """Both signs of an ``x`` whose channels are in ``dim``."""
         _check(x, dim, self.paired)
         if x.shape[dim] % self.groups:
             raise ValueError(f"{x.shape[dim]} channels cannot be divided into {self.groups} groups")

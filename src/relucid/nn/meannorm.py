@@ -77,7 +77,7 @@ class MeanNorm(Opaque):
         self.num_batches_tracked.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The centred x, of the same shape."""
+        """The centered x, of the same shape."""
         if isinstance(x, fx.Proxy):
             return self.as_node(x)
         self._check(x)

@@ -19,7 +19,7 @@ class PairwiseConv2d(nn.Module):
     """sum_j alpha_j conv_j(z_j) for concatenated inputs z_j, as one convolution with learned ``alpha``.
 
     ``alpha``, shape (len(channels),), starts at 1 and scales the weight's input channels: scaling before a batch
-    norm would be cancelled, and scaling images would cost more. After a CReLU, both phases of z_j share alpha_j.
+    norm would be cancelled, and scaling images would cost more. After a CReLU, both signs of z_j share alpha_j.
 
     >>> layer = PairwiseConv2d(nn.Conv2d(40, 12, 3, padding=1), channels=[16, 12, 12])
     >>> layer(torch.zeros(2, 40, 8, 8)).shape, layer.alpha.shape

@@ -57,7 +57,7 @@ class _Rectify(torch.autograd.Function):
     @staticmethod
     def forward(z: Tensor, scale: Tensor) -> Tensor:
         zero = torch.zeros_like(scale, dtype=z.dtype)
-        # Two steps, each as fast as ReLU: torch does not vectorise a clamp between two tensors.
+        # Two steps, each as fast as ReLU: torch does not vectorize a clamp between two tensors.
         above = torch.maximum(z, torch.where(scale < 0, -torch.inf, zero))
         return above.clamp_max_(torch.where(scale < 0, zero, torch.inf))
 

@@ -4,6 +4,7 @@ Each changes the network in place, takes its optimizer (or several) along, and s
 outputs moved. `relucid.convert` has two more, which change no output: `to_crelu` and `revive`.
 """
 
+from relucid.convert import revive
 from relucid.remedies._continual_backprop import ContinualBackprop, contribution
 from relucid.remedies._effect import Effect, RemedyError
 from relucid.remedies._forget import forget
@@ -26,5 +27,6 @@ __all__ = [
     "mixed",
     "redo",
     "reset",
+    "revive",
     "shrink_and_perturb",
 ]

@@ -147,12 +147,12 @@ class ContinualBackprop:
     @property
     def utility(self) -> dict[str, Tensor]:
         """The utility of every unit, by layer, corrected for its age."""
-        return {_name(each): self._corrected(each.utility, each.age) for each in self._layers}
+        return {_name(tracked): self._corrected(tracked.utility, tracked.age) for tracked in self._layers}
 
     @property
     def age(self) -> dict[str, Tensor]:
         """For how many steps every unit has lived, by layer."""
-        return {_name(each): each.age.clone() for each in self._layers}
+        return {_name(tracked): tracked.age.clone() for tracked in self._layers}
 
     @torch.no_grad()
     def step(self, inputs: Any = None) -> Effect:
@@ -171,9 +171,9 @@ class ContinualBackprop:
     def state_dict(self) -> dict[str, Any]:
         """What to keep in a checkpoint."""
         return {
-            _name(each): {"utility": each.utility, "age": each.age, "due": each.due}
-            | {"averages": {name: reader.average for name, reader in each.readers.items()}}
-            for each in self._layers
+            _name(tracked): {"utility": tracked.utility, "age": tracked.age, "due": tracked.due}
+            | {"averages": {name: reader.average for name, reader in tracked.readers.items()}}
+            for tracked in self._layers
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -182,64 +182,64 @@ class ContinualBackprop:
         self._restore()
 
     def _restore(self) -> None:
-        for each in self._layers:
-            known = self._state.get(_name(each))
-            if known is not None and known["age"].shape == each.age.shape:
-                each.utility, each.age, each.due = (
+        for tracked in self._layers:
+            known = self._state.get(_name(tracked))
+            if known is not None and known["age"].shape == tracked.age.shape:
+                tracked.utility, tracked.age, tracked.due = (
                     known["utility"].clone(),
                     known["age"].clone(),
                     known["due"],
                 )
                 for name, average in known["averages"].items():
-                    each.readers[name].average = average.clone()
+                    tracked.readers[name].average = average.clone()
 
     def _stepped(self, *_: object) -> None:
         self.step()
 
     def _replace(self) -> dict[str, tuple[int, ...]]:
         changed: dict[str, tuple[int, ...]] = {}
-        for each in self._layers:
-            if not all(reader.calls for reader in each.readers.values()):
+        for tracked in self._layers:
+            if not all(reader.calls for reader in tracked.readers.values()):
                 continue
-            self._update(each)
-            units = self._due(each)
+            self._update(tracked)
+            units = self._due(tracked)
             if len(units):
-                self._transfer(each, units)
-                columns = {n: _columns_of(reader, units) for n, reader in each.readers.items()}
-                draw(each.layer, units, columns, self._optimizers)
-                each.utility[units], each.age[units] = 0.0, 0
-                changed[_name(each)] = tuple(units.tolist())
-                self.replaced[_name(each)] += len(units)
+                self._transfer(tracked, units)
+                columns = {n: _columns_of(reader, units) for n, reader in tracked.readers.items()}
+                draw(tracked.layer, units, columns, self._optimizers)
+                tracked.utility[units], tracked.age[units] = 0.0, 0
+                changed[_name(tracked)] = tuple(units.tolist())
+                self.replaced[_name(tracked)] += len(units)
         return changed
 
-    def _update(self, each: _Layer) -> None:
+    def _update(self, tracked: _Layer) -> None:
         """Age all units by a step, and add what they contributed to their utility."""
-        each.age += 1
-        each.utility *= self.decay
-        for reader in each.readers.values():
+        tracked.age += 1
+        tracked.utility *= self.decay
+        for reader in tracked.readers.values():
             of_columns = contribution(reader.size / reader.calls, _outgoing(reader.module))
             known = reader.unit >= 0
-            each.utility.index_add_(0, reader.unit[known], (1 - self.decay) * of_columns[known])
+            tracked.utility.index_add_(0, reader.unit[known], (1 - self.decay) * of_columns[known])
             reader.average.lerp_(reader.value / reader.calls, 1 - self.decay)
             reader.size.zero_()
             reader.value.zero_()
             reader.calls = 0
 
-    def _due(self, each: _Layer) -> Tensor:
+    def _due(self, tracked: _Layer) -> Tensor:
         """The mature units of least utility, as many as are due."""
-        mature = (each.age > self.maturity).nonzero().flatten()
-        each.due += self.rate * len(mature)
-        count = min(int(each.due), len(mature))
-        each.due -= count
-        utility = self._corrected(each.utility, each.age)[mature]
+        mature = (tracked.age > self.maturity).nonzero().flatten()
+        tracked.due += self.rate * len(mature)
+        count = min(int(tracked.due), len(mature))
+        tracked.due -= count
+        utility = self._corrected(tracked.utility, tracked.age)[mature]
         return mature[utility.topk(count, largest=False).indices]
 
-    def _transfer(self, each: _Layer, units: Tensor) -> None:
+    def _transfer(self, tracked: _Layer, units: Tensor) -> None:
         """Let the biases of the readers take over the mean contribution of units."""
-        for reader in each.readers.values():
+        for reader in tracked.readers.values():
             columns = _columns_of(reader, units)
             if reader.module.bias is not None and getattr(reader.module, "groups", 1) == 1:
-                mean = self._corrected(reader.average[columns], each.age[reader.unit[columns]])
+                mean = self._corrected(reader.average[columns], tracked.age[reader.unit[columns]])
                 weight = (
                     reader.module.weight[:, columns].flatten(2).sum(2)
                     if reader.module.weight.dim() > 2
@@ -280,12 +280,12 @@ class ContinualBackprop:
             return True
         modules = set(self.model.modules())
         return all(
-            each.layer.modules[each.layer.name] in modules
-            and len(_weight_of(each.layer.modules[each.layer.name])) == each.layer.units
+            tracked.layer.modules[tracked.layer.name] in modules
+            and len(_weight_of(tracked.layer.modules[tracked.layer.name])) == tracked.layer.units
             and all(
-                r.module in modules and len(r.unit) == _inputs_of(r.module) for r in each.readers.values()
+                r.module in modules and len(r.unit) == _inputs_of(r.module) for r in tracked.readers.values()
             )
-            for each in self._layers
+            for tracked in self._layers
         )
 
     def _await_call(self) -> None:
@@ -345,8 +345,8 @@ def _nobody() -> None:
     """What a hook refers to after it has been copied."""
 
 
-def _name(each: _Layer) -> str:
-    return each.layer.prefix + each.layer.name
+def _name(tracked: _Layer) -> str:
+    return tracked.layer.prefix + tracked.layer.name
 
 
 def _weight_of(module: Any) -> Tensor:

@@ -56,13 +56,13 @@ def moved_by(model: nn.Module, inputs: Any, call: Method | None = None) -> Itera
     batches = [(part, list(them)) for _, part, them in parts_of(model, inputs, call)]
 
     def outputs() -> list[Tensor]:
-        found = []
+        values = []
         for part, them in batches:
             with in_mode(part, False), torch.no_grad(), seeded():
                 for batch in them:
                     returned = called(part, batch, call if part is model else None)
-                    found += [x.detach().clone() for x in tensors_in(returned) if x.is_floating_point()]
-        return found
+                    values += [x.detach().clone() for x in tensors_in(returned) if x.is_floating_point()]
+        return values
 
     before = outputs()
 

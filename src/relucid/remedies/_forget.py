@@ -1,4 +1,4 @@
-"""An optimizer that starts anew."""
+"""An optimizer without its past."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relucid.remedies._state import Optimizers, optimizers_in
 
 
 def forget(optimizer: Optimizers, parameters: Iterable[Tensor] | None = None) -> int:
-    """Let an optimizer's state start anew, steps included; return for how many parameters.
+    """Reset an optimizer's state, steps included; return for how many parameters.
 
     Moments and counts of steps go; learning rates, groups and schedulers stay.
 
@@ -27,9 +27,9 @@ def forget(optimizer: Optimizers, parameters: Iterable[Tensor] | None = None) ->
     """
     wanted = None if parameters is None else {id(p) for p in parameters}
     forgotten = 0
-    for each in optimizers_in(optimizer):
-        gone = [p for p in each.state if wanted is None or id(p) in wanted]
+    for one in optimizers_in(optimizer):
+        gone = [p for p in one.state if wanted is None or id(p) in wanted]
         for parameter in gone:
-            del each.state[parameter]
+            del one.state[parameter]
         forgotten += len(gone)
     return forgotten

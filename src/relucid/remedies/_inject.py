@@ -66,8 +66,8 @@ def inject(
         raise RemedyError("fresh= must be a new network, not the one that is to be frozen")
     like = next(model.parameters(), None)
     new = new if like is None else new.to(like.device, like.dtype)
-    for each in optimizers:
-        _replace(each, list(model.parameters()), list(new.parameters()))
+    for one in optimizers:
+        _replace(one, list(model.parameters()), list(new.parameters()))
     return Injected(model, new)
 
 

@@ -51,8 +51,8 @@ def redo(
     optimizers = optimizers_in(optimizer, model)
     layers, refused = hidden_layers(model, inputs, call)
     planned = []
-    for layer, found in zip(layers, seen(model, layers, inputs, call), strict=True):
-        units = found.dormant(tau).nonzero().flatten() if found is not None else torch.empty(0)
+    for layer, features in zip(layers, seen(model, layers, inputs, call), strict=True):
+        units = features.dormant(tau).nonzero().flatten() if features is not None else torch.empty(0)
         if len(units):
             columns = layer.columns(units)
             if isinstance(columns, str):
@@ -70,31 +70,31 @@ def seen(
     model: nn.Module, layers: list[HiddenLayer], inputs: Any, call: Method | None
 ) -> list[Features | None]:
     """What the units of each layer do on all inputs."""
-    found: dict[tuple[str, str], Features] = {}
+    features: dict[tuple[str, str], Features] = {}
     for part, module, batches in parts_of(model, inputs, call):
         with running(module, call=call if module is model else None) as (run, _):
             for batch in batches:
-                collector = _ByActivation(part, found, no_autocast(model))
+                collector = _ByActivation(part, features, no_autocast(model))
                 run(batch, observe=collector)
-    return [found.get((layer.part, _key(layer.activation))) for layer in layers]
+    return [features.get((layer.part, _key(layer.activation))) for layer in layers]
 
 
 class _ByActivation(Collector):
     """Collects features by activation, so that two of one layer are not taken for each other."""
 
-    def __init__(self, part: str, found: dict[tuple[str, str], Features], exact: torch.autocast) -> None:
+    def __init__(self, part: str, features: dict[tuple[str, str], Features], exact: torch.autocast) -> None:
         super().__init__({}, "", exact)
-        self.part, self.found = part, found
+        self.part, self.all = part, features
 
     def _name(self, node: Node, sources: tuple[str, ...]) -> str:
         key = _key(node)
-        if (self.part, key) in self.found:
-            self.layers[key] = self.found[self.part, key]
+        if (self.part, key) in self.all:
+            self.layers[key] = self.all[self.part, key]
         return key
 
     def _add(self, node: Node, value: torch.Tensor, output: torch.Tensor) -> None:
         super()._add(node, value, output)
-        self.found |= {(self.part, key): features for key, features in self.layers.items()}
+        self.all |= {(self.part, key): features for key, features in self.layers.items()}
 
 
 def _key(node: Node) -> str:

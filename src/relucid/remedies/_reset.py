@@ -1,4 +1,4 @@
-"""Named layers that start anew: the remedy for a saturated policy."""
+"""Named layers drawn again: the remedy for a saturated policy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reset(
     inputs: Any = None,
     call: Method | None = None,
 ) -> Effect:
-    """Let named layers, with everything inside, start anew in place (Nikishin et al. 2022).
+    """Draw named layers again in place, with everything inside (Nikishin et al. 2022).
 
     It is what helps a policy whose outputs are saturated, where no remedy that keeps outputs can.
 
@@ -33,7 +33,7 @@ def reset(
         layers: Names or globs of modules, such as "action_net" or "critic.*".
         fresh: A new network of the same architecture, whose values the layers take; by default each draws its first
             values by its own ``reset_parameters``.
-        optimizer: One or several, whose state of these parameters starts anew, steps included.
+        optimizer: One or several, whose state of these parameters is reset, steps included.
         inputs: Inputs on which to measure by how much outputs move.
         call: How the network is used, if not through its forward.
 
@@ -62,8 +62,8 @@ def reset(
                 draw: Any = module.reset_parameters
                 draw()
             else:
-                for own, value in _values(module).items():
-                    value.copy_(_values(others[name])[own])
+                for key, value in _values(module).items():
+                    value.copy_(_values(others[name])[key])
         forget(optimizers, (p for module in owners.values() for p in module.parameters(recurse=False)))
         return Effect("reset", dict.fromkeys(chosen, ()), moved())
 
@@ -71,17 +71,17 @@ def reset(
 def _chosen(model: nn.Module, patterns: Sequence[str]) -> list[str]:
     """The outermost modules whose names match."""
     names = [name for name, _ in model.named_modules() if name]
-    found: list[str] = []
+    chosen: list[str] = []
     for pattern in patterns:
         matching = [name for name in names if fnmatchcase(name, pattern)]
         if not matching:
             raise RemedyError(f"no layer is named {pattern!r}; there are {', '.join(names)}")
-        found += [
+        chosen += [
             name
             for name in matching
-            if not any(name.startswith(f"{other}.") for other in (*found, *matching))
+            if not any(name.startswith(f"{other}.") for other in (*chosen, *matching))
         ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(chosen))
 
 
 def _owners(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:

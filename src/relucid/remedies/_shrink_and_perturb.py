@@ -44,7 +44,7 @@ def shrink_and_perturb(
         fresh: A new network of the same architecture, or a function that makes one; None perturbs by noise alone.
         shrink: Share of each weight that is kept: 1 keeps it all, 0 takes the new one.
         noise: Standard deviation of the noise.
-        optimizer: One or several, whose state starts anew: it belongs to other weights.
+        optimizer: One or several, whose state is reset: it belongs to other weights.
         inputs: Inputs on which to measure by how much outputs move.
         call: How the network is used, if not through its forward.
 

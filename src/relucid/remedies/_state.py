@@ -23,16 +23,16 @@ def optimizers_in(optimizer: Optimizers, model: nn.Module | None = None) -> list
         [] if optimizer is None else [*optimizer] if isinstance(optimizer, Sequence | set) else [optimizer]
     )
     known = set() if model is None else {id(p) for p in model.parameters()}
-    for each in given:
-        if not hasattr(each, "param_groups"):
+    for one in given:
+        if not hasattr(one, "param_groups"):
             raise RemedyError(
-                f"optimizer= takes one torch.optim.Optimizer or several, not a {type(each).__name__}"
+                f"optimizer= takes one torch.optim.Optimizer or several, not a {type(one).__name__}"
             )
         if model is not None and not any(
-            id(p) in known for group in each.param_groups for p in group["params"]
+            id(p) in known for group in one.param_groups for p in group["params"]
         ):
             raise RemedyError("the optimizer trains no parameter of this network: give the one that does")
-        if isinstance(each, torch.optim.LBFGS):
+        if isinstance(one, torch.optim.LBFGS):
             raise RemedyError(
                 "LBFGS keeps one history of all parameters, which would be wrong: use a new LBFGS"
             )
@@ -44,7 +44,7 @@ def drawn_again(optimizers: Iterable[Any], parameter: Tensor, dim: int, units: T
 
     A first moment starts at 0. A second moment that started at 0, while Adam's count of steps goes on, would make the
     first step (1 - beta1) / sqrt(1 - beta2) = 3.2 times the rate and the tenth 6.5 times, at which units die again. It
-    starts at the mean of the living units' instead, entry by entry; where none lives, all state starts anew.
+    starts at the mean of the living units' instead, entry by entry; where none lives, all state is reset.
 
     Args:
         optimizers: Those that may train the parameter.

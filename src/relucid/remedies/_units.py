@@ -40,14 +40,14 @@ class HiddenLayer:
         scale = torch.ones(self.units, dtype=torch.float64)
         scale[units] = 0.0  # values that nobody listens to travel like this
         start = {self.activation: Layout(self.dim, torch.arange(self.units), scale, frozenset([self.name]))}
-        found = flow(self.recording, start, self.modules)
-        if found.stuck:
-            return str(found.stuck[0][1])
+        flowed = flow(self.recording, start, self.modules)
+        if flowed.stuck:
+            return str(flowed.stuck[0][1])
         columns: dict[str, Tensor] = {}
-        for name, layout in found.reads.items():
+        for name, layout in flowed.reads.items():
             if isinstance(self.modules[name], BatchNormNd):
                 return f"{name} normalizes them after the activation"
-            if name in found.carries or not isinstance(self.modules[name], nn.Linear | ConvNd):
+            if name in flowed.carries or not isinstance(self.modules[name], nn.Linear | ConvNd):
                 return f"{name} reads them one by one"
             if len(self.recording.calls_of[name]) > 1:
                 return f"{name} is called more than once"
@@ -63,19 +63,19 @@ class HiddenLayer:
         columns = self.columns(numbers)
         if isinstance(columns, str):
             return columns
-        found = {}
+        units = {}
         for name, inputs in columns.items():
             module: Any = self.modules[name]
             count = module.in_features if isinstance(module, nn.Linear) else module.in_channels
-            found[name] = torch.full((count,), -1)
-            found[name][inputs] = 0
+            units[name] = torch.full((count,), -1)
+            units[name][inputs] = 0
         for digit in range((self.units - 1).bit_length()):
             ones = numbers[(numbers >> digit) & 1 == 1]
             part = self.columns(ones)
             assert not isinstance(part, str)
             for name, inputs in part.items():
-                found[name][inputs] += 1 << digit
-        return found
+                units[name][inputs] += 1 << digit
+        return units
 
     @property
     def prefix(self) -> str:
@@ -87,7 +87,7 @@ def hidden_layers(
     model: nn.Module, inputs: Any, call: Method | None = None
 ) -> tuple[list[HiddenLayer], dict[str, str]]:
     """The hidden layers that a network runs on the first batch of inputs, and why units of others cannot be changed."""
-    found: list[HiddenLayer] = []
+    layers: list[HiddenLayer] = []
     refused: dict[str, str] = {}
     for part, module, batches in parts_of(model, inputs, call):
         batch = next(iter(batches))
@@ -97,10 +97,10 @@ def hidden_layers(
             layer = _hidden(node, recording, dims, modules)
             name, prefix = node.name or node.module or node.op, f"{part}." if part else ""
             if isinstance(layer, HiddenLayer):
-                found.append(replace(layer, part=part))
+                layers.append(replace(layer, part=part))
             else:
                 refused[prefix + name] = layer
-    return found, refused
+    return layers, refused
 
 
 def _hidden(

@@ -88,34 +88,34 @@ class Stage:
     sections: Sequence[LayerSection]
 
 
-def examination_page(found: Examination, subject: Provenance) -> str:
+def examination_page(examination: Examination, subject: Provenance) -> str:
     """Render the page of an examination."""
-    stages = stages_of(found)
+    stages = stages_of(examination)
     return render(
         "examination.html",
         subject=subject,
-        words=words(found),
-        doubts=found.doubts(),
-        remedies=remedies(found, subject),
-        columns=found.columns(),
-        overview=overview(found, stages) if len(stages) > 1 else None,
+        words=words(examination),
+        doubts=examination.doubts(),
+        remedies=remedies(examination, subject),
+        columns=examination.columns(),
+        overview=overview(examination, stages) if len(stages) > 1 else None,
         stages=stages,
-        unattributed=found.unattributed,
+        unattributed=examination.unattributed,
         command=subject.examine(),
     )
 
 
-def words(found: Examination) -> str:
+def words(examination: Examination) -> str:
     """Describe the network in two sentences."""
-    if not found.layers:
+    if not examination.layers:
         return "No layer of this network is rectified."
-    units = sum(layer.rectified.units for layer in found.layers)
-    counts = _counts(found.layers)
+    units = sum(layer.rectified.units for layer in examination.layers)
+    counts = _counts(examination.layers)
     notable = [f"{counts[kind]:,} are {kind}" for kind in ("dead", "always on") if kind in counts]
-    pairs = [pairing for layer in found.layers for pairing in layer.pairing.values() if pairing.others]
+    pairs = [pairing for layer in examination.layers for pairing in layer.pairing.values() if pairing.others]
     paired, filters = sum(int(p.paired.sum()) for p in pairs), sum(len(p.paired) for p in pairs)
     return (
-        f"{len(found.layers)} rectified layers with {units:,} units"
+        f"{len(examination.layers)} rectified layers with {units:,} units"
         f"{': ' if notable else ''}{' and '.join(notable)}. "
         f"Of {filters:,} filters {paired:,} have an opposite partner that chance does not explain."
     )
@@ -130,11 +130,11 @@ def _counts(layers: Sequence[ExaminedLayer]) -> Counter[str]:
     return counts
 
 
-def remedies(found: Examination, subject: Provenance) -> list[Remedy]:
+def remedies(examination: Examination, subject: Provenance) -> list[Remedy]:
     """Group the findings by the conversion that they suggest; those without a suggestion are one group."""
-    suggested = {suggestion.name: suggestion for suggestion in found.suggestions()}
+    suggested = {suggestion.name: suggestion for suggestion in examination.suggestions()}
     groups: dict[str, list[Finding]] = {name: [] for name in suggested}
-    for finding in found.findings:
+    for finding in examination.findings:
         groups.setdefault(finding.suggestion.name if finding.suggestion else "", []).append(finding)
     return [
         Remedy(
@@ -153,11 +153,11 @@ def _kinds(findings: Sequence[Finding]) -> str:
     return ", ".join(f"{kind} in {count} layer{'s' * (count > 1)}" for kind, count in counts.items())
 
 
-def stages_of(found: Examination) -> list[Stage]:
+def stages_of(examination: Examination) -> list[Stage]:
     """Group the layers by stage if there are many."""
-    numbered = list(enumerate(found.layers))
-    names = _stage_names([layer.name for layer in found.layers])
-    rows = found.rows()
+    numbered = list(enumerate(examination.layers))
+    names = _stage_names([layer.name for layer in examination.layers])
+    rows = examination.rows()
     stages = []
     for name, group in groupby(numbered, key=lambda item: names[item[0]]):
         members = list(group)
@@ -191,13 +191,13 @@ def _stage_names(names: Sequence[str]) -> list[str]:
     ]
 
 
-def overview(found: Examination, stages: Sequence[Stage]) -> Grid:
+def overview(examination: Examination, stages: Sequence[Stage]) -> Grid:
     """The table of stages, each with a link to its layers."""
-    whole = _counts(found.layers)
+    whole = _counts(examination.layers)
     head = [("stage", ""), ("layers", ""), ("units", ""), *((kind, "") for kind in whole)]
     rows = []
     for number, stage in enumerate(stages):
-        layers = [found.layers[each.number] for each in stage.sections]
+        layers = [examination.layers[section.number] for section in stage.sections]
         counts, units = _counts(layers), sum(layer.rectified.units for layer in layers)
         figures = [len(layers), units, *(counts[kind] for kind in whole)]
         rows.append(
@@ -211,7 +211,7 @@ def section(number: int, layer: ExaminedLayer) -> LayerSection:
     r, activity = layer.rectified, layer.activity
     fed = ", ".join(" → ".join((s.name, *s.through)) for s in r.sources) or "no weight"
     sentence = f"{r.units} units, {r.kind}, fed by {fed}." + (f" {r.obstacle}." if r.obstacle else "")
-    summaries = [line for found in layer.measured.values() for line in found.summary().splitlines()]
+    summaries = [line for measured in layer.measured.values() for line in measured.summary().splitlines()]
     kinds = {} if activity is None else activity.kinds()
     listed = [f"{kind}: {_units(mask)}" for kind, mask in kinds.items() if bool(mask.any())]
     return LayerSection(number, layer.name, sentence, summaries + listed, list(figures(layer)))
@@ -233,17 +233,17 @@ def figures(layer: ExaminedLayer) -> Iterator[Figure]:
     """Draw the figures of a layer: filters beside their partners, pairs against random, sides, boundaries, others."""
     r = layer.rectified
     for source in r.sources:
-        found = layer.pairing.get(source.name)
-        if found is None or not found.others:
+        pairs = layer.pairing.get(source.name)
+        if pairs is None or not pairs.others:
             continue
         if source.weight.dim() == 4 and source.weight.shape[1] in (1, 3):
             weight = source.weight if r.scale is None else r.folded()[0]
-            most = float(found.opposite.nan_to_num(1.0).min())
+            most = float(pairs.opposite.nan_to_num(1.0).min())
             alt = f"Filters as images, each with its most opposite one; cosines from {most:.2f} up."
             yield Figure(
-                _filters_title(len(weight)), alt, figure_of_pairs(weight, found, columns=4, most=SHOWN)
+                _filters_title(len(weight)), alt, figure_of_pairs(weight, pairs, columns=4, most=SHOWN)
             )
-        yield Figure("Pairs against random filters", found.summary(), found.figure())
+        yield Figure("Pairs against random filters", pairs.summary(), pairs.figure())
     if layer.activity is not None:
         yield sides(layer.activity)
     if layer.boundary is not None and bool(layer.boundary.defined.any()):
@@ -293,22 +293,22 @@ def sides(activity: Activity) -> Figure:
     return Figure(f"Activity on {activity.sample}", activity.summary(), plot)
 
 
-def boundaries(found: Boundary, activity: Activity | None) -> Figure:
+def boundaries(boundary: Boundary, activity: Activity | None) -> Figure:
     """Draw the boundaries in one or two dimensions, or their distances from the origin in more.
 
     Where lengths of inputs are known, distances are in units of the longest: a boundary beyond 1 splits no data, and
     these are as many as the table counts. All that is farther than twice the longest input is in the last bar.
     """
-    if found.vector.shape[1] <= 2:
-        return Figure("Boundaries", found.summary(), found.figure())
-    radius = found.radius[found.defined].abs().float().cpu()
+    if boundary.vector.shape[1] <= 2:
+        return Figure("Boundaries", boundary.summary(), boundary.figure())
+    radius = boundary.radius[boundary.defined].abs().float().cpu()
     shell = None if activity is None else activity.shell
     if shell is None or shell[1] == 0:
         plot = go.Figure(
             layout={"xaxis_title": "distance of the boundary from the origin", "yaxis_title": "boundaries"}
         )
         plot.add_histogram(x=radius.numpy(), nbinsx=60, name="boundaries")
-        return Figure("Distances of the boundaries", found.summary(), plot)
+        return Figure("Distances of the boundaries", boundary.summary(), plot)
     share = radius / shell[1]
     plot = go.Figure(layout={"yaxis_title": "boundaries", "barmode": "overlay"})
     ticks = {"tickvals": [0, 0.5, 1, 1.5, 2], "ticktext": ["0", "0.5", "1", "1.5", "2+"]}
@@ -323,5 +323,6 @@ def boundaries(found: Boundary, activity: Activity | None) -> Figure:
                 x=x.numpy(), xbins=bins, name=f"{name} ({int(mask.sum())})", marker_color=color
             )
     plot.add_vline(1, line_dash="dash", line_color=PALETTE[4])
-    alt = f"{found.summary()}; inputs are {shell[0]:.3g} to {shell[1]:.3g} long; {int((share > 1).sum())} are outside"
+    beyond = int((share > 1).sum())
+    alt = f"{boundary.summary()}; inputs are {shell[0]:.3g} to {shell[1]:.3g} long; {beyond} are outside"
     return Figure("Boundaries against the data", alt, plot)

@@ -65,8 +65,8 @@ class Fitted(Summarized):
     def evaluate(self, examples: Examples, crops: int | None = None) -> dict[str, float]:
         """The loss on these examples, and the errors in percent or the squared error."""
         same_classes(self.classes, _class_names(examples))
-        found = measures(self.loss, self.predict(examples, crops), examples.targets)
-        return {name: value.item() for name, value in found.items()}
+        values = measures(self.loss, self.predict(examples, crops), examples.targets)
+        return {name: value.item() for name, value in values.items()}
 
 
 def fit(
@@ -112,6 +112,6 @@ def _moments(train: Examples, recipe: Recipe) -> Moments:
     if not recipe.normalize:
         channels = first.shape[1] if are_numbers(first) and first.dim() > 1 else 1
         return Moments(torch.zeros(channels), torch.eye(channels, dtype=torch.float64))
-    found = moments(train, **limit)
-    mean = found.mean if recipe.normalize == "mean" else mean_image(train, **limit)
-    return Moments(mean, found.covariance, 1.0 if first.is_floating_point() else 255.0)
+    spread = moments(train, **limit)
+    mean = spread.mean if recipe.normalize == "mean" else mean_image(train, **limit)
+    return Moments(mean, spread.covariance, 1.0 if first.is_floating_point() else 255.0)

@@ -134,17 +134,17 @@ def noting() -> Iterator[list[str]]:
 
     That is the engine, and whether the process keeps the memory that it frees, see `keep_memory`.
     """
-    found: list[str] = []
-    token = _listening.set(found)
+    notes: list[str] = []
+    token = _listening.set(notes)
     try:
-        yield found
+        yield notes
     finally:
         _listening.reset(token)
 
 
 def note(engine: Engine) -> None:
     """Record how a training is about to be computed, for the innermost open context."""
-    found, kept = _listening.get(), "kept" if memory_is_kept() else "returned"
+    notes, kept = _listening.get(), "kept" if memory_is_kept() else "returned"
     computed = f"{engine}, freed memory {kept}"
-    if found is not None and computed not in found:
-        found.append(computed)
+    if notes is not None and computed not in notes:
+        notes.append(computed)

@@ -1,4 +1,4 @@
-"""Train many small networks of one architecture at once, as one vectorised computation."""
+"""Train many small networks of one architecture at once, as one vectorized computation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -190,9 +190,9 @@ class _Stack:
         """Write the best weights back to these networks and continue without them."""
         for place in which.nonzero().flatten().tolist():
             network = self.networks[int(self.members[place])]
-            own = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+            tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
             with torch.no_grad():
-                for name, tensor in own.items():
+                for name, tensor in tensors.items():
                     tensor.copy_(self.best[name][place])
         keep = (~which).nonzero().squeeze(1)
         for group in (self.params, self.buffers, self.best, self.first, self.second):
@@ -220,7 +220,7 @@ class _Stack:
         if batch_size is None:
             yield inputs, targets
             return
-        order = torch.stack([torch.randperm(inputs.shape[1], generator=own) for own in self.orders])
+        order = torch.stack([torch.randperm(inputs.shape[1], generator=draws) for draws in self.orders])
         networks = torch.arange(len(order)).unsqueeze(1)
         for batch in order.split(batch_size, 1):
             yield inputs[networks, batch], targets[networks, batch]

@@ -42,9 +42,9 @@ class State:
     plateau: PlateauState = field(default_factory=lambda: PlateauState.start(1))
     best: dict[str, Tensor] | None = None
 
-    def add(self, part: str, found: dict[str, Tensor], count: int) -> None:
+    def add(self, part: str, means: dict[str, Tensor], count: int) -> None:
         """Add the means over a batch of `count` examples; no step waits for the device."""
-        for name, mean in found.items():
+        for name, mean in means.items():
             total, examples = self.totals.get(f"{part}_{name}", (torch.zeros_like(mean), 0))
             self.totals[f"{part}_{name}"] = total + mean.detach() * count, examples + count
 

@@ -78,25 +78,25 @@ def measures(loss: str | Loss, outputs: Tensor, targets: Tensor) -> dict[str, Te
     tensor(50.)
     """
     if not isinstance(loss, str):
-        found = {"loss": loss(outputs, targets)}
+        values = {"loss": loss(outputs, targets)}
         scores = isinstance(outputs, Tensor) and outputs.dim() == 2
         if scores and targets.dim() == 1 and not targets.is_floating_point():
-            found["error"] = error(outputs, targets)
-        return found
+            values["error"] = error(outputs, targets)
+        return values
     classes = loss == "cross_entropy"
     if classes and targets.is_floating_point():
         raise ValueError(f"cross_entropy needs classes as integers, not {targets.dtype}")
     targets = aligned(outputs, targets, classes=classes)
-    found = {"loss": LOSSES[loss](outputs, targets)}
+    values = {"loss": LOSSES[loss](outputs, targets)}
     if classes:
-        found["error"] = error(outputs, targets)
+        values["error"] = error(outputs, targets)
         if outputs.shape[1] > 5:
-            found["error5"] = error(outputs, targets, 5)
+            values["error5"] = error(outputs, targets, 5)
     elif loss == "bce":
-        found["error"] = 100 * ((outputs > 0) != targets).to(outputs.dtype).mean()
+        values["error"] = 100 * ((outputs > 0) != targets).to(outputs.dtype).mean()
     else:
-        found["mse"] = functional.mse_loss(outputs, targets)
-    return found
+        values["mse"] = functional.mse_loss(outputs, targets)
+    return values
 
 
 def error(outputs: Tensor, targets: Tensor, k: int = 1) -> Tensor:
@@ -106,8 +106,8 @@ def error(outputs: Tensor, targets: Tensor, k: int = 1) -> Tensor:
     tensor(50.)
     """
     targets = aligned(outputs, targets, classes=True)
-    found = (outputs.topk(k, dim=1).indices == targets.unsqueeze(1)).any(1)[targets != IGNORED]
-    return 100 - 100 * found.to(torch.promote_types(outputs.dtype, torch.float32)).mean()
+    hits = (outputs.topk(k, dim=1).indices == targets.unsqueeze(1)).any(1)[targets != IGNORED]
+    return 100 - 100 * hits.to(torch.promote_types(outputs.dtype, torch.float32)).mean()
 
 
 def vote(outputs: Sequence[Tensor], targets: Tensor) -> float:

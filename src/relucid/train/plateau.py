@@ -62,4 +62,4 @@ class PlateauState:
 
     def take(self, keep: Tensor) -> "PlateauState":
         """The state of these networks alone."""
-        return PlateauState(*(each[keep] for each in vars(self).values()))
+        return PlateauState(*(values[keep] for values in vars(self).values()))

@@ -1,4 +1,4 @@
-"""Many small networks of one architecture that go on learning, as one vectorised computation."""
+"""Many small networks of one architecture that keep learning, as one vectorized computation."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -52,11 +52,11 @@ class Stream:
     def _moment(self, name: str, key: str) -> Tensor:
         if not self.steps:
             return torch.zeros_like(self.params[name]).detach()
-        found = [
+        values = [
             optimizer.state[network.get_parameter(name)][key]
             for network, optimizer in zip(self.networks, self.optimizers, strict=True)
         ]
-        return torch.stack(found)
+        return torch.stack(values)
 
     def __call__(self, inputs: Tensor, **options: Any) -> Any:
         """What the networks return for their inputs (M, B, ...); options go to their `forward`."""

@@ -106,6 +106,26 @@ def of_networks(results: Results) -> list[Figure]:
     return figures
 
 
+def of_checkpoint(path: Path | str) -> list[Figure]:
+    """Draw crelu Fig. 1 and 2 from the convolutions of a checkpoint, such as that of the AlexNet of 2012."""
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    weights = [value.float() for value in state.values() if isinstance(value, Tensor) and value.dim() == 4]
+    if not weights:
+        raise ValueError(f"{path} has no convolutions: expected a state dict with weights of four dimensions")
+    layers = {f"conv{number}": weight for number, weight in enumerate(weights[:LAYERS], start=1)}
+    pairs = {layer: pairing(weight) for layer, weight in layers.items()}
+    alt = "Filters of the first layer, each beside its most opposite one, strongest pairs first."
+    mu = {layer: [found.opposite.numpy()] for layer, found in pairs.items()}
+    return [
+        Figure("Filters beside their opposites", alt, figure_of_pairs(weights[0], pairs["conv1"])),
+        histograms(
+            "Cosines with the most opposite filter",
+            mu,
+            {layer: found.dimension for layer, found in pairs.items()},
+        ),
+    ]
+
+
 PUBLISHED = Study(
     "crelu/pairing-published",
     "How opposite the filters of networks trained by others are: published weights",

@@ -72,6 +72,12 @@ def study(name: str, where: str, data: str, *more: Claim) -> Study:
                 [Contrast(Cell(row, "conv2"), Cell(row, "conv1"), "lower") for row in PLOTTED],
                 stated="2026-11-17",
             ),
+            Claim(
+                f"{where}, depth",
+                "The scores generally rise with depth: conv7 is above conv1.",
+                rises(PLOTTED, "conv7", "conv1"),
+                stated="2026-11-19",
+            ),
             *more,
         ],
         figures=[over_layers],

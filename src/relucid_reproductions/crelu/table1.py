@@ -143,6 +143,12 @@ def gap(row: str) -> Quantity:
 def claims(data: str) -> list[Claim]:
     """What Table 1 claims of a data set."""
     where, hundred = f"Table 1, {data}", data == "CIFAR-100"
+    capacity = Claim(
+        f"{where}, capacity",
+        "Networks with twice the filters have a lower error, with ReLU and with CReLU.",
+        lower(DOUBLE, BASELINE, (TEST, AVERAGE)) + lower(CRELU, HALF, (TEST, AVERAGE)),
+        stated="2026-11-19",
+    )
     return [
         Claim(
             where,
@@ -178,6 +184,7 @@ def claims(data: str) -> list[Claim]:
             higher(AVR, CRELU, AVERAGE),
             stated="2026-11-17",
         ),
+        *([capacity] if hundred else []),
     ]
 
 

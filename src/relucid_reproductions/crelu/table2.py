@@ -28,6 +28,15 @@ CIFAR100 = {
     "(conv1,3,5)": [26.16, (27.67, 0.07), 23.66],
 }
 
+# Table 3: what other papers had reached, on CIFAR-10 and CIFAR-100.
+OTHERS = {
+    "Rippel et al., 2015": [8.60, 31.60],
+    "Snoek et al., 2015": [6.37, 27.40],
+    "Liang & Hu, 2015": [7.09, 31.75],
+    "Lee et al., 2016": [6.05, 32.37],
+    "Srivastava et al., 2015": [7.60, 32.24],
+}
+
 
 @runner("crelu/vgg")
 def run(

@@ -3,9 +3,18 @@
 from types import ModuleType
 
 from relucid.experiments import Statement
-from relucid_reproductions.ours import calibration, mend, merge, plasticity, quickstart, together
+from relucid_reproductions.ours import (
+    calibration,
+    mend,
+    merge,
+    plasticity,
+    quickstart,
+    recommender,
+    repair,
+    together,
+)
 
-TABLES: list[ModuleType] = [quickstart, plasticity, mend, together, merge, calibration]
+TABLES: list[ModuleType] = [quickstart, recommender, repair, plasticity, mend, together, merge, calibration]
 STATEMENTS: list[Statement] = []
 
 __all__ = ["STATEMENTS", "TABLES"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid.convert import fuse, to_crelu
-from relucid.convert.refit import refit
+from relucid.convert.refit import refit, refit_merged
 from relucid.data import Split
 from relucid.experiments import Cell, Claim, Column, Contrast, Results, Scale, Study, lower, runner
 from relucid.models import count_parameters, create
@@ -43,8 +43,11 @@ class Trained(NamedTuple):
         """The network with its most opposite pairs merged, all of them by default; the rest refitted if asked for."""
         options: dict[str, Any] = {"tolerance": OPPOSITE, "budget": torch.inf}
         if pairs is not None:
-            options |= {"pairs": pairs, "data": self.batches if refitted else None}
-        return to_crelu(self.network, self.images[:2], LAYERS, "merge", **options).model
+            options |= {"pairs": pairs}
+        conversion = to_crelu(self.network, self.images[:2], LAYERS, "merge", **options)
+        if pairs is not None and refitted:
+            refit_merged(self.network, conversion, self.batches)
+        return conversion.model
 
     @property
     def batches(self) -> list[Tensor]:

@@ -111,6 +111,28 @@ def test_figures_1_and_2_are_drawn_from_a_file_of_alexnets_weights(relucid, tmp_
     assert '"type":"image"' in page.replace(" ", "")
 
 
+@pytest.mark.parametrize("filters", [96, 64])
+def test_figures_1_and_2_are_drawn_from_any_checkpoint_whatever_its_number_of_filters(tmp_path, filters):
+    half = torch.randn(filters // 2, 3, 11, 11)
+    state = {
+        "a.bias": torch.zeros(3),
+        "a.weight": torch.cat([half, -half]),
+        "b.weight": torch.randn(8, filters, 3, 3),
+    }
+    torch.save(state, tmp_path / "weights.pth")
+    pairs, cosines = fig1.of_checkpoint(tmp_path / "weights.pth")
+    assert pairs.plot.data[0].type == "image"
+    first, _, second, _ = cosines.plot.data
+    assert [len(first.x), len(second.x)] == [filters, 8]
+    assert first.x == pytest.approx(-1)
+
+
+def test_a_checkpoint_without_convolutions_is_refused(tmp_path):
+    torch.save({"a.weight": torch.zeros(3, 3)}, tmp_path / "weights.pth")
+    with pytest.raises(ValueError, match="no convolutions"):
+        fig1.of_checkpoint(tmp_path / "weights.pth")
+
+
 def test_without_runs_nothing_is_drawn():
     study = find("crelu/pairing")
     assert [figure for draw in study.figures for figure in draw(Results(study, "small", {}))] == []

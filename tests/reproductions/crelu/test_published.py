@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 
 from relucid.experiments._catalog import studies
-from relucid_reproductions.crelu import table1_fitted, table4
+from relucid_reproductions.crelu import table1_fitted, table2, table4
 from relucid_reproductions.crelu.statements import STATEMENTS
 from relucid_reproductions.crelu.table5 import MILLIONS
 from relucid_reproductions.crelu.theorem_c1 import POOLED
@@ -65,9 +65,24 @@ def test_table_2(paper):
     ] == printed
 
 
+def test_table_3(paper):
+    printed = rows(paper, 3, 2)
+    assert {label.strip("()"): numbers for label, numbers in printed[:5]} == table2.OTHERS
+    for name, (of, best) in {"vgg": (0, "(conv1,3)"), "vgg-100": (1, "(conv1,3,5)")}.items():
+        ours = [published(name, row)[-1] for row in ("VGG", best)]
+        assert ours == [numbers[of] for _, numbers in printed[5:]]
+
+
 def test_table_4(paper):
     printed = rows(paper, 4, 4)
     assert printed == [(row, published("imagenet", row)) for row in table4.ROWS]
+
+
+def test_table_5_has_methods_of_others(paper):
+    lines = [line.replace("_", "").split("\t") for line in paper if line.startswith((*table4.OTHERS,))]
+    printed = {name: [float(cell.rstrip(" M")) if cell else None for cell in cells] for name, *cells in lines}
+    assert printed == table4.OTHERS
+    assert f"{table4.SPRINGENBERG}% top-1 error rate with center crop only" in "\n".join(paper)
 
 
 def test_table_5(paper):
@@ -99,6 +114,7 @@ def test_every_study_that_shows_published_figures_is_checked_here():
         "convpool",
         "convpool-100",
         "parameters",
+        "parameters-printed",
         "vgg",
         "vgg-100",
         "imagenet",

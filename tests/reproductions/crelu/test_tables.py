@@ -49,12 +49,15 @@ def test_convpool_runs_and_leaves_what_the_other_studies_show(tmp_path, row, smo
         assert all(wrong(value, table1.SMOKE[part]) for value in results[row, column])
     for study in OF_CONVPOOL:
         if row in study.rows:
-            shown = Results(study, "smoke", results.everything, only=row)
+            shown = Results(study, "smoke", results.records, only=row)
             assert all(len(shown[cell]) for cell in shown.cells)
             assert not shown.unknown_metrics()
 
 
-@pytest.mark.parametrize("name, row", [("vgg", "(conv1,3,5)"), ("imagenet", "CReLU (all)")])
+# In conv1,4,7 a ReLU stands between the layers with CReLU, so that nothing is reconstructed through them.
+@pytest.mark.parametrize(
+    "name, row", [("vgg", "(conv1,3,5)"), ("imagenet", "CReLU (all)"), ("imagenet", table4.THREE)]
+)
 def test_recipes_that_need_a_gpu_run_on_a_few_digits(tmp_path, name, row, smoked):
     results = smoked(BY_NAME[name], tmp_path, only=row)
     errors = {column: results[row, column] for _, column in results.cells}
@@ -87,7 +90,7 @@ def test_a_run_on_imagenet_leaves_pairs_invariance_reconstructions_and_phases(tm
     for what in SHOWN[row]:
         study = BY_NAME[f"{what}-imagenet"]
         assert set(study.rows) <= {row, "Baseline"}
-        shown = Results(study, "smoke", results.everything, only=row)
+        shown = Results(study, "smoke", results.records, only=row)
         missing = [cell for cell in shown.cells if not len(shown[cell])]
         assert len(missing) < len(shown.cells) if what == "invariance" else not missing  # some never fire
 
@@ -243,6 +246,12 @@ def test_random_filters_lose_what_theorem_c1_says_but_for_max_pooling(tmp_path, 
         assert second + selected == pytest.approx(100 * (energies[0] - energies[1]))
 
 
+def test_as_printed_conv3_of_half_the_filters_has_48(tmp_path, smoked):
+    (row,) = table5.PRINTED
+    assert smoked(table5.COUNTS_PRINTED, tmp_path)[row, "weights"].mean() == 519_312
+    assert create("crelu/convpool-half-printed", num_classes=10).conv3.out_channels == 48
+
+
 def test_parameters_are_those_of_the_notes(tmp_path, smoked):
     results = smoked(table5.STUDIES[0], tmp_path)
     assert [results[row, "weights"].mean() for row in table5.PARAMETERS] == [
@@ -252,7 +261,7 @@ def test_parameters_are_those_of_the_notes(tmp_path, smoked):
 
 
 def test_counts_of_table_5_are_compared_exactly_but_for_the_one_that_was_read_by_its_count(filled, found):
-    (study,) = table5.STUDIES
+    study = table5.COUNTS
 
     def values(row, column, _):
         return study.published[row, table5.MILLIONS] + (0.06 if "1-4" in row else 0.04)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,23 +10,25 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from relucid._torch import has_hooks, unparametrized_class
-from relucid.convert.conversion import Conversion, Status, conversion
-from relucid.convert.copies import copied
-from relucid.convert.examples import Batch
-from relucid.convert.flow import flow
+from relucid.convert._steps import NORMS, Fold, Plain, Read, Step
+from relucid.convert.conversion import Conversion, applied, conversion
+from relucid.convert.copies import aliased
+from relucid.convert.examples import Given
+from relucid.convert.flow import Flow, flow
 from relucid.convert.layout import Layout, channel_dims
-from relucid.convert.modules import Centered
-from relucid.convert.norms import fold, fold_forward, is_fixed, layers_after, norm_after
-from relucid.convert.reading import read
-from relucid.convert.subject import Subject, working
-from relucid.convert.surgery import NORMS, Surgery
+from relucid.convert.network import RecordedModel
+from relucid.convert.norms import is_fixed, layers_after, norm_after
+from relucid.convert.search import converted, delivered, largest_valid_subset
+from relucid.inspect.execution import Method, Recording
 from relucid.nn import GeometricLayer, MeanNorm
 from relucid.nn.kinds import is_homogeneous
 from relucid.nn.rectify import of_channels
 
 
 @conversion
-def fuse(model: nn.Module, example: Batch | list[Batch], *, tolerance: float | None = None) -> Conversion:
+def fuse(
+    model: nn.Module, example: Given, *, call: Method | None = None, tolerance: float | None = None
+) -> Conversion:
     """The same function in plain ``nn.Linear`` and ``nn.ConvNd``, for evaluation.
 
     Geometric layers and parametrized weights become ordinary weights. Batch norms and mean norms become part
@@ -39,6 +39,7 @@ def fuse(model: nn.Module, example: Batch | list[Batch], *, tolerance: float | N
     Args:
         model: Any network.
         example: Its input: a tensor, a tuple of positional or a mapping of keyword arguments, or a list of several.
+        call: How the network is used, if not through its forward.
         tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
 
     >>> from relucid.nn import GeometricLinear
@@ -54,53 +55,71 @@ def fuse(model: nn.Module, example: Batch | list[Batch], *, tolerance: float | N
       (2): Linear(in_features=3, out_features=2, bias=True)
     )
     """
-    subject = Subject(model, example, training=False)
-    subject.report.weighted = subject.report.rectified = "plain already"
-    plain = _Plain(subject)
-    between = Surgery(copied(model))
-    plain.perform(between)  # norms are looked for in the network that has plain layers already
-    folds = _folds(Subject(between.model, example, training=False))
-
-    def perform(names: list[str], surgery: Surgery) -> None:
-        plain.perform(surgery)
-        for each in (folds[name] for name in names):
-            each.perform(surgery)
+    network = RecordedModel(model, example, call, training=False)
+    report = network.report
+    report.weighted = report.rectified = "plain already"
+    plain = _Scales(network)
+    steps = plain.steps()
+    # Norms are looked for in the network that has plain layers already.
+    between = applied(steps, aliased(model))
+    folds = _folds(RecordedModel(between, example, call, training=False))
 
     def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
-        subject.report.forget()
+        report.forget()
         plain.note()
         for name, reason in dropped.items():
-            subject.report.note(name, "kept", reason, "norm")
-        for each in (folds[name] for name in names):
-            subject.report.note(*each.note(subject.modules))
-        return subject.finish(partial(perform, names), tolerance=tolerance, training=False)
+            report.note(name, "kept", reason, "norm")
+        for name in names:
+            _note(network, folds[name])
+        chosen = [folds[name] for name in names]
+        same = {fold.layer: fold.name for fold in chosen if fold.layer and fold.layout is None}
+        moved = {step.name for step in steps} | {fold.layer for fold in chosen}
+        return converted(
+            *(network, [*steps, *chosen]),
+            same={name: same.get(name, "") for name in moved | same.keys()},
+            probe=False,
+            training=False,
+            tolerance=tolerance,
+        )
 
-    return working(folds, attempt)
+    readers = {name: fold.layer for name, fold in folds.items()}
+    found = largest_valid_subset(
+        folds, attempt, lambda layer: {n for n, reader in readers.items() if layer in (n, reader)}
+    )
+    return delivered(network, found)
 
 
-class _Plain:
+def _note(network: RecordedModel, fold: Fold) -> None:
+    """Report on a norm, by the names of the network as it was: a layer of a geometric one was not there."""
+    if not fold.layer:
+        network.report.note(fold.name, "changed", "a batch norm of unit variance", "MeanNorm")
+        return
+    name = fold.layer if fold.layer in network.modules else fold.layer.removesuffix(".layer")
+    network.report.note(name, "changed", f"{fold.name} is folded into it")
+
+
+class _Scales:
     """The geometric layers and parametrizations of a network, and where the scales of the layers go."""
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-        self.parametrized = [n for n, m in subject.modules.items() if parametrize.is_parametrized(m)]
-        self.centered = [n for n, m in subject.modules.items() if isinstance(m, Centered)]
-        self.layers = [n for n, m in subject.modules.items() if isinstance(m, GeometricLayer)]
+    def __init__(self, network: RecordedModel) -> None:
+        self.network = network
+        self.parametrized = [n for n, m in network.modules.items() if parametrize.is_parametrized(m)]
+        self.layers = [n for n, m in network.modules.items() if isinstance(m, GeometricLayer)]
         self.scales = {
             name: scale
             for name in self.layers
-            if (scale := remaining_scale(subject.modules[name])) is not None
+            if (scale := remaining_scale(network.modules[name])) is not None
         }
         self.stuck: dict[str, str] = {}
         # Scales that become a batch norm: dimensions of the value, and (channels,).
         self.own: dict[str, tuple[int, Tensor]] = {}
-        for name in [name for name in self.scales if has_hooks(subject.modules[name])]:
+        for name in [name for name in self.scales if has_hooks(network.modules[name])]:
             self._keep(name, "hooks see its value")
         self.flows = self._moved()
 
     def note(self) -> None:
         """Report on every layer that becomes plain, or cannot."""
-        report, modules = self.subject.report, self.subject.modules
+        report, modules = self.network.report, self.network.modules
         for name, reason in self.stuck.items():
             report.note(name, "kept", f"its scales cannot move on: {reason}", type(modules[name]).__name__)
         for name in self.parametrized:
@@ -111,11 +130,11 @@ class _Plain:
             module: Any = modules[name]
             report.note(name, "changed", f"plain {module.standard.__name__}{moved}", type(module).__name__)
 
-    def _moved(self) -> list[Any]:
+    def _moved(self) -> list[Flow]:
         """Follow the scales that the layers cannot absorb; a layer whose scales cannot be read stays geometric."""
         while True:
             flows = [
-                flow(r, self._starts(r), self.subject.modules, self.layers) for r in self.subject.recordings
+                flow(r, self._starts(r), self.network.modules, self.layers) for r in self.network.recordings
             ]
             stuck = {
                 name: str(error)
@@ -130,9 +149,9 @@ class _Plain:
 
     def _keep(self, name: str, reason: str) -> None:
         """Leave the scales of a layer after it; without a norm for values of its shape, the layer stays geometric."""
-        values = [c.outputs[0] for r in self.subject.recordings for c in r.calls if c.module == name]
+        values = [c.outputs[0] for r in self.network.recordings for c in r.calls if c.module == name]
         scale = self.scales.pop(name)
-        module: Any = self.subject.modules[name]
+        module: Any = self.network.modules[name]
         dims = {len(value.shape) for value in values}
         if len(dims) == 1 and dims <= NORMS.keys() and (module.spatial or dims == {2}):
             self.own[name] = dims.pop(), of_channels(scale, module.activation, values[0].shape[1])
@@ -140,36 +159,32 @@ class _Plain:
             self.layers.remove(name)
             self.stuck[name] = reason
 
-    def _starts(self, recording: Any) -> dict[Any, Layout]:
+    def _starts(self, recording: Recording) -> dict[Any, Layout]:
         dims, starts = channel_dims(recording.nodes), {}
         for call in recording.calls:
             scale = self.scales.get(call.module)
             if scale is not None:
                 node = call.outputs[0]
-                module: Any = self.subject.modules[call.module]
+                module: Any = self.network.modules[call.module]
                 dim = len(node.shape) - 1 if module.spatial == 0 else dims.get(node, 1)
                 phases = of_channels(scale, module.activation, node.shape[dim])
                 starts[node] = Layout(dim, torch.arange(len(phases)), phases, frozenset([call.module]))
         return starts
 
-    def perform(self, surgery: Surgery) -> None:
-        for name in self.parametrized:
-            surgery.unparametrize(name)
+    def steps(self) -> list[Step]:
+        """Make plain layers, and let those that read them take their scales."""
+        steps: list[Step] = [Plain(name) for name in self.parametrized]
         for name in self.layers:
-            surgery.standard(name)
-        for name, (dims, scale) in self.own.items():
-            surgery.scaled(name, dims=dims, features=len(scale), value=scale)
-        for name in self.centered:
-            surgery.uncenter(name)
-        for found in self.flows:
-            for name, layout in found.reads.items():
-                read(surgery, _inner(surgery.model, name), layout)
+            dims, scale = self.own.get(name, (0, torch.empty(0)))
+            steps.append(Plain(name, tuple(scale.tolist()), dims))
+        reads = {name: layout for found in self.flows for name, layout in found.reads.items()}
+        return steps + [Read(self._inner(name), layout) for name, layout in reads.items()]
 
-
-def _inner(model: nn.Module, name: str) -> str:
-    """The layer itself, where a module was made of it and its activation."""
-    module = model.get_submodule(name)
-    return f"{name}.layer" if isinstance(getattr(module, "layer", None), nn.Module) else name
+    def _inner(self, name: str) -> str:
+        """The layer itself, where a module will be made of it and its activation."""
+        module: Any = self.network.modules[name]
+        has_activation = isinstance(module, GeometricLayer) and module.activation is not None
+        return f"{name}.layer" if has_activation and name in self.layers else name
 
 
 def remaining_scale(layer: Any) -> Tensor | None:
@@ -186,48 +201,23 @@ def remaining_scale(layer: Any) -> Tensor | None:
     return torch.where(scale == 0, 1e-30, scale)
 
 
-@dataclass(frozen=True, eq=False)
-class _Fold:
-    """What becomes of a norm: part of the layer before or after it, or a batch norm."""
-
-    norm: str
-    layer: str = ""  #: "" for a batch norm
-    layout: Layout | None = None  #: how the norm's channels reach the layer after it
-    dims: int = 0  #: of the norm's value
-
-    def perform(self, surgery: Surgery) -> None:
-        if not self.layer:
-            surgery.batch_norm(self.norm, dims=self.dims)
-        elif self.layout is None:
-            fold(surgery, self.norm, self.layer)
-        else:
-            fold_forward(surgery, self.norm, self.layer, self.layout)
-
-    def note(self, modules: Mapping[str, nn.Module]) -> tuple[str, Status, str, str]:
-        """What to report, by the names of the network as it was: a layer of a geometric one was not there."""
-        if not self.layer:
-            return self.norm, "changed", "a batch norm of unit variance", "MeanNorm"
-        name = self.layer if self.layer in modules else self.layer.removesuffix(".layer")
-        return name, "changed", f"{self.norm} is folded into it", ""
-
-
-def _folds(subject: Subject) -> dict[str, _Fold]:
+def _folds(network: RecordedModel) -> dict[str, Fold]:
     """What becomes of every norm that can be folded, by name."""
-    found: dict[str, _Fold] = {}
+    found: dict[str, Fold] = {}
     before = {
-        n: name for name in subject.modules if name in subject.counts and (n := norm_after(subject, name))
+        n: name for name in network.modules if name in network.counts and (n := norm_after(network, name))
     }
-    norms = [n for n, module in subject.modules.items() if is_fixed(module) and n in subject.counts]
+    norms = [n for n, module in network.modules.items() if is_fixed(module) and n in network.counts]
     rest = [norm for norm in norms if norm not in before]
-    after = layers_after(subject, rest) if rest and len(subject.recordings) == 1 else {}
+    after = layers_after(network, rest) if rest and len(network.recordings) == 1 else {}
     taken: set[str] = set()
     for norm in norms:
         if norm in before:
-            found[norm] = _Fold(norm, before[norm])
+            found[norm] = Fold(norm, before[norm])
         elif norm in after and after[norm][0] not in taken:
             taken.add(after[norm][0])
-            found[norm] = _Fold(norm, *after[norm])
-        elif isinstance(subject.modules[norm], MeanNorm):
-            value = subject.recordings[0].calls_of[norm][0].outputs[0]
-            found[norm] = _Fold(norm, dims=len(value.shape))
+            found[norm] = Fold(norm, *after[norm])
+        elif isinstance(network.modules[norm], MeanNorm):
+            value = network.recordings[0].calls_of[norm][0].outputs[0]
+            found[norm] = Fold(norm, dims=len(value.shape))
     return found

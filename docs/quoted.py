@@ -1,0 +1,452 @@
+"""Numbers and outcomes that README and the pages quote, each computed from what is committed.
+
+The number stands in the text. A comment below names the numbers before it, in their order:
+
+    After it, the network fits 66% of the labels, left alone 18%.
+    <!-- n: mend.converted=66, mend.unchanged=18 -->
+
+python docs/quoted.py            # write all numbers again
+python docs/quoted.py --check    # fail if one is not what the records say
+"""
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from relucid.experiments import Record, Results, read
+from relucid.experiments._catalog import find, rooms, studies
+from relucid.experiments._frame import flat
+from relucid.experiments._ledger import ledger
+from relucid.experiments._page import Archive
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+MARK = re.compile(r"<!-- n: (.*?) -->", re.DOTALL)
+FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+class Judged(NamedTuple):
+    """What records say of a claim: one of five words, the effect of its first comparison, and of what kind it is."""
+
+    outcome: str
+    effect: float
+    counts: Counter[str]
+    kind: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything committed that a number can come from."""
+
+    records: Mapping[str, Record]
+
+    @cached_property
+    def claims(self) -> dict[tuple[str, str], Judged]:
+        """Every claim that was judged, by paper and by its place there."""
+        archive = Archive(self.records)
+        return {
+            (room, entry.claim.where): Judged(
+                entry.finding.outcome,
+                next((each.comparison.effect for each in entry.finding.verdicts if each.comparison), 0.0),
+                Counter(each.outcome for each in entry.finding.verdicts),
+                entry.claim.kind,
+            )
+            for room in rooms()
+            for entry in ledger(studies(room), archive)
+            if entry.finding
+        }
+
+    @cached_property
+    def benchmarks(self) -> dict[str, float]:
+        """Measured ratios by benchmark and case."""
+        measured = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+        return {
+            f"{name}: {row['case']}, {row['measure']}": row["ratio"]
+            for name, benchmark in measured.items()
+            for row in benchmark["rows"]
+        }
+
+    @cached_property
+    def converted(self) -> list[tuple[float, int]]:
+        """For every network by others, the largest difference of an output and how many activations became CReLU."""
+        rows = re.findall(
+            r"^\| (?!stand-in)[^|]+ \| (\S+), \S+; (\d+) of \d+;",
+            (DOCS / "conversions.md").read_text(),
+            re.MULTILINE,
+        )
+        return [(float(difference), int(changed)) for difference, changed in rows]
+
+    def of(self, runner: str, settings: Mapping[str, Any]) -> list[Record]:
+        """The finished records of a runner with these settings, by dotted path."""
+        return [
+            record
+            for record in self.records.values()
+            if record["runner"] == runner
+            and record["state"] == "finished"
+            and settings.items() <= flat(record["config"]).items()
+        ]
+
+
+Quoted = Callable[[Evidence], str]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of what the runs of some settings measured, over their seeds."""
+
+    runner: str
+    metric: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    shown: str = ".0f"
+
+    def value(self, evidence: Evidence) -> float:
+        """The number itself."""
+        records = evidence.of(self.runner, self.settings)
+        if not records:
+            raise LookupError(f"no record of {self.runner} with {dict(self.settings)}")
+        measured = [record["metrics"][self.metric] for record in records]
+        return fmean(
+            value for values in measured for value in (values if isinstance(values, list) else [values])
+        )
+
+    def __call__(self, evidence: Evidence) -> str:
+        """The number as the text has it."""
+        return format(self.value(evidence), self.shown)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One mean divided by another."""
+
+    of: Mean
+    to: Mean
+    shown: str = ".1f"
+
+    def __call__(self, evidence: Evidence) -> str:
+        """The ratio as the text has it."""
+        return format(self.of.value(evidence) / self.to.value(evidence), self.shown)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The size of a claim's first comparison, without its sign, which the sentence says."""
+
+    paper: str
+    where: str
+    shown: str = ".1f"
+
+    def __call__(self, evidence: Evidence) -> str:
+        """The effect as the text has it."""
+        return format(abs(evidence.claims[self.paper, self.where].effect), self.shown)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a claim, in one of five words."""
+
+    paper: str
+    where: str
+
+    def __call__(self, evidence: Evidence) -> str:
+        """The word."""
+        return evidence.claims[self.paper, self.where].outcome
+
+
+@dataclass(frozen=True)
+class Agreeing:
+    """How many comparisons of a claim have an outcome, or how many there are."""
+
+    paper: str
+    where: str
+    outcome: str = ""
+
+    def __call__(self, evidence: Evidence) -> str:
+        """The count."""
+        counts = evidence.claims[self.paper, self.where].counts
+        return str(counts[self.outcome] if self.outcome else counts.total())
+
+
+@dataclass(frozen=True)
+class OfCell:
+    """The mean of a cell of a study's table."""
+
+    study: str
+    row: str
+    column: str
+    shown: str = ".0f"
+
+    def __call__(self, evidence: Evidence) -> str:
+        """The mean as the text has it."""
+        study = find(self.study)
+        return format(
+            Results(study, study.default_scale, evidence.records)[self.row, self.column].mean(), self.shown
+        )
+
+
+def _experiments(outcome: str = "") -> Quoted:
+    """How many claims experiments decided, or decided in one way."""
+
+    def count(evidence: Evidence) -> str:
+        judged = [each.outcome for each in evidence.claims.values() if each.kind == "experiment"]
+        return str(judged.count(outcome) if outcome else len(judged))
+
+    return count
+
+
+def _mend(way: str, metric: str = "fitted", rate: float = 0.003, shown: str = ".0f") -> Mean:
+    return Mean("mend", metric, {"way": way, "rate": rate}, shown)
+
+
+# What else keeps what the network knows. Redrawn units are missing: this study made their first steps too long.
+RIVALS = {"restarted": "a new optimizer", "injected": "plasticity injection"}
+WAYS = ("unchanged", "restarted", "injected", "converted", "without", "new", "new crelu")
+ARMS: dict[str, dict[str, Any]] = {  # of the plasticity study: what an arm has that plain ReLU has not
+    "relu": {},
+    "half": {"activation": "crelu", "units": 0.5},
+    "crelu": {"activation": "crelu"},
+    "redrawn": {"renew": True},
+    "norm": {"norm": True},
+    "leaky": {"activation": "leaky_relu"},
+    "l2": {"decay": 0.001},
+    "geometric": {"geometric": True},
+}
+OTHERS = {  # without CReLU
+    "redrawn": "dead units redrawn after every task",
+    "norm": "layer norm",
+    "leaky": "Leaky ReLU",
+    "l2": "L2",
+    "geometric": "geometric weights",
+}
+PLAIN = {"activation": "relu", "decay": 0, "geometric": False, "norm": False, "renew": False, "units": 1}
+
+
+def _plasticity(setting: str, arm: str, metric: str = "last", shown: str = ".0f") -> Mean:
+    settings = {f"arm.{name}": value for name, value in {**PLAIN, **ARMS[arm]}.items()}
+    return Mean("plasticity", metric, {"setting": setting, **settings}, shown)
+
+
+def _best(rivals: Mapping[str, str], measured: Callable[[str], Mean], name: bool) -> Quoted:
+    """The name or the mean of the best of several rows."""
+
+    def best(evidence: Evidence) -> str:
+        key = max(rivals, key=lambda rival: measured(rival).value(evidence))
+        return rivals[key] if name else measured(key)(evidence)
+
+    return best
+
+
+def _end(way: str) -> Quoted:
+    """The share of labels fitted in the last task, as the figure shows it."""
+
+    def last(evidence: Evidence) -> str:
+        (record,) = evidence.of("mend", {"way": way, "rate": 0.003})
+        return f"{record['history']['fitted'][-1]:.0f}"
+
+    return last
+
+
+def _deep(metric: str, shown: str = ".2f") -> Mean:
+    return Mean("quickstart", metric, {"part": "depth", "layers": 1000}, shown)
+
+
+def _turn(method: str) -> Mean:
+    return Mean("quickstart", "turn", {"part": "moons", "method": method})
+
+
+CLAIMS = {  # short names of claims
+    "convpool.whole": ("crelu", "Table 1, CIFAR-10, whole batches"),
+    "convpool.underfit": ("crelu", "Table 1, CIFAR-10"),
+    "vgg": ("crelu", "Tables 2, 3, CIFAR-10"),
+    "pairing": ("crelu", "Fig. 2, published weights"),
+    "rates": ("gmp", "Abstract, range of learning rates"),
+    "uci.published": ("gmp", "Table 3, as published"),
+    "uci.heldout": ("gmp", "Table 3, held out"),
+    "gmp.bn": ("gmp", "Table 2, against BN at 4B"),
+    "hbnet": ("structure", "Table 4, CIFAR-10, HB-Net, n = 18"),
+    "momentum": ("structure", "Table 4, momentum at equal rates"),
+    "deep": ("structure", "Section 7.2"),
+    "agdnet": ("structure", "Table 4, CIFAR-10, AGD-Net, L = 40"),
+    "learning": ("ours", "CReLU and ReLU, digits"),
+    "rivals": ("ours", "CReLU and other remedies, digits"),
+    "pairs": ("ours", "CReLU and ReLU, CIFAR-10"),
+    "geometric": ("ours", "geometric weights, digits"),
+    "mend": ("ours", "mend"),
+    "mend.new_crelu": ("ours", "mend: against a new CReLU network"),
+    "together": ("ours", "each choice, and all three"),
+    "merge": ("ours", "merging at equal parameters"),
+    "boundaries": ("ours", "see what units do"),
+    "constant": ("ours", "a thousand layers in constant memory"),
+}
+RECOMMENDER = {
+    "relu": "ReLU",
+    "new": "new network at every change: ReLU",
+    "new_crelu": "new network at every change: CReLU",
+    "wider": "ReLU, 88 units",
+    "converted": "converted at the warning",
+    "revived": "revived and converted at the warning",
+    "norm_l2": "layer norm, L2",
+    "l2init": "L2 towards the start",
+    "redo": "ReDo",
+    "prelu": "PReLU",
+    "shrink": "shrink and perturb at every change",
+    "norm": "layer norm",
+    "recycled": "continual backprop",
+    "crelu": "CReLU",
+    "half": "CReLU, 40 units",
+}
+
+QUOTED: dict[str, Quoted] = {
+    **{f"mend.{way.replace(' ', '_')}": _mend(way) for way in WAYS},
+    **{f"mend.slow.{way.replace(' ', '_')}": _mend(way, rate=0.001) for way in WAYS},
+    "mend.rival": _best(RIVALS, _mend, name=False),
+    "mend.rival.name": _best(RIVALS, _mend, name=True),
+    **{f"mend.end.{way.replace(' ', '_')}": _end(way) for way in WAYS},
+    "mend.moved": lambda evidence: (
+        f"{max(evidence.of('mend', {'way': 'converted'})[0]['metrics']['moved']):g}"
+    ),
+    "mend.peak": lambda evidence: f"{max(_fitted(evidence)):.0f}",
+    "mend.before": _mend("unchanged", "fitted before"),
+    "mend.tasks": lambda evidence: str(evidence.of("mend", {"way": "converted"})[0]["config"]["before"]),
+    "mend.after": lambda evidence: str(evidence.of("mend", {"way": "converted"})[0]["config"]["after"]),
+    "mend.seeds": lambda evidence: str(len(evidence.of("mend", {"way": "converted"})[0]["config"]["seeds"])),
+    "mend.parameters": _mend("unchanged", "parameters", shown=",.0f"),
+    "mend.parameters.converted": _mend("converted", "parameters", shown=",.0f"),
+    "mend.parameters.injected": _mend("injected", "parameters", shown=",.0f"),
+    "mend.larger": Ratio(_mend("converted", "parameters"), _mend("unchanged", "parameters")),
+    **{
+        f"plasticity.{setting}.{arm}": _plasticity(setting, arm)
+        for setting in ("permuted", "labels", "pairs")
+        for arm in ARMS
+    },
+    **{
+        f"plasticity.{setting}.rival{'.name' if name else ''}": _best(
+            OTHERS, partial(_plasticity, setting), name
+        )
+        for setting in ("permuted", "labels", "pairs")
+        for name in (False, True)
+    },
+    "plasticity.permuted.relu.first": _plasticity("permuted", "relu", "first"),
+    "plasticity.permuted.half.first": _plasticity("permuted", "half", "first"),
+    "plasticity.parameters.relu": _plasticity("permuted", "relu", "parameters", ",.0f"),
+    "plasticity.parameters.half": _plasticity("permuted", "half", "parameters", ",.0f"),
+    "quickstart.turn.geometric": _turn("GmP"),
+    "quickstart.turn.standard": _turn("SP"),
+    "quickstart.kept.reversible": _deep("kept reversible"),
+    "quickstart.kept.ordinary": _deep("kept ordinary", ".1f"),
+    "quickstart.kept.checkpointed": _deep("kept checkpointed"),
+    "quickstart.step": Ratio(_deep("step reversible"), _deep("step ordinary")),
+    **{f"effect.{name}": Effect(*claim) for name, claim in CLAIMS.items()},
+    **{f"outcome.{name}": Outcome(*claim) for name, claim in CLAIMS.items()},
+    **{f"comparisons.{name}": Agreeing(*claim) for name, claim in CLAIMS.items()},
+    **{f"confirmed.{name}": Agreeing(*claim, "confirmed") for name, claim in CLAIMS.items()},
+    "undetected.uci.heldout": Agreeing(*CLAIMS["uci.heldout"], "no detectable difference"),
+    "ledger.experiments": _experiments(),
+    **{
+        f"ledger.{word.replace(' ', '_')}": _experiments(word)
+        for word in ("confirmed", "reversed", "absent", "inconclusive", "no detectable difference")
+    },
+    "bench.geometric": lambda evidence: (
+        f"{evidence.benchmarks['layers: GeometricLinear(1024, 1024) with ReLU, batch 256: training step, time']:.1f}"
+    ),
+    "conversions.networks": lambda evidence: str(len(evidence.converted)),
+    "conversions.converted": lambda evidence: str(sum(changed > 0 for _, changed in evidence.converted)),
+    "conversions.exact": lambda evidence: str(
+        sum(changed > 0 and moved == 0 for moved, changed in evidence.converted)
+    ),
+    "conversions.moved": lambda evidence: f"{max(moved for moved, _ in evidence.converted):.0e}",
+    **{f"recommender.{name}": OfCell("recommender", row, "reward %") for name, row in RECOMMENDER.items()},
+    "recommender.rival": lambda evidence: f"{_recommended(evidence)[0]:.0f}",
+    "recommender.rival.name": lambda evidence: _recommended(evidence)[1],
+}
+
+
+def _recommended(evidence: Evidence) -> tuple[float, str]:
+    """The best remedy of others for the recommender, by its mean, with its name."""
+    study = find("recommender")
+    results = Results(study, study.default_scale, evidence.records)
+    rivals = ("norm_l2", "l2init", "redo", "prelu", "shrink", "recycled", "norm")
+    return max(
+        (float(results[RECOMMENDER[rival], "reward %"].mean()), RECOMMENDER[rival]) for rival in rivals
+    )
+
+
+def _fitted(evidence: Evidence) -> list[float]:
+    """The share of labels that ReLU networks fitted, task by task, before anything was done to them."""
+    (record,) = evidence.of("mend", {"way": "unchanged", "rate": 0.003})
+    shares: list[float] = record["history"]["fitted"]
+    return shares[: record["config"]["before"]]
+
+
+def pages() -> list[Path]:
+    """The files that quote numbers."""
+    texts = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    return [path for path in texts if MARK.search(path.read_text())]
+
+
+def refreshed(text: str, quote: Callable[[str], str]) -> str:
+    """The text with every number that a comment names as `quote` has it.
+
+    >>> refreshed("66%, alone 18%. <!-- n: with=66, without=18 -->", {"with": "71", "without": "18"}.__getitem__)
+    '71%, alone 18%. <!-- n: with=71, without=18 -->'
+    """
+    done, start = [], 0
+    for mark in MARK.finditer(text):
+        done.append(_filled(text[start : mark.start()], mark[1], quote))
+        start = mark.end()
+    return "".join([*done, text[start:]])
+
+
+def named(comment: str) -> list[tuple[str, str]]:
+    """The keys in a comment and their values, in order."""
+    pairs = (pair.strip().partition("=") for pair in re.split(r",\s+", comment))
+    return [(key, value) for key, _, value in pairs]
+
+
+def _filled(text: str, comment: str, quote: Callable[[str], str]) -> str:
+    """A stretch of text and its comment with new values."""
+    done, pairs = "", []
+    for key, old in named(comment):
+        found = _token(old).search(_plain(text))
+        if not found:
+            raise ValueError(
+                f"{key}: {old!r} is not in the text before its comment, or not in this order: ...{text[-80:]!r}"
+            )
+        new = quote(key)
+        done, text = done + text[: found.start()] + new, text[found.end() :]
+        pairs.append(f"{key}={new}")
+    body = ", ".join(pairs)
+    return f"{done}{text}<!-- n: {body} -->"
+
+
+def _token(value: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.,]){re.escape(value)}(?![\w]|[.,]\d)")
+
+
+def _plain(text: str) -> str:
+    """The text with its code blocks blank, each character in its place."""
+    return FENCE.sub(lambda block: re.sub(r"\S", " ", block[0]), text)
+
+
+def main(check: bool) -> None:
+    """Write the numbers of all pages, or complain about those that are old."""
+    evidence, old = Evidence(read(ROOT / "results")), []
+    for path in pages():
+        text = path.read_text()
+        new = refreshed(text, lambda key: QUOTED[key](evidence))
+        if new != text:
+            old.append(path.name)
+            if not check:
+                path.write_text(new)
+    if check and old:
+        sys.exit(f"numbers are old in {', '.join(old)}: run make pages")
+
+
+if __name__ == "__main__":
+    main("--check" in sys.argv)

@@ -1,0 +1,466 @@
+"""Give dead units a boundary that passes through the data; nothing reads them yet, so that no output changes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from relucid._torch import BatchNormNd, ConvTransposeNd
+from relucid.convert._edits import Edits, wholly
+from relucid.convert._renew import Revive
+from relucid.convert._signature import signature
+from relucid.convert._units import Units, units_of
+from relucid.convert.conversion import Conversion, applied, conversion, optimizers_of
+from relucid.convert.copies import ResettableCopy, copied
+from relucid.convert.difference import tolerance_of
+from relucid.convert.errors import ArgumentError, ConversionError
+from relucid.convert.examples import batch_size
+from relucid.convert.flow import flow
+from relucid.convert.layout import Layout, channel_dims
+from relucid.convert.network import RecordedModel
+from relucid.convert.search import delivered, largest_valid_subset
+from relucid.inspect.batches import CalledParts, batches_for, inputs_in
+from relucid.inspect.evidence import NEEDED
+from relucid.inspect.execution import (
+    Arguments,
+    Given,
+    Method,
+    Node,
+    Recording,
+    called,
+    in_mode,
+    running,
+    tensors_in,
+)
+from relucid.inspect.watch import _joined
+from relucid.models import count_parameters
+from relucid.nn import GeometricLayer, MeanNorm
+from relucid.printing import counted
+from relucid.randomness import seeded, users_own
+
+SAMPLES = 4096  # values per unit from which its boundary is placed
+
+
+@dataclass(frozen=True, eq=False)
+class Dead:
+    """The dead units behind one ReLU."""
+
+    relu: str
+    numbers: Tensor
+    alive: Tensor  #: (units,), the others
+    source: Units
+    columns: Mapping[str, Tensor] = field(default_factory=dict)  #: by layer: its inputs that come from them
+
+
+@conversion
+def revive(
+    model: nn.Module,
+    example: Any,
+    data: Any = None,
+    *,
+    share: float = 0.5,
+    inplace: bool = False,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    call: Method | None = None,
+) -> Conversion:
+    """The same network with its dead units alive again: no output changes, and training can use them.
+
+    A unit is dead if its ReLU has returned 0 for all data. It gets new incoming weights, drawn as its layer draws its
+    first ones, and a boundary that passes through the data: its bias (or its norm's, or a geometric layer's offset) is
+    such that a ``share`` of its values is above 0. The weights that read it become 0, so that outputs stay as they are.
+
+    Args:
+        model: Any network. Its random draws come from the user's own random state, as those of new layers do.
+        example: Its input.
+        data: Inputs that show which units are dead, 35 or more, in any form that `relucid.metrics` takes; by default
+            the example.
+        share: Of the values of a revived unit, the part above 0.
+        inplace: Convert the network itself; by default a copy. Parameters stay the same objects.
+        optimizer: With ``inplace``, one or several optimizers to take along: their state for new entries is such that
+            the first step of these is no longer than a living unit's.
+        call: How the network is used, if not through its forward: a method's name, or a function of both.
+
+    >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    >>> _ = net[0].bias.data[:3].fill_(-100.0)
+    >>> print(revive(net, torch.randn(64, 4)).changes[1].reason)
+    3 dead units of 0 are alive
+    """
+    return _revive(model, example, data, share, inplace, optimizer, call)
+
+
+def revived_first(
+    model: nn.Module,
+    convert: Callable[[nn.Module], Conversion],
+    *,
+    example: Any,
+    data: Any,
+    call: Method | None,
+    inplace: bool,
+    optimizer: Any,
+) -> Conversion:
+    """Revive the dead units of a network, and convert it then; in place both, or nothing."""
+    first = _revive(model, example, data, 0.5, False, None, call)
+    second = convert(first.model)
+    alive = {change.name: change for change in first.changes if change.status != "kept"}
+    changes = []
+    for change in second.changes:
+        before = alive.pop(change.name, None)
+        status = "changed" if before and before.status == "changed" else change.status
+        reason = change.reason if before is None else f"{before.reason}; {change.reason}"
+        changes.append(replace(change, status=status, reason=reason))
+    steps = first.steps + second.steps
+    if inplace:
+        wholly(lambda: applied(steps, model, optimizers_of(optimizer), others=True))
+    return replace(
+        second,
+        model=model if inplace else second.model,
+        changes=(*changes, *alive.values()),
+        max_error=first.max_error + second.max_error,
+        relative_error=first.relative_error + second.relative_error,
+        parameters=(first.parameters[0], second.parameters[1]),
+        steps=steps,
+        original=first.original,
+    )
+
+
+def _revive(
+    model: nn.Module,
+    example: Any,
+    data: Any,
+    share: float,
+    inplace: bool,
+    optimizer: Any,
+    call: Method | None,
+) -> Conversion:
+    if not 0 < share < 1:
+        raise ArgumentError(f"share={share} must be between 0 and 1: of a unit's values, the part above 0")
+    network = RecordedModel(model, example, call)
+    network.report.weighted, network.report.rectified = "reads no revived unit", "no unit is dead"
+    batches = _batches(model, example if data is None else data, call)
+    if (count := sum(map(inputs_in, batches))) < NEEDED:
+        raise ArgumentError(
+            f"{counted(count, 'input')} cannot show which units are dead: give data= with {NEEDED} or more"
+        )
+    dims = _dims(network)
+    outputs, active = _run(network.copy, batches, dims, call)
+    network.copy.fresh()
+    dead, reasons = _dead(network, active)
+
+    def attempt(names: list[str], dropped: Mapping[str, str]) -> Conversion:
+        chosen = [dead[name] for name in names]
+        trial = copied(model)
+        steps = _revived(trial, chosen, batches, share, call)
+        after, alive = _run(ResettableCopy(trial), batches, dims, call)
+        moved, largest = _moved(outputs, after)
+        if not moved <= tolerance_of(outputs) * max(largest, 1e-30):
+            raise ConversionError(f"outputs would move by {moved:.2g}")
+        left_out = {
+            dead[name].relu: f"{counted(len(dead[name].numbers), 'dead unit')}, but {why}"
+            for name, why in dropped.items()
+        }
+        _note(network, chosen, alive, reasons | left_out)
+        size, nan = count_parameters(model), float("nan")
+        relative = moved / largest if largest else 0.0
+        products = (network.outputs[0].multiply_adds // batch_size(network.examples[0]),) * 2
+        changes = network.report.changes()
+        return Conversion(
+            *(trial, changes, moved, relative, nan, (size, size), products, tuple(steps)),
+            original=signature(model),
+        )
+
+    found = largest_valid_subset(dead, attempt)
+    for parameter, same in zip(found.model.parameters(), model.parameters(), strict=True):
+        parameter.requires_grad_(same.requires_grad)
+    return delivered(network, found, inplace, optimizer) if inplace else found
+
+
+def _batches(model: nn.Module, data: Any, call: Method | None) -> list[Given]:
+    """The data in batches; those of a `Watch` are what the network was called on."""
+    if not isinstance(data, CalledParts):
+        return list(batches_for(model, data, call))
+    if "" not in data.batches:
+        raise ArgumentError(f"{type(model).__name__} itself was not called: give data=, and call= if need be")
+    return list(data.batches[""])
+
+
+# What is dead
+
+
+def _run(
+    net: ResettableCopy, batches: Iterable[Given], dims: Mapping[str, int], call: Method | None
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """The outputs on all data, and which units of each ReLU, (units,), have returned something other than 0."""
+    outputs: list[Tensor] = []
+    active: dict[str, Tensor] = {}
+
+    def observe(node: Node, value: Tensor, output: Tensor) -> None:
+        if node.kind is not None and node.name in dims:
+            units = (output != 0).movedim(dims[node.name], 0).flatten(1).any(1).cpu()
+            active[node.name] = active.get(node.name, units) | units
+
+    model = net.fresh()
+    with running(model, call=call) as (run, _):
+        for batch in batches:
+            run(batch, None, observe)
+    model = net.fresh()
+    with in_mode(model, False), torch.no_grad():
+        for batch in batches:
+            with seeded():
+                outputs += [
+                    x.clone() for x in tensors_in(called(model, batch, call)) if x.is_floating_point()
+                ]
+    return outputs, active
+
+
+def _dims(network: RecordedModel) -> dict[str, int]:
+    """The dimension of the units, by ReLU."""
+    pairs = (pair for recording in network.recordings for pair in channel_dims(recording.nodes).items())
+    return {node.name: dim for node, dim in pairs if node.kind is not None}
+
+
+def _dead(network: RecordedModel, active: Mapping[str, Tensor]) -> tuple[dict[str, Dead], dict[str, str]]:
+    """The dead units of every ReLU by name, and why those of others cannot be revived."""
+    dead: dict[str, Dead] = {}
+    reasons: dict[str, str] = {}
+    for recording in network.recordings:
+        for node in recording.nodes:
+            kind = node.kind
+            if (
+                kind is None
+                or kind.doubled
+                or kind.below != 0
+                or kind.boundaries[0] != 0
+                or node.name in dead
+            ):
+                continue
+            alive = active.get(node.name)
+            if alive is None or bool(alive.all()):
+                continue
+            numbers = (~alive).nonzero().flatten()
+            source = _source(network, recording, node)
+            if isinstance(source, str):
+                reasons[node.name] = f"{counted(len(numbers), 'dead unit')}, but {source}"
+            else:
+                dead[node.name] = Dead(node.name, numbers, alive, source)
+    return _with_readers(network, dead, reasons), reasons
+
+
+def _source(network: RecordedModel, recording: Recording, node: Node) -> Units | str:
+    """The layer and norms of a ReLU's units, if they can be given other values."""
+    inside = network.modules.get(node.module)
+    if isinstance(inside, GeometricLayer):
+        known = network.shared(node.module) or network.counts[node.module] > 1
+        return f"{node.module} is used more than once" if known else Units(node.module)
+    source = units_of(network, recording, node)
+    if isinstance(source, str):
+        return source
+    layer: Any = network.modules[source.layer]
+    if isinstance(layer, ConvTransposeNd) and layer.groups > 1:
+        return f"{source.layer} is a transposed convolution with groups"
+    if len(source.norms) > 1 or not all(
+        isinstance(network.modules[n], BatchNormNd | MeanNorm) for n in source.norms
+    ):
+        return f"{source.norms[0]} computes the units from each other"
+    return source
+
+
+def _with_readers(network: RecordedModel, dead: dict[str, Dead], reasons: dict[str, str]) -> dict[str, Dead]:
+    """The dead units with the inputs of layers that read them; those whose readers cannot be changed are left out."""
+    known = dict(dead)
+    while True:
+        columns: dict[str, dict[str, Tensor]] = {name: {} for name in known}
+        obstacles: dict[str, str] = {}
+        for recording in network.recordings:
+            starts = _starts(network, recording, known)
+            plain = [name for name, module in network.modules.items() if isinstance(module, GeometricLayer)]
+            way = flow(recording, starts, network.modules, plain)
+            for layout, error in way.stuck:
+                obstacles |= dict.fromkeys(layout.sites & known.keys(), str(error))
+            for name, layout in way.reads.items():
+                if why := _unread(network, name):
+                    obstacles |= dict.fromkeys(layout.sites & known.keys(), why)
+                for site in layout.sites & known.keys():
+                    columns[site][name] = (layout.scale == 0).nonzero().flatten()
+        obstacles |= {n: "no layer reads it" for n in known if not columns[n] and n not in obstacles}
+        if not obstacles:
+            return {name: replace(one, columns=columns[name]) for name, one in known.items()}
+        for name, why in obstacles.items():
+            reasons[name] = f"{counted(len(known.pop(name).numbers), 'dead unit')}, but {why}"
+
+
+def _starts(network: RecordedModel, recording: Recording, dead: Mapping[str, Dead]) -> dict[Node, Layout]:
+    """Where the values of dead units begin, as channels that nobody reads."""
+    dims, starts = channel_dims(recording.nodes), {}
+    for node in recording.nodes:
+        one = dead.get(node.name) if node.kind is not None else None
+        if one is None:
+            continue
+        value = node
+        if isinstance(network.modules.get(node.module), GeometricLayer):
+            value = next(c.outputs[0] for c in recording.calls if c.module == node.module)
+        scale = torch.ones(node.shape[dims[node]], dtype=torch.float64)
+        scale[one.numbers] = 0.0
+        starts[value] = Layout(dims[node], torch.arange(len(scale)), scale, frozenset([node.name]))
+    return starts
+
+
+def _unread(network: RecordedModel, name: str) -> str:
+    """Why the weights of a reader cannot become zero; "" if they can."""
+    module: Any = network.modules[name]
+    if isinstance(module, BatchNormNd | MeanNorm):
+        return f"{name} makes something other than 0 of their zeros"
+    if network.shared(name) or network.counts[name] > 1:
+        return f"the weights of {name} are used more than once"
+    if isinstance(module, GeometricLayer):
+        if module.scale is None:
+            return f"{name} has no scale that could take a change of its weights"
+        if getattr(module, "groups", 1) > 1:
+            return f"{name} is a geometric convolution with groups"
+    return ""
+
+
+# New values
+
+
+def _revived(
+    trial: nn.Module, chosen: Sequence[Dead], batches: Sequence[Given], share: float, call: Method | None
+) -> list[Revive]:
+    """Give dead units of a copy new values; return steps that do the same to the network."""
+    steps = []
+    with Edits(trial) as edits:
+        for one in chosen:
+            with users_own():
+                entries = _drawn(trial, one)
+            step = Revive(one.source.layer, one.numbers, entries, one.columns)
+            step.apply(edits)
+            steps.append(step)
+        _place(edits, chosen, batches, share, call)
+    return [replace(step, entries=_entries(trial, one)) for step, one in zip(steps, chosen, strict=True)]
+
+
+def _drawn(trial: nn.Module, one: Dead) -> dict[str, Tensor]:
+    """The entries of dead units as their layer and norm draw their first ones, without a bias."""
+    entries = {}
+    for name in (one.source.layer, *one.source.norms):
+        fresh: Any = copy.deepcopy(trial.get_submodule(name))
+        fresh.reset_parameters()
+        for leaf, dim in _per_unit(fresh):
+            values = getattr(fresh, leaf).detach().index_select(dim, one.numbers)
+            if leaf in ("bias", "offset"):
+                values = torch.zeros_like(values)
+            elif leaf == "scale" and one.alive.any():
+                values = (
+                    trial.get_parameter(f"{name}.scale").detach()[one.alive].abs().mean().expand_as(values)
+                )
+            entries[f"{name}.{leaf}"] = values
+    return entries
+
+
+def _entries(trial: nn.Module, one: Dead) -> dict[str, Tensor]:
+    """The entries that dead units have in a copy."""
+    found = {}
+    for name in (one.source.layer, *one.source.norms):
+        module = trial.get_submodule(name)
+        for leaf, dim in _per_unit(module):
+            found[f"{name}.{leaf}"] = getattr(module, leaf).detach().index_select(dim, one.numbers)
+    return found
+
+
+def _per_unit(module: nn.Module) -> list[tuple[str, int]]:
+    """The tensors of a layer or norm that have an entry per unit, with the dimension of the units."""
+    tensors = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+    return [
+        (leaf, int(isinstance(module, ConvTransposeNd) and leaf == "weight"))
+        for leaf, value in tensors
+        if value.dim()
+    ]
+
+
+@torch.no_grad()
+def _place(
+    edits: Edits, chosen: Sequence[Dead], batches: Sequence[Given], share: float, call: Method | None
+) -> None:
+    """Place the boundaries in one run: a layer that runs later already sees the new values of earlier ones."""
+    model, handles = edits.model, []
+    for one in chosen:
+        last = (one.source.layer, *one.source.norms)[-1]
+        hook: Callable[..., Any] = partial(_placed, edits, one, share)
+        handles.append(model.get_submodule(last).register_forward_hook(hook, prepend=True))
+    try:
+        with in_mode(model, False), seeded():
+            for batch in _joined([b for b in batches if isinstance(b, Arguments)]):
+                called(model, batch, call)
+                break
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _placed(edits: Edits, one: Dead, share: float, module: Any, args: tuple[Any, ...], output: Tensor) -> Any:
+    """Place the boundaries of dead units, given the input of their layer or norm; return its new value."""
+    units = one.numbers.to(output.device)
+    if isinstance(
+        module, GeometricLayer
+    ):  # with a ReLU inside, its output does not show where the boundary is
+        output = module._affine(args[0], module._weight(), None)
+    dim = 1 if len(one.source.norms) or not hasattr(module, "in_features") else output.dim() - 1
+    values = (args[0] if one.source.norms else output).movedim(dim, 0)[units].flatten(1).double()
+    if one.source.norms:
+        mean = values.mean(1)
+        values = values - mean.unsqueeze(1)
+        if module.running_mean is not None:
+            edits.write(module.running_mean, units, mean)
+        if isinstance(module, BatchNormNd):
+            variance = values.square().mean(1)
+            values = values / (variance + module.eps).sqrt().unsqueeze(1)
+            if module.running_var is not None:
+                edits.write(module.running_var, units, variance)
+    values = values[:, :: max(1, values.shape[1] // SAMPLES)]
+    shift = module.offset if isinstance(module, GeometricLayer) else module.bias
+    if shift is not None:
+        edits.write(shift, units, -values.quantile(1 - share, dim=1))
+    elif not one.source.norms and not isinstance(module, GeometricLayer):
+        # Without a bias, of two opposite rows the one that is active on more of the data.
+        sign = torch.where((values > 0).double().mean(1) < 0.5, -1.0, 1.0).to(module.weight)
+        at = (slice(None), units) if isinstance(module, ConvTransposeNd) else units
+        rows = module.weight[at]
+        shape = [1] * rows.dim()
+        shape[int(isinstance(module, ConvTransposeNd))] = -1
+        edits.write(module.weight, at, rows * sign.view(shape))
+    return module.forward(*args)
+
+
+def _moved(before: Sequence[Tensor], after: Sequence[Tensor]) -> tuple[float, float]:
+    """The largest change of an output, and the largest output."""
+    pairs = [(a.double(), b.double()) for a, b in zip(before, after, strict=True) if a.numel()]
+    moved = max((float((a - b).nan_to_num(0).abs().max()) for a, b in pairs), default=0.0)
+    return moved, max((float(a.nan_to_num(0, 0, 0).abs().max()) for a, _ in pairs), default=0.0)
+
+
+def _note(
+    network: RecordedModel, chosen: Sequence[Dead], active: Mapping[str, Tensor], reasons: Mapping[str, str]
+) -> None:
+    """Report what became of all dead units."""
+    report = network.report
+    report.forget()
+    for relu, why in reasons.items():
+        report.note(relu, "refused", why)
+    for one in chosen:
+        still = int((~active[one.relu][one.numbers]).sum())
+        revived, layer = len(one.numbers) - still, one.source.layer
+        text = f"{counted(revived, 'dead unit')} of {layer} {'is' if revived == 1 else 'are'} alive"
+        if still:
+            text += f"; {still} stay dead: what they read hardly varies, or no bias can move them"
+        report.note(one.relu, "changed" if revived else "refused", text)
+        kind = type(network.modules[layer]).__name__
+        report.note(layer, "changed", f"{counted(len(one.numbers), 'unit')} drawn again", kind)
+        for name in one.columns:
+            kind = type(network.modules[name]).__name__
+            report.note(name, "changed", "weights of zero for revived units", kind)

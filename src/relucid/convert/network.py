@@ -1,0 +1,312 @@
+"""A network to be converted: what it executes and computes on the examples, and what becomes of its layers."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relucid._torch import ConvNd, tree_leaves
+from relucid.convert import verify
+from relucid.convert.conversion import Change, Status
+from relucid.convert.copies import ResettableCopy, aliased, check_closures, tensors_of
+from relucid.convert.errors import ArgumentError, ConversionError
+from relucid.convert.examples import Example, alternatives, batch_size, examples_of, sizes_of
+from relucid.inspect import examine
+from relucid.inspect.execution import Arguments, Method, Node, Recording, function_of, running
+from relucid.printing import first_line
+
+Layers = str | Sequence[str] | None
+
+
+class RecordedModel:
+    """A network with recordings and results of its runs on the examples, and on a smaller one of another size.
+
+    Args:
+        model: The network, which is not changed.
+        example: Its input, in any form that `examples_of` takes.
+        call: How it is used, if not through its forward.
+        training: Whether it is run in training, too.
+    """
+
+    def __init__(
+        self, model: nn.Module, example: Any, call: Method | None = None, *, training: bool = True
+    ) -> None:
+        self.model, self.call, self.name = model, call, type(model).__name__
+        self.modules = dict(model.named_modules())
+        self.examples = examples_of(model, example, call)
+        self.unchecked: tuple[str, ...] = ()  #: what could not be compared, and why
+        self.outputs: list[verify.Tape] = []  #: in evaluation, of each example
+        check_closures(model)
+        self.copy = ResettableCopy(aliased(model))
+        self.learned_on: Example | None = None
+        self.trained: list[Recording] = []
+        with _unwritten(model):
+            self.evaluated = [self._evaluated(each) for each in self.examples]
+            self.small, self.small_tape, self.single = self._smaller()
+            if training:
+                self._learn()
+        #: whether gradients are compared in evaluation, because the network cannot be run in training
+        self.backward = training and self.learned_on is None
+        if self.backward and self.small is not None:
+            try:
+                self.small_tape = self._tape(self.small, backward=True)
+            except Exception:  # a network that runs without gradients only
+                self.backward = False
+        self.report = Report(self)
+
+    @property
+    def recordings(self) -> list[Recording]:
+        """All recordings, those in evaluation first."""
+        return [*self.evaluated, *self.trained]
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The operations of all examples in evaluation; those of one example in order."""
+        return [node for recording in self.evaluated for node in recording.nodes]
+
+    # Runs
+
+    def _evaluated(self, example: Example) -> Recording:
+        """What the network executes on an example in evaluation; what it returns is kept, too."""
+        tape = verify.Tape()
+        try:
+            recording = self._recorded(example, tape, training=False)
+        except Exception as error:
+            raise ConversionError(f"{self.name} does not take the example: {error}") from error
+        case = f"in evaluation on {sizes_of(example)}"
+        if not tape.outputs and not tape.others:
+            raise ConversionError(
+                f"{self.name} returns nothing in which a number was found {case}, so there is nothing to compare"
+            )
+        if not tape.is_finite and not self.outputs:
+            raise ConversionError(
+                f"{self.name} has no finite output {case}, so there is nothing to compare; give an example on "
+                "which it has"
+            )
+        self.outputs.append(tape)
+        return recording
+
+    def _recorded(self, example: Example, tape: verify.Tape, *, training: bool) -> Recording:
+        """Record a run; values that the network returns, writes into its arguments or keeps are its outputs."""
+        values: list[Tensor] = []
+
+        def use(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            given = {id(x) for x in tree_leaves((args, kwargs))} | {id(m) for m in model.modules()}
+            with verify.Counting() as counter:
+                answer = function_of(model, self.call)(*args, **kwargs)
+            values.extend(tensors_of((answer, args, kwargs), given))
+            tape.outputs = [x.detach().clone() for x in values]
+            tape.others = [x for x in tree_leaves(answer) if isinstance(x, int | float | str)]
+            tape.multiply_adds = counter.products
+            for module in model.modules():
+                values.extend(tensors_of(vars(module), given))
+            return answer
+
+        with running(self.copy.fresh(freeze=False), training=training, call=use) as (run, calls):
+            nodes = run(Arguments(*example), None)
+            assert run.recorder is not None
+            ends = tuple(node for node in run.recorder.nodes_of(values) if node.data)
+            # The calls of a TorchScript network cannot be seen.
+            return Recording(nodes, list(calls), ends if calls or self.call else ())
+
+    def _tape(self, example: Example, *, backward: bool = False, layers: bool = True) -> verify.Tape:
+        """What the network computes in evaluation."""
+        return verify.recorded(
+            self.copy, example, self.call, training=False, backward=backward, layers=layers
+        )
+
+    def _smaller(self) -> tuple[Example | None, verify.Tape | None, list[tuple[Example, verify.Tape]]]:
+        """A smaller example of another size with what layers return on it, and others with the outputs alone."""
+        known = []
+        for number, series in enumerate(alternatives(self.examples[0])):
+            for other in series:
+                try:
+                    known.append((other, self._tape(other, layers=number == 0)))
+                    break
+                except Exception:  # the network does not take this size
+                    continue
+        return (*known[0], known[1:]) if known else (None, None, [])
+
+    def _learn(self) -> None:
+        """Record a run in training, on the first example that the network takes there."""
+        examples = [*([self.small] if self.small is not None else []), *self.examples]
+        # Norms center a batch of one on their shift: a gate that averages it would rectify rounding errors.
+        examples.sort(key=lambda example: batch_size(example) == 1)
+        reason = ""
+        for example in examples:
+            tape = verify.Tape()
+            try:
+                recording = self._recorded(example, tape, training=True)
+            except Exception as error:  # a batch norm refuses single values, a detector asks for targets
+                reason = reason or first_line(error)
+                continue
+            self.trained = self.trained or [recording]
+            if tape.is_finite:
+                self.trained, self.learned_on = [recording], example
+                return
+        if self.trained:
+            raise ConversionError(
+                f"{self.name} has no finite output in training on {sizes_of(examples[0])}, so there is nothing to "
+                "compare; give an example on which it has"
+            )
+        if reason:
+            self.unchecked = (f"training: {self.name} takes no example there ({reason})",)
+
+    @functools.cached_property
+    def counts(self) -> dict[str, int]:
+        """How often each module is called in one recording, at most."""
+        found: dict[str, int] = {}
+        for recording in self.recordings:
+            for name, calls in recording.calls_of.items():
+                found[name] = max(found.get(name, 0), len(calls))
+        return found
+
+    def shared(self, name: str) -> bool:
+        """Whether a module's parameters are used by another module, or read as tensors outside its own call."""
+        own = self.modules[name].parameters(recurse=False)
+        return name in self._read_elsewhere or any(self._holders[p] > 1 for p in own)
+
+    @functools.cached_property
+    def _holders(self) -> Counter[nn.Parameter]:
+        """How many modules hold each parameter."""
+        return Counter(p for module in self.modules.values() for p in module.parameters(recurse=False))
+
+    @functools.cached_property
+    def _read_elsewhere(self) -> set[str]:
+        """The modules with a parameter that is used outside their call."""
+        return {
+            name.rpartition(".")[0]
+            for recording in self.recordings
+            for node in recording.nodes
+            for before in node.inputs
+            if before.op == "parameter"
+            for name in before.parameters
+            if not _within(node.module, name.rpartition(".")[0])
+        }
+
+
+def _within(name: str, owner: str) -> bool:
+    return name == owner or name.startswith(f"{owner}.") or not owner
+
+
+@contextmanager
+def _unwritten(model: nn.Module) -> Iterator[None]:
+    """Refuse a network that writes to its own weights as it runs, after putting them back."""
+    saved = [(name, p, p.detach().clone()) for name, p in model.named_parameters()]
+    written: list[str] = []
+    try:
+        yield
+    finally:
+        for name, p, value in saved:
+            if not torch.equal(p, value) and not bool(((p == value) | (p.isnan() & value.isnan())).all()):
+                p.data.copy_(value)
+                written.append(name)
+    if written:
+        raise ConversionError(
+            f"{type(model).__name__} writes to {written[0]} in forward, so to run it would change it"
+        )
+
+
+class Report:
+    """What became of every rectification and every layer with weights."""
+
+    def __init__(self, network: RecordedModel) -> None:
+        self._network = network
+        self._notes: dict[str, tuple[str, Status, str]] = {}
+        self.weighted, self.rectified = "not changed", "not changed"
+        self._used: dict[str, tuple[str, bool]] = {}  # by name: the kind, and whether it has weights
+        for node in network.nodes:
+            if node.has_weight or node.kind is not None:
+                self._used.setdefault(node.name, (self._kind(node), node.has_weight))
+
+    def _kind(self, node: Node) -> str:
+        module = self._network.modules.get(node.name.partition("#")[0])
+        return node.op if module is None else type(module).__name__
+
+    def note(self, name: str, status: Status, reason: str, kind: str = "") -> None:
+        """Report on a layer; one that is changed in one way and kept in another counts as changed."""
+        order: tuple[Status, ...] = ("kept", "refused", "changed")
+        known, before, reasons = self._notes.get(name, (kind, status, ""))
+        if reason not in reasons:
+            reasons = f"{reasons}; {reason}" if reasons and before == status else reason
+        if order.index(status) >= order.index(before):
+            self._notes[name] = known, status, reasons
+
+    def forget(self, names: Iterable[str] | None = None) -> None:
+        """Drop the notes on some layers, by default all, before another attempt."""
+        for name in list(self._notes) if names is None else names:
+            self._notes.pop(name, None)
+
+    def changes(self) -> tuple[Change, ...]:
+        """Everything that was reported; layers without a note are kept, those that did not run too."""
+        changes = []
+        for name, (kind, is_weight) in self._used.items():
+            otherwise = self.weighted if is_weight else self.rectified
+            _, status, reason = self._notes.get(name, (kind, "kept", otherwise))
+            changes.append(Change(name, kind, status, reason))
+        others = {name: note for name, note in self._notes.items() if name not in self._used}
+        changes += [Change(name, *note) for name, note in others.items()]
+        used = self._network.counts.keys() | self._used
+        for name, module in self._network.modules.items():
+            if name and isinstance(module, nn.Linear | ConvNd) and name not in used:
+                changes.append(Change(name, type(module).__name__, "kept", "not used on the example"))
+        return tuple(changes)
+
+
+def select(
+    names: Mapping[str, tuple[str, ...]], layers: Layers, suggested: Callable[[], list[str]] | None = None
+) -> set[str]:
+    """The keys of ``names`` with a name that is in ``layers`` or matches a glob in it.
+
+    None selects all of them, "auto" those that ``suggested`` names; without it, "auto" is refused.
+    """
+    if layers is None:
+        return set(names)
+    known = {name for aliases in names.values() for name in aliases}
+    if layers == "auto":
+        if suggested is None:
+            raise ArgumentError(
+                "layers='auto' is for to_crelu with mode='expand', the only conversion that examine suggests; "
+                "give names or globs, or leave layers out for all of them"
+            )
+        layers = [name for name in suggested() if name in known]
+    chosen = set()
+    for pattern in [layers] if isinstance(layers, str) else layers:
+        matching = {key for key, own in names.items() if any(fnmatchcase(name, pattern) for name in own)}
+        if not matching:
+            there_are = ", ".join(sorted(known)) or "none"
+            raise ArgumentError(
+                f"no layer that can be converted is named {pattern!r}; there are: {there_are}"
+            )
+        chosen |= matching
+    return chosen
+
+
+def suggestions(network: RecordedModel) -> list[str]:
+    """The layers for which `relucid.inspect.examine` suggests `to_crelu`, the only conversion that it suggests."""
+    args, kwargs = network.examples[0]
+    found = examine(network.model, kwargs if kwargs else args)
+    return [name for suggestion in found.suggestions() for name in suggestion.layers]
+
+
+def feeding(node: Node) -> tuple[str, ...]:
+    """The names of the layers with weights that feed a node, with only other operations between."""
+    names: dict[str, None] = {}
+    stack: list[Node] = list(node.upstream)
+    seen: set[Node] = set(stack)
+    while stack:
+        before = stack.pop()
+        if before.has_weight:
+            names[before.name.partition("#")[0]] = None
+        elif before.kind is None:
+            new = [n for n in before.upstream if n not in seen]
+            seen.update(new)
+            stack.extend(new)
+    return tuple(names)
