@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from relucid.experiments import Results
-from relucid.experiments._catalog import find
+from relucid.experiments._catalog import built_in, find, rooms, tables
 from relucid_reproductions.crelu import theorem_c1
 from relucid_reproductions.gmp.evolution import ADAM
 from relucid_reproductions.ours.calibration import shares
@@ -81,3 +81,34 @@ def test_the_weights_of_convpool_are_those_counted(results):
 
 def test_the_bound_on_steps_of_adam_is_that_of_the_code():
     assert quoted("how/gmp.md", r"never exceed (\d\.\d+) learning rates") == f"{ADAM:.2f}"
+
+
+def test_wherever_cifar_10_was_used_its_encoding_is_mentioned(records):
+    pages = {study.name: table for room in rooms() for table in tables(room) for study in table.STUDIES}
+    used = {
+        pages[name]
+        for name, study in built_in().items()
+        for scale in study.scales
+        if any(run.config.get("data") == "cifar10" for run in study.runs(scale) if run.key in records)
+    }
+    silent = [
+        table.__name__
+        for table in used
+        for text in [Path(table.__file__).with_suffix(".md").read_text()]
+        if "re-encoded as JPEG" not in " ".join(text.split()) and "(table1.md)" not in text
+    ]
+    assert len(used) > 5
+    assert silent == []
+
+
+def test_how_the_refitted_networks_failed_is_what_their_runs_show(results):
+    found = results("crelu/convpool-refitted")
+    runs = [run for run in found.records.values() if run["config"]["variant"] == "half"]
+    dead = [run for run in runs if run["metrics"].get("train_error", 0.0) > 80]
+    learned = [run for run in dead if run["history"]["train_loss"][49] < 2]
+    assert (len(runs), len(dead), len(learned)) == (10, 7, 6)
+    assert [run["state"] for run in runs].count("diverged") == 1
+    page = " ".join((DOCS / "results" / "crelu-convpool-fitted.md").read_text().split())
+    assert (
+        "seven of ten networks with CReLU end at chance, six of them after learning for fifty epochs" in page
+    )
