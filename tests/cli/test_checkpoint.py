@@ -48,7 +48,7 @@ def test_a_checkpoint_of_a_converted_network_converts_the_network(tmp_path):
         {"model": converted.state_dict(), "ema": converted.state_dict(), "iter": 7}, tmp_path / "ckpt.pt"
     )
     assert torch.equal(restore(network(), tmp_path / "ckpt.pt", key="ema")(x), converted(x))
-    with pytest.raises(ValueError, match=r"2\.bias has the shape"):
+    with pytest.raises(ValueError, match=r"2\.weight has the shape"):
         restore(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 7)), tmp_path / "ckpt.pt", key="ema")
 
 
