@@ -880,6 +880,7 @@ def trial(model, example, name, known=None):
         return f"wrong: {type(error).__name__}: {error}"
     changed = any("filters fewer" in change.reason for change in conversion.changes)
     modes = (False,) if name in ("fuse", "chain") or (name == "merge" and changed) else (False, True)
+    modes = (False,) if conversion.unchecked else modes  # and the summary says so
     found = [] if name in ("fuse", "chain") else frozen_faults(model, conversion.model)
     found += captured_faults(conversion.model)
     if any(

@@ -319,11 +319,11 @@ class Expansion:
 
     def _reaching(self, layer: str) -> set[str]:
         """The sites whose channels a layer reads, or something inside a module."""
-        if layer in self.sites:
-            return {layer}
         read, _ = self._readers().get(layer, (None, False))
         if read is not None:
             return set(read.sites)
+        if layer in self.sites:
+            return {layer}
         return {
             site
             for found in self.flows

@@ -63,7 +63,10 @@ class BothSigns(_Mixin):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """``[y, -y]``: relu([y, -y]) is CReLU of y."""
-        y: Tensor = super().forward(*args, **kwargs)  # type: ignore[misc]
+        return self.both_signs(super().forward(*args, **kwargs))  # type: ignore[misc]
+
+    def both_signs(self, y: Tensor) -> Tensor:
+        """``[y, -y]`` for a value of the module as it was."""
         return both_signs(y, self.signs_dim, self.signs_paired, self.signs_groups)
 
     def extra_repr(self) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from relucid._torch import ConvNd, tree_leaves
 from relucid.convert import verify
 from relucid.convert.conversion import Change, Status
-from relucid.convert.copies import ResettableCopy, aliased, check_closures, tensors_of
+from relucid.convert.copies import ResettableCopy, aliased, check_closures, copied, tensors_of
 from relucid.convert.errors import ArgumentError, ConversionError
 from relucid.convert.examples import Example, alternatives, batch_size, examples_of, sizes_of
 from relucid.inspect import examine
@@ -70,6 +70,18 @@ class RecordedModel:
     def nodes(self) -> list[Node]:
         """The operations of all examples in evaluation; those of one example in order."""
         return [node for recording in self.evaluated for node in recording.nodes]
+
+    @functools.cached_property
+    def wide(self) -> RecordedModel | None:
+        """A network in half precision in float64, where rounding hides nothing; None for any other, or without one."""
+        if not any(p.dtype in (torch.float16, torch.bfloat16) for p in self.model.parameters()):
+            return None
+        try:
+            return RecordedModel(
+                copied(self.model).double(), [Arguments(*example) for example in self.examples], self.call
+            )
+        except Exception:  # its code may ask for half precision
+            return None
 
     # Runs
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -66,6 +65,9 @@ def converted(
         tolerance: The largest relative difference of outputs.
         inplace: Whether the network itself is going to be changed, so that hooks of its parameters stay.
     """
+    if layers and network.wide is not None:
+        options: Any = {"sizes": sizes, "probe": probe, "training": training, "tolerance": tolerance}
+        converted(network.wide, steps, same=same, **options)
     trial = applied(steps, aliased(network.model))
     found = _Verification(network, trial, same or {}, tolerance, layers)
     if network.small_tape is not None and sizes:
@@ -103,7 +105,7 @@ def delivered(
     if not inplace:
         separate(conversion.model, network.model)
         return conversion
-    conversion = replace(conversion, model=network.model)  # the copy can go
+    object.__setattr__(conversion, "model", network.model)  # whoever has the conversion lets go of the copy
     optimizers = optimizers_of(optimizer)
     wholly(lambda: applied(conversion.steps, network.model, optimizers, others=True))
     return conversion

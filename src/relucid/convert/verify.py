@@ -34,6 +34,7 @@ from relucid.convert._recipe import RECIPE
 from relucid.convert.copies import ResettableCopy, tensors_of
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Example
+from relucid.convert.modules import BothSigns
 from relucid.inspect.execution import Method, function_of, in_mode
 from relucid.nn import GeometricLayer
 from relucid.printing import first_line
@@ -127,15 +128,8 @@ def recorded(
         count: Whether to count multiply-adds.
     """
     tape, model = Tape(), net.fresh()
-    own = {name for name, _ in points(model)} | set(also)
-
-    def keep(key: Key, module: nn.Module, args: Any, value: Tensor) -> Tensor | None:
-        if key[0] in own:
-            return _keep(tape, key, value, backward)
-        tape.values[key] = value.detach()  # for a module of the converted network that fails
-        return None
-
-    with _shown(dict(list(model.named_modules())[1:]) if layers else {}, keep):
+    wanted = dict(points(model)) | {name: model.get_submodule(name) for name in also} if layers else {}
+    with _shown(wanted, lambda key, module, args, value: _keep(tape, key, value, backward)):
         _run(model, example, call, training, tape, backward=backward, count=count)
     return tape
 
@@ -191,7 +185,7 @@ def compared(
     def known(key: Key) -> Tensor | None:
         return before.values.get((same.get(key[0], key[0]), key[1]))
 
-    with _guarded(dict(list(model.named_modules())[1:]), known, found), _shown(dict(points(model)), judge):
+    with _guarded(model, known, found, tape), _shown(dict(points(model)), judge):
         _run(model, example, call, training, tape, backward=backward)
     return tape, found
 
@@ -234,22 +228,29 @@ def _shown(modules: Mapping[str, nn.Module], see: Callable[..., Tensor | None]) 
 
 @contextmanager
 def _guarded(
-    modules: Mapping[str, nn.Module], known: Callable[[Key], Tensor | None], found: Comparison
+    model: nn.Module, known: Callable[[Key], Tensor | None], found: Comparison, tape: Tape
 ) -> Iterator[None]:
-    """Let a module that fails return another value, and note its name."""
+    """Let a layer that fails return what the original's did, and note its name."""
     count: Counter[str] = Counter()
+    modules: dict[str, Any] = dict(list(model.named_modules())[1:])
+    layers = {name for name, module in points(model) if not list(module.children())}
 
     def forward(name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         count[name] += 1
         try:
             return original(*args, **kwargs)
         except Exception as error:
-            value, sentence = known((name, count[name])), f"{name} fails: {first_line(error)}"
-            if isinstance(error, ConversionError):
+            if (
+                isinstance(error, ConversionError) or tape.outputs
+            ):  # a checkpoint stops its second run by an error
                 raise
-            if value is None:
-                raise ConversionError(sentence, {name: sentence}) from error
+            value, sentence = known((name, count[name])), f"{name} fails: {first_line(error)}"
+            if value is None or name not in layers:
+                others = {n: f"{n} fails: {what}" for n, what in found.failures.items()}
+                raise ConversionError(sentence, {**others, name: sentence}) from error
             found.failures.setdefault(name, first_line(error))
+            if isinstance(modules[name], BothSigns):
+                return modules[name].both_signs(value)
             return value.clone()
 
     own = {m: vars(m)["forward"] for m in modules.values() if "forward" in vars(m)}
@@ -293,6 +294,7 @@ def _run(
                 module.training = True
         answer = function_of(model, call)(*args, **kwargs)
         outputs = list(tensors_of((answer, args, kwargs), given))
+        tape.outputs = [x.detach() for x in outputs]
         total = _total(outputs) if backward else None
         if total is not None:
             try:
@@ -301,7 +303,6 @@ def _run(
                     total.backward()
             except RuntimeError:  # a network for inference only
                 tape.inputs = []
-    tape.outputs = [x.detach() for x in outputs]
     tape.others = [x for x in tree_leaves(answer) if isinstance(x, int | float | str)]
     tape.buffers = {
         name: b.detach().clone() for name, b in model.named_buffers() if name.rpartition(".")[2] != RECIPE
