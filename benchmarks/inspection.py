@@ -13,11 +13,11 @@ from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
-from measure import Row, interleaved, report
+from measure import Row, interleaved, report, threads
 from networks import resnet
 from torch import Tensor, nn
 
-from relucid.inspect import BoundaryTracker, examine, pairing, reconstruct, reconstruction_ratio
+from relucid.inspect import BoundaryTracker, Watch, examine, pairing, reconstruct, reconstruction_ratio
 from relucid.nn import crelu
 
 
@@ -200,7 +200,33 @@ def examination() -> list[Row]:
     return [Row(case, "seconds", seconds, 60, 1), Row(case, "layers", 49, layers, 1)]
 
 
+def watching(steps: int = 1000) -> list[Row]:
+    """Training a small network with a Watch, and without."""
+
+    def loop(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            net(torch.randn(64, 16)).square().mean().backward()
+            optimizer.step()
+
+    rows = []
+    for every, bar in ((100, 1.5), (1000, 1.1)):
+        sides = {}
+        for name in ("without", "with"):
+            net = nn.Sequential(
+                *(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+            )
+            optimizer = torch.optim.Adam(net.parameters())
+            if name == "with":
+                Watch(net, every=every, log=lambda metrics, step: None).attach(optimizer)
+            sides[name] = partial(loop, net, optimizer)
+        with threads(1):
+            seconds = interleaved(sides, 7, clock=time.process_time)
+        rows.append(Row(f"watch every {every} steps", "time", seconds["with"], seconds["without"], bar))
+    return rows
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
-    rows = reconstruction() + pairing_memory() + pairs() + tracker() + examination() + scale()
+    rows = reconstruction() + pairing_memory() + pairs() + tracker() + watching() + examination() + scale()
     report("inspection", rows)

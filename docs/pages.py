@@ -204,12 +204,7 @@ def reference() -> str:
 
 def pages() -> dict[str, str]:
     """The text of every generated page of the site, by its file."""
-    site = Site(read(RESULTS))
-    return {
-        **site.pages(),
-        "cli.md": reference(),
-        "choose.md": choose((DOCS / "choose.md").read_text(), site),
-    }
+    return {**Site(read(RESULTS)).pages(), "cli.md": reference()}
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import relucid
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +38,7 @@ def test_no_module_is_hidden_by_a_name():
     assert set().union(*map(hidden, packages)) <= WAITING
 
 
+@pytest.mark.needs("mypy")
 def test_a_strict_type_checker_knows_every_name(tmp_path):
     """Neither unknown, nor untyped, nor merely an object; and calls are checked."""
     wrong = [
