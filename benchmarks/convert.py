@@ -1,10 +1,14 @@
-"""What conversions cost: inference of fuse(to_geometric(m)) against m, and the time they take, against a forward pass.
+"""What conversions cost: inference of fuse(to_geometric(m)), time against a forward pass, memory against the network.
 
 python benchmarks/convert.py
 """
 
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -83,6 +87,63 @@ def against_forwards(
     ]
 
 
+def large_mlp() -> nn.Module:
+    """100 million weights, 4 bytes each in float32, and activations of next to nothing."""
+    return nn.Sequential(
+        *(
+            nn.Conv2d(3, 64, 3, padding=1),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(8),
+            nn.Flatten(),
+        ),
+        *(nn.Linear(4096, 8192), nn.ReLU(), nn.Linear(8192, 8192), nn.ReLU(), nn.Linear(8192, 10)),
+    )
+
+
+# Networks and the sizes of their inputs.
+LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "large MLP": (large_mlp, (2, 3, 16, 16)),
+    "ResNet-152": (partial(resnet, 3, 8, 36, 3), (2, 3, 64, 64)),
+    "DenseNet-201": (partial(densenet, 6, 12, 48, 32), (2, 3, 64, 64)),
+}
+
+
+def resident(what: str) -> int:
+    """Bytes of this process in memory, now ("VmRSS") or at most ("VmHWM")."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
+    return int(line.split()[1]) * 1024
+
+
+def peak(network: str, conversion: str, dtype: torch.dtype, inplace: bool) -> float:
+    """The memory of a conversion at most, the original and the result included, in units of the network."""
+    convert: Callable[..., Conversion] = CONVERSIONS[conversion]
+    small = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+    convert(small, torch.randn(2, 3, 8, 8))  # what is loaded once counts for no network
+    before = resident("VmRSS")
+    build, shape = LARGE[network]
+    model, x = build().to(dtype).eval(), torch.randn(shape, dtype=dtype)
+    size = sum(t.numel() * t.element_size() for t in model.state_dict().values())
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
+    conversion_made = convert(model, x, inplace=inplace)
+    assert conversion_made.changed
+    return (resident("VmHWM") - before) / size
+
+
+def peaks() -> list[Row]:
+    """Each conversion in a process of its own, at batch 2; activations of a larger batch come on top."""
+    rows = []
+    for network in LARGE:
+        for conversion in ("to_crelu", "to_geometric"):
+            for dtype, inplace in ((torch.float32, False), (torch.float64, False), (torch.float32, True)):
+                with ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+                    share = pool.submit(peak, network, conversion, dtype, inplace).result()
+                how = f"{str(dtype).removeprefix('torch.')}{', in place' if inplace else ''}"
+                case = f"{conversion}, {network}, {how}: memory against the network"
+                rows.append(Row(case, "memory", share, 1.0, bar=4.0))
+    return rows
+
+
 def main() -> None:
     torch.manual_seed(0)
     x = torch.randn(64, 3, 32, 32)
@@ -97,7 +158,7 @@ def main() -> None:
     photos = torch.randn(32, 3, 64, 64)
     for name, model in (("ResNet-152", resnet(3, 8, 36, 3)), ("DenseNet-201", densenet(6, 12, 48, 32))):
         rows += against_forwards(name, model.eval(), photos, ("to_crelu", "to_geometric", "fuse"))
-    report("convert", rows)
+    report("convert", rows + peaks())
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import torch
 from lightning import LightningModule, Trainer
 from torch import nn
 
+from relucid import convert, to_crelu
 from relucid.cli.checkpoint import load, restore
 
 
@@ -34,6 +35,41 @@ def test_a_checkpoint_of_lightning_loads_and_its_prefix_is_named(tmp_path, capsy
     assert same(restore(network(), path), trained)
     named = "weights are named net.*, ignoring the prefix; not used: head.weight, head.bias"
     assert capsys.readouterr().err == f"{path}: {named}\n"
+
+
+def test_a_checkpoint_of_a_converted_network_converts_the_network(tmp_path):
+    x = torch.randn(5, 3)
+    converted, path = to_crelu(network(), x).model, tmp_path / "epoch.ckpt"
+    trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+    trainer.strategy.connect(Lit(converted))
+    trainer.save_checkpoint(path)
+    assert torch.equal(restore(network(), path)(x), converted(x))
+    torch.save(
+        {"model": converted.state_dict(), "ema": converted.state_dict(), "iter": 7}, tmp_path / "ckpt.pt"
+    )
+    assert torch.equal(restore(network(), tmp_path / "ckpt.pt", key="ema")(x), converted(x))
+    with pytest.raises(ValueError, match=r"2\.weight has the shape"):
+        restore(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 7)), tmp_path / "ckpt.pt", key="ema")
+
+
+class Resumed(Lit):
+    """Lightning calls the hook before it loads the weights."""
+
+    def __init__(self):
+        super().__init__(network())
+
+    def on_load_checkpoint(self, checkpoint):
+        convert.restore(self, checkpoint["state_dict"])
+
+
+def test_lightning_itself_resumes_a_converted_network(tmp_path):
+    x, path = torch.randn(5, 3), tmp_path / "epoch.ckpt"
+    module = Resumed()
+    to_crelu(module.net, x, inplace=True)
+    trainer = Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+    trainer.strategy.connect(module)
+    trainer.save_checkpoint(path)
+    assert torch.equal(Resumed.load_from_checkpoint(path).net(x), module.net(x))
 
 
 @pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "model.backbone."])

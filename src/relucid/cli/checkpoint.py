@@ -11,7 +11,9 @@ import typer
 from torch import Tensor, nn
 from torch.serialization import get_unsafe_globals_in_checkpoint
 
+from relucid import convert
 from relucid.cli.foreign import foreign
+from relucid.convert import RECIPE
 from relucid.printing import printable
 
 DEPTH = 4  # of the mappings in a checkpoint
@@ -20,13 +22,22 @@ DEPTH = 4  # of the mappings in a checkpoint
 def restore(network: nn.Module, path: Path, *, unsafe: bool = False, key: str | None = None) -> nn.Module:
     """Load the weights of a checkpoint, or of the network pickled in it, into a network.
 
+    If they are those of a converted network, the network is converted, too.
+
     Args:
         network: takes the weights.
         path: the file.
         unsafe: whether loading it may run code.
         key: which of its mappings holds the weights, as `ema.model`; by default the only one that fits.
     """
-    found = _chosen(_mappings(load(path, unsafe=unsafe)), network.state_dict(), path, key)
+    mappings = _mappings(load(path, unsafe=unsafe))
+    recipes = {place: weights for place, weights in mappings.items() if RECIPE in _leaves(weights)}
+    if recipes and (key in recipes or key is None):
+        try:
+            return convert.restore(network, recipes if key is None else recipes[key])
+        except (convert.ConversionError, convert.ArgumentError) as error:
+            raise ValueError(f"{path}: {error}") from error
+    found = _chosen(mappings, network.state_dict(), path, key)
     weights = unprefixed(found, network.state_dict(), path)
     try:
         network.load_state_dict(weights)
@@ -34,6 +45,10 @@ def restore(network: nn.Module, path: Path, *, unsafe: bool = False, key: str | 
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ValueError(f"{path} does not fit this network: {lines[min(1, len(lines) - 1)]}") from None
     return network
+
+
+def _leaves(weights: Mapping[str, Tensor]) -> set[str]:
+    return {name.rpartition(".")[2] for name in weights}
 
 
 def load(path: Path, *, unsafe: bool = False) -> Any:

@@ -111,7 +111,11 @@ def _weights_in(state: Any, model: nn.Module) -> dict[str, Tensor]:
     if len(found) != 1:
         what = f"{len(found)} state dicts that might be meant: give one of them" if found else "no state dict"
         raise ArgumentError(f"the checkpoint has {what}, such as checkpoint['model']")
-    return _unprefixed(found[0])
+    weights, modules = _unprefixed(found[0]), dict(model.named_modules())
+    paths = [name.removesuffix(f".{RECIPE}") for name in weights if name.endswith(f".{RECIPE}")]
+    if len(paths) == 1 and paths[0] not in modules:  # that of a part, for a network that is this part
+        return {n.removeprefix(f"{paths[0]}."): x for n, x in weights.items() if n.startswith(f"{paths[0]}.")}
+    return weights
 
 
 def _state_dicts(state: Any, depth: int) -> Iterator[dict[str, Tensor]]:
