@@ -20,7 +20,7 @@ from relucid.experiments._catalog import built_in
 PICTURE = ROOT / "docs" / "images" / "headline.svg"
 WIDTH, HEIGHT = 760, 454
 LEFT, RIGHT, TOP, BOTTOM = 58, 492, 122, 384
-APART = 21  # pixels between labels
+APART = 25  # pixels between labels
 PAGES = {
     ROOT / "README.md": "docs/images/",
     ROOT / "docs" / "index.md": "images/",
@@ -36,7 +36,9 @@ ROW_KEYS = (
     "recommender.relu=0, recommender.rival=0, recommender.rival.name=a rival, recommender.revived=0, "
     "recommender.crelu=0, recommender.new=0, recommender.new_crelu=0, "
 )
+# A picture that is shown narrow, as on a phone, has larger letters and fewer words.
 STYLE = """
+.short{display:none}
 .bg{fill:#fff}.t{font-size:21px;font-weight:700;fill:#1c1e21}.s{font-size:15px;fill:#57606a}.a{font-size:14px;fill:#57606a}
 .l{font-size:16px;font-weight:600}.g{stroke:#d8dee4}.m{stroke:#57606a;stroke-dasharray:5 4;stroke-width:1.5}
 .converted .m{stroke:var(--k)}.c{font:600 15px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
@@ -45,6 +47,8 @@ STYLE = """
 polyline{fill:none;stroke:var(--k);stroke-width:3;stroke-linejoin:round}.f{fill:var(--k)}.bold{stroke-width:5}
 @media (prefers-color-scheme:dark){.bg{fill:#0d1117}.t{fill:#e6edf3}.s,.a{fill:#9aa4af}.g{stroke:#262c36}
 .m{stroke:#9aa4af}.h{stroke:#0d1117}.crelu{--k:#3fd0a0}.converted{--k:#58b0ff}.rival{--k:#cf9bec}.new{--k:#a3abb5}.relu{--k:#ff8f4d}}
+@media (max-width:500px){.long{display:none}.short{display:inline}.t{font-size:31px}.s{font-size:26px}.a{font-size:20px}
+.l{font-size:26px}.c{display:none}polyline{stroke-width:4.5}.bold{stroke-width:8}}
 """.strip()
 
 
@@ -55,12 +59,14 @@ class Curve:
     Args:
         kind: its color: crelu, converted, rival, new or relu.
         label: what it is.
+        short: the same in a word or two.
         values: percent, by step.
         start: the step of the first value.
     """
 
     kind: str
     label: str
+    short: str
     values: Sequence[float]
     start: int = 1
 
@@ -70,16 +76,16 @@ class Headline:
     """What the figure shows: curves over steps, one of them of a network that is converted after a step.
 
     Args:
-        title: in bold, above.
-        subtitle: what is measured.
+        title: in bold, above; and a shorter one.
+        subtitle: what is measured; and shorter.
         note: where and how, below.
         step: the name of a step.
         curves: the converted network first, from the step at which it is converted.
         chance: percent.
     """
 
-    title: str
-    subtitle: str
+    title: tuple[str, str]
+    subtitle: tuple[str, str]
     note: str
     step: str
     curves: Sequence[Curve]
@@ -112,21 +118,27 @@ def of_labels(evidence: Evidence, rate: float = 0.003) -> Headline:
     config = record["config"]
     after = config["before"]
 
-    def later(kind: str, label: str, way: str) -> Curve:
-        return Curve(kind, label, history(way)[after:], after + 1)
+    def later(kind: str, label: str, short: str, way: str) -> Curve:
+        return Curve(kind, label, short, history(way)[after:], after + 1)
 
     return Headline(
-        title="A network that no longer learned, and one line of code",
-        subtitle="Random labels that it fits, task by task. Every task has new labels.",
+        title=(
+            "A network that no longer learned, and one line of code",
+            "It no longer learned. One line later:",
+        ),
+        subtitle=(
+            "Random labels that it fits, task by task. Every task has new labels.",
+            "Random labels fitted, by task",
+        ),
         note=f"{config['data']['digits']} digits, three layers of 64 units. "
         f"Mean of {len(config['seeds'])} seeds at learning rate {rate}.",
         step="task",
         curves=[
-            Curve("converted", "ReLU + to_crelu", history("converted")[after - 1 :], after),
-            Curve("relu", "ReLU, left alone", history("unchanged")),
-            later("new", "new ReLU network", "new"),
-            later("rival", "plasticity injection", "injected"),
-            later("crelu", "new CReLU network", "new crelu"),
+            Curve("converted", "ReLU + to_crelu", "to_crelu", history("converted")[after - 1 :], after),
+            Curve("relu", "ReLU, left alone", "left alone", history("unchanged")),
+            later("new", "new ReLU network", "new ReLU", "new"),
+            later("rival", "plasticity injection", "injection", "injected"),
+            later("crelu", "new CReLU network", "new CReLU", "new crelu"),
         ],
         chance=10,
     )
@@ -145,19 +157,23 @@ def of_recommender(evidence: Evidence) -> Headline:
     converted = "revived and converted at the warning"
     (record,) = results.behind(converted, reward)
     world = record["config"]["world"]
-    after = round(results[converted, "repaired after phase"].mean())
+    repaired = results[converted, "repaired after phase"]
+    after = round(repaired[repaired > 0].min())  # agents are warned at times of their own
     return Headline(
-        title="A recommender whose users change their tastes",
-        subtitle="Recommendations that users like. All tastes change between phases.",
+        title=("A recommender whose users change their tastes", "Users change their tastes"),
+        subtitle=(
+            "Recommendations that users like. All tastes change between phases.",
+            "Recommendations liked, by phase",
+        ),
         note=f"{world['users']} simulated users, 10 items. Mean of {len(record['config']['seeds'])} seeds; "
         f"rates chosen on the first two phases.",
         step="phase",
         curves=[
-            Curve("converted", "ReLU + to_crelu", history(converted)[after - 1 :], after),
-            Curve("relu", "ReLU, left alone", history("ReLU")),
-            Curve("new", "a new network each time", history("new network at every change: ReLU")),
-            Curve("rival", "layer norm and L2", history("layer norm, L2")),
-            Curve("crelu", "CReLU from the start", history("CReLU")),
+            Curve("converted", "ReLU + to_crelu", "to_crelu", history(converted)[after - 1 :], after),
+            Curve("relu", "ReLU, left alone", "left alone", history("ReLU")),
+            Curve("new", "a new network each time", "new", history("new network at every change: ReLU")),
+            Curve("rival", "layer norm and L2", "norm, L2", history("layer norm, L2")),
+            Curve("crelu", "CReLU from the start", "CReLU", history("CReLU")),
         ],
         chance=10,
     )
@@ -170,7 +186,7 @@ def described(figure: Headline) -> str:
         f"{curve.label} {curve.values[0]:.0f}% in {figure.step} {curve.start}, {curve.values[-1]:.0f}% in {last}"
         for curve in figure.curves
     )
-    return f"{figure.title}. {figure.subtitle} {said}. Chance is {figure.chance:g}%."
+    return f"{figure.title[0]}. {figure.subtitle[0]} {said}. Chance is {figure.chance:g}%."
 
 
 def shown(text: str, figure: Headline, folder: str) -> str:
@@ -206,12 +222,12 @@ def draw(figure: Headline) -> str:
     shapes = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="ti de" '
         'font-family="system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif">',
-        f'<title id="ti">{escape(figure.title)}</title>',
+        f'<title id="ti">{escape(figure.title[0])}</title>',
         f'<desc id="de">{escape(described(figure))}</desc>',
         f"<style>{STYLE}</style>",
         f'<rect class="bg" width="{WIDTH}" height="{HEIGHT}" rx="10"/>',
-        f'<text class="t" x="20" y="36">{escape(figure.title)}</text>',
-        f'<text class="s" x="20" y="62">{escape(figure.subtitle)}</text>',
+        f'<text class="t" x="20" y="36">{_two(*figure.title)}</text>',
+        f'<text class="s" x="20" y="62">{_two(*figure.subtitle)}</text>',
     ]
     for share in range(0, highest + 1, 20):
         shapes += [
@@ -234,11 +250,12 @@ def draw(figure: Headline) -> str:
     px, py = x(converted.start), y(converted.values[0])
     # The words stand left of the mark, where they cross no curve, if it is in the right half.
     side, anchor = (-9, "end") if px > (LEFT + RIGHT) / 2 else (9, "start")
+    said = _two("one line of code, no output changes", "no output changes")
     shapes += [
         f'<g class="converted"><circle class="f" cx="{px:.1f}" cy="{py:.1f}" r="6.5"/>',
         f'<line class="m f" x1="{px:.1f}" x2="{px:.1f}" y1="{TOP - 40}" y2="{py - 8:.1f}"/>',
         f'<g text-anchor="{anchor}">',
-        f'<text class="l f" x="{px + side:.1f}" y="{TOP - 26}">one line of code, no output changes</text>',
+        f'<text class="l f" x="{px + side:.1f}" y="{TOP - 26}">{said}</text>',
         f'<text class="c f" x="{px + side:.1f}" y="{TOP - 6}">to_crelu(model, …)</text></g></g>',
     ]
     for curve, height in zip(
@@ -247,10 +264,17 @@ def draw(figure: Headline) -> str:
         weight = 700 if curve is converted else 500
         shapes.append(
             f'<g class="{curve.kind}"><text class="l f" x="{RIGHT + 12}" y="{height + 5:.1f}">{curve.values[-1]:.0f}%'
-            f'<tspan dx="7" font-weight="{weight}">{escape(curve.label)}</tspan></text></g>'
+            f'<tspan dx="7" font-weight="{weight}">{_two(curve.label, curve.short)}</tspan></text></g>'
         )
-    shapes.append(f'<text class="a" x="20" y="{BOTTOM + 50}">{escape(figure.note)}</text>')
+    shapes.append(
+        f'<text class="a" x="20" y="{BOTTOM + 50}"><tspan class="long">{escape(figure.note)}</tspan></text>'
+    )
     return "\n".join([*shapes, "</svg>"]) + "\n"
+
+
+def _two(long: str, short: str) -> str:
+    """A text for wide pictures, and one for narrow ones."""
+    return f'<tspan class="long">{escape(long)}</tspan><tspan class="short">{escape(short)}</tspan>'
 
 
 def apart(heights: Sequence[float], distance: float = APART) -> list[float]:

@@ -71,7 +71,7 @@ def complete(relucid, monkeypatch, tmp_path):
         ("relucid report mi", ["mine.py"]),
         ("relucid examine resnet11", ["resnet110"]),
         ("relucid examine mi", ["mine.py:"]),
-        ("relucid convert crelu/convpool-h", ["crelu/convpool-half"]),
+        ("relucid convert crelu/convpool-h", ["crelu/convpool-half", "crelu/convpool-half-printed"]),
         ("relucid run quickstart --scale sm", ["smoke", "small"]),
         ("relucid run quickstart --executor d", ["dask"]),
         ("relucid show quickstart --format l", ["latex"]),

@@ -56,16 +56,26 @@ def test_an_activation_is_added_as_its_guide_says(copy):
 
 
 def test_a_study_in_a_file_is_run_as_its_guide_says(copy):
-    (copy / "table4.py").write_text(blocks("study.md", "python")[0])
-    shown = python(copy, "-m", "relucid", "run", "table4.py", "--scale", "full", "--jobs", "1")
-    assert "Here: holds." in shown
+    (copy / "widths.py").write_text("".join(blocks("study.md", "python")[:2]))
+    shown = python(copy, "-m", "relucid", "run", "widths.py", "--jobs", "1")
+    assert "Wide networks have a lower error." in shown
+    assert "1.02 ± 0.00" in shown
 
 
-def test_a_study_is_built_in_as_its_guide_says(copy):
-    (copy / "src" / "relucid" / "papers" / "gmp" / "table4.py").write_text(blocks("study.md", "python")[0])
-    change(copy, "study.md")
-    assert "gmp/widths" in python(copy, "-m", "relucid", "list")
-    assert "gmp/widths (smoke)" in python(
-        copy, "-m", "relucid", "run", "gmp/widths", "--scale", "smoke", "--jobs", "1"
-    )
-    assert "Wide networks err less." in python(copy, "-m", "relucid", "claims", "gmp")
+def test_the_study_of_the_guide_is_ten_lines(copy):
+    (study, *_) = blocks("study.md", "python")
+    assert len([line for line in study.splitlines() if line.strip()]) <= 10
+
+
+def test_a_page_and_a_package_work_as_their_guide_says(copy):
+    (copy / "widths.py").write_text(blocks("study.md", "python")[0] + "STUDIES = [study]\n")
+    (template,) = (block for block in blocks("study.md", "jinja") if block.startswith("# "))
+    (copy / "widths.md").write_text(template)
+    python(copy, "-m", "relucid", "run", "widths.py", "--jobs", "1", "-q")
+    page = python(
+        copy, "-c",
+        "import widths; from relucid.experiments import Store; from relucid.experiments._page import Page; "
+        "print(Page(widths, Store('runs')).render())",
+    )  # fmt: skip
+    assert "| wide | 1.02 ± 0.00 |" in page
+    assert "The wide ones err 1.02 on average." in page

@@ -53,13 +53,12 @@ def test_no_outcome_is_typed_by_hand():
 
 def test_the_front_page_counts_every_experiment_once(site, written):
     counts = site.outcomes()
-    assert counts == {
-        "confirmed": 39, "reversed": 11, "absent": 2, "inconclusive": 14, "no detectable difference": 23,
-    }  # fmt: skip
+    judged = [entry for entry in site.experiments() if entry.finding]
+    assert counts.total() == len(judged) == len({(entry.study.name, entry.claim.where) for entry in judged})
     for outcome, count in counts.items():
         assert re.search(rf"{count} (are|show) {outcome}", written["results.md"])
         assert f"| {outcome} | {count} |" in written["claims.md"]
-    assert (len(site.proved()), site.proved().count(False)) == (43, 4)
+    assert site.proved().count(False) == 4
 
 
 def test_page_and_ledger_agree_on_every_comparison(site, written):

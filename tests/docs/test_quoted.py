@@ -86,11 +86,11 @@ def test_the_drawings_are_those_of_the_records(evidence):
 
 def test_a_curve_is_drawn_where_its_values_are():
     figure = Headline(
-        "T",
-        "S",
+        ("T", "t"),
+        ("S", "s"),
         "N",
         "step",
-        [Curve("converted", "c", [50.0, 90.0], 2), Curve("relu", "r", [0.0, 50.0, 0.0])],
+        [Curve("converted", "c", "c", [50.0, 90.0], 2), Curve("relu", "r", "r", [0.0, 50.0, 0.0])],
         10,
     )
     lines = dict(re.findall(r'<polyline class="([a-z ]+)" points="([^"]+)"', draw(figure)))
@@ -110,7 +110,7 @@ def test_labels_do_not_cover_each_other():
 
 
 def test_the_alternative_text_is_replaced_on_a_page():
-    figure = Headline("T", "S", "N", "step", [Curve("relu", "r", [1.0, 2.0])], 10)
+    figure = Headline(("T", "t"), ("S", "s"), "N", "step", [Curve("relu", "r", "r", [1.0, 2.0])], 10)
     assert (
         shown("a\n![old](docs/images/headline.svg)\nb", figure, "images/")
         .splitlines()[1]

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from relucid.cli.tables import print_table
-from relucid.studies import Claim, Column, Lower, Scale, Study, run, table
+from relucid.cli.tables import print_results
+from relucid.experiments import Claim, Column, Scale, Study, lower, run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "study.md").read_text()
 
@@ -17,22 +17,17 @@ def shape(line):
 def test_a_claim_is_shown_as_the_command_prints_it(tmp_path, capsys, monkeypatch):
     (block,) = re.findall(r"^```\n(error: .*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     monkeypatch.setenv("COLUMNS", "200")
-    claim = Claim(
-        "error", "CReLU errs less than ReLU.", (Lower("CReLU", than="ReLU", columns="test error %"),)
-    )
     study = Study(
-        name="activations",
-        title="",
-        run=lambda config: {"error": (7 * config["x"] + 3 * config["seed"]) % 5},
+        "activations",
+        "",
+        lambda x, seed: {"error": (7 * x + 3 * seed) % 5},
         rows={"ReLU": {"x": 1}, "CReLU": {"x": 2}},
         columns={"test error %": Column("error")},
         scales={"small": Scale()},
         repeat={"seed": range(4)},
-        claims=(claim,),
-        paired=True,
+        claims=[Claim("error", "CReLU has a lower error than ReLU.", lower("CReLU", "ReLU", "test error %"))],
     )
-    run(study, store=tmp_path, jobs=1)
-    print_table(table(study, store=tmp_path), "activations", None)
+    print_results(run(study, store=tmp_path, jobs=1), "activations", None)
     printed = [shape(line.rstrip()) for line in capsys.readouterr().out.splitlines()]
     shown = [shape(line.rstrip()) for line in block.splitlines()]
     begin = printed.index(shown[0])

@@ -39,12 +39,17 @@ S11_IN = [3, 192, 192, 192, 512, 512, 512, 768, 768, 768, 1024, 1024]
 S12_IN = [3, 96, 96, 96, 256, 256, 256, 384, 384, 384, 1024, 512]  # conv11: 1024, not the printed 512
 S13_IN = [3, 96, 96, 96, 256, 256, 256, 384, 384, 384, 1024, 1024]
 
+# Table S3 as printed: conv3 has 48 filters.
+PRINTED_HALF = convpool((48, 96), C)
+PRINTED_HALF[2:4] = [(3, 96, 48, 1, 1, C), (3, 96, 96, 1, 1, C)]
+
 CRELU_TABLES = {
     "crelu/convpool-baseline": (convpool((96, 192), R), 1_285_536),
     "crelu/convpool-double": (convpool((192, 384), R), 5_133_120),
     "crelu/convpool-avr": (convpool((96, 192), A, A), 1_285_536),
     "crelu/convpool-crelu": (convpool((96, 192), C), 2_568_480),
     "crelu/convpool-half": (convpool((48, 96), C), 643_728),
+    "crelu/convpool-half-printed": (PRINTED_HALF, 519_312),
     "crelu/all_cnn_b-baseline": (all_cnn(S8_IN, S8, 12 * [R]), 9_367_584),
     "crelu/all_cnn_b-crelu-1-4": (all_cnn(S9_IN, S8, 4 * [C] + 8 * [R]), 10_139_680),
     "crelu/all_cnn_b-crelu-1-7": (all_cnn(S10_IN, S8, 7 * [C] + 5 * [R]), 11_761_696),
@@ -239,7 +244,7 @@ def test_an_admm_network_has_two_paths_and_a_dmrnet_too():
 def test_every_published_variant_is_there():
     papers = [name.split("/")[0] for name in names() if "/" in name]
     assert {paper: papers.count(paper) for paper in papers} == {
-        "crelu": 5 + (4 + 2 + 4) + 9,
+        "crelu": 6 + (4 + 2 + 4) + 9,
         "gmp": (6 + 6 + 4) + (6 + 3 + 4),
         "structure": 6 + 17,
     }

@@ -277,12 +277,14 @@ class Geometric(Step):
         ):
             return math.inf
         rows, worst = before.weight.flatten(1), 0.0
-        lengths = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).clamp(min=1e-300)
+        lengths = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
         size = max(1, _BLOCK // rows.shape[1])
         for old, new, length in zip(
             rows.split(size), _weights_of(after, size), lengths.split(size), strict=True
         ):
-            worst = max(worst, _largest((old - new).norm(dim=1) / length))
+            length.copy_(torch.linalg.vector_norm(old, dim=1, dtype=torch.float64))
+            gap = torch.linalg.vector_norm(old - new, dim=1, dtype=torch.float64)
+            worst = max(worst, _largest(gap / length.clamp(min=1e-300)))
         eps = torch.finfo(after.latitudes.dtype).eps
         worst /= 2 + 0.7 * math.sqrt(rows.shape[1])
         if before.bias is not None:
@@ -504,14 +506,13 @@ def _unparametrized(module: Any) -> nn.Module:
 
 
 def _weights_of(layer: Any, size: int) -> Iterable[Tensor]:
-    """The rows of a geometric layer's weight, in float64, some at a time."""
+    """The rows of a geometric layer's weight, in float32 or better, some at a time."""
+    wide = torch.promote_types(layer.latitudes.dtype, torch.float32)
     for start in range(0, len(layer.latitudes), size):
         part = slice(start, start + size)
-        sign = None if layer.sign is None else layer.sign[part]
-        rows = direction(
-            layer.latitudes[part].double(), None if layer.scale is None else layer.scale[part].double()
-        )
-        yield rows if sign is None else rows * sign
+        scale = None if layer.scale is None else layer.scale[part].to(wide)
+        rows = direction(layer.latitudes[part].to(wide), scale)
+        yield rows if layer.sign is None else rows * layer.sign[part]
 
 
 @torch.no_grad()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from relucid._torch import ConvNd, tree_leaves
 from relucid.convert import verify
 from relucid.convert.conversion import Change, Status
-from relucid.convert.copies import ResettableCopy, aliased, check_closures, copied, tensors_of
+from relucid.convert.copies import ResettableCopy, aliased, check_closures, tensors_of
 from relucid.convert.errors import ArgumentError, ConversionError
 from relucid.convert.examples import Example, alternatives, batch_size, examples_of, sizes_of
 from relucid.inspect import examine
@@ -43,16 +44,14 @@ class RecordedModel:
         self.unchecked: tuple[str, ...] = ()  #: what could not be compared, and why
         self.outputs: list[verify.Tape] = []  #: in evaluation, of each example
         check_closures(model)
-        apart = ResettableCopy(copied(model))  # forward may write to its weights
-        self.evaluated = [self._evaluated(apart, each) for each in self.examples]
         self.copy = ResettableCopy(aliased(model))
         self.learned_on: Example | None = None
         self.trained: list[Recording] = []
-        self._check_weights(apart)
-        self.small, self.small_tape, self.single = self._smaller()
-        if training:
-            self._learn(apart)
-            self._check_weights(apart)
+        with _unwritten(model):
+            self.evaluated = [self._evaluated(each) for each in self.examples]
+            self.small, self.small_tape, self.single = self._smaller()
+            if training:
+                self._learn()
         #: whether gradients are compared in evaluation, because the network cannot be run in training
         self.backward = training and self.learned_on is None
         if self.backward and self.small is not None:
@@ -74,11 +73,11 @@ class RecordedModel:
 
     # Runs
 
-    def _evaluated(self, copy: ResettableCopy, example: Example) -> Recording:
+    def _evaluated(self, example: Example) -> Recording:
         """What the network executes on an example in evaluation; what it returns is kept, too."""
         tape = verify.Tape()
         try:
-            recording = self._recorded(copy, example, tape, training=False)
+            recording = self._recorded(example, tape, training=False)
         except Exception as error:
             raise ConversionError(f"{self.name} does not take the example: {error}") from error
         case = f"in evaluation on {sizes_of(example)}"
@@ -94,9 +93,7 @@ class RecordedModel:
         self.outputs.append(tape)
         return recording
 
-    def _recorded(
-        self, copy: ResettableCopy, example: Example, tape: verify.Tape, *, training: bool
-    ) -> Recording:
+    def _recorded(self, example: Example, tape: verify.Tape, *, training: bool) -> Recording:
         """Record a run; values that the network returns, writes into its arguments or keeps are its outputs."""
         values: list[Tensor] = []
 
@@ -112,18 +109,12 @@ class RecordedModel:
                 values.extend(tensors_of(vars(module), given))
             return answer
 
-        with running(copy.fresh(freeze=False), training=training, call=use) as (run, calls):
+        with running(self.copy.fresh(freeze=False), training=training, call=use) as (run, calls):
             nodes = run(Arguments(*example), None)
             assert run.recorder is not None
             ends = tuple(node for node in run.recorder.nodes_of(values) if node.data)
             # The calls of a TorchScript network cannot be seen.
             return Recording(nodes, list(calls), ends if calls or self.call else ())
-
-    def _check_weights(self, apart: ResettableCopy) -> None:
-        """Refuse a network that writes to its own weights as it runs: it would train itself on examples."""
-        for (name, p), q in zip(self.model.named_parameters(), apart.model.parameters(), strict=True):
-            if not torch.equal(p, q) and not bool(((p == q) | (p.isnan() & q.isnan())).all()):
-                raise ConversionError(f"{self.name} writes to {name} in forward, so runs would change it")
 
     def _tape(self, example: Example, *, backward: bool = False, layers: bool = True) -> verify.Tape:
         """What the network computes in evaluation."""
@@ -143,7 +134,7 @@ class RecordedModel:
                     continue
         return (*known[0], known[1:]) if known else (None, None, [])
 
-    def _learn(self, apart: ResettableCopy) -> None:
+    def _learn(self) -> None:
         """Record a run in training, on the first example that the network takes there."""
         examples = [*([self.small] if self.small is not None else []), *self.examples]
         # Norms center a batch of one on their shift: a gate that averages it would rectify rounding errors.
@@ -152,7 +143,7 @@ class RecordedModel:
         for example in examples:
             tape = verify.Tape()
             try:
-                recording = self._recorded(apart, example, tape, training=True)
+                recording = self._recorded(example, tape, training=True)
             except Exception as error:  # a batch norm refuses single values, a detector asks for targets
                 reason = reason or first_line(error)
                 continue
@@ -203,6 +194,24 @@ class RecordedModel:
 
 def _within(name: str, owner: str) -> bool:
     return name == owner or name.startswith(f"{owner}.") or not owner
+
+
+@contextmanager
+def _unwritten(model: nn.Module) -> Iterator[None]:
+    """Refuse a network that writes to its own weights as it runs, after putting them back."""
+    saved = [(name, p, p.detach().clone()) for name, p in model.named_parameters()]
+    written: list[str] = []
+    try:
+        yield
+    finally:
+        for name, p, value in saved:
+            if not torch.equal(p, value) and not bool(((p == value) | (p.isnan() & value.isnan())).all()):
+                p.data.copy_(value)
+                written.append(name)
+    if written:
+        raise ConversionError(
+            f"{type(model).__name__} writes to {written[0]} in forward, so to run it would change it"
+        )
 
 
 class Report:

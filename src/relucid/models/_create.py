@@ -82,7 +82,7 @@ def names() -> list[str]:
 
     >>> [name for name in names() if name.startswith("crelu/convpool")]
     ['crelu/convpool-baseline', 'crelu/convpool-double', 'crelu/convpool-avr', 'crelu/convpool-crelu',
-     'crelu/convpool-half']
+     'crelu/convpool-half', 'crelu/convpool-half-printed']
     """
     return [*BACKBONES, *PUBLISHED]
 

@@ -25,7 +25,8 @@ class Variant:
 
 CRELU, AVR = Design("crelu"), Design("avr")
 
-# crelu Tables S2, S3. S3 prints 48 filters in conv3 of "half": 96 is half of 192, and fits Table 1's 0.7M.
+# crelu Tables S2, S3. S3 prints 48 filters in conv3 of "half": 96 is half of 192, and fits Table 1's ratio of 0.7M to
+# 1.4M.
 CONVPOOL = {
     "crelu/convpool-baseline": Variant("convpool"),
     "crelu/convpool-double": Variant("convpool", width=2.0),

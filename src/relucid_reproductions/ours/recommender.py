@@ -327,7 +327,9 @@ def story(results: Results) -> str:
         f"has, to {reward(WIDER)}. A new ReLU network at every change has {reward(NEW)}, {rival}, the best of "
         f"{len(remedies)} other remedies, {reward(rival)}. Revived and converted to CReLU in place, when the warning "
         f"came ({len(warned)} of {len(repaired)} agents, after phase {warned.mean():.1f} on average), an agent has "
-        f"{reward(REVIVED)}; converted alone {reward(CONVERTED)}; with CReLU from the start {reward(CRELU)}."
+        f"{reward(REVIVED)}; converted alone {reward(CONVERTED)}; with CReLU from the start {reward(CRELU)}. Over all "
+        f"steps, those before the warning included, it has earned {reward(REVIVED, 'stream')}, {rival} "
+        f"{reward(rival, 'stream')} and CReLU {reward(CRELU, 'stream')}."
     )
 
 
