@@ -1,4 +1,3 @@
-import sys
 from copy import deepcopy
 
 import pytest
@@ -9,7 +8,7 @@ from torch import nn
 from relucid.data import Split
 from relucid.models import create
 from relucid.nn import HeavyBall
-from relucid.train import Plateau, ensemble
+from relucid.train import Plateau, _ensemble, ensemble
 from relucid.train.measure import LOSSES
 
 DESIGNS = {
@@ -143,7 +142,7 @@ def test_the_result_does_not_depend_on_the_company(monkeypatch):
     settings = {"rates": rates, "epochs": 60, "loss": F.mse_loss, "plateau": plateau}
     together, apart = deepcopy(networks), deepcopy(networks)
     ensemble(together, train, monitor, **settings)
-    monkeypatch.setattr(sys.modules["relucid.train.ensemble"], "LARGEST", 2 * 40 * 8)  # two at a time
+    monkeypatch.setattr(_ensemble, "LARGEST", 2 * 40 * 8)  # two at a time
     ensemble(apart, train, monitor, **settings)
     assert max(map(largest_difference, together, apart)) < 1e-9
 

@@ -12,8 +12,8 @@ from torch.func import functional_call, stack_module_state
 from relucid.experiments import Column, Scale, Study, runner
 from relucid.inspect._boundary import Boundary, boundary
 from relucid.inspect.tracker import change
+from relucid.train._ensemble import Tensors
 from relucid.train.adam import BETA1, BETA2
-from relucid.train.ensemble import Tensors
 from relucid_reproductions.gmp.problems import METHODS, PROBLEMS, Problem, ScaleInit, StopOn, network, trials
 
 FRAMES = 60  # moments of training to play back, evenly spaced on a logarithmic scale

@@ -14,7 +14,7 @@ from relucid.data.tables import UCI
 from relucid.experiments import Claim, Study
 from relucid.models import create
 from relucid.train import Ensemble, Plateau, ensemble
-from relucid.train.ensemble import Observer
+from relucid.train._ensemble import Observer
 from relucid.train.measure import LOSSES, Loss, measures
 
 METHODS = ("SP", "WN", "BN", "GmP")
