@@ -104,7 +104,10 @@ STRENGTHS: Mapping[str, str] = {
     CONVERTED: "optimizer new",
     REVIVED: "optimizer new",
 }
-HINDSIGHT_RATES: Mapping[str, float] = {}
+HINDSIGHT_RATES: Mapping[str, float] = {
+    **dict.fromkeys(TRIED, USUAL),
+    **dict.fromkeys((RELU, WIDER, NORM_DECAY), 1e-3),
+}
 
 
 @runner("recommender")

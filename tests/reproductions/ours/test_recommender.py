@@ -118,20 +118,22 @@ def recorded(study):
 
 def test_rates_are_those_that_the_records_choose():
     results = recorded(ours.early)
+    assert results.records
     assert results.whole
     assert all(ours.chosen_rate(results, name) == ours.EARLY_RATES.get(name, ours.USUAL) for name in ours.ALL)
 
 
 def test_strengths_are_those_that_the_records_choose():
     results = recorded(ours.strengths)
-    assert bool(results.records) == bool(ours.STRENGTHS)
-    assert all(ours.chosen_strength(results, row) == chosen for row, chosen in ours.STRENGTHS.items())
+    assert results.whole
+    several = {row for row, tried in ours.TRIED.items() if len(tried) > 1}
+    assert {row: ours.chosen_strength(results, row) for row in several} == ours.STRENGTHS
 
 
 def test_rates_with_hindsight_are_those_that_the_records_choose():
     results = recorded(ours.whole)
-    assert bool(results.records) == bool(ours.HINDSIGHT_RATES)
-    assert all(ours.hindsight_rate(results, row) == chosen for row, chosen in ours.HINDSIGHT_RATES.items())
+    assert results.whole
+    assert {row: ours.hindsight_rate(results, row) for row in ours.TRIED} == ours.HINDSIGHT_RATES
 
 
 @each_study
