@@ -372,9 +372,10 @@ def _recommended(evidence: Evidence) -> tuple[float, str]:
     study = find("recommender")
     results = Results(study, study.default_scale, evidence.records)
     rivals = ("norm_l2", "l2init", "redo", "prelu", "shrink", "recycled", "norm")
-    return max(
+    best, name = max(
         (float(results[RECOMMENDER[rival], "reward %"].mean()), RECOMMENDER[rival]) for rival in rivals
     )
+    return best, " and ".join(name.split(", "))
 
 
 def _fitted(evidence: Evidence) -> list[float]:
