@@ -65,7 +65,7 @@ def test_the_activation_is_inside_a_geometric_layer_unless_a_norm_is_between_or_
     assert bare.layers["conv1"].activation is None
 
 
-def test_what_is_added_has_no_activation_to_centre():
+def test_what_is_added_has_no_activation_to_center():
     assert list(conv("relu", "standard", "activation_mean", end=None).layers) == ["conv1"]
 
 
