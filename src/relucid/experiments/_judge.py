@@ -384,13 +384,8 @@ class Verdict:
 
     def __str__(self) -> str:
         if self.comparison is None:
-<<<<<<< HEAD
             why = "too few values to compare, a repetition that only one side has, or two precisions"
             return f"{self.contrast.label}: {why}"
-        effect = number(self.comparison.effect)
-=======
-            return f"{self.contrast.label}: too few values to compare, or a repetition that only one side has"
->>>>>>> main
         if not self.comparison.spread:
             return (
                 f"{self.contrast.label}: {self.effect} in all {self.comparison.n} repetitions: {self.outcome}"
