@@ -144,13 +144,13 @@ class Agents:
     Args:
         training: how they are trained.
         arm: what they are.
-        rates: of Adam; there is an agent of every seed at every rate.
+        rate: of Adam.
         seeds: of the agents.
     """
 
-    def __init__(self, training: Training, arm: Arm, rates: Sequence[float], seeds: Sequence[int]) -> None:
+    def __init__(self, training: Training, arm: Arm, rate: float, seeds: Sequence[int]) -> None:
         self.training, self.arm = training, arm
-        rates, seeds = [rate for rate in rates for _ in seeds], [*seeds] * len(rates)
+        rates = [rate] * len(seeds)
         shape: dict[str, Any] = {
             "activation": arm.activation,
             "norm": arm.norm,
