@@ -22,9 +22,9 @@ from relucid.experiments import (
     lower,
     runner,
 )
-from relucid.experiments._page import findings
 from relucid.inspect._policy import CERTAIN
 from relucid_reproductions.ours._ppo import RECENT, Agents, Arm, Training
+from relucid_reproductions.ours._said import failures, finished
 from relucid_reproductions.ours._stable import live
 
 RELU, NEW, HEAD = "ReLU", "new agent at every change", "new policy head at every change"
@@ -170,13 +170,6 @@ stable = Study(
 )  # fmt: skip
 
 
-def failures(results: Results) -> list[str]:
-    """What was predicted and did not come true, first on the page."""
-    return [
-        str(verdict) for of in findings(results) for verdict in of.verdicts if verdict.outcome != "confirmed"
-    ]
-
-
 def story(results: Results) -> str:
     """What became of the agents, in a paragraph made from records."""
 
@@ -193,4 +186,4 @@ def story(results: Results) -> str:
 
 STUDIES = [ppo, stable]
 
-__all__ = ["CERTAIN", "RECENT", "STUDIES"]  # the first two are named on the page
+__all__ = ["CERTAIN", "RECENT", "STUDIES", "failures", "finished"]  # most are for the page
