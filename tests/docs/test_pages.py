@@ -33,8 +33,12 @@ def test_the_reference_of_commands_is_that_of_the_commands():
 
 
 def test_every_figure_of_the_results_is_on_a_page_and_no_other_page_is_left_over(written):
-    figures = {f"images/{path.name}" for path in (DOCS / "images").glob("results*.svg")}
-    assert figures == set(re.findall(r"\]\((images/results\S+)\)", written["results.md"]))
+    figures = {path.relative_to(DOCS).as_posix() for path in (DOCS / "images" / "results").glob("*.svg")}
+    pages_of = {name: text for name, text in written.items() if name.endswith(".md")}
+    linked = {
+        found for text in pages_of.values() for found in re.findall(r"\]\(\.\./(images/results\S+)\)", text)
+    }
+    assert figures == linked == {name for name in written if name.startswith("images/results/")}
     pages = {f"results/{path.name}" for path in (DOCS / "results").glob("*.md")}
     assert pages == {name for name in written if name.startswith("results/")}
 
