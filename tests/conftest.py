@@ -4,8 +4,10 @@ import select
 import subprocess
 import sys
 import textwrap
+import traceback
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
@@ -64,6 +66,32 @@ def pytest_runtest_setup(item):
         pytest.importorskip(module, reason=f"needs {module}, of the extras in pyproject.toml")
 
 
+def _process():
+    """What a test could leave behind for others. Pytest itself puts back filters of warnings."""
+    # Pytest names the test, and torch, when it first compiles, its cache. Rich draws from Python's random numbers.
+    own = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
+    return {
+        "threads": torch.get_num_threads(),
+        "default dtype": torch.get_default_dtype(),
+        "default device": torch.get_default_device(),
+        "gradients": torch.is_grad_enabled(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "fast path of attention": torch.backends.mha.get_fastpath_enabled(),
+        "random numbers of numpy": [str(part) for part in np.random.get_state()],
+        "environment": {name: value for name, value in os.environ.items() if name not in own},
+        "directory": Path.cwd(),
+    }
+
+
+@pytest.fixture(autouse=True)
+def process_is_as_before():
+    """After each test the process is as before; torch's random numbers begin anew with the next one."""
+    before = _process()
+    yield
+    after = _process()
+    assert [name for name in before if after[name] != before[name]] == []
+
+
 @pytest.fixture
 def device():
     """Where new tensors are: what ``pytest --device cuda`` says."""
@@ -79,6 +107,24 @@ def dense():
         return (layer(basis) - layer(torch.zeros_like(basis))).flatten(1).T.detach()
 
     return form
+
+
+@pytest.fixture
+def forked():
+    """A function that runs another in a child process, which has all modules already, and returns the child's id."""
+
+    def fork(function):
+        child = os.fork()
+        if child:
+            return child
+        try:
+            function()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    return fork
 
 
 @pytest.fixture
