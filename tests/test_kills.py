@@ -86,9 +86,7 @@ def test_save(build, moments, forked, kills):
 def test_convert(build, moments, forked, kills):
     def convert_on():
         for kind in ["crelu", "geometric"] * 1000:
-            command(
-                "convert", "net.py:build", "--to", kind, "--example", "16,8", "-o", "out", "--force"
-            )
+            command("convert", "net.py:build", "--to", kind, "--example", "16,8", "-o", "out", "--force")
 
     for _ in range(kills):
         before = Path("out").exists()
@@ -106,28 +104,30 @@ def test_ctrl_c_in_a_conversion_in_place(build, moments, kills):
     def stop(*_):
         raise KeyboardInterrupt
 
-    outcomes, former = [], signal.signal(signal.SIGALRM, stop)
+    start = time.perf_counter()
+    to_crelu(build(), INPUTS)
+    longest = 2 * (time.perf_counter() - start)
+    former = [], signal.signal(signal.SIGALRM, stop)
     try:
         for _ in range(kills):
             net, reference = build(), build()
             optimizer = torch.optim.Adam(net.parameters())
             train(net, optimizer), train(reference, torch.optim.Adam(reference.parameters()))
             before = str(net)
-            signal.setitimer(signal.ITIMER_REAL, moments(0.3) + 1e-6)
+            signal.setitimer(signal.ITIMER_REAL, moments(longest) + 1e-6)
             try:
                 to_crelu(net, INPUTS, inplace=True, optimizer=optimizer)
             except KeyboardInterrupt:
                 pass
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            outcomes.append(str(net) == before)
+            assert str(net) == before or "CReLU" in str(net)
             assert same(net, reference)
             assert {p for group in optimizer.param_groups for p in group["params"]} == {*net.parameters()}
             assert all(optimizer.state[p]["exp_avg"].shape == p.shape for p in net.parameters())
             train(net, optimizer)
     finally:
         signal.signal(signal.SIGALRM, former)
-    assert kills < 30 or len(set(outcomes)) == 2
 
 
 def train(net, optimizer):

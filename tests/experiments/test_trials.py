@@ -68,7 +68,9 @@ def test_processes_that_share_many_short_runs_do_each_once_and_none_dies(tmp_pat
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
-def test_kills_at_random_moments_lose_nothing_repeat_nothing_and_change_nothing(tmp_path, forked, kills, request):
+def test_kills_at_random_moments_lose_nothing_repeat_nothing_and_change_nothing(
+    tmp_path, forked, kills, request
+):
     rng, log, store = random.Random(request.config.getoption("seed")), tmp_path / "log", tmp_path / "runs"
     killed = study(log, pause=0.005, size=20_000, rows=2 * kills)  # 160 kB a run: many kills hit a write
     finished = set()
