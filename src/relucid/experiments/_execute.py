@@ -33,7 +33,6 @@ from relucid.train.platform import check
 ATTEMPTS = 3  # at a run that kills its process
 POLL = 1.0  # seconds between looks at runs that other processes have leased
 Report = Callable[[Run, Record | None], None]
-Do = Callable[[Run, Machine], Record]
 
 
 def run(
@@ -126,7 +125,14 @@ def _check_machine(runner: Runner, machine: Machine, here: bool) -> None:
 class _Work:
     """Runs to be done here, or by another process that shares the store."""
 
-    def __init__(self, do: Do, runs: Sequence[Run], store: Store, machine: Machine, report: Report) -> None:
+    def __init__(
+        self,
+        do: Callable[[Run, Machine], Record],
+        runs: Sequence[Run],
+        store: Store,
+        machine: Machine,
+        report: Report,
+    ) -> None:
         self.execute, self.store, self.machine, self.report = do, store, machine, report
         self.todo = deque(runs)
         self.leased: dict[Future[Record], tuple[Run, Lease]] = {}
@@ -207,7 +213,12 @@ class _Work:
 
 
 def _run_together(
-    do: Do, runs: Sequence[Run], directory: str | Path, machine: Machine, report: Report, retry: bool
+    do: Callable[[Run, Machine], Record],
+    runs: Sequence[Run],
+    directory: str | Path,
+    machine: Machine,
+    report: Report,
+    retry: bool,
 ) -> None:
     """Execute one run at a time in all processes of torchrun; the first process chooses and records."""
     store = Store(directory) if os.environ["RANK"] == "0" else None
