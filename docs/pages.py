@@ -18,7 +18,7 @@ from forest import forest
 
 from relucid.experiments import Record, Statement, read
 from relucid.experiments._catalog import rooms, statements, studies, tables
-from relucid.experiments._judge import Verdict, cell_of, number
+from relucid.experiments._judge import Verdict, cell_of
 from relucid.experiments._ledger import Entry, ledger
 from relucid.experiments._page import Archive, Finding, Page, environment
 from relucid.experiments._study import named
@@ -56,7 +56,7 @@ class Site:
             template = environment().from_string((TEMPLATES / name).read_text())
             written[name] = (
                 template.render(
-                    site=self, number=number, brief=brief, effect=effect, published=published, median=median
+                    site=self, brief=brief, effect=effect, published=published, median=median, share=share
                 ).rstrip()
                 + "\n"
             )
@@ -147,6 +147,12 @@ def _file(table: ModuleType) -> str:
 def _linked(table: ModuleType) -> tuple[str, str]:
     """The first study of a table, and the table's page."""
     return table.STUDIES[0].name, f"results/{_file(table)}.md"
+
+
+def share(finding: Finding) -> str:
+    """How many of several comparisons have the outcome of their claim: " (14 of 18)"."""
+    count = sum(verdict.outcome == finding.outcome for verdict in finding.verdicts)
+    return f" ({count} of {len(finding.verdicts)})" if len(finding.verdicts) > 1 else ""
 
 
 def median(finding: Finding) -> Verdict:

@@ -245,7 +245,7 @@ def test_opposite_weights_with_other_biases_are_no_pair():
 @pytest.mark.parametrize(
     "options, sentence",
     [
-        ({"mode": "both"}, "mode is 'expand' or 'merge', not 'both'"),
+        ({"mode": "both"}, "'both'"),
         ({"budget": 0.1}, "budget and pairs are for"),
         ({"pairs": 1}, "budget and pairs are for"),
     ],

@@ -94,12 +94,12 @@ def unknown(evidence: Evidence) -> str:
 
 def edge(evidence: Evidence) -> str:
     """A chosen rate is the smallest or the largest that was tried."""
-    found = dict.fromkeys(
-        f"{each.rate:g} for {each.row}"
-        for each in evidence.choices
-        if each.rate in (min(each.tried), max(each.tried))
-    )
-    return f"Some rates are the smallest or largest that were tried: {', '.join(found)}." if found else ""
+    at_edge: dict[float, dict[str, None]] = {}
+    for each in evidence.choices:
+        if each.rate in (min(each.tried), max(each.tried)):
+            at_edge.setdefault(each.rate, {})[each.row] = None
+    found = (f"{rate:g} ({'; '.join(rows)})" for rate, rows in at_edge.items())
+    return f"Rates at the edge of those tried: {', '.join(found)}." if at_edge else ""
 
 
 def chance(evidence: Evidence) -> str:
@@ -131,7 +131,7 @@ def shared(evidence: Evidence) -> str:
     """Repetitions are random splits of one data set."""
     if not set(evidence.rows) & set(evidence.results.study.splits):
         return ""
-    return "The splits share data: another sample would vary more than they do."
+    return "The splits share data, so another sample would vary more."
 
 
 def post_hoc(evidence: Evidence) -> str:

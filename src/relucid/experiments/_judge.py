@@ -232,15 +232,23 @@ class Contrast:
     def label(self) -> str:
         """What is compared, in words."""
         a, b = self.a, self.b
+        if isinstance(a, Cell) and isinstance(b, Cell) and a.row == b.row:
+            return f"{a.row}: {a.column} minus {b.column}"
+        return ", ".join(filter(None, self.place))
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Where it stands in a table of contrasts: its row, and its column if its sides share one."""
+        a, b = self.a, self.b
         if isinstance(a, Cell) and isinstance(b, Cell):
             if a.row == b.row:
-                return f"{a.row}: {a.column} minus {b.column}"
+                return f"{a.column} minus {b.column}", a.row
             if a.column == b.column:
-                return f"{a.row} minus {b.row}, {a.column}"
-            return f"{a.row}, {a.column}, minus {b.row}, {b.column}"
+                return f"{a.row} minus {b.row}", a.column
+            return f"{a.row}, {a.column}, minus {b.row}, {b.column}", ""
         if isinstance(b, float | int) and (not b or self.relation == "at most"):
-            return _label(a)
-        return f"{_label(a)} minus {_label(b)}"
+            return (a.row, a.column) if isinstance(a, Cell) else (a.label, "")
+        return f"{_label(a)} minus {_label(b)}", ""
 
     def cells(self) -> list[Cell]:
         """Every cell behind it."""
@@ -376,17 +384,29 @@ class Verdict:
     def __str__(self) -> str:
         if self.comparison is None:
             return f"{self.contrast.label}: too few values to compare, or a repetition that only one side has"
-        effect = number(self.comparison.effect)
         if not self.comparison.spread:
-            return f"{self.contrast.label}: {effect} in all {self.comparison.n} repetitions: {self.outcome}"
-        low, high = map(number, self.comparison.interval(1 - self.level))
-        sure = "" if self.level == LEVEL else f" ({100 * (1 - self.level):.3g}%)"
+            return (
+                f"{self.contrast.label}: {self.effect} in all {self.comparison.n} repetitions: {self.outcome}"
+            )
         exact = "" if self.comparison.exact is None else f", exact p = {self.comparison.exact:.2g}"
         theirs = "" if self.published is None else f", published {number(self.published)}"
         return (
-            f"{self.contrast.label}: {effect} [{low}, {high}]{sure}, p = {self.comparison.p:.2g}{exact}{theirs}: "
+            f"{self.contrast.label}: {self.effect}{self.sure}, p = {self.comparison.p:.2g}{exact}{theirs}: "
             f"{self.outcome}"
         )
+
+    @property
+    def effect(self) -> str:
+        """The effect and its interval, "-0.250 [-0.426, -0.0738]"; the effect alone if all repetitions agree."""
+        if self.comparison is None:
+            return "not comparable"
+        low, high = map(number, self.comparison.interval(1 - self.level))
+        return number(self.comparison.effect) + (f" [{low}, {high}]" if self.comparison.spread else "")
+
+    @property
+    def sure(self) -> str:
+        """The confidence of the interval, if it is not the usual one."""
+        return "" if self.level == LEVEL else f" ({100 * (1 - self.level):.3g}%)"
 
 
 def number(value: float) -> str:
