@@ -19,6 +19,7 @@ from relucid.experiments._judge import Claim, Outcome, Verdict, judge, number, o
 from relucid.experiments._records import Record
 from relucid.experiments._study import Study, named
 
+MINUS = " minus "
 SMOKE = "Smoke test: seconds of training, to see that everything runs. The numbers mean nothing."
 SHOW = """\
 ### {{ results.study.name }}, {{ results.scale }}
@@ -85,12 +86,20 @@ class Finding:
             cells.setdefault(row, {})[column] = verdict.effect + differs
         columns = dict.fromkeys(column for of in cells.values() for column in of)
         if len(self.verdicts) < len(cells) * len(columns) / 2:  # a table would be mostly empty
-            flat_cells = {
-                f"{row}, {column}": text for row, of in cells.items() for column, text in of.items()
+            cells = {
+                f"{row}, {column}": {"": text} for row, of in cells.items() for column, text in of.items()
             }
-            return markdown(pd.DataFrame({"effect": flat_cells}, index=[*flat_cells]))
-        table = pd.DataFrame.from_dict(cells, "index", columns=[*columns]).fillna("")
-        return markdown(table.rename(columns={"": "effect"}))
+            columns = {"": None}
+        firsts = {
+            row.partition(MINUS)[0] for row in cells
+        }  # what all are compared with is said once, in the corner
+        first = f"{firsts.pop()}{MINUS}" if len(firsts) == 1 and all(MINUS in row for row in cells) else ""
+        table = (
+            pd.DataFrame.from_dict(cells, "index", columns=[*columns])
+            .fillna("")
+            .rename(columns={"": "effect"})
+        )
+        return markdown(table.rename(lambda row: row.removeprefix(first)), corner=first.strip())
 
 
 def findings(results: Results) -> list[Finding]:
