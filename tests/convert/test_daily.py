@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from relucid.convert import ConversionError, UnchangedWarning, load, to_crelu, to_heavy_ball
+from relucid.convert import ArgumentError, ConversionError, UnchangedWarning, load, to_crelu, to_heavy_ball
 
 
 class Net(nn.Module):
@@ -134,3 +134,25 @@ def test_a_network_with_a_loop_over_time_stays_right_for_other_lengths():
     longer = torch.randn(3, 11, 4)
     torch.testing.assert_close(converted(longer), network(longer))
     assert converted[3].in_features == 16
+
+
+def test_a_layer_with_spectral_norm_stays_and_the_other_layers_are_converted():
+    normed = nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6))
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), normed, nn.ReLU(), nn.Linear(6, 2)).eval()
+    conversion = to_crelu(net, X)
+    torch.testing.assert_close(conversion.model(X), net(X))
+    assert {change.name for change in conversion.changes if change.status == "changed"} == {"3", "4"}
+
+
+def test_networks_that_share_an_encoder_are_converted_as_one():
+    encoder = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+    actor, critic = nn.Sequential(encoder, nn.Linear(6, 2)), nn.Sequential(encoder, nn.Linear(6, 1))
+    both = nn.ModuleDict({"actor": actor, "critic": critic})
+    optimizer = torch.optim.Adam(both.parameters())
+    before = actor(X), critic(X)
+    with pytest.raises(ArgumentError, match="ModuleDict"):
+        to_crelu({"actor": actor, "critic": critic}, X)
+    call = lambda net, x: [part(x) for part in net.values()]  # noqa: E731
+    to_crelu(both, X, inplace=True, optimizer=optimizer, call=call)
+    torch.testing.assert_close((actor(X), critic(X)), before)
+    assert actor[1].in_features == critic[1].in_features == 12

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid.convert import verify
-from relucid.convert._edits import wholly
+from relucid.convert._edits import uninterrupted
 from relucid.convert._signature import signature
 from relucid.convert._steps import Step
 from relucid.convert.conversion import Conversion, applied, fast_layers, optimizers_of
@@ -107,7 +107,8 @@ def delivered(
         return conversion
     object.__setattr__(conversion, "model", network.model)  # whoever has the conversion lets go of the copy
     optimizers = optimizers_of(optimizer)
-    wholly(lambda: applied(conversion.steps, network.model, optimizers, others=True))
+    with uninterrupted():
+        applied(conversion.steps, network.model, optimizers, others=True)
     return conversion
 
 
