@@ -71,7 +71,9 @@ class Finding:
     def counts(self) -> str:
         """How many of several contrasts have which outcome."""
         counts = Counter(verdict.outcome for verdict in self.verdicts).most_common()
-        return f" ({', '.join(f'{n} {word}' for word, n in counts)})" if len(self.verdicts) > 1 else ""
+        if len(counts) == 1:
+            return f" (all {len(self.verdicts)})" if len(self.verdicts) > 1 else ""
+        return f" ({', '.join(f'{n} {word}' for word, n in counts)})"
 
     @property
     def stands(self) -> str:
