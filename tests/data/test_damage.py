@@ -18,11 +18,11 @@ from relucid.data import (
     imagenet32,
     uci,
 )
-from relucid.data.own import Images
+from relucid.data.folder import Images
 
 from .conftest import encoded, noise, write_parquet
+from .test_arrays import FLOWERS, write_image
 from .test_images import write_cifar, write_source
-from .test_own import FLOWERS, write_image
 from .test_photos import write_photos
 from .test_tables import write_banana, write_yacht
 
