@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import relucid
+from relucid._torch import tree_leaves
 from relucid.files import is_the_users
 from relucid.randomness import seeded
 
@@ -24,13 +25,13 @@ LARGE = 2**28  # bytes from which an array is identified by some of its rows
 
 def digest_of_tensors(*tensors: Tensor) -> str:
     """A digest of numbers, shapes and precisions."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for tensor in tensors:
-        found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
         if tensor.nbytes > LARGE and len(tensor) > 1000:
             tensor = tensor[:: len(tensor) // 1000]
-        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def digest_of_code(network: nn.Module) -> str:
@@ -53,6 +54,20 @@ def digest_of_network(network: nn.Module) -> str:
         *(value for value in network.state_dict().values() if isinstance(value, Tensor))
     )
     return hashlib.sha256(f"{layers} {names} {state}".encode()).hexdigest()
+
+
+def digest_of_values(values: Any) -> str:
+    """A digest of values to a hundredth of the largest, which other processors and threads do not change.
+
+    >>> digest_of_values(torch.tensor([1.0, 0.5])) == digest_of_values(torch.tensor([1.0, 0.5 + 1e-7]))
+    True
+    """
+    tensors = [
+        leaf.double().flatten() for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.numel()
+    ]
+    few = [numbers[:: len(numbers) // SAMPLED**2 + 1] for numbers in tensors]
+    scaled = [(100 * numbers / numbers.abs().max()).round().nan_to_num().tolist() for numbers in few]
+    return hashlib.sha256(str(scaled).encode()).hexdigest()
 
 
 def digest_of_data(data: Any, depth: int = 4) -> str:

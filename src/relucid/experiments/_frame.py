@@ -304,7 +304,7 @@ def cell_text(stat: Mapping[Any, float], digits: int, note: str = "") -> str:
     return " ".join([*(texts if stat["n"] else [EMPTY, *texts]), *([f"({note})"] if note else [])])
 
 
-def markdown(table: pd.DataFrame) -> str:
+def markdown(table: pd.DataFrame, corner: str = "") -> str:
     """A table of texts in Markdown.
 
     >>> print(markdown(pd.DataFrame({"error": ["1.0"]}, ["ReLU"])))
@@ -313,7 +313,7 @@ def markdown(table: pd.DataFrame) -> str:
     | ReLU | 1.0 |
     """
     body = [[str(label), *map(str, row)] for label, row in zip(table.index, table.to_numpy(), strict=True)]
-    lines = [["", *map(str, table.columns)], ["---"] * (1 + len(table.columns)), *body]
+    lines = [[corner, *map(str, table.columns)], ["---"] * (1 + len(table.columns)), *body]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
