@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from relucid._torch import ConvTransposeNd
 from relucid.convert._edits import Edits
+from relucid.convert._expand import Candidate, Expansion
 from relucid.convert._recipe import RECIPE
 from relucid.convert._signature import signature
 from relucid.convert._steps import Double, Step
 from relucid.convert._units import Units, units_of
 from relucid.convert.conversion import Conversion, applied
 from relucid.convert.copies import ResettableCopy, aliased
-from relucid.convert.crelu import Candidate, Expansion
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import batch_size
 from relucid.convert.network import Layers, RecordedModel

@@ -189,9 +189,8 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
         except TypeError as error:
             takes = ", ".join(signature.parameters)
             raise TypeError(f"{convert.__name__}() {error}; its arguments are {takes}") from None
-        for name in ("tolerance", "budget", "pairs"):
-            if (value := given.get(name)) is not None and not value >= 0:
-                raise ArgumentError(f"{name}={value} must be 0 or more")
+        if (tolerance := given.get("tolerance")) is not None and not tolerance >= 0:
+            raise ArgumentError(f"tolerance={tolerance} must be 0 or more")
         _check_network(given["model"])
         _check_optimizers(given.get("optimizer"), given["model"], given.get("inplace", False))
         with seeded(), torch.inference_mode(False), no_autocast(given["model"]):
@@ -202,7 +201,7 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
             except Exception as error:
                 name, what = type(given["model"]).__name__, f"{type(error).__name__}: {error}"
                 raise ConversionError(f"{name} cannot be converted{_where(error)}: {what}") from error
-        if not found.changed and convert.__name__ != "fuse" and given.get("pairs") != 0:
+        if not found.changed and convert.__name__ != "fuse":
             name = type(given["model"]).__name__
             warnings.warn(
                 f"{convert.__name__} changes no layer of {name}{_why_unchanged(found)}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -82,6 +82,31 @@ def flow(
         error = UnsupportedOpError(f"{name} also reads channels that do not change")
         found.stuck.append((found.reads[name], error))
     return found
+
+
+def follow(
+    recordings: Iterable[Recording],
+    starts: Callable[[Recording], Mapping[Node, Layout]],
+    modules: Mapping[str, nn.Module],
+    drop: Callable[[str, str], None],
+    plain: Collection[str] = (),
+) -> list[Flow]:
+    """Follow the channels that change in every recording, without those that something cannot take.
+
+    Args:
+        recordings: What the network executes.
+        starts: Where channels change, of what has not been dropped.
+        modules: The modules of the network.
+        drop: Takes the name of what cannot change, and why.
+        plain: As in `flow`.
+    """
+    while True:
+        flows = [flow(recording, starts(recording), modules, plain) for recording in recordings]
+        stuck = {name: str(error) for one in flows for layout, error in one.stuck for name in layout.sites}
+        if not stuck:
+            return flows
+        for name, reason in stuck.items():
+            drop(name, reason)
 
 
 def _is_within(name: str, opaque: set[str]) -> bool:
