@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from relucid.convert import ConversionError, to_crelu, to_geometric
 from relucid.convert.copies import ResettableCopy, aliased
-from relucid.convert.difference import difference
-from relucid.convert.search import by_column
+from relucid.convert.difference import by_column, difference
 from relucid.convert.verify import Comparison, compared, distance, recorded
 
 

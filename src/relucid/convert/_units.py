@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from torch import nn
 
 from relucid._torch import BatchNormNd, ConvNd
 from relucid.convert.layout import Layout, UnsupportedOpError, channel_dims, display_name, propagate
+from relucid.convert.network import RecordedModel
 from relucid.inspect.execution import Call, Node, Recording
 from relucid.nn import GeometricLayer, MeanNorm
 
 LAYERS = (nn.Linear, ConvNd, GeometricLayer)
 NORMS = (BatchNormNd, MeanNorm, nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
-
-
-class Network(Protocol):
-    """What is known of a network that is to be converted."""
-
-    @property
-    def modules(self) -> Mapping[str, nn.Module]:
-        """All modules, by name."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How often each module is called in one run, at most."""
-
-    def shared(self, name: str) -> bool:
-        """Whether a module's parameters are used by another module, or as tensors outside its own call."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +26,7 @@ class Units:
     norms: tuple[str, ...] = ()
 
 
-def units_of(network: Network, recording: Recording, relu: Node) -> Units | str:
+def units_of(network: RecordedModel, recording: Recording, relu: Node) -> Units | str:
     """The units that a ReLU rectifies, or why they cannot be changed without changing something else."""
     dims, norms = channel_dims(recording.nodes), list[str]()
     value, readers = relu.rectified, {relu}
@@ -65,7 +51,7 @@ def units_of(network: Network, recording: Recording, relu: Node) -> Units | str:
         readers, value = {value}, value.upstream[0]
 
 
-def _call(network: Network, recording: Recording, value: Node) -> Call | None:
+def _call(network: RecordedModel, recording: Recording, value: Node) -> Call | None:
     """The call of a layer or norm that returns a value."""
     kinds = (*LAYERS, *NORMS)
     calls = (call for call in recording.calls if value in call.outputs)
@@ -92,7 +78,7 @@ def _obstacle(value: Node, dims: Mapping[Node, int]) -> str:
     return ""
 
 
-def _usable(network: Network, units: Units) -> Units | str:
+def _usable(network: RecordedModel, units: Units) -> Units | str:
     """The units, unless their layer or norms do more than compute them, or are frozen."""
     for name in (units.layer, *units.norms):
         module: Any = network.modules[name]

@@ -31,6 +31,7 @@ from relucid.printing import Tabular, printable
 from relucid.randomness import seeded
 
 Status = Literal["changed", "kept", "refused"]
+SINGLE = (nn.Linear, ConvNd, GeometricLayer, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
 SMOOTH = (nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.Mish, nn.ELU, nn.CELU, nn.SELU, nn.Softplus)
 
 
@@ -79,17 +80,13 @@ class Conversion(Tabular):
     def notes(self) -> list[str]:
         """The sizes and the differences."""
         lines = [] if self.changed else ["no layer was changed: the network is a copy of the original"]
-        for what, (before, after) in (
-            ("parameters", self.parameters),
-            ("multiply-adds per example", self.multiply_adds),
-        ):
-            lines.append(f"{what}: {before:,} -> {after:,}")
+        sizes = {"parameters": self.parameters, "multiply-adds per example": self.multiply_adds}
+        lines += [f"{what}: {before:,} -> {after:,}" for what, (before, after) in sizes.items()]
         if math.isnan(self.max_error):
             lines.append("weights are new: train it from scratch")
         else:
-            lines.append(
-                f"largest difference of the outputs: {self.max_error:.2g} ({self.relative_error:.2g} relative)"
-            )
+            error, relative = self.max_error, self.relative_error
+            lines.append(f"largest difference of the outputs: {error:.2g} ({relative:.2g} relative)")
         return [*lines, *(f"not checked: {what}" for what in self.unchecked)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,10 +165,6 @@ def fast_layers(model: nn.Module, steps: Iterable[Step]) -> list[str]:
     ]
 
 
-def _class_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
 Arguments = ParamSpec("Arguments")
 
 
@@ -184,11 +177,7 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
 
     @functools.wraps(convert)
     def converted(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Conversion:
-        try:
-            given = signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            takes = ", ".join(signature.parameters)
-            raise TypeError(f"{convert.__name__}() {error}; its arguments are {takes}") from None
+        given = signature.bind(*args, **kwargs).arguments
         if (tolerance := given.get("tolerance")) is not None and not tolerance >= 0:
             raise ArgumentError(f"tolerance={tolerance} must be 0 or more")
         _check_network(given["model"])
@@ -241,19 +230,16 @@ def _check_network(model: nn.Module) -> None:
                 f"{what} is a {type(module).__name__}, which knows the weights that there were: convert the network "
                 "inside, on every process in the same way, and wrap the result"
             )
-    if any(map(is_lazy, model.parameters())):
+    parameters = list(model.parameters())
+    if any(map(is_lazy, parameters)):
         raise ConversionError(
-            f"{name} has lazy layers, whose weights have no shape yet; run it on an input first"
+            f"{name} has lazy layers, whose weights have no shape; run it on an input first"
         )
-    if any(p.is_meta for p in model.parameters()):
+    if any(p.is_meta for p in parameters):
         raise ConversionError(f"{name} has weights without values, on the meta device; load them first")
-    if any(p.is_inference() for p in model.parameters()):
-        raise ConversionError(
-            f"{name} was made in torch.inference_mode, so it cannot be trained; make it outside of that"
-        )
-    if isinstance(
-        model, nn.Linear | ConvNd | GeometricLayer | nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention
-    ):
+    if any(p.is_inference() for p in parameters):
+        raise ConversionError(f"{name} was made in torch.inference_mode, so it cannot be trained")
+    if isinstance(model, SINGLE):
         raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
 
 

@@ -186,7 +186,7 @@ def compared(
         return before.values.get((same.get(key[0], key[0]), key[1]))
 
     with _guarded(model, known, found, tape), _shown(dict(points(model)), judge):
-        _run(model, example, call, training, tape, backward=backward)
+        _run(model, example, call, training, tape, backward=backward, count=not backward)
     return tape, found
 
 
