@@ -104,18 +104,6 @@ def test_an_optimizer_that_was_given_trains_on(net, x, kind, name):
     assert all(not torch.equal(a, b) for a, b in zip(values, net.parameters(), strict=True))
 
 
-def test_state_is_kept_for_entries_that_stay_and_zero_for_new_ones(net, x):
-    optimizer = torch.optim.Adam(net.parameters())
-    step(net, x, optimizer)
-    old = optimizer.state[net[2].weight]["exp_avg"].clone()
-    gradient = net[2].weight.grad.clone()
-    change(net, STEPS["crelu"][1:2], [optimizer])
-    new = optimizer.state[net[2].weight]
-    assert torch.equal(new["exp_avg"], torch.cat((old, 0 * old), 1))
-    assert new["step"] == 1
-    assert torch.equal(net[2].weight.grad, torch.cat((gradient, 0 * gradient), 1))
-
-
 @pytest.mark.parametrize("name", ["Adam", "fused Adam", "SGD with momentum"])
 def test_a_parameter_that_another_optimizer_has_stepped_is_a_new_object(net, x, name):
     other = OPTIMIZERS[name](net.parameters())

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relucid._torch import tree_leaves
 from relucid.convert._steps import Double, Read, Step
 from relucid.convert.conversion import Conversion
-from relucid.convert.flow import Flow, flow
+from relucid.convert.flow import Flow, flow, is_within
 from relucid.convert.layout import Layout, UnsupportedOpError, channel_dims, display_name, propagate
 from relucid.convert.network import Layers, RecordedModel, feeding, select, suggestions
 from relucid.convert.search import converted, delivered, largest_valid_subset
@@ -106,6 +107,8 @@ class Expansion:
         if not kind.homogeneous:
             places = " and ".join(f"{boundary:g}" for boundary in kind.boundaries)
             return f"its units switch at {places}: CReLU keeps the two phases of one boundary, at 0"
+        if _is_masked(node):
+            return "minus infinity comes before it, of which weights of zero would make NaN"
         dim = dims.get(node.rectified)
         if dim is None:
             return "it is not clear which dimension holds its channels"
@@ -225,7 +228,7 @@ class Expansion:
             site
             for found in self.flows
             for node, layout in found.layouts.items()
-            if node.module == layer or node.module.startswith(f"{layer}.")
+            if is_within(node.module, layer)
             for site in layout.sites
         }
 
@@ -277,6 +280,26 @@ def _done(site: Candidate) -> str:
             "; its slopes become factors in the weights that read it, and are not learned as slopes any more"
         )
     return text
+
+
+def _is_masked(relu: Node) -> bool:
+    """Whether an operation between a layer and a rectification puts minus infinity into the value, as masks do."""
+    stack, seen = relu.upstream, set[Node]()
+    while stack:
+        node = stack.pop()
+        if node in seen or node.has_weight or node.kind is not None:
+            continue
+        seen.add(node)
+        if any(_is_infinite(x) for x in tree_leaves(node.call[1:])):
+            return True
+        stack += node.upstream
+    return False
+
+
+def _is_infinite(x: object) -> bool:
+    if isinstance(x, Tensor):
+        return x.is_floating_point() and x.numel() > 0 and bool(x.isneginf().any())
+    return x == -math.inf
 
 
 def _is_per_channel(node: Node, dims: Mapping[Node, int]) -> bool:

@@ -15,7 +15,7 @@ from relucid._torch import BatchNormNd, ConvTransposeNd, registries
 from relucid.convert._edits import Edits
 from relucid.convert.errors import ConversionError
 from relucid.convert.layout import Layout
-from relucid.convert.modules import BothSigns, mixed
+from relucid.convert.modules import BothSigns, differing_attribute, equal, mixed
 from relucid.nn import CReLU, MeanNorm
 from relucid.nn.affine import affine_of
 
@@ -174,15 +174,15 @@ class Read(Step):
         """Compare W' v with W (C v) for a random v, where C makes the old channels of the new ones."""
         pairs = zip(registries(before), registries(after), strict=True)
         named = all(mine.keys() == others.keys() for mine, others in pairs)
-        if not named or not _same_attributes(before, after):
+        if not named or differing_attribute(before, after, SIZES):
             return math.inf
         if isinstance(before, BatchNormNd | MeanNorm):
             return self._check_norm(before, after)
         if self.carries:
             origin, _ = _filters(before, self.layout)
             leaves = ((getattr(net, leaf) for net in (before, after)) for leaf in ("weight", "bias"))
-            return 0.0 if all(_equal(a if a is None else a[origin], b) for a, b in leaves) else math.inf
-        if not _equal(before.bias, after.bias):
+            return 0.0 if all(equal(a if a is None else a[origin], b) for a, b in leaves) else math.inf
+        if not equal(before.bias, after.bias):
             return math.inf
         if isinstance(before, ConvTransposeNd):
             return (
@@ -291,19 +291,6 @@ def _product(weight: Tensor, x: Tensor, places: Tensor, groups: int, absolute: b
             some = scratch[: len(rows)].copy_(rows)
             torch.mv(some.abs_() if absolute else some, probe, out=y)
     return found
-
-
-def _same_attributes(before: nn.Module, after: nn.Module) -> bool:
-    """Whether the plain attributes of two modules are equal, up to sizes."""
-    for key, value in vars(before).items():
-        plain = value is None or isinstance(value, int | float | str | tuple)
-        if plain and not key.startswith("_") and key not in SIZES and vars(after).get(key) != value:
-            return False
-    return True
-
-
-def _equal(a: Tensor | None, b: Tensor | None) -> bool:
-    return a is b or (a is not None and b is not None and torch.equal(a, b))
 
 
 def largest(x: Tensor) -> float:

@@ -25,6 +25,7 @@ from relucid.convert._restore import save
 from relucid.convert._signature import Signature
 from relucid.convert._steps import Step
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
+from relucid.convert.flow import is_within
 from relucid.nn import GeometricLayer
 from relucid.nn.tracing import no_autocast
 from relucid.printing import Tabular, printable
@@ -160,8 +161,7 @@ def fast_layers(model: nn.Module, steps: Iterable[Step]) -> list[str]:
     return [
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.TransformerEncoderLayer)
-        and any(each.startswith(f"{name}." if name else "") for each in changed)
+        if isinstance(module, nn.TransformerEncoderLayer) and any(is_within(step, name) for step in changed)
     ]
 
 

@@ -61,7 +61,7 @@ def flow(
     ends = {call.outputs[0].order: call for call in recording.calls if call.module in opaque and call.outputs}
     for node in recording.nodes:
         call = ends.get(node.order)
-        if call is None and _is_within(node.module, opaque):
+        if call is None and any(is_within(node.module, owner) for owner in opaque):
             continue
         value = node if call is None else call.outputs[0]
         given: dict[Node, Layout] = {}
@@ -109,10 +109,13 @@ def follow(
             drop(name, reason)
 
 
-def _is_within(name: str, opaque: set[str]) -> bool:
-    while name and name not in opaque:
-        name = name.rpartition(".")[0]
-    return name in opaque
+def is_within(name: str, owner: str) -> bool:
+    """Whether a module is another or inside it.
+
+    >>> is_within("a.b", "a"), is_within("ab", "a"), is_within("ab", "")
+    (True, False, True)
+    """
+    return not owner or name == owner or name.startswith(f"{owner}.")
 
 
 def _next(

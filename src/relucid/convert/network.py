@@ -18,6 +18,8 @@ from relucid.convert.conversion import Change, Status
 from relucid.convert.copies import ResettableCopy, aliased, check_closures, copied, tensors_of
 from relucid.convert.errors import ArgumentError, ConversionError
 from relucid.convert.examples import Example, alternatives, batch_size, examples_of, sizes_of
+from relucid.convert.flow import is_within
+from relucid.convert.modules import equal
 from relucid.inspect import examine
 from relucid.inspect.execution import Arguments, Method, Node, Recording, function_of, running
 from relucid.printing import first_line
@@ -200,12 +202,8 @@ class RecordedModel:
             for before in node.inputs
             if before.op == "parameter"
             for name in before.parameters
-            if not _within(node.module, name.rpartition(".")[0])
+            if not is_within(node.module, name.rpartition(".")[0])
         }
-
-
-def _within(name: str, owner: str) -> bool:
-    return name == owner or name.startswith(f"{owner}.") or not owner
 
 
 @contextmanager
@@ -217,7 +215,7 @@ def _unwritten(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for name, p, value in saved:
-            if not torch.equal(p, value) and not bool(((p == value) | (p.isnan() & value.isnan())).all()):
+            if not equal(p, value):
                 p.data.copy_(value)
                 written.append(name)
     if written:

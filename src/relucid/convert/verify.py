@@ -34,7 +34,7 @@ from relucid.convert._recipe import RECIPE
 from relucid.convert.copies import ResettableCopy, tensors_of
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Example
-from relucid.convert.modules import BothSigns
+from relucid.convert.modules import BothSigns, differing_attribute, equal
 from relucid.inspect.execution import Method, function_of, in_mode
 from relucid.nn import GeometricLayer
 from relucid.printing import first_line
@@ -492,32 +492,13 @@ def _difference(module: nn.Module, other: nn.Module) -> str:
     """How a module differs that nothing was to change; "" if it does not."""
     if not isinstance(other, type(module)):  # what returns both signs has a subclass
         return f"is a {type(other).__name__}, not a {type(module).__name__}"
-    for key, value in vars(module).items():
-        plain = value is None or isinstance(value, int | float | str | tuple)
-        if plain and not key.startswith(("_", "relucid_")) and not _is_equal(vars(other).get(key), value):
-            return f"has {key}={vars(other).get(key)}, not {value}"
+    if key := differing_attribute(module, other):
+        return f"has {key}={vars(other).get(key)}, not {vars(module)[key]}"
     for mine, others in list(zip(registries(module), registries(other), strict=True))[:2]:
         names = mine.keys() - {RECIPE}
-        if names != others.keys() - {RECIPE} or not all(_equal(mine[key], others[key]) for key in names):
+        if names != others.keys() - {RECIPE} or not all(equal(mine[key], others[key]) for key in names):
             return "has other numbers"
     return ""
-
-
-def _is_equal(a: Any, b: Any) -> bool:
-    """Whether two plain values are equal; tuples of anything else count as such."""
-    if isinstance(b, tuple) and not all(isinstance(x, int | float | str) for x in b):
-        return True
-    return bool(a == b) or a != a
-
-
-def _equal(a: Tensor | None, b: Tensor | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
-        return False
-    if a.layout != torch.strided or (a.data_ptr() == b.data_ptr() and a.stride() == b.stride()):
-        return True
-    return torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def _different_parameters(before: nn.Module, after: nn.Module, hooks: bool) -> Iterator[tuple[str, str]]:
