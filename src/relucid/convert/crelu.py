@@ -44,7 +44,8 @@ def to_crelu(
 
     LeakyReLU, PReLU and the absolute value, as modules of their own, become CReLU too: each is f(x) = relu(x) -
     a relu(-x), where a is the slope below 0 (-1 for the absolute value), so the new weights are -a times the old
-    ones. Where x is exactly 0, CReLU has a gradient of 0, LeakyReLU and PReLU have a.
+    ones. Where x is exactly 0, CReLU has a gradient of 0, LeakyReLU and PReLU have a. Rectified values must be finite:
+    of minus infinity, which float16 has beyond 65,504, weights of zero make NaN.
 
     "merge": two units of one layer with w_i = -s w_j and b_i = -s b_j, batch norm folded, become the two phases of
     one filter, the one nearest to both. The weights that read them are rearranged. For ReLU only.
