@@ -217,6 +217,8 @@ def _obstacle(network: RecordedModel, name: str, node: Node) -> tuple[Status, st
         return "refused", "it has a forward method of its own"
     if network.shared(name):
         return "refused", "another layer has the same weight, or it is read as a tensor"
+    if any(p in network.held for p in module.parameters()):
+        return "refused", "its weight or bias is also held outside of it, in a list for a penalty, say"
     if not module.weight.is_floating_point():
         return "refused", f"its weights are {module.weight.dtype}"
     if module.bias is not None and module.weight.requires_grad and not module.bias.requires_grad:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, tree_leaves
 from relucid.convert import verify
@@ -24,6 +25,7 @@ from relucid.inspect import examine
 from relucid.inspect.execution import Arguments, Method, Node, Recording, function_of, running
 from relucid.printing import first_line
 
+REGISTRIES = ("_parameters", "_buffers", "_modules")
 Layers = str | Sequence[str] | None
 
 
@@ -186,6 +188,16 @@ class RecordedModel:
         """Whether a module's parameters are used by another module, or read as tensors outside its own call."""
         own = self.modules[name].parameters(recurse=False)
         return name in self._read_elsewhere or any(self._holders[p] > 1 for p in own)
+
+    @functools.cached_property
+    def held(self) -> set[Tensor]:
+        """The tensors that modules have in other attributes, such as a list for a penalty."""
+        modules = [*self.modules.values()]
+        known = {
+            id(x) for m in modules for x in (m, *vars(m).values()) if isinstance(x, nn.Module | Optimizer)
+        }
+        values = (v for m in modules for k, v in vars(m).items() if k not in REGISTRIES)
+        return {tensor for value in values for tensor in tensors_of(value, known)}
 
     @functools.cached_property
     def _holders(self) -> Counter[nn.Parameter]:
