@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from relucid.convert import ConversionError, to_crelu, to_geometric
 from relucid.convert.copies import ResettableCopy, aliased
 from relucid.convert.difference import by_column, difference
-from relucid.convert.verify import Comparison, compared, distance, recorded
+from relucid.convert.tape import recorded
+from relucid.convert.verify import Comparison, compared, distance
 
 
 def deep(depth: int) -> nn.Sequential:

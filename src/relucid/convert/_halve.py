@@ -26,7 +26,7 @@ from relucid.convert.errors import ConversionError
 from relucid.convert.examples import batch_size
 from relucid.convert.network import Layers, RecordedModel
 from relucid.convert.search import delivered, largest_valid_subset
-from relucid.convert.verify import recorded
+from relucid.convert.tape import recorded
 from relucid.inspect.execution import Method, Node, Recording
 from relucid.models import count_parameters
 from relucid.nn import GeometricLayer

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, tree_leaves
-from relucid.convert import verify
 from relucid.convert.conversion import Change, Status
 from relucid.convert.copies import ResettableCopy, aliased, check_closures, copied, tensors_of
 from relucid.convert.errors import ArgumentError, ConversionError
 from relucid.convert.examples import Example, alternatives, batch_size, examples_of, sizes_of
 from relucid.convert.flow import is_within
 from relucid.convert.modules import equal
+from relucid.convert.tape import Counting, Tape, recorded
 from relucid.inspect import examine
 from relucid.inspect.execution import Arguments, Method, Node, Recording, function_of, running
 from relucid.printing import first_line
@@ -46,7 +46,7 @@ class RecordedModel:
         self.modules = dict(model.named_modules())
         self.examples = examples_of(model, example, call)
         self.unchecked: tuple[str, ...] = ()  #: what could not be compared, and why
-        self.outputs: list[verify.Tape] = []  #: in evaluation, of each example
+        self.outputs: list[Tape] = []  #: in evaluation, of each example
         check_closures(model)
         self.copy = ResettableCopy(aliased(model))
         self.learned_on: Example | None = None
@@ -91,7 +91,7 @@ class RecordedModel:
 
     def _evaluated(self, example: Example) -> Recording:
         """What the network executes on an example in evaluation; what it returns is kept, too."""
-        tape = verify.Tape()
+        tape = Tape()
         try:
             recording = self._recorded(example, tape, training=False)
         except Exception as error:
@@ -109,13 +109,13 @@ class RecordedModel:
         self.outputs.append(tape)
         return recording
 
-    def _recorded(self, example: Example, tape: verify.Tape, *, training: bool) -> Recording:
+    def _recorded(self, example: Example, tape: Tape, *, training: bool) -> Recording:
         """Record a run; values that the network returns, writes into its arguments or keeps are its outputs."""
         values: list[Tensor] = []
 
         def use(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
             given = {id(x) for x in tree_leaves((args, kwargs))} | {id(m) for m in model.modules()}
-            with verify.Counting() as counter:
+            with Counting() as counter:
                 answer = function_of(model, self.call)(*args, **kwargs)
             values.extend(tensors_of((answer, args, kwargs), given))
             tape.outputs = [x.detach().clone() for x in values]
@@ -132,13 +132,11 @@ class RecordedModel:
             # The calls of a TorchScript network cannot be seen.
             return Recording(nodes, list(calls), ends if calls or self.call else ())
 
-    def _tape(self, example: Example, *, backward: bool = False, layers: bool = True) -> verify.Tape:
+    def _tape(self, example: Example, *, backward: bool = False, layers: bool = True) -> Tape:
         """What the network computes in evaluation."""
-        return verify.recorded(
-            self.copy, example, self.call, training=False, backward=backward, layers=layers
-        )
+        return recorded(self.copy, example, self.call, training=False, backward=backward, layers=layers)
 
-    def _smaller(self) -> tuple[Example | None, verify.Tape | None, list[tuple[Example, verify.Tape]]]:
+    def _smaller(self) -> tuple[Example | None, Tape | None, list[tuple[Example, Tape]]]:
         """A smaller example of another size with what layers return on it, and others with the outputs alone."""
         known = []
         for number, series in enumerate(alternatives(self.examples[0])):
@@ -157,7 +155,7 @@ class RecordedModel:
         examples.sort(key=lambda example: batch_size(example) == 1)
         reason = ""
         for example in examples:
-            tape = verify.Tape()
+            tape = Tape()
             try:
                 recording = self._recorded(example, tape, training=True)
             except Exception as error:  # a batch norm refuses single values, a detector asks for targets

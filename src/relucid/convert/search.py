@@ -19,6 +19,8 @@ from relucid.convert.difference import LOOSER, by_column, difference, tolerance_
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Example, batch_size, sizes_of
 from relucid.convert.network import RecordedModel
+from relucid.convert.structure import check_structure
+from relucid.convert.tape import Tape, recorded
 from relucid.models import count_parameters
 from relucid.printing import first_line
 
@@ -69,11 +71,11 @@ def converted(
         check.run(network.small, network.small_tape, backward=network.backward)
     check.copy.fresh(freeze=False)
     changed = [*(name for step in steps for name in step.modules), *fast_layers(trial, steps)]
-    verify.check_structure(network.model, trial, changed, hooks=not inplace)
+    check_structure(network.model, trial, changed, hooks=not inplace)
     if probe:
         check_steps(steps, network.model, trial)
     if training and network.learned_on is not None:
-        before = verify.recorded(
+        before = recorded(
             *(network.copy, network.learned_on, network.call),
             training=True,
             backward=True,
@@ -132,7 +134,7 @@ class _Check:
         self.layer = self.gradient = 0.0  # the largest differences of a layer's value, and of a gradient
 
     def run(
-        self, example: Example, before: verify.Tape, *, training: bool = False, backward: bool = False
+        self, example: Example, before: Tape, *, training: bool = False, backward: bool = False
     ) -> tuple[float, float, int]:
         """The largest difference of an output, the same relative to the largest output, and multiply-adds."""
         case = f"{'in training' if training else 'in evaluation'} on {sizes_of(example)}"
@@ -162,9 +164,7 @@ class _Check:
             raise ConversionError(f"the converted network updates {name} differently {case}")
         return error, relative, after.multiply_adds
 
-    def _judge_outputs(
-        self, before: verify.Tape, after: verify.Tape, limit: float, case: str
-    ) -> tuple[float, float]:
+    def _judge_outputs(self, before: Tape, after: Tape, limit: float, case: str) -> tuple[float, float]:
         error, relative = difference(before.outputs, after.outputs)
         if not relative <= limit or before.others != after.others:
             raise ConversionError(
@@ -175,7 +175,7 @@ class _Check:
             raise ConversionError(f"a column of the outputs differs by {columns:.2g} of its own size {case}")
         return error, relative
 
-    def _judge_inputs(self, before: verify.Tape, after: verify.Tape, limit: float, case: str) -> None:
+    def _judge_inputs(self, before: Tape, after: Tape, limit: float, case: str) -> None:
         """Compare the gradients of the inputs."""
         limit = min(limit, max(verify.FARTHEST, self.limit))
         if [x is None for x in before.inputs] != [x is None for x in after.inputs]:
