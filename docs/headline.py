@@ -1,7 +1,5 @@
 """Draw the figure of README and of the home page, docs/images/headline.svg, from records, and describe it there.
 
-Once the recommender is recorded, the figure shows it, and README's table of evidence has a row for it.
-
 python docs/headline.py            # draw it
 python docs/headline.py --check    # fail if it is not what the records say
 """
@@ -26,16 +24,6 @@ PAGES = {
     ROOT / "docs" / "index.md": "images/",
 }  # where they see the figure
 SHOWN = re.compile(r"^!\[[^\]]*\]\((?:docs/)?images/headline\.svg\)$", re.MULTILINE)
-RULE, KEYS = "|---|---|---|---|---|\n", "\n<!-- n: mend.unchanged="
-ROW = (
-    "| is a [recommender](docs/results/recommender.md) whose users change their tastes (share they like), and is "
-    "converted when warned | 0 | 0, a rival | 0 | CReLU from the start: 0. A new ReLU network at every change: 0, a "
-    "new CReLU network: 0. |\n"
-)
-ROW_KEYS = (
-    "recommender.relu=0, recommender.rival=0, recommender.rival.name=a rival, recommender.revived=0, "
-    "recommender.crelu=0, recommender.new=0, recommender.new_crelu=0, "
-)
 # A picture that is shown narrow, as on a phone, has larger letters and fewer words.
 STYLE = """
 .short{display:none}
@@ -93,58 +81,6 @@ class Headline:
 
 
 def headline(evidence: Evidence) -> Headline:
-    """The recommender if it was recorded, else the network that learns random labels."""
-    return of_recommender(evidence) if is_recorded(evidence) else of_labels(evidence)
-
-
-def is_recorded(evidence: Evidence) -> bool:
-    """Whether every run of the recommender has a record."""
-    study = built_in().get("recommender")
-    if study is None:
-        return False
-    results = Results(study, study.default_scale, evidence.records)
-    return bool(results.records) and results.whole
-
-
-def of_labels(evidence: Evidence, rate: float = 0.003) -> Headline:
-    """Share of random labels fitted, task by task: one network left alone, repaired or replaced."""
-
-    def history(way: str) -> list[float]:
-        (record,) = evidence.of("mend", {"way": way, "rate": rate})
-        fitted: list[float] = record["history"]["fitted"]
-        return fitted
-
-    (record,) = evidence.of("mend", {"way": "converted", "rate": rate})
-    config = record["config"]
-    after = config["before"]
-
-    def later(kind: str, label: str, short: str, way: str) -> Curve:
-        return Curve(kind, label, short, history(way)[after:], after + 1)
-
-    return Headline(
-        title=(
-            "A network that no longer learned, and one line of code",
-            "It no longer learned. One line later:",
-        ),
-        subtitle=(
-            "Random labels that it fits, task by task. Every task has new labels.",
-            "Random labels fitted, by task",
-        ),
-        note=f"{config['data']['digits']} digits, three layers of 64 units. "
-        f"Mean of {len(config['seeds'])} seeds at learning rate {rate}.",
-        step="task",
-        curves=[
-            Curve("converted", "ReLU + to_crelu", "to_crelu", history("converted")[after - 1 :], after),
-            Curve("relu", "ReLU, left alone", "left alone", history("unchanged")),
-            later("new", "new ReLU network", "new ReLU", "new"),
-            later("rival", "plasticity injection", "injection", "injected"),
-            later("crelu", "new CReLU network", "new CReLU", "new crelu"),
-        ],
-        chance=10,
-    )
-
-
-def of_recommender(evidence: Evidence) -> Headline:
     """Share of recommendations that users like, phase by phase."""
     study = built_in()["recommender"]
     results = Results(study, study.default_scale, evidence.records)
@@ -154,11 +90,13 @@ def of_recommender(evidence: Evidence) -> Headline:
         (record,) = results.behind(row, reward)
         return [float(share) for share in record["history"]["reward"]]
 
-    converted = "revived and converted at the warning"
+    converted = "converted at the warning"
     (record,) = results.behind(converted, reward)
     world = record["config"]["world"]
     repaired = results[converted, "repaired after phase"]
-    after = round(repaired[repaired > 0].min())  # agents are warned at times of their own
+    first, last = (
+        round(phase) for phase in (repaired.min(), repaired.max())
+    )  # each is warned in its own time
     return Headline(
         title=("A recommender whose users change their tastes", "Users change their tastes"),
         subtitle=(
@@ -166,10 +104,10 @@ def of_recommender(evidence: Evidence) -> Headline:
             "Recommendations liked, by phase",
         ),
         note=f"{world['users']} simulated users, 10 items. Mean of {len(record['config']['seeds'])} seeds; "
-        f"rates chosen on the first two phases.",
+        f"converted when warned, after phase {first} or {last}.",
         step="phase",
         curves=[
-            Curve("converted", "ReLU + to_crelu", "to_crelu", history(converted)[after - 1 :], after),
+            Curve("converted", "ReLU + to_crelu", "to_crelu", history(converted)[first - 1 :], first),
             Curve("relu", "ReLU, left alone", "left alone", history("ReLU")),
             Curve("new", "a new network each time", "new", history("new network at every change: ReLU")),
             Curve("rival", "layer norm and L2", "norm, L2", history("layer norm, L2")),
@@ -192,13 +130,6 @@ def described(figure: Headline) -> str:
 def shown(text: str, figure: Headline, folder: str) -> str:
     """A page with the figure's description as its alternative text."""
     return SHOWN.sub(lambda _: f"![{described(figure)}]({folder}headline.svg)", text)
-
-
-def with_recommender(readme: str) -> str:
-    """README with a row for the recommender in its table of evidence; `quoted.py` fills in the numbers."""
-    if "recommender.relu=" in readme:
-        return readme
-    return readme.replace(RULE, RULE + ROW, 1).replace(KEYS, KEYS.replace("mend.", ROW_KEYS + "mend."), 1)
 
 
 def draw(figure: Headline) -> str:
@@ -310,8 +241,6 @@ def main(check: bool) -> None:
     files = {PICTURE: draw(figure)} | {
         page: shown(page.read_text(), figure, folder) for page, folder in PAGES.items()
     }
-    if is_recorded(evidence):
-        files[ROOT / "README.md"] = with_recommender(files[ROOT / "README.md"])
     old = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     if check and old:
         sys.exit(f"{', '.join(path.name for path in old)}: older than the records; run make pages")

@@ -83,6 +83,17 @@ class Evidence:
         )
         return [(float(difference), int(changed)) for difference, changed in rows]
 
+    @cached_property
+    def _tables(self) -> dict[str, Results]:
+        return {}
+
+    def results(self, name: str) -> Results:
+        """The results of a study."""
+        if name not in self._tables:
+            study = find(name)
+            self._tables[name] = Results(study, study.default_scale, self.records)
+        return self._tables[name]
+
     def of(self, runner: str, settings: Mapping[str, Any]) -> list[Record]:
         """The finished records of a runner with these settings, by dotted path."""
         return [
@@ -182,12 +193,14 @@ class OfCell:
     column: str
     shown: str = ".0f"
 
+    def value(self, evidence: Evidence) -> float:
+        """The number itself."""
+        mean: float = evidence.results(self.study)[self.row, self.column].mean()
+        return mean
+
     def __call__(self, evidence: Evidence) -> str:
         """The mean as the text has it."""
-        study = find(self.study)
-        return format(
-            Results(study, study.default_scale, evidence.records)[self.row, self.column].mean(), self.shown
-        )
+        return format(self.value(evidence), self.shown)
 
 
 def _experiments(outcome: str = "") -> Quoted:
@@ -232,7 +245,7 @@ def _plasticity(setting: str, arm: str, metric: str = "last", shown: str = ".0f"
     return Mean("plasticity", metric, {"setting": setting, **settings}, shown)
 
 
-def _best(rivals: Mapping[str, str], measured: Callable[[str], Mean], name: bool) -> Quoted:
+def _best(rivals: Mapping[str, str], measured: Callable[[str], Mean | OfCell], name: bool) -> Quoted:
     """The name or the mean of the best of several rows."""
 
     def best(evidence: Evidence) -> str:
@@ -302,7 +315,51 @@ RECOMMENDER = {
     "half": "CReLU, 40 units",
 }
 
+REPAIR = {
+    "unchanged": "unchanged",
+    "forgotten": "new optimizer",
+    "revived": "revived",
+    "redo": "ReDo, every task",
+    "shrink": "shrink and perturb by 0.8, every task, optimizer new",
+    "l2init": "L2 towards the start, 0.005",
+    "injected": "plasticity injection",
+    "grown": "grown to 88 ReLU units",
+    "converted": "converted",
+    "both": "revived and converted",
+    "new": "new network: ReLU",
+    "wider": "new network: ReLU, 88 units",
+    "new_crelu": "new network: CReLU",
+}
+REPAIR_RIVALS = {  # what else was done to the old network, by its words here
+    "revived": "dead units revived",
+    "redo": "ReDo",
+    "shrink": "shrink and perturb",
+    "l2init": "L2-init",
+    "injected": "plasticity injection",
+    "grown": "more ReLU units",
+}
+REPAIR_RATES = {
+    "labels": 0.003,
+    "labels.slow": 0.001,
+    "labels.dead": 0.01,
+    "pixels": 0.01,
+    "pixels.slow": 0.003,
+}
+
+
+def _repaired(setting: str, way: str) -> OfCell:
+    """How the tasks after a repair are learned."""
+    stream = setting.partition(".")[0]
+    return OfCell(f"repair-{stream}", REPAIR[way], f"afterwards %, rate {REPAIR_RATES[setting]:g}")
+
+
 QUOTED: dict[str, Quoted] = {
+    **{f"repair.{s}.{way}": _repaired(s, way) for s in REPAIR_RATES for way in REPAIR},
+    **{
+        f"repair.{s}.rival{'.name' if name else ''}": _best(REPAIR_RIVALS, partial(_repaired, s), name)
+        for s in REPAIR_RATES
+        for name in (False, True)
+    },
     **{f"mend.{way.replace(' ', '_')}": _mend(way) for way in WAYS},
     **{f"mend.slow.{way.replace(' ', '_')}": _mend(way, rate=0.001) for way in WAYS},
     "mend.rival": _best(RIVALS, _mend, name=False),
@@ -369,12 +426,12 @@ QUOTED: dict[str, Quoted] = {
 
 def _recommended(evidence: Evidence) -> tuple[float, str]:
     """The best remedy of others for the recommender, by its mean, with its name."""
-    study = find("recommender")
-    results = Results(study, study.default_scale, evidence.records)
+    results = evidence.results("recommender")
     rivals = ("norm_l2", "l2init", "redo", "prelu", "shrink", "recycled", "norm")
-    return max(
+    best, name = max(
         (float(results[RECOMMENDER[rival], "reward %"].mean()), RECOMMENDER[rival]) for rival in rivals
     )
+    return best, " and ".join(name.split(", "))
 
 
 def _fitted(evidence: Evidence) -> list[float]:

@@ -1,6 +1,6 @@
 """A policy of stable-baselines3, converted in the middle of training: same actions, and its optimizer goes on.
 
-pip install stable-baselines3
+pip install "relucid[rl]"
 python examples/stable_baselines.py
 """
 

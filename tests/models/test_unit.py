@@ -11,8 +11,8 @@ from relucid.models._unit import weights_of
 from relucid.nn import AVR, CReLU, GeometricConv2d, GeometricLinear, MeanNorm
 
 
-def builder_of(*choices, channels=4, centred=True):
-    return Builder(Design(*choices, "plain"), channels, centred=centred)
+def builder_of(*choices, channels=4, centered=True):
+    return Builder(Design(*choices, "plain"), channels, centered=centered)
 
 
 def conv(*choices, **arguments):
@@ -65,7 +65,7 @@ def test_the_activation_is_inside_a_geometric_layer_unless_a_norm_is_between_or_
     assert bare.layers["conv1"].activation is None
 
 
-def test_what_is_added_has_no_activation_to_centre():
+def test_what_is_added_has_no_activation_to_center():
     assert list(conv("relu", "standard", "activation_mean", end=None).layers) == ["conv1"]
 
 
@@ -91,7 +91,7 @@ def test_crelu_doubles_or_becomes_relu_or_stands_on_half_the_filters(weights, en
 
 
 def test_the_next_unit_takes_what_crelu_hands_on_and_norms_have_the_right_size():
-    builder = builder_of("crelu", "standard", "input_mean", centred=False)
+    builder = builder_of("crelu", "standard", "input_mean", centered=False)
     builder.conv(1, 6, 3)
     builder.conv(2, 6, 3)
     assert kinds(builder) == {
@@ -106,14 +106,14 @@ def test_the_next_unit_takes_what_crelu_hands_on_and_norms_have_the_right_size()
 
 def test_input_means_leave_the_first_layer_and_skips_alone():
     assert "imn1" in conv("relu", "geometric", "input_mean").layers
-    first = builder_of("relu", "geometric", "input_mean", centred=False)
+    first = builder_of("relu", "geometric", "input_mean", centered=False)
     first.conv(1, 6, 3)
     assert list(first.layers) == ["conv1"]
     assert "imn1" not in _skip(first).layers
 
 
 def _skip(builder):
-    skip = builder.branch(centred=False)
+    skip = builder.branch(centered=False)
     skip.conv(1, 6, 1)
     return skip
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -17,9 +16,6 @@ from relucid.convert._edits import Edits
 from relucid.convert._renew import Revive
 from relucid.convert._steps import Step, step_of
 from relucid.convert.errors import ConversionError
-from relucid.convert.layout import Layout
-from relucid.nn import CReLU
-from relucid.nn.kinds import kind_of
 from relucid.printing import first_line
 
 RECIPE = "relucid_recipe"  # the buffer's name
@@ -38,7 +34,7 @@ def encoded(items: Sequence[Item]) -> Tensor:
 
 
 def items_in(recipe: Tensor) -> list[Item]:
-    """The steps in a recipe, as plain values that may come from anyone; see `checked`."""
+    """The steps in a recipe, as plain values that may come from anyone; see `step_from`."""
     try:
         numbers = bytes(recipe.detach().float().cpu().round().clamp(0, 255).byte().flatten().tolist())
         unpack = zlib.decompressobj()
@@ -84,81 +80,30 @@ def remember(edits: Edits, known: list[Item], steps: Iterable[Step]) -> None:
         edits.buffer(edits.model, RECIPE, encoded(items).to(like.device))
 
 
-def step_from(item: object, network: nn.Module, longest: int) -> tuple[nn.Module, Step]:
-    """The step that plain values from anyone describe, and the module to take it in; refuse all else.
+def step_from(item: Any, network: nn.Module, longest: int) -> tuple[nn.Module, Step]:
+    """The step that plain values from anyone describe, and the module to take it in.
+
+    Steps are looked up in a table, and nothing is larger than what a layer here can have.
 
     Args:
         item: The values.
         network: What is to be changed.
         longest: The most channels that a layer may be given.
     """
-    if not isinstance(item, dict):
-        raise ConversionError(f"no step of a conversion: {str(item)[:80]}")
-    values = dict(item)
     try:
+        values = dict(item)
         inside = network.get_submodule(values.pop("in", ""))
-        module = inside.get_submodule(values["name"])
-    except (AttributeError, KeyError, TypeError):
+        inside.get_submodule(values["name"])
+        runs = (values.get("layout") or {"runs": ()})["runs"]
+        sizes = [sum(abs(count) for _, count, _ in runs), *(n for run in runs for n in run), *values.values()]
+        if any(type(size) is int and abs(size) > longest for size in sizes):
+            raise ValueError
+        return inside, step_of(values)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        what = str(item)[:80]
         raise ConversionError(
-            f"{type(network).__name__} has no module for the step {str(item)[:80]}"
+            f"{type(network).__name__} does not take the step {what} of a conversion"
         ) from None
-    _check_layout(values.get("layout"), module, longest)
-    try:
-        step = step_of(values)
-        _check_types(step, longest)
-    except (TypeError, ValueError, KeyError, OverflowError):
-        raise ConversionError(f"no step of a conversion: {str(item)[:80]}") from None
-    for name in _rectifiers(step):
-        known = inside.get_submodule(name) if name in dict(inside.named_modules()) else None
-        if kind_of(known) is None or isinstance(known, CReLU):
-            raise ConversionError(f"{name} is no ReLU that a conversion could replace")
-    return inside, step
-
-
-def _rectifiers(step: Any) -> list[str]:
-    """The modules that a step replaces, which are to be rectifications."""
-    relu = getattr(step, "relu", None)
-    return [step.name] * bool(getattr(step, "replace", False)) + ([] if relu is None else [relu])
-
-
-def _check_layout(layout: object, module: nn.Module, longest: int) -> None:
-    """Refuse a layout that is not one of this module's channels, before it takes any memory."""
-    if layout is None:
-        return
-    sizes = (getattr(module, key, None) for key in ("in_features", "in_channels", "num_features"))
-    size = next((s for s in sizes if isinstance(s, int)), 0)
-    runs: Any = layout.get("runs") if isinstance(layout, Mapping) else None
-    if not isinstance(runs, list) or not all(isinstance(run, list) and len(run) == 3 for run in runs):
-        raise ConversionError(f"no channels of a layer: {str(layout)[:80]}")
-    total = 0
-    for first, count, factor in runs:
-        whole = type(first) is int and type(count) is int and type(factor) in (int, float)
-        if not whole or not (0 <= first < size and 0 < count <= size - first and abs(factor) < 1e30):
-            what = f"{str(first)[:20]}, {str(count)[:20]}, {str(factor)[:20]}"
-            raise ConversionError(f"no channels of a {type(module).__name__} with {size}: {what}")
-        total += count
-    if not 0 < total <= longest:
-        raise ConversionError(f"a {type(module).__name__} here cannot have {total:,} channels")
-
-
-def _check_types(step: Step, longest: int) -> None:
-    """Refuse values that are not of the types that a step declares, and numbers that no layer has."""
-    kinds: dict[str, tuple[type, ...]] = {
-        "str": (str,),
-        "int": (int,),
-        "bool": (bool,),
-        "float": (float, int),
-    }
-    kinds |= {"None": (type(None),), "Layout": (Layout,)}
-    for field in fields(step):
-        value = getattr(step, field.name)
-        declared = [name.partition("[")[0].strip() for name in str(field.type).split("|")]
-        if isinstance(value, tuple) and "tuple" in declared:
-            fits = all(type(x) in (int, float, str) for x in value)
-        else:
-            fits = type(value) in {kind for name in declared for kind in kinds.get(name, ())}
-        if not fits or (type(value) is int and abs(value) > longest):
-            raise TypeError(field.name)
 
 
 @contextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from relucid._torch import ConvTransposeNd
 from relucid.convert._edits import Edits
@@ -66,6 +67,37 @@ def renew(
             edits.write(entry, at, start if is_size else 0.0)
 
 
+def entries_of(model: nn.Module, names: Iterable[str], units: Tensor) -> dict[str, Tensor]:
+    """The entries that some units have in the parameters and buffers of their layer and norms, by name."""
+    return {
+        f"{name}.{leaf}": entries
+        for name in names
+        for leaf, entries in _entries(model.get_submodule(name), units)
+    }
+
+
+def drawn(model: nn.Module, names: Iterable[str], units: Tensor) -> dict[str, Tensor]:
+    """The same entries as the layer and norms draw their first ones, with a bias of 0."""
+    entries = {}
+    for name in names:
+        fresh: Any = copy.deepcopy(model.get_submodule(name))
+        fresh.reset_parameters()
+        for leaf, values in _entries(fresh, units):
+            entries[f"{name}.{leaf}"] = torch.zeros_like(values) if leaf in ("bias", "offset") else values
+    return entries
+
+
+def _entries(module: Any, units: Tensor) -> Iterable[tuple[str, Tensor]]:
+    for leaf, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+        if value.dim():
+            yield leaf, value.detach().index_select(_dim(module, leaf), units.to(value.device))
+
+
+def _dim(module: nn.Module, leaf: str) -> int:
+    """The dimension of the units in a tensor of their layer."""
+    return int(isinstance(module, ConvTransposeNd) and leaf == "weight")
+
+
 @dataclass(frozen=True, eq=False)
 class Revive(Step):
     """New entries for dead units of a layer, and zeros in the weights that read them."""
@@ -79,8 +111,7 @@ class Revive(Step):
         for name, values in self.entries.items():
             path, _, leaf = name.rpartition(".")
             module = edits.model.get_submodule(path)
-            dim = int(isinstance(module, ConvTransposeNd) and leaf == "weight")
-            renew(edits, getattr(module, leaf), dim, self.units, values)
+            renew(edits, getattr(module, leaf), _dim(module, leaf), self.units, values)
         for name, columns in self.readers.items():
             _stop_reading(edits, edits.model.get_submodule(name), columns)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,12 +13,12 @@ from torch.optim import Optimizer
 
 from relucid._torch import BatchNormNd, ConvTransposeNd
 from relucid.convert._edits import Edits, wholly
-from relucid.convert._renew import Revive
+from relucid.convert._renew import Revive, drawn, entries_of
 from relucid.convert._signature import signature
 from relucid.convert._units import Units, units_of
 from relucid.convert.conversion import Conversion, applied, conversion, optimizers_of
 from relucid.convert.copies import ResettableCopy, copied
-from relucid.convert.difference import tolerance_of
+from relucid.convert.difference import difference, tolerance_of
 from relucid.convert.errors import ArgumentError, ConversionError
 from relucid.convert.examples import batch_size
 from relucid.convert.flow import flow
@@ -57,6 +56,11 @@ class Dead:
     alive: Tensor  #: (units,), the others
     source: Units
     columns: Mapping[str, Tensor] = field(default_factory=dict)  #: by layer: its inputs that come from them
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The layer, and the norms between it and the ReLU."""
+        return (self.source.layer, *self.source.norms)
 
 
 @conversion
@@ -158,8 +162,8 @@ def _revive(
         trial = copied(model)
         steps = _revived(trial, chosen, batches, share, call)
         after, alive = _run(ResettableCopy(trial), batches, dims, call)
-        moved, largest = _moved(outputs, after)
-        if not moved <= tolerance_of(outputs) * max(largest, 1e-30):
+        moved, relative = difference(outputs, after)
+        if not relative <= tolerance_of(outputs):
             raise ConversionError(f"outputs would move by {moved:.2g}")
         left_out = {
             dead[name].relu: f"{counted(len(dead[name].numbers), 'dead unit')}, but {why}"
@@ -167,7 +171,6 @@ def _revive(
         }
         _note(network, chosen, alive, reasons | left_out)
         size, nan = count_parameters(model), float("nan")
-        relative = moved / largest if largest else 0.0
         products = (network.outputs[0].multiply_adds // batch_size(network.examples[0]),) * 2
         changes = network.report.changes()
         return Conversion(
@@ -342,45 +345,20 @@ def _revived(
             step.apply(edits)
             steps.append(step)
         _place(edits, chosen, batches, share, call)
-    return [replace(step, entries=_entries(trial, one)) for step, one in zip(steps, chosen, strict=True)]
+    return [
+        replace(step, entries=entries_of(trial, one.names, one.numbers))
+        for step, one in zip(steps, chosen, strict=True)
+    ]
 
 
 def _drawn(trial: nn.Module, one: Dead) -> dict[str, Tensor]:
-    """The entries of dead units as their layer and norm draw their first ones, without a bias."""
-    entries = {}
-    for name in (one.source.layer, *one.source.norms):
-        fresh: Any = copy.deepcopy(trial.get_submodule(name))
-        fresh.reset_parameters()
-        for leaf, dim in _per_unit(fresh):
-            values = getattr(fresh, leaf).detach().index_select(dim, one.numbers)
-            if leaf in ("bias", "offset"):
-                values = torch.zeros_like(values)
-            elif leaf == "scale" and one.alive.any():
-                values = (
-                    trial.get_parameter(f"{name}.scale").detach()[one.alive].abs().mean().expand_as(values)
-                )
-            entries[f"{name}.{leaf}"] = values
+    """New entries; a scale that does not follow from a draw is that of the living units."""
+    entries = drawn(trial, one.names, one.numbers)
+    scale = f"{one.source.layer}.scale"
+    if scale in entries and one.alive.any():
+        living = trial.get_parameter(scale).detach()[one.alive].abs()
+        entries[scale] = living.mean().expand_as(entries[scale])
     return entries
-
-
-def _entries(trial: nn.Module, one: Dead) -> dict[str, Tensor]:
-    """The entries that dead units have in a copy."""
-    found = {}
-    for name in (one.source.layer, *one.source.norms):
-        module = trial.get_submodule(name)
-        for leaf, dim in _per_unit(module):
-            found[f"{name}.{leaf}"] = getattr(module, leaf).detach().index_select(dim, one.numbers)
-    return found
-
-
-def _per_unit(module: nn.Module) -> list[tuple[str, int]]:
-    """The tensors of a layer or norm that have an entry per unit, with the dimension of the units."""
-    tensors = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
-    return [
-        (leaf, int(isinstance(module, ConvTransposeNd) and leaf == "weight"))
-        for leaf, value in tensors
-        if value.dim()
-    ]
 
 
 @torch.no_grad()
@@ -390,7 +368,7 @@ def _place(
     """Place the boundaries in one run: a layer that runs later already sees the new values of earlier ones."""
     model, handles = edits.model, []
     for one in chosen:
-        last = (one.source.layer, *one.source.norms)[-1]
+        last = one.names[-1]
         hook: Callable[..., Any] = partial(_placed, edits, one, share)
         handles.append(model.get_submodule(last).register_forward_hook(hook, prepend=True))
     try:
@@ -435,13 +413,6 @@ def _placed(edits: Edits, one: Dead, share: float, module: Any, args: tuple[Any,
         shape[int(isinstance(module, ConvTransposeNd))] = -1
         edits.write(module.weight, at, rows * sign.view(shape))
     return module.forward(*args)
-
-
-def _moved(before: Sequence[Tensor], after: Sequence[Tensor]) -> tuple[float, float]:
-    """The largest change of an output, and the largest output."""
-    pairs = [(a.double(), b.double()) for a, b in zip(before, after, strict=True) if a.numel()]
-    moved = max((float((a - b).nan_to_num(0).abs().max()) for a, b in pairs), default=0.0)
-    return moved, max((float(a.nan_to_num(0, 0, 0).abs().max()) for a, _ in pairs), default=0.0)
 
 
 def _note(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from relucid._torch import BatchNormNd, ConvNd, ConvTransposeNd
+from relucid.convert._edits import Edits
+from relucid.convert._renew import Revive, drawn
 from relucid.convert.flow import flow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.inspect._trace import _walk
 from relucid.inspect.batches import parts_of
 from relucid.inspect.execution import Method, Node, Recording, record
 from relucid.nn import MeanNorm
-from relucid.remedies._state import drawn_again
 
 NORMS = (BatchNormNd, nn.LayerNorm, nn.GroupNorm, MeanNorm)
 
@@ -128,45 +127,6 @@ def _hidden(
 
 def draw(layer: HiddenLayer, units: Tensor, columns: dict[str, Tensor], optimizers: list[Any]) -> None:
     """Give units new incoming weights, as their layer draws its first ones, and outgoing weights of zero."""
-    with torch.no_grad():
-        for module, fresh in _drawn(layer):
-            for name, value in _per_unit(module, layer.units):
-                value[units] = getattr(fresh, name)[units]
-                drawn_again(optimizers, value, 0, units)
-        for name, inputs in columns.items():
-            weight: Any = layer.modules[name].weight
-            for rows, places in _by_group(layer.modules[name], inputs):
-                weight[rows, places] = 0.0
-            if getattr(layer.modules[name], "groups", 1) == 1:
-                drawn_again(optimizers, weight, 1, inputs)
-
-
-def _by_group(module: Any, inputs: Tensor) -> Iterator[tuple[Any, Tensor]]:
-    """The rows of a weight that read some inputs, and their places there: a group reads its own inputs only."""
-    groups = getattr(module, "groups", 1)
-    if groups == 1:
-        yield slice(None), inputs
-        return
-    size, rows = module.in_channels // groups, module.out_channels // groups
-    for group in range(groups):
-        here = inputs[(inputs >= group * size) & (inputs < (group + 1) * size)] - group * size
-        if len(here):
-            yield slice(group * rows, (group + 1) * rows), here
-
-
-def _drawn(layer: HiddenLayer) -> Iterator[tuple[Any, Any]]:
-    """The layer and the norms of its units, each with a copy drawn again; the layer's bias is 0, as in ReDo."""
-    for name in (layer.name, *layer.norms):
-        module: Any = layer.modules[name]
-        fresh = copy.deepcopy(module)
-        fresh.reset_parameters()
-        if name == layer.name and fresh.bias is not None:
-            nn.init.zeros_(fresh.bias)
-        yield module, fresh
-
-
-def _per_unit(module: nn.Module, units: int) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a module that have one entry per unit."""
-    for name, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-        if value.dim() and len(value) == units:
-            yield name, value
+    root = layer.modules[""]
+    entries = drawn(root, (layer.name, *layer.norms), units)
+    Revive(layer.name, units, entries, columns).apply(Edits(root, optimizers))

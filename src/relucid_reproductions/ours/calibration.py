@@ -91,9 +91,9 @@ class Forgetting:
     def __call__(self, given: nn.Module, data: Examples, seed: int) -> nn.Module:
         """The network with the new weights; the seed is not used, because all rows share it."""
         state = network(data, STEPS, self.chance).state_dict()
-        for name, value in given.state_dict().items():
-            state[name] = pad(state[name], (0, value.shape[-1] - state[name].shape[-1]))
-        given.load_state_dict(state)
+        with torch.no_grad():
+            for name, parameter in given.named_parameters():
+                parameter.copy_(pad(state[name], (0, parameter.shape[-1] - state[name].shape[-1])))
         return given
 
 
