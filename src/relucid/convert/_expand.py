@@ -90,13 +90,13 @@ class Expansion:
         for node in recording.nodes:
             if node.kind is None or node.kind.doubled:
                 continue
-            found = self._site(node, makers, counts, self.dims[recording])
-            if isinstance(found, str):
-                self.obstacles.setdefault(node.name, found)
-            elif found.module not in known:
-                before = self.sites.get(found.module, found)
-                names = tuple(dict.fromkeys((*before.relus, *found.relus)))
-                self.sites[found.module] = replace(before, relus=names)
+            site = self._site(node, makers, counts, self.dims[recording])
+            if isinstance(site, str):
+                self.obstacles.setdefault(node.name, site)
+            elif site.module not in known:
+                before = self.sites.get(site.module, site)
+                names = tuple(dict.fromkeys((*before.relus, *site.relus)))
+                self.sites[site.module] = replace(before, relus=names)
 
     def _site(
         self, node: Node, makers: Mapping[Node, str], counts: Mapping[str, int], dims: Mapping[Node, int]
@@ -112,12 +112,12 @@ class Expansion:
         dim = dims.get(node.rectified)
         if dim is None:
             return "it is not clear which dimension holds its channels"
-        modules, own = self.network.modules, makers.get(node)
-        activation = modules.get(own or "")
+        modules, name = self.network.modules, makers.get(node)
+        activation = modules.get(name or "")
         place = -1 if dim == len(node.shape) - 1 else dim
-        if own and activation is not None and kind_of(activation) is not None and counts[own] == 1:
+        if name and activation is not None and kind_of(activation) is not None and counts[name] == 1:
             slopes = _slopes(activation, kind, dim)
-            return slopes if isinstance(slopes, str) else Candidate(own, True, place, (node.name,), slopes)
+            return slopes if isinstance(slopes, str) else Candidate(name, True, place, (node.name,), slopes)
         if isinstance(modules.get(node.module), GeometricLayer):
             return f"it is inside {node.module}: apply fuse first, and to_geometric afterwards"
         if kind.below != 0:
@@ -169,25 +169,25 @@ class Expansion:
 
     def _stuck(self) -> dict[str, str]:
         """The sites whose channels cannot be read everywhere, with the reasons."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         before = dict(self.sites)
-        for layout, error in (each for one in self.flows for each in one.stuck):
+        for layout, error in (stuck for flowed in self.flows for stuck in flowed.stuck):
             for name in layout.sites & before.keys():
                 if error.groups and self._regroup(before[name], error.groups):
-                    found.setdefault("", "")  # nothing is dropped, but the channels have moved
+                    reasons.setdefault("", "")  # nothing is dropped, but the channels have moved
                 else:
-                    found[name] = str(error)
+                    reasons[name] = str(error)
         reads: dict[str, Layout] = {}
-        for one in self.flows:
-            for name, layout in one.reads.items():
+        for flowed in self.flows:
+            for name, layout in flowed.reads.items():
                 shared = self.network.shared(name)
                 apart = name in reads and not reads[name].equals(layout)
                 plain = any(name in other.unchanged for other in self.flows)
                 if shared or apart or plain:
                     reason = f"the weights of {name} are also used elsewhere"
-                    found.update(dict.fromkeys(layout.sites & self.sites.keys(), reason))
+                    reasons.update(dict.fromkeys(layout.sites & self.sites.keys(), reason))
                 reads[name] = layout
-        return found
+        return reasons
 
     def _regroup(self, site: Candidate, groups: int) -> bool:
         """Let a site arrange its channels for a reader with groups; False if that does not help."""
@@ -226,8 +226,8 @@ class Expansion:
             return {layer}
         return {
             site
-            for found in self.flows
-            for node, layout in found.layouts.items()
+            for flowed in self.flows
+            for node, layout in flowed.layouts.items()
             if is_within(node.module, layer)
             for site in layout.sites
         }

@@ -170,10 +170,10 @@ def fuse(
         )
 
     readers = {name: fold.layer for name, fold in folds.items()}
-    found = largest_valid_subset(
+    fused = largest_valid_subset(
         folds, attempt, lambda layer: {n for n, reader in readers.items() if layer in (n, reader)}
     )
-    return delivered(network, found)
+    return delivered(network, fused)
 
 
 def _note(network: RecordedModel, fold: Fold) -> None:
@@ -199,7 +199,7 @@ class _Scales:
         }
         self.stuck: dict[str, str] = {}
         # Scales that become a batch norm: dimensions of the value, and (channels,).
-        self.own: dict[str, tuple[int, Tensor]] = {}
+        self.norms: dict[str, tuple[int, Tensor]] = {}
         for name in [name for name in self.scales if has_hooks(network.modules[name])]:
             self._keep(name, "hooks see its value")
         self.flows = follow(network.recordings, self._starts, network.modules, self._keep, self.layers)
@@ -213,7 +213,7 @@ class _Scales:
             report.note(name, "changed", "plain weights", unparametrized_class(modules[name]).__name__)
         for name in self.layers:
             moved = "; its negative scales move into the layers that read it" if name in self.scales else ""
-            moved = "; its negative scales become a batch norm" if name in self.own else moved
+            moved = "; its negative scales become a batch norm" if name in self.norms else moved
             module: Any = modules[name]
             report.note(name, "changed", f"plain {module.standard.__name__}{moved}", type(module).__name__)
 
@@ -224,7 +224,7 @@ class _Scales:
         module: Any = self.network.modules[name]
         dims = {len(value.shape) for value in values}
         if len(dims) == 1 and dims <= NORMS.keys() and (module.spatial or dims == {2}):
-            self.own[name] = dims.pop(), of_channels(scale, module.activation, values[0].shape[1])
+            self.norms[name] = dims.pop(), of_channels(scale, module.activation, values[0].shape[1])
         else:
             self.layers.remove(name)
             self.stuck[name] = reason
@@ -245,9 +245,9 @@ class _Scales:
         """Make plain layers, and let those that read them take their scales."""
         steps: list[Step] = [Plain(name) for name in self.parametrized]
         for name in self.layers:
-            dims, scale = self.own.get(name, (0, torch.empty(0)))
+            dims, scale = self.norms.get(name, (0, torch.empty(0)))
             steps.append(Plain(name, tuple(scale.tolist()), dims))
-        reads = {name: layout for found in self.flows for name, layout in found.reads.items()}
+        reads = {name: layout for flowed in self.flows for name, layout in flowed.reads.items()}
         return steps + [Read(self._inner(name), layout) for name, layout in reads.items()]
 
     def _inner(self, name: str) -> str:
@@ -273,7 +273,7 @@ def remaining_scale(layer: Any) -> Tensor | None:
 
 def _folds(network: RecordedModel) -> dict[str, Fold]:
     """What becomes of every norm that can be folded, by name."""
-    found: dict[str, Fold] = {}
+    folds: dict[str, Fold] = {}
     before = {
         n: name for name in network.modules if name in network.counts and (n := norm_after(network, name))
     }
@@ -283,14 +283,14 @@ def _folds(network: RecordedModel) -> dict[str, Fold]:
     taken: set[str] = set()
     for norm in norms:
         if norm in before:
-            found[norm] = Fold(norm, before[norm])
+            folds[norm] = Fold(norm, before[norm])
         elif norm in after and after[norm][0] not in taken:
             taken.add(after[norm][0])
-            found[norm] = Fold(norm, *after[norm])
+            folds[norm] = Fold(norm, *after[norm])
         elif isinstance(network.modules[norm], MeanNorm):
             value = network.recordings[0].calls_of[norm][0].outputs[0]
-            found[norm] = Fold(norm, dims=len(value.shape))
-    return found
+            folds[norm] = Fold(norm, dims=len(value.shape))
+    return folds
 
 
 def _unparametrized(module: Any) -> nn.Module:

@@ -243,8 +243,8 @@ def widened(module: Any, layout: Layout, weight: Tensor) -> Tensor:
         scale.view(groups, -1),
         strict=True,
     )
-    for into, part, own, factor in parts:
-        for start, stop, first in runs(own, factor):
+    for into, part, channels, factor in parts:
+        for start, stop, first in runs(channels, factor):
             into[:, start:stop].copy_(part[:, first : first + stop - start])
         if not bool(((factor == 0) | (factor == 1)).all()):
             into.mul_(factor.view(1, -1, *[1] * (weight.dim() - 2)))
@@ -281,16 +281,16 @@ def _filters(module: Any, layout: Layout) -> tuple[Tensor, Tensor]:
 
 def _product(weight: Tensor, x: Tensor, places: Tensor, groups: int, absolute: bool = False) -> Tensor:
     """W or |W| times x in float64, through one block of memory: blocks from malloc would pile up."""
-    found = torch.empty(len(weight), dtype=torch.float64)
+    product = torch.empty(len(weight), dtype=torch.float64)
     size = max(1, BLOCK // max(1, weight.shape[1:].numel()))
     scratch = torch.empty(size, weight.shape[1:].numel(), dtype=torch.float64)
-    parts = zip(weight.unflatten(0, (groups, -1)), x.view(groups, -1), found.view(groups, -1), strict=True)
-    for block, own, into in parts:
-        probe = (own.view(-1, 1) * places).flatten()
+    parts = zip(weight.unflatten(0, (groups, -1)), x.view(groups, -1), product.view(groups, -1), strict=True)
+    for block, values, into in parts:
+        probe = (values.view(-1, 1) * places).flatten()
         for rows, y in zip(block.flatten(1).split(size), into.split(size), strict=True):
             some = scratch[: len(rows)].copy_(rows)
             torch.mv(some.abs_() if absolute else some, probe, out=y)
-    return found
+    return product
 
 
 def largest(x: Tensor) -> float:

@@ -184,20 +184,20 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
         _check_optimizers(given.get("optimizer"), given["model"], given.get("inplace", False))
         with seeded(), torch.inference_mode(False), no_autocast(given["model"]):
             try:
-                found = convert(*args, **kwargs)
+                result = convert(*args, **kwargs)
             except (ConversionError, ArgumentError):
                 raise
             except Exception as error:
                 name, what = type(given["model"]).__name__, f"{type(error).__name__}: {error}"
                 raise ConversionError(f"{name} cannot be converted{_where(error)}: {what}") from error
-        if not found.changed and convert.__name__ != "fuse":
+        if not result.changed and convert.__name__ != "fuse":
             name = type(given["model"]).__name__
             warnings.warn(
-                f"{convert.__name__} changes no layer of {name}{_why_unchanged(found)}",
+                f"{convert.__name__} changes no layer of {name}{_why_unchanged(result)}",
                 UnchangedWarning,
                 stacklevel=2,
             )
-        return found
+        return result
 
     return converted
 

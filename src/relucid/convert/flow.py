@@ -28,14 +28,14 @@ class Flow:
 
     def given(self, inputs: Iterable[Node]) -> dict[Node, Layout]:
         """The layouts of those inputs whose channels have changed."""
-        found = {}
+        layouts = {}
         for node in inputs:
             if node in self.layouts:
-                found[node] = self.layouts[node]
+                layouts[node] = self.layouts[node]
             elif node.op == "overwritten":
                 for layout in self.given(node.inputs).values():
                     self.stuck.append((layout, UnsupportedOpError("part of it is overwritten")))
-        return found
+        return layouts
 
 
 def flow(
@@ -54,7 +54,7 @@ def flow(
         modules: The modules of the network.
         plain: Geometric layers that will be plain ones, and so can read changed channels.
     """
-    found = Flow(plain=frozenset(plain))
+    result = Flow(plain=frozenset(plain))
     opaque = {
         name for name, module in modules.items() if isinstance(module, CReLU | MeanNorm | GeometricLayer)
     }
@@ -67,21 +67,21 @@ def flow(
         given: dict[Node, Layout] = {}
         layout = None
         try:
-            given = found.given(node.upstream if call is None else call.inputs)
-            layout = _next(found, node, call, given, modules)
+            given = result.given(node.upstream if call is None else call.inputs)
+            layout = _next(result, node, call, given, modules)
         except UnsupportedOpError as reason:
-            found.stuck += [(each, reason) for each in given.values()]
+            result.stuck += [(one, reason) for one in given.values()]
         if layout is None:
             layout = starts.get(value)
         if layout is not None:
-            found.layouts[value] = layout
+            result.layouts[value] = layout
     for node in recording.outputs:
-        if node in found.layouts:
-            found.stuck.append((found.layouts[node], UnsupportedOpError("the network returns it")))
-    for name in found.unchanged & found.reads.keys():
+        if node in result.layouts:
+            result.stuck.append((result.layouts[node], UnsupportedOpError("the network returns it")))
+    for name in result.unchanged & result.reads.keys():
         error = UnsupportedOpError(f"{name} also reads channels that do not change")
-        found.stuck.append((found.reads[name], error))
-    return found
+        result.stuck.append((result.reads[name], error))
+    return result
 
 
 def follow(
@@ -119,7 +119,11 @@ def is_within(name: str, owner: str) -> bool:
 
 
 def _next(
-    found: Flow, node: Node, call: Call | None, given: Mapping[Node, Layout], modules: Mapping[str, nn.Module]
+    result: Flow,
+    node: Node,
+    call: Call | None,
+    given: Mapping[Node, Layout],
+    modules: Mapping[str, nn.Module],
 ) -> Layout | None:
     """The layout of a node's value; None if its channels are as they were."""
     name = node.module if call is None else call.module
@@ -127,7 +131,7 @@ def _next(
     reads = node.has_weight or node.op in BATCH_NORMS or call is not None
     if not given:
         if reads:
-            found.unchanged.add(name)
+            result.unchanged.add(name)
         return None
     layout, *others = given.values()
     if not reads:
@@ -137,7 +141,7 @@ def _next(
     passed = None
     if isinstance(module, BatchNormNd | MeanNorm):
         passed = _through_norm(module, layout, name)
-    elif name not in found.plain and (
+    elif name not in result.plain and (
         not isinstance(module, nn.Linear | ConvNd) or not _is_own_weight(node, name)
     ):
         raise UnsupportedOpError(
@@ -149,19 +153,19 @@ def _next(
         raise UnsupportedOpError(f"{name} reads it along another dimension")
     elif isinstance(module, ConvNd):
         passed = _through_groups(module, layout, name)
-    if name in found.reads and not found.reads[name].equals(layout):
+    if name in result.reads and not result.reads[name].equals(layout):
         raise UnsupportedOpError(f"{name} reads two values that change differently")
-    found.reads[name] = layout
+    result.reads[name] = layout
     if passed is not None and isinstance(module, ConvNd):
-        found.carries.add(name)
+        result.carries.add(name)
     return passed
 
 
 def _is_own_weight(node: Node, name: str) -> bool:
     """Whether a product's weight is the parameter ``name.weight`` itself, at most transposed."""
-    own = {f"{name}.weight"}
+    weight = {f"{name}.weight"}
     return any(
-        n.parameters == own and (n.op == "parameter" or (n.op == "t" and n.inputs[0].op == "parameter"))
+        n.parameters == weight and (n.op == "parameter" or (n.op == "t" and n.inputs[0].op == "parameter"))
         for n in node.inputs
     )
 

@@ -155,11 +155,11 @@ def to_geometric(
         return converted(network, steps, same=same, sizes=False, tolerance=tolerance, inplace=inplace)
 
     owners = {relu: name for name, relu in relus.items()}
-    found = largest_valid_subset(chosen, attempt, lambda layer: {owners.get(layer, layer)})
-    found = delivered(network, found, inplace, optimizer)
-    for each in optimizers_of(optimizer):
-        _warn_of_decay(found.model, each)
-    return found
+    result = largest_valid_subset(chosen, attempt, lambda layer: {owners.get(layer, layer)})
+    result = delivered(network, result, inplace, optimizer)
+    for one in optimizers_of(optimizer):
+        _warn_of_decay(result.model, one)
+    return result
 
 
 def _warn_of_decay(model: nn.Module, optimizer: Optimizer) -> None:
@@ -247,10 +247,14 @@ def _farthest(weight: Tensor, bias: Tensor | None) -> float:
 
 def _relu_after(network: RecordedModel, name: str) -> str | None:
     """The ReLU that alone reads a module's value, if it is a module called once; None otherwise."""
-    found = readers_of(network, name)
-    if found is None or len(found) != 1 or not isinstance(network.modules.get(next(iter(found))), nn.ReLU):
+    readers = readers_of(network, name)
+    if (
+        readers is None
+        or len(readers) != 1
+        or not isinstance(network.modules.get(next(iter(readers))), nn.ReLU)
+    ):
         return None
-    relu = next(iter(found))
+    relu = next(iter(readers))
     return relu if network.counts[relu] == 1 else None
 
 

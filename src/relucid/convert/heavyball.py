@@ -38,8 +38,8 @@ class HeavyBall(Step):
     def apply(self, edits: Edits) -> None:
         """Change the module."""
         module: Any = edits.model.get_submodule(self.name)
-        own = list(module.parameters())
-        like = next(iter(own), torch.empty(0))
+        parameters = list(module.parameters())
+        like = next(iter(parameters), torch.empty(0))
         if isinstance(module, Propagation):
             depth = module.depth
             rule = rules.HeavyBall(beta1=[1.0] * depth, beta2=[0.0] * depth, learnable=True)
@@ -53,13 +53,13 @@ class HeavyBall(Step):
                 dtype=like.dtype,
             )
             edits.turn(self.name, new)
-            edits.follow(own, list(new.parameters(recurse=False)), drop=False)
+            edits.follow(parameters, list(new.parameters(recurse=False)), drop=False)
             return
         kind: Any = type(module)
         edits.become(module, mixed(Momentum, kind))
         edits.set(module, "steps", self.steps)
         betas = nn.Parameter(torch.zeros(len(self.steps), dtype=like.dtype, device=like.device))
-        edits.add(module, "betas", betas, beside=own)
+        edits.add(module, "betas", betas, beside=parameters)
 
     @torch.no_grad()
     def check(self, before: nn.Module, after: Any) -> float:

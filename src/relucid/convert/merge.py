@@ -95,7 +95,7 @@ def merge(
     )[:limit]
 
     def attempt(count: int) -> Conversion | None:
-        chosen = {name: [pair for _, own, pair in pairs[:count] if own == name] for name in rectifiers}
+        chosen = {name: [pair for _, layer, pair in pairs[:count] if layer == name] for name in rectifiers}
         try:
             return _merged(network, rectifiers, chosen, dict(obstacles), tolerance, inplace)
         except ConversionError:
@@ -246,8 +246,8 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
             if distance <= tolerance:
                 graph.add_edge(i, j, weight=1 - distance / 2, distance=distance)
     matching = networkx.max_weight_matching(graph)
-    found = [(min(p), max(p), float(graph.edges[p]["distance"])) for p in matching]
-    return sorted(found, key=lambda pair: (pair[2], pair[0]))
+    pairs = [(min(p), max(p), float(graph.edges[p]["distance"])) for p in matching]
+    return sorted(pairs, key=lambda pair: (pair[2], pair[0]))
 
 
 def bias_of(layer: Any) -> Tensor:

@@ -52,7 +52,7 @@ class RecordedModel:
         self.learned_on: Example | None = None
         self.trained: list[Recording] = []
         with _unwritten(model):
-            self.evaluated = [self._evaluated(each) for each in self.examples]
+            self.evaluated = [self._evaluated(one) for one in self.examples]
             self.small, self.small_tape, self.single = self._smaller()
             if training:
                 self._learn()
@@ -176,16 +176,16 @@ class RecordedModel:
     @functools.cached_property
     def counts(self) -> dict[str, int]:
         """How often each module is called in one recording, at most."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for recording in self.recordings:
             for name, calls in recording.calls_of.items():
-                found[name] = max(found.get(name, 0), len(calls))
-        return found
+                counts[name] = max(counts.get(name, 0), len(calls))
+        return counts
 
     def shared(self, name: str) -> bool:
         """Whether a module's parameters are used by another module, or read as tensors outside its own call."""
-        own = self.modules[name].parameters(recurse=False)
-        return name in self._read_elsewhere or any(self._holders[p] > 1 for p in own)
+        parameters = self.modules[name].parameters(recurse=False)
+        return name in self._read_elsewhere or any(self._holders[p] > 1 for p in parameters)
 
     @functools.cached_property
     def held(self) -> set[Tensor]:
@@ -299,7 +299,9 @@ def select(
         layers = [name for name in suggested() if name in known]
     chosen = set()
     for pattern in [layers] if isinstance(layers, str) else layers:
-        matching = {key for key, own in names.items() if any(fnmatchcase(name, pattern) for name in own)}
+        matching = {
+            key for key, aliases in names.items() if any(fnmatchcase(name, pattern) for name in aliases)
+        }
         if not matching:
             there_are = ", ".join(sorted(known)) or "none"
             raise ArgumentError(
@@ -312,8 +314,8 @@ def select(
 def suggestions(network: RecordedModel) -> list[str]:
     """The layers for which `relucid.inspect.examine` suggests `to_crelu`, the only conversion that it suggests."""
     args, kwargs = network.examples[0]
-    found = examine(network.model, kwargs if kwargs else args)
-    return [name for suggestion in found.suggestions() for name in suggestion.layers]
+    examination = examine(network.model, kwargs if kwargs else args)
+    return [name for suggestion in examination.suggestions() for name in suggestion.layers]
 
 
 def feeding(node: Node) -> tuple[str, ...]:

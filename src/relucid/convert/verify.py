@@ -94,14 +94,14 @@ def compared(
         training: In which mode.
         backward: Whether to compare gradients.
     """
-    found, tape, model = Comparison(), Tape(), net.fresh()
+    comparison, tape, model = Comparison(), Tape(), net.fresh()
 
     def judge(key: Key, module: nn.Module, args: Any, value: Tensor) -> Tensor | None:
         other = same.get(key[0], key[0]), key[1]
         old = before.values.get(other)
         if old is None or old.shape != value.shape or old.dtype != value.dtype:
             return None
-        found.note(found.values, key[0], distance(old, value.detach(), _floor(module, args)))
+        comparison.note(comparison.values, key[0], distance(old, value.detach(), _floor(module, args)))
         if not backward or not torch.is_grad_enabled():
             return old.clone()
         forced = value + (old - value.detach()) if bool(old.isfinite().all()) else value
@@ -113,7 +113,7 @@ def compared(
             if gradient is None or gradient.shape != g.shape:
                 return None
             whole = gradient.square().mean().sqrt().expand(gradient.shape[_dim(gradient)])
-            found.note(found.gradients, key[0], distance(gradient, g, whole))
+            comparison.note(comparison.gradients, key[0], distance(gradient, g, whole))
             return gradient
 
         forced.register_hook(back)
@@ -122,14 +122,14 @@ def compared(
     def known(key: Key) -> Tensor | None:
         return before.values.get((same.get(key[0], key[0]), key[1]))
 
-    with _guarded(model, known, found, tape), shown(dict(points(model)), judge):
+    with _guarded(model, known, comparison, tape), shown(dict(points(model)), judge):
         run(model, example, call, training, tape, backward=backward, count=not backward)
-    return tape, found
+    return tape, comparison
 
 
 @contextmanager
 def _guarded(
-    model: nn.Module, known: Callable[[Key], Tensor | None], found: Comparison, tape: Tape
+    model: nn.Module, known: Callable[[Key], Tensor | None], comparison: Comparison, tape: Tape
 ) -> Iterator[None]:
     """Let a layer that fails return what the original's did, and note its name."""
     count: Counter[str] = Counter()
@@ -147,9 +147,9 @@ def _guarded(
                 raise
             value, sentence = known((name, count[name])), f"{name} fails: {first_line(error)}"
             if value is None or name not in layers:
-                others = {n: f"{n} fails: {what}" for n, what in found.failures.items()}
+                others = {n: f"{n} fails: {what}" for n, what in comparison.failures.items()}
                 raise ConversionError(sentence, {**others, name: sentence}) from error
-            found.failures.setdefault(name, first_line(error))
+            comparison.failures.setdefault(name, first_line(error))
             if isinstance(modules[name], BothSigns):
                 return modules[name].both_signs(value)
             return value.clone()
