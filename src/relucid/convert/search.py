@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from relucid.convert import verify
 from relucid.convert._edits import wholly
 from relucid.convert._signature import signature
 from relucid.convert._steps import Step
 from relucid.convert.conversion import Conversion, applied, fast_layers, optimizers_of
 from relucid.convert.copies import ResettableCopy, aliased, separate
-from relucid.convert.difference import LOOSER, by_column, difference, tolerance_of
 from relucid.convert.errors import ConversionError
-from relucid.convert.examples import Example, batch_size, sizes_of
+from relucid.convert.examples import batch_size
 from relucid.convert.network import RecordedModel
 from relucid.convert.structure import check_structure
-from relucid.convert.tape import Tape, recorded
+from relucid.convert.tape import recorded
+from relucid.convert.verify import Comparison
 from relucid.models import count_parameters
 from relucid.printing import first_line
 
@@ -66,10 +64,11 @@ def converted(
         options: Any = {"sizes": sizes, "probe": probe, "training": training, "tolerance": tolerance}
         converted(network.wide, steps, same=same, **options)
     trial = applied(steps, aliased(network.model))
-    check = _Check(network, trial, same or {}, tolerance, layers)
+    copy = ResettableCopy(trial)
+    comparison = Comparison(copy, network.call, same, layers=layers, tolerance=tolerance)
     if network.small is not None and network.small_tape is not None and sizes:
-        check.run(network.small, network.small_tape, backward=network.backward)
-    check.copy.fresh(freeze=False)
+        comparison.check(network.small, network.small_tape, backward=network.backward)
+    copy.fresh(freeze=False)
     changed = [*(name for step in steps for name in step.modules), *fast_layers(trial, steps)]
     check_structure(network.model, trial, changed, hooks=not inplace)
     if probe:
@@ -79,25 +78,25 @@ def converted(
             *(network.copy, network.learned_on, network.call),
             training=True,
             backward=True,
-            also=check.same.values(),
+            also=comparison.same.values(),
         )
-        check.run(network.learned_on, before, training=True, backward=True)
+        comparison.check(network.learned_on, before, training=True, backward=True)
         del before
     for example, tape in network.single if sizes else ():
-        check.run(example, tape)
-    whole = [check.run(*pair) for pair in zip(network.examples, network.outputs, strict=True)]
-    check.copy.fresh(freeze=False)
+        comparison.check(example, tape)
+    whole = [comparison.check(*pair) for pair in zip(network.examples, network.outputs, strict=True)]
+    copy.fresh(freeze=False)
     size = batch_size(network.examples[0])
     return Conversion(
         trial,
         network.report.changes(),
         max(error for error, *_ in whole),
         max(relative for _, relative, _ in whole),
-        check.gradient,
+        comparison.largest[1],
         (count_parameters(network.model), count_parameters(trial)),
         (network.outputs[0].multiply_adds // size, whole[0][2] // size),
         tuple(steps),
-        check.layer,
+        comparison.largest[0],
         network.unchecked if training else (),
         signature(network.model),
     )
@@ -114,75 +113,6 @@ def delivered(
     optimizers = optimizers_of(optimizer)
     wholly(lambda: applied(conversion.steps, network.model, optimizers, others=True))
     return conversion
-
-
-class _Check:
-    """Runs of a converted copy beside those of the original."""
-
-    def __init__(
-        self,
-        network: RecordedModel,
-        trial: nn.Module,
-        same: Mapping[str, str],
-        tolerance: float | None,
-        layers: bool,
-    ) -> None:
-        self.network, self.copy, self.same = network, ResettableCopy(trial), same
-        self.tolerance, self.layers = tolerance, layers
-        local = verify.tolerance(p.dtype for p in network.model.parameters())
-        self.limit = max(local, tolerance or 0.0) if layers else math.inf
-        self.layer = self.gradient = 0.0  # the largest differences of a layer's value, and of a gradient
-
-    def run(
-        self, example: Example, before: Tape, *, training: bool = False, backward: bool = False
-    ) -> tuple[float, float, int]:
-        """The largest difference of an output, the same relative to the largest output, and multiply-adds."""
-        case = f"{'in training' if training else 'in evaluation'} on {sizes_of(example)}"
-        try:
-            after, layers = verify.compared(
-                *(self.copy, example, self.network.call, before, self.same),
-                training=training,
-                backward=backward,
-            )
-        except ConversionError:
-            raise
-        except Exception as raised:  # the original takes the same input
-            raise ConversionError(
-                f"the converted network fails {case}, where {self.network.name} does not: {raised}"
-            ) from raised
-        layers.judge(self.limit, case)
-        value, gradient = layers.largest
-        self.layer, self.gradient = max(self.layer, value), max(self.gradient, gradient)
-        limit = tolerance_of(before.outputs) if self.tolerance is None else self.tolerance
-        loose = LOOSER * max(tolerance_of(before.outputs), self.tolerance or 0.0)
-        error, relative = self._judge_outputs(
-            before, after, loose if training or before.values else limit, case
-        )
-        if backward and self.layers:
-            self._judge_inputs(before, after, max(loose, 1e-8), case)
-        if training and (name := verify.differing_buffer(before, after, max(loose, 1e-8))):
-            raise ConversionError(f"the converted network updates {name} differently {case}")
-        return error, relative, after.multiply_adds
-
-    def _judge_outputs(self, before: Tape, after: Tape, limit: float, case: str) -> tuple[float, float]:
-        error, relative = difference(before.outputs, after.outputs)
-        if not relative <= limit or before.others != after.others:
-            raise ConversionError(
-                f"the converted network differs by {relative:.2g} of the largest output {case}, more than {limit:.2g}"
-            )
-        columns = by_column(before.outputs, after.outputs)
-        if not columns <= LOOSER * limit:
-            raise ConversionError(f"a column of the outputs differs by {columns:.2g} of its own size {case}")
-        return error, relative
-
-    def _judge_inputs(self, before: Tape, after: Tape, limit: float, case: str) -> None:
-        """Compare the gradients of the inputs."""
-        limit = min(limit, max(verify.FARTHEST, self.limit))
-        if [x is None for x in before.inputs] != [x is None for x in after.inputs]:
-            raise ConversionError(f"gradients of the inputs differ {case}")
-        pairs = zip(before.inputs, after.inputs, strict=True)
-        if not all(difference([a], [b])[1] <= limit for a, b in pairs if a is not None and b is not None):
-            raise ConversionError(f"gradients of the inputs differ {case}")
 
 
 Attempt = Callable[[list[str], dict[str, str]], Conversion]
