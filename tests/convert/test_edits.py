@@ -1,5 +1,7 @@
 """Changes of modules keep objects, take optimizers along and can all be undone."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -8,7 +10,8 @@ from torch import nn
 
 from relucid.convert import ConversionError
 from relucid.convert._edits import Edits, wholly
-from relucid.convert._steps import Double, Geometric, Read, step_of
+from relucid.convert._steps import Double, Read, step_of
+from relucid.convert.geometric import Geometric
 from relucid.convert.layout import Layout
 
 OPTIMIZERS = {
@@ -228,3 +231,12 @@ def test_steps_survive_as_plain_values(net, kind):
 def test_what_is_no_step_is_refused(values):
     with pytest.raises(ConversionError, match="no step"):
         step_of(values)
+
+
+def test_steps_of_every_conversion_are_known_to_a_process_that_only_restores():
+    code = """
+import relucid.convert
+from relucid.convert._steps import step_of
+step_of({"step": "Halve", "name": "0"})
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
