@@ -462,7 +462,7 @@ def refreshed(text: str, quote: Callable[[str], str]) -> str:
 
 def named(comment: str) -> list[tuple[str, str]]:
     """The keys in a comment and their values, in order."""
-    pairs = (pair.strip().partition("=") for pair in re.split(r",\s+", comment))
+    pairs = (pair.strip().partition("=") for pair in re.split(r",\s+(?=[\w.]+=)", comment))
     return [(key, value) for key, _, value in pairs]
 
 

@@ -254,6 +254,30 @@ def test_norms_and_dropout_are_trained_in_training_mode(train):
     assert not net.training, "the user's own is left as it is"
 
 
+def test_modules_frozen_on_purpose_stay_frozen():
+    first, relu, last = network()
+    net = nn.Sequential(first, nn.BatchNorm1d(6), relu, nn.Dropout(), last)
+    net[1].eval()
+    whole = task(net, (classes(), classes()), recipe=replace(RECIPE, epochs=1))
+    trained, _ = whole.trained(deepcopy(whole.network), 0, Machine())
+    assert int(trained[1].num_batches_tracked) == 0
+
+
+def test_what_a_network_computes_belongs_to_the_identity_of_its_runs():
+    class Scaled(nn.Sequential):
+        factor = 1.0
+
+        def forward(self, x):
+            return super().forward(x * self.factor)
+
+    def identity(factor):
+        net = Scaled(*network())
+        net.factor = factor
+        return task(net, (classes(), classes())).configuration()
+
+    assert identity(1.0) == identity(1.0) != identity(2.0)
+
+
 def test_random_weights_are_noticed():
     assert "random weights" in task(lambda: nn.Linear(4, 3), (classes(), classes())).cautions[0]
     assert task(network, (classes(), classes())).cautions == []

@@ -15,7 +15,7 @@ def test_run_does_the_study_and_shows_its_claims_and_its_table(relucid, study):
     assert "squares (small): How large squares are" in out
     assert "against two: One is lower.\nConfirmed." in out
     assert "one minus two, value: -3.00 [-5.27, -0.733]" in out
-    assert "5.00 ± 0.58 [5.50 ± 0.50]" in out
+    assert "5.00±0.58 [5.50±0.50]" in out
     assert os.path.exists("runs/results.sqlite")
 
 
@@ -46,14 +46,14 @@ def test_an_edited_study_says_so_and_repeats_nothing_before_its_version_is_raise
     edit("** 2", "** 3")
     for command in ("run", "show"):
         status, out, err = relucid(command, study)
-        assert (status, "5.00 ± 0.58" in out) == (0, True)
+        assert (status, "5.00±0.58" in out) == (0, True)
         assert "the file of squares:run has changed since 6 of these runs" in err
         assert '@runner("squares:run", version=2)' in err
     edit("def run(x", '@runner("squares:run", version=2)\ndef run(x')
     edit("Study, lower", "Study, lower, runner")
     status, out, err = relucid("run", study, "--jobs", "1", "-q")
     assert (status, err) == (0, "")
-    assert "9.00 ± 0.58" in relucid("show", study)[1]
+    assert "9.00±0.58" in relucid("show", study)[1]
 
 
 def test_failed_runs_are_reported_and_logged_and_make_the_command_fail(relucid, study):
@@ -101,6 +101,23 @@ def test_a_run_that_returns_no_number_has_failed_and_is_never_compared(relucid, 
     assert sentence in err
     assert "no detectable difference" not in out.lower()
     assert "Inconclusive" in out
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        (("--precision", "8"), "--precision 8: expected 32, bf16-mixed, 16-mixed"),
+        (("--workers", "2"), "runs of squares:run take no workers, precision or compilation"),
+        (("--workers", "99999"), "workers=99999 is not within 0 to"),
+    ],
+)
+def test_a_machine_that_cannot_be_is_refused_before_any_run(relucid, study, edit, options, sentence):
+    if "99999" in options:
+        edit("broken=False)", "broken=False, machine=None)")
+    status, out, err = relucid("run", study, "--jobs", "1", *options)
+    assert (status, out) == (1, "")
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
 
 
 def test_a_quiet_run_prints_errors_only(relucid, study):

@@ -9,13 +9,13 @@ import pytest
 def test_show_shows_what_there_is_and_every_format_of_it(relucid, study):
     relucid("run", study, "--jobs", "1", "--only", "two", "--seeds", "2")
     shown = relucid("show", study)[1]
-    assert "4.50 ± 0.50 [5.50 ± 0.50] (2 of 3 runs)" in shown
+    assert "4.50±0.50 [5.50±0.50] (2 of 3 runs)" in shown
     assert "one" not in [line.strip("│ ").split("│")[0].strip() for line in shown.splitlines()]
     _, out, _ = relucid("show", study, "--only", "two", "--seeds", "2", "--format", "json")
     assert json.loads(out)["cells"][0]["values"] == [4, 5]
     assert "two,value,4.5,0.5,2.0,5.5,0.5" in relucid("show", study, "--format", "csv")[1]
     markdown = relucid("show", study, "--format", "markdown")[1]
-    assert "| two | 4.50 ± 0.50 [5.50 ± 0.50] (2 of 3 runs) |" in markdown
+    assert "| two | 4.50±0.50 [5.50±0.50] (2 of 3 runs) |" in markdown
     assert r"\begin{tabular}" in relucid("show", study, "--format", "latex")[1]
 
 

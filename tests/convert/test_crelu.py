@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.convert import fuse, to_crelu, to_geometric
+from relucid.convert import ArgumentError, fuse, to_crelu, to_geometric
 from relucid.nn import CReLU
 
 from .odd import faults
@@ -184,3 +184,26 @@ def test_where_masks_of_minus_infinity_come_before_it_a_relu_stays(mask):
 
     found = to_crelu(Masked(), (torch.randn(5, 4), torch.zeros(5, 6, dtype=torch.bool)))
     assert reasons(found)["relu"][0] == "refused"
+
+
+def test_a_layer_with_spectral_norm_stays_and_the_other_layers_are_converted():
+    normed = nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6))
+    x = torch.randn(9, 4)
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), normed, nn.ReLU(), nn.Linear(6, 2)).eval()
+    conversion = to_crelu(net, x)
+    torch.testing.assert_close(conversion.model(x), net(x))
+    assert {change.name for change in conversion.changes if change.status == "changed"} == {"3", "4"}
+
+
+def test_networks_that_share_an_encoder_are_converted_as_one():
+    x, encoder = torch.randn(9, 4), nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+    actor, critic = nn.Sequential(encoder, nn.Linear(6, 2)), nn.Sequential(encoder, nn.Linear(6, 1))
+    both = nn.ModuleDict({"actor": actor, "critic": critic})
+    optimizer = torch.optim.Adam(both.parameters())
+    before = actor(x), critic(x)
+    with pytest.raises(ArgumentError, match="ModuleDict"):
+        to_crelu({"actor": actor, "critic": critic}, x)
+    call = lambda net, x: [part(x) for part in net.values()]  # noqa: E731
+    to_crelu(both, x, inplace=True, optimizer=optimizer, call=call)
+    torch.testing.assert_close((actor(x), critic(x)), before)
+    assert actor[1].in_features == critic[1].in_features == 12

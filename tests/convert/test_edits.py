@@ -1,15 +1,15 @@
 """Changes of modules keep objects, take optimizers along and can all be undone."""
 
+import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 import torch
 from torch import nn
 
 from relucid.convert import ConversionError
-from relucid.convert._edits import Edits, wholly
+from relucid.convert._edits import Edits, uninterrupted
 from relucid.convert._steps import Double, Read, step_of
 from relucid.convert.geometric import Geometric
 from relucid.convert.layout import Layout
@@ -192,28 +192,25 @@ def test_whatever_stops_a_change_undoes_it(monkeypatch, net, x, kind, error):
 
 
 def test_ctrl_c_waits_until_a_change_is_whole():
-    done = []
+    done, before = [], signal.getsignal(signal.SIGINT)
 
     def change():
-        import _thread
-
-        assert threading.current_thread() is not threading.main_thread()
-        _thread.interrupt_main()
-        for _ in range(100_000):
-            pass
-        done.append(True)
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            done.append(True)
 
     with pytest.raises(KeyboardInterrupt):
-        wholly(change)
+        change()
     assert done
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_an_error_of_a_change_is_raised():
-    def change():
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ValueError, match="no"), uninterrupted():
         raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        wholly(change)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("kind", STEPS)

@@ -102,9 +102,7 @@ def test_rates_are_those_that_another_study_tried_in_the_setting_of_the_claim(fi
 def test_every_run_may_choose_its_rate_by_itself(filled):
     of = study(tries=RATES)
     results = filled(of, lambda at: {"error": 1.0, "rate": [0.3, 0.3, 0.1]}, "full")
-    assert caveats(CLAIM, results) == {
-        "rate at edge": "Some rates are the smallest or largest that were tried: 0.3 for new, 0.3 for old."
-    }
+    assert caveats(CLAIM, results) == {"rate at edge": "Rates at the edge of those tried: 0.3 (new; old)."}
 
 
 def test_splits_of_one_data_set_and_late_claims_are_caveats(words):

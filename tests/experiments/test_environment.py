@@ -1,8 +1,14 @@
+import shutil
 import subprocess
+
+import pytest
 
 from relucid.experiments import _environment as environment
 
 MADE = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"]
+
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
 def commit_in(directory):

@@ -37,7 +37,7 @@ def test_a_table_has_means_errors_and_published_values(filled):
     table = results.table()
     assert table.loc[("one", "error"), ["mean", "n", "published"]].tolist() == [2.0, 3, 1.5]
     assert table.loc["two", "error"]["error"] == pytest.approx(1 / math.sqrt(3))
-    assert str(results).splitlines()[2] == "| one | 2.00 ± 0.58 [1.50 ± 0.50] | 7 |"
+    assert str(results).splitlines()[2] == "| one | 2.00±0.58 [1.50±0.50] | 7 |"
 
 
 def test_what_diverged_failed_or_is_missing_is_said_and_rows_without_runs_are_left_out(filled):
@@ -51,7 +51,7 @@ def test_what_diverged_failed_or_is_missing_is_said_and_rows_without_runs_are_le
     results = filled(STUDY, outcome)
     shown = results.shown()
     assert list(shown.index) == ["one", "two"]
-    assert shown.loc["one", "error"] == "1.00 ± 0.00 [1.50 ± 0.50] (1 diverged)"
+    assert shown.loc["one", "error"] == "1.00±0.00 [1.50±0.50] (1 diverged)"
     assert shown.loc["two", "error"] == "1.00 (1 failed)"
     assert results.note("two", "size") == ""
     assert not results.complete("two", "error")

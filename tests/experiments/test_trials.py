@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-import traceback
 from collections import Counter
 from contextlib import closing
 
@@ -50,25 +49,12 @@ def values(study, store):
         return {row: tuple(results[row, column]) for row, column in results.cells}
 
 
-def forked(function):
-    """The id of a process that does this and ends; torch is loaded already, so that it begins at once."""
-    child = os.fork()
-    if child:
-        return child
-    try:
-        function()
-        os._exit(0)
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-
-
 def statuses(children):
     return Counter(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
 
 
 @pytest.mark.parametrize("processes", [8, pytest.param(48, marks=pytest.mark.slow)])
-def test_processes_that_share_many_short_runs_do_each_once_and_none_dies(tmp_path, processes):
+def test_processes_that_share_many_short_runs_do_each_once_and_none_dies(tmp_path, forked, processes):
     log, store = tmp_path / "log", tmp_path / "runs"
     shared = study(log)
     Store(store).close()
@@ -82,7 +68,9 @@ def test_processes_that_share_many_short_runs_do_each_once_and_none_dies(tmp_pat
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
-def test_kills_at_random_moments_lose_nothing_repeat_nothing_and_change_nothing(tmp_path, kills, request):
+def test_kills_at_random_moments_lose_nothing_repeat_nothing_and_change_nothing(
+    tmp_path, forked, kills, request
+):
     rng, log, store = random.Random(request.config.getoption("seed")), tmp_path / "log", tmp_path / "runs"
     killed = study(log, pause=0.005, size=20_000, rows=2 * kills)  # 160 kB a run: many kills hit a write
     finished = set()

@@ -620,3 +620,24 @@ def test_at_most_four_names_that_are_not_examined_are_printed():
 def test_old_names_warn(old):
     with pytest.warns(FutureWarning, match=old):
         assert getattr(relucid.inspect, old) is not None
+
+
+PAIRS = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.zeros(64))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        PAIRS.tensors[0].double().numpy(),
+        PAIRS.tensors,
+        PAIRS,
+        torch.utils.data.DataLoader(PAIRS, batch_size=16),
+    ],
+    ids=["array", "pair", "dataset", "loader"],
+)
+def test_the_example_may_be_whatever_data_may_be(given):
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    (layer,) = examine(net, given).layers
+    (expected,) = examine(net, PAIRS.tensors[0]).layers
+    assert layer.activity.inputs == 64
+    assert torch.equal(layer.activity.active, expected.activity.active)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import relucid
+from relucid._torch import tree_leaves
 from relucid.files import is_the_users
 from relucid.randomness import seeded
 
@@ -53,6 +54,20 @@ def digest_of_network(network: nn.Module) -> str:
         *(value for value in network.state_dict().values() if isinstance(value, Tensor))
     )
     return hashlib.sha256(f"{layers} {names} {state}".encode()).hexdigest()
+
+
+def digest_of_values(values: Any) -> str:
+    """A digest of values to a hundredth of the largest, which other processors and threads do not change.
+
+    >>> digest_of_values(torch.tensor([1.0, 0.5])) == digest_of_values(torch.tensor([1.0, 0.5 + 1e-7]))
+    True
+    """
+    tensors = [
+        leaf.double().flatten() for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.numel()
+    ]
+    few = [numbers[:: len(numbers) // SAMPLED**2 + 1] for numbers in tensors]
+    scaled = [(100 * numbers / numbers.abs().max()).round().nan_to_num().tolist() for numbers in few]
+    return hashlib.sha256(str(scaled).encode()).hexdigest()
 
 
 def digest_of_data(data: Any, depth: int = 4) -> str:

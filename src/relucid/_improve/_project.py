@@ -156,6 +156,7 @@ def improve(
     store: str | Path | None = None,
     jobs: int | None = None,
     executor: str | Executor = "local",
+    machine: Machine | None = None,
     name: str | None = None,
     report: Report | None = None,
 ) -> Improvement:
@@ -186,6 +187,7 @@ def improve(
         store: directory of the results.
         jobs: runs at a time.
         executor: where to run, see `relucid.experiments.run`.
+        machine: workers, compilation and the like of our own training.
         name: what to call the network.
         report: called with every run that ends; by default, progress is shown on a terminal and in a notebook.
     """
@@ -209,7 +211,7 @@ def improve(
     )
     for caution in whole.cautions:
         warnings.warn(caution, stacklevel=2)
-    return whole.run(jobs=jobs, executor=executor, report=report or _progress(whole))
+    return whole.run(jobs=jobs, executor=executor, machine=machine, report=report or _progress(whole))
 
 
 def project(

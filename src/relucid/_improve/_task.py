@@ -11,7 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relucid._improve._digests import digest_of_code, digest_of_data, digest_of_network, version_of
+from relucid._improve._digests import (
+    digest_of_code,
+    digest_of_data,
+    digest_of_network,
+    digest_of_values,
+    version_of,
+)
 from relucid._improve._files import LARGE, kept, mapped, nbytes
 from relucid._improve._metrics import METRICS, Measure, Metric, score
 from relucid._torch import tree_leaves, tree_map, tree_map_only
@@ -50,6 +56,7 @@ class Task:
         loss: compares outputs with targets, where relucid trains or judges.
         random: whether the network has other weights each time it is built.
         store: directory of the results, where workers find large data.
+        frozen: modules that the user has put into evaluation, in a network in training mode.
     """
 
     name: str
@@ -63,6 +70,7 @@ class Task:
     loss: str | Loss = "cross_entropy"
     random: bool = False
     store: Path | None = None
+    frozen: tuple[str, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """What a worker needs: large arrays go once through a file that all workers map into memory."""
@@ -158,6 +166,9 @@ class Task:
     ) -> tuple[nn.Module, dict[str, list[float]]]:
         """Train a network further, in place; return it with the measures of every epoch."""
         network.train()  # it was examined and converted in evaluation
+        for name, module in network.named_modules():
+            if name in self.frozen:
+                module.eval()
         if isinstance(self.train, Recipe):
             fitted = fit(self.called(network), self.split(seed)[0], self.train, seed=seed, machine=machine)
             return network.cpu(), {name: fitted.history[name] for name in CURVES if name in fitted.history}
@@ -199,10 +210,23 @@ class Task:
         return {
             "network": digest_of_network(self.network),
             "code": digest_of_code(self.network),
+            "computes": digest_of_values(self._computed()),
             "data": digest_of_data(self.data if self.parts is None else self.parts),
             "train": version_of(train) if callable(train) else train,
             "metric": self.metric.label if measure is None else version_of(measure),
         }
+
+    def _computed(self) -> list[Any]:
+        """What the network computes from the example, in evaluation and, where it needs no targets, in training."""
+        found = []
+        for training in (False, True):
+            network = deepcopy(self.network).train(training)
+            try:
+                with seeded(), torch.no_grad():
+                    found.append(Called(network, self.floats, raw=True)(self.example))
+            except Exception:
+                found.append(None)
+        return found
 
     def called(self, network: nn.Module) -> "Called":
         """The network as it is trained and tested: called with inputs in any form."""
@@ -247,14 +271,14 @@ def task(
     name: str | None = None,
 ) -> Task:
     """Check that network, data, training and metric fit together; the arguments are those of `improve`."""
-    network, random = _built(model)
+    network, random, frozen = _built(model)
     name = name or type(network).__name__
     if train is not None and loss is not None:
         raise ValueError("a loss is part of a recipe: with a training function of your own, compute it there")
     if train is not None and callable(metric) and not isinstance(data, str | Path):
         inputs = _readable(data) if example is None else example
         own = Metric(name_of(metric), higher, metric)
-        return Task(name, network, data, inputs, train, own, random=random)
+        return Task(name, network, data, inputs, train, own, random=random, frozen=frozen)
     parts = with_targets(data, target, size)
     pool = parts.train if isinstance(parts, Data) else parts
     inputs, targets = pool.batch(torch.arange(min(BATCH, len(pool))))
@@ -262,7 +286,9 @@ def task(
     chosen = loss or (recipe.loss if recipe.loss != "cross_entropy" else _suited_loss(outputs, targets))
     recipe = replace(recipe, loss=chosen, normalize=False)
     decides = _metric(metric, higher, chosen)
-    found = Task(name, network, data, pool, train or recipe, decides, parts, floats, chosen, random)
+    found = Task(
+        name, network, data, pool, train or recipe, decides, parts, floats, chosen, random, frozen=frozen
+    )
     if train is None:
         _check_loss(found, inputs, targets)
     if recipe.augment and not (isinstance(inputs, Tensor) and inputs.dim() == 4):
@@ -314,8 +340,8 @@ def scores(outputs: Any) -> Tensor:
     raise TypeError(f"the network returns a {kind}, not a tensor: name a loss of your own that takes it")
 
 
-def _built(model: nn.Module | Callable[[], nn.Module]) -> tuple[nn.Module, bool]:
-    """The network, and whether it has other weights each time it is built."""
+def _built(model: nn.Module | Callable[[], nn.Module]) -> tuple[nn.Module, bool, tuple[str, ...]]:
+    """The network, whether it has other weights each time it is built, and the modules that the user has frozen."""
     network = model if isinstance(model, nn.Module) else model()
     if not isinstance(network, nn.Module):
         raise TypeError(f"the model is a {type(network).__name__}, not a torch.nn.Module")
@@ -325,7 +351,9 @@ def _built(model: nn.Module | Callable[[], nn.Module]) -> tuple[nn.Module, bool]
         if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
             raise ValueError(f"{name} of the network has values that are not finite: load weights that are")
     random = not isinstance(model, nn.Module) and digest_of_network(model()) != digest_of_network(network)
-    return deepcopy(network).cpu().eval(), random  # the user's own is left as it is
+    modes = {name: module.training for name, module in network.named_modules()}
+    frozen = tuple(name for name, training in modes.items() if network.training and not training)
+    return deepcopy(network).cpu().eval(), random, frozen  # the user's own is left as it is
 
 
 def _tried(network: nn.Module, inputs: Any) -> tuple[bool, Any]:

@@ -18,15 +18,19 @@ from relucid.cli.options import (
     EXAMPLE,
     Address,
     Checkpoint,
+    Compile,
     Directory,
     ExecutorName,
     Factory,
     Jobs,
     Key,
+    PrecisionName,
     Quiet,
     Replace,
     Unsafe,
+    Workers,
     completing,
+    machine_of,
 )
 from relucid.cli.output import check_directory, write_directory
 from relucid.conversions import IMPROVING
@@ -134,6 +138,9 @@ def improve(
     jobs: Jobs = None,
     executor: ExecutorName = "local",
     address: Address = None,
+    workers: Workers = None,
+    precision: PrecisionName = None,
+    compiled: Compile = False,
     store: Directory = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
@@ -150,13 +157,20 @@ def improve(
     from relucid._improve import RECIPE, project, task
     from relucid._improve._handover import FILES, fill
     from relucid.cli.network import build, data_of, example_of, function_of
+    from relucid.train.platform import check
 
     check_directory(out, FILES, force)
     make = partial(build, network, checkpoint, unsafe=unsafe, key=key)
     built = make()
+    machine = machine_of(workers, precision, compiled)
+    if train and (workers is not None or precision or compiled):
+        raise ValueError(
+            "--workers, --precision and --compile are for our recipe: your own --train decides them"
+        )
+    check(machine)
     recipe = replace(
         RECIPE, epochs=epochs, optimizer=optimizer, lr=lr, weight_decay=weight_decay, steps=tuple(step or ()),
-        augment=tuple(augment or ()), batch_size=batch_size,
+        augment=tuple(augment or ()), batch_size=batch_size, precision=machine.precision or RECIPE.precision,
     )  # fmt: skip
     own: dict[str, Any] = {
         "train": train and function_of(train, (), "training"),
@@ -172,7 +186,8 @@ def improve(
     if dry_run:
         _print_time(tried, jobs)
         return
-    found = _run(tried, quiet, {"jobs": jobs, "executor": executor, "address": address})
+    where = {"jobs": jobs, "executor": executor, "address": address, "machine": machine}
+    found = _run(tried, quiet, where)
     write_directory(
         out, FILES, force, partial(fill, found, command=printable(shlex.join(["relucid", *sys.argv[1:]])))
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -235,30 +237,24 @@ class Edits:
         return [g for o in self.optimizers for g in o.param_groups if "param_names" in g]
 
 
-def wholly(change: Callable[[], object]) -> None:
-    """Make a change that Ctrl-C cannot stop halfway: Python interrupts the main thread alone.
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off until the end of the block, so that nothing stays half done.
 
-    An interrupt is raised once the change is complete.
+    Python interrupts the main thread alone, by a handler that this thread alone can set.
     """
-    errors: list[BaseException] = []
-    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-
-    def run() -> None:
-        try:
-            with torch.inference_mode(modes[1]), torch.set_grad_enabled(modes[0]):
-                change()
-        except BaseException as error:
-            errors.append(error)
-
-    thread, late = threading.Thread(target=run), None
-    thread.start()
-    while thread.is_alive():
-        try:
-            thread.join()
-        except KeyboardInterrupt as interrupt:
-            late = interrupt
-    if errors or late:
-        raise (errors[0] if errors else late)  # type: ignore[misc]
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or handler is None:
+        yield
+        return
+    late: list[Any] = []
+    signal.signal(signal.SIGINT, lambda *given: late.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if late and callable(handler):
+            handler(*late[-1])
 
 
 def _set_data(parameter: nn.Parameter, value: Tensor, gradient: Tensor | None) -> None:

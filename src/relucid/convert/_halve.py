@@ -175,7 +175,7 @@ def _steps(network: RecordedModel, chosen: Sequence[tuple[Candidate, Units]]) ->
     """Halve layers and norms, draw all others again, and put both phases after the halves."""
     if not chosen:
         return []
-    halves = {name for _, units in chosen for name in (units.layer, *units.norms)}
+    halves = {name for _, units in chosen for name in units.names}
     steps: list[Step] = [
         Halve(name) if name in halves else Draw(name) for name in _drawn(network.modules, halves)
     ]
@@ -232,7 +232,7 @@ def _note(
     for site, units in chosen:
         for relu in site.relus:
             network.report.note(relu, "changed", f"CReLU of half the units of {units.layer}")
-        for name in (units.layer, *units.norms):
+        for name in units.names:
             network.report.note(
                 name, "changed", "half the units, drawn again", type(network.modules[name]).__name__
             )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from relucid import __version__
 from relucid._torch import storage_of
-from relucid.convert._edits import Edits
+from relucid.convert._edits import Edits, uninterrupted
 from relucid.convert._recipe import RECIPE, items_in, recipe_of, replayed
 from relucid.convert.errors import ArgumentError, ConversionError
 from relucid.extras import needed
@@ -49,9 +49,10 @@ def restore(model: Network, state_dict: Mapping[str, Any], *, optimizer: Any = N
     optimizers = (
         [] if optimizer is None else optimizer if isinstance(optimizer, list | tuple) else [optimizer]
     )
-    with _prepared(model, weights, optimizers):
-        _check_fits(model, weights)
-    model.load_state_dict(weights, strict=False)
+    with uninterrupted():
+        with _prepared(model, weights, optimizers):
+            _check_fits(model, weights)
+        model.load_state_dict(weights, strict=False)
     return model
 
 
@@ -158,15 +159,13 @@ def load(directory: str | Path, model: Network) -> Network:
         model: The network before the conversion, with any weights.
     """
     with needed("loading a conversion"):
-        from safetensors import safe_open
         from safetensors.torch import load_file
     file = Path(directory) / WEIGHTS
     if not is_saved(directory):
         raise ArgumentError(
             f"{directory} has no {WEIGHTS} of a conversion: give a directory that Conversion.save wrote"
         )
-    with safe_open(file, "pt") as opened:
-        kind = (opened.metadata() or {}).get("network", "")
+    kind = _written(file).get("network", "")
     try:
         return restore(model, load_file(file))
     except ConversionError as error:
@@ -176,9 +175,15 @@ def load(directory: str | Path, model: Network) -> Network:
 def is_saved(directory: str | Path) -> bool:
     """Whether `Conversion.save` has written into a directory."""
     file = Path(directory) / WEIGHTS
-    if not file.is_file():
-        return False
+    return file.is_file() and "relucid" in _written(file)
+
+
+def _written(file: Path) -> dict[str, str]:
+    """What a file of weights says of itself."""
     with needed("loading a conversion"):
-        from safetensors import safe_open
-    with safe_open(file, "pt") as opened:
-        return "relucid" in (opened.metadata() or {})
+        from safetensors import SafetensorError, safe_open
+    try:
+        with safe_open(file, "pt") as opened:
+            return opened.metadata() or {}
+    except SafetensorError as error:
+        raise ArgumentError(f"{file} is damaged, or not a file of weights") from error

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relucid._torch import BatchNormNd, ConvTransposeNd
-from relucid.convert._edits import Edits, wholly
+from relucid.convert._edits import Edits, uninterrupted
 from relucid.convert._renew import Revive, drawn, entries_of
 from relucid.convert._signature import signature
 from relucid.convert._units import Units, units_of
@@ -25,8 +25,8 @@ from relucid.convert.flow import flow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.network import RecordedModel
 from relucid.convert.search import delivered, largest_valid_subset
+from relucid.inspect._statistics import NEEDED
 from relucid.inspect.batches import CalledParts, batches_for, inputs_in
-from relucid.inspect.evidence import NEEDED
 from relucid.inspect.execution import (
     Arguments,
     Given,
@@ -57,11 +57,6 @@ class Dead:
     source: Units
     columns: Mapping[str, Tensor] = field(default_factory=dict)  #: by layer: its inputs that come from them
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The layer, and the norms between it and the ReLU."""
-        return (self.source.layer, *self.source.norms)
-
 
 @conversion
 def revive(
@@ -74,11 +69,12 @@ def revive(
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
     call: Method | None = None,
 ) -> Conversion:
-    """The same network with its dead units alive again: no output changes, and training can use them.
+    """The same network with its dead units alive again: no output changes on the data, and training can use them.
 
-    A unit is dead if its ReLU has returned 0 for all data. It gets new incoming weights, drawn as its layer draws its
-    first ones, and a boundary that passes through the data: its bias (or its norm's, or a geometric layer's offset) is
-    such that a ``share`` of its values is above 0. The weights that read it become 0, so that outputs stay as they are.
+    A unit is dead if its ReLU has returned 0 for all data; if it has not on other inputs, outputs change there. It gets
+    new incoming weights, drawn as its layer draws its first ones, and a boundary that passes through the data: its bias
+    (or its norm's, or a geometric layer's offset) is such that a ``share`` of its values is above 0. The weights that
+    read it become 0.
 
     Args:
         model: Any network. Its random draws come from the user's own random state, as those of new layers do.
@@ -121,7 +117,8 @@ def revived_first(
         changes.append(replace(change, status=status, reason=reason))
     steps = first.steps + second.steps
     if inplace:
-        wholly(lambda: applied(steps, model, optimizers_of(optimizer), others=True))
+        with uninterrupted():
+            applied(steps, model, optimizers_of(optimizer), others=True)
     return replace(
         second,
         model=model if inplace else second.model,
@@ -346,14 +343,14 @@ def _revived(
             steps.append(step)
         _place(edits, chosen, batches, share, call)
     return [
-        replace(step, entries=entries_of(trial, one.names, one.numbers))
+        replace(step, entries=entries_of(trial, one.source.names, one.numbers))
         for step, one in zip(steps, chosen, strict=True)
     ]
 
 
 def _drawn(trial: nn.Module, one: Dead) -> dict[str, Tensor]:
     """New entries; a scale that does not follow from a draw is that of the living units."""
-    entries = drawn(trial, one.names, one.numbers)
+    entries = drawn(trial, one.source.names, one.numbers)
     scale = f"{one.source.layer}.scale"
     if scale in entries and one.alive.any():
         living = trial.get_parameter(scale).detach()[one.alive].abs()
@@ -368,7 +365,7 @@ def _place(
     """Place the boundaries in one run: a layer that runs later already sees the new values of earlier ones."""
     model, handles = edits.model, []
     for one in chosen:
-        last = one.names[-1]
+        last = one.source.names[-1]
         hook: Callable[..., Any] = partial(_placed, edits, one, share)
         handles.append(model.get_submodule(last).register_forward_hook(hook, prepend=True))
     try:

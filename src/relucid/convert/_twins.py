@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from relucid.convert._edits import Edits, wholly
+from relucid.convert._edits import Edits, uninterrupted
 from relucid.convert._renew import Revive
 from relucid.convert._signature import Signature, difference, signature
 from relucid.convert._steps import Step
@@ -33,7 +33,8 @@ def apply_to(
     """
     networks = list(dict.fromkeys(_network_in(original, twin) for twin in twins))
     chosen, own = [step for step in steps if not isinstance(step, Revive)], list(optimizers)
-    wholly(lambda: _change(networks, chosen, own))
+    with uninterrupted():
+        _change(networks, chosen, own)
 
 
 def _change(networks: Sequence[nn.Module], steps: Sequence[Step], optimizers: Sequence[Any]) -> None:

@@ -26,6 +26,11 @@ class Units:
     layer: str
     norms: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The layer and the norms."""
+        return (self.layer, *self.norms)
+
 
 def units_of(network: RecordedModel, recording: Recording, relu: Node) -> Units | str:
     """The units that a ReLU rectifies, or why they cannot be changed without changing something else."""
@@ -81,7 +86,7 @@ def _obstacle(value: Node, dims: Mapping[Node, int]) -> str:
 
 def _usable(network: RecordedModel, units: Units) -> Units | str:
     """The units, unless their layer or norms do more than compute them, or are frozen."""
-    for name in (units.layer, *units.norms):
+    for name in units.names:
         module: Any = network.modules[name]
         if network.shared(name) or network.counts[name] > 1:
             return f"{name} is used more than once"

@@ -7,7 +7,7 @@ import inspect
 import math
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, ParamSpec
@@ -26,7 +26,7 @@ from relucid.convert._signature import Signature
 from relucid.convert._steps import Step
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
 from relucid.convert.flow import is_within
-from relucid.nn import GeometricLayer
+from relucid.nn import CReLU, GeometricLayer
 from relucid.nn.tracing import no_autocast
 from relucid.printing import Tabular, printable
 from relucid.randomness import seeded
@@ -211,12 +211,20 @@ def _why_unchanged(conversion: Conversion) -> str:
     others = [
         f"{type(m).__name__} at {n}" for n, m in conversion.model.named_modules() if isinstance(m, SMOOTH)
     ]
+    doubled = [name for name, m in conversion.model.named_modules() if isinstance(m, CReLU)]
+    if doubled and not others:
+        return f": it has both phases already (CReLU at {doubled[0]})"
     return f": it has no ReLU ({others[0]})" if others else ""
 
 
 def _check_network(model: nn.Module) -> None:
     """Raise an error for what is not a network of modules that can be replaced."""
     name = type(model).__name__
+    if isinstance(model, Mapping | list | tuple):
+        raise ArgumentError(
+            f"a network is an nn.Module, not a {name}: convert networks that share layers as one, an nn.ModuleDict of "
+            "them with call=, a function of it and the inputs that uses them all"
+        )
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"a network is an nn.Module, not a {name}")
     if isinstance(model, torch.jit.ScriptModule):

@@ -1,6 +1,5 @@
 """Inputs of a network: what the user gives, and inputs made of it, with other sizes."""
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from relucid._torch import tree_leaves, tree_map, tree_map_only
+from relucid._torch import tree_leaves, tree_map_only
 from relucid.convert.errors import ArgumentError
-from relucid.data import in_batches
-from relucid.inspect.batches import fitted
-from relucid.inspect.execution import Arguments, Method, function_of
+from relucid.inspect.batches import example_for
+from relucid.inspect.execution import Arguments, Method
 
 # What a user has at hand: arrays, tuples and mappings of arguments, loaders, data sets, lists of several examples.
 Given = Tensor | np.ndarray | Iterable[Any] | Dataset[Any] | Arguments
@@ -32,34 +30,16 @@ def examples_of(model: nn.Module, given: Any, call: Method | None = None) -> lis
     [torch.Size([4, 3]), torch.Size([5, 3])]
     """
     try:
-        function = function_of(model, call)
         given = given if isinstance(given, list) and not _is_pair(given) else [given]
-        examples = [_arguments(one, function) for one in given]
+        calls = [example_for(model, tuple(x) if isinstance(x, list) else x, call) for x in given]
     except (TypeError, ValueError, StopIteration) as error:
         raise ArgumentError(str(error) or "the example holds no batch") from error
-    if not examples:
+    if not calls:
         raise ArgumentError("the list of examples is empty; give at least one")
-    like = next((p for p in model.parameters() if p.is_floating_point()), None)
-    tensors: list[Example] = tree_map(lambda leaf: _tensor(leaf, like), examples)
-    for example in tensors:
+    examples = [(one.args, dict(one.kwargs)) for one in calls]
+    for example in examples:
         _check(example)
-    return tensors
-
-
-def _arguments(given: Any, function: Callable[..., Any]) -> Example:
-    signature: inspect.Signature | None
-    try:
-        signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
-    except (TypeError, ValueError):
-        signature = None
-    if not isinstance(given, Tensor | np.ndarray | tuple | Mapping | Arguments | list):
-        given = (
-            next(iter(in_batches(given)))
-            if hasattr(given, "__iter__") or hasattr(given, "__getitem__")
-            else given
-        )
-    call = fitted(tuple(given) if isinstance(given, list) else given, signature)
-    return call.args, dict(call.kwargs)
+    return examples
 
 
 def _is_pair(given: list[Any]) -> bool:
@@ -67,16 +47,6 @@ def _is_pair(given: list[Any]) -> bool:
     if len(given) != 2 or not all(isinstance(x, Tensor | np.ndarray) and x.ndim for x in given):
         return False
     return len(given[0]) == len(given[1]) and given[1].ndim == 1 < given[0].ndim
-
-
-def _tensor(leaf: Any, like: Tensor | None) -> Any:
-    value = torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
-    if not isinstance(value, Tensor):
-        return value
-    value = value.detach()
-    value = value.clone() if value.is_inference() else value
-    dtype = like.dtype if like is not None and value.is_floating_point() else value.dtype
-    return value if like is None else value.to(like.device, dtype)
 
 
 def _check(example: Example) -> None:

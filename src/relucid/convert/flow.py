@@ -145,7 +145,7 @@ def _next(
         not isinstance(module, nn.Linear | ConvNd) or not _is_own_weight(node, name)
     ):
         raise UnsupportedOpError(
-            f"{name or type(module).__name__} reads it, and its weight is not that of a plain layer"
+            f"{name or type(module).__name__} reads it, and its weight is not that of a plain layer{_plainly(module)}"
         )
     elif layout.dim != 1 and not (
         isinstance(module, nn.Linear | GeometricLinear) and layout.dim == len(next(iter(given)).shape) - 1
@@ -159,6 +159,15 @@ def _next(
     if passed is not None and isinstance(module, ConvNd):
         result.carries.add(name)
     return passed
+
+
+def _plainly(module: nn.Module) -> str:
+    """How to make a weight plain that a parametrization, or a hook as that of pruning, computes; "" if none does."""
+    if hasattr(module, "parametrizations"):
+        return ": torch.nn.utils.parametrize.remove_parametrizations makes it one"
+    if hasattr(module, "weight_orig") or hasattr(module, "weight_g"):
+        return ": prune.remove, remove_weight_norm or remove_spectral_norm of torch.nn.utils makes it one"
+    return ""
 
 
 def _is_own_weight(node: Node, name: str) -> bool:

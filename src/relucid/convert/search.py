@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from relucid.convert._edits import wholly
+from relucid.convert._edits import uninterrupted
 from relucid.convert._signature import signature
 from relucid.convert._steps import Step
 from relucid.convert.conversion import Conversion, applied, fast_layers, optimizers_of
@@ -111,7 +111,8 @@ def delivered(
         return conversion
     object.__setattr__(conversion, "model", network.model)  # whoever has the conversion lets go of the copy
     optimizers = optimizers_of(optimizer)
-    wholly(lambda: applied(conversion.steps, network.model, optimizers, others=True))
+    with uninterrupted():
+        applied(conversion.steps, network.model, optimizers, others=True)
     return conversion
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from scipy import stats
 
+from relucid.experiments._environment import arithmetic
 from relucid.experiments._frame import Results, flat
 from relucid.experiments._judge import LEVEL, Claim, compare
 from relucid.experiments._study import merge
@@ -94,12 +95,12 @@ def unknown(evidence: Evidence) -> str:
 
 def edge(evidence: Evidence) -> str:
     """A chosen rate is the smallest or the largest that was tried."""
-    found = dict.fromkeys(
-        f"{each.rate:g} for {each.row}"
-        for each in evidence.choices
-        if each.rate in (min(each.tried), max(each.tried))
-    )
-    return f"Some rates are the smallest or largest that were tried: {', '.join(found)}." if found else ""
+    at_edge: dict[float, dict[str, None]] = {}
+    for each in evidence.choices:
+        if each.rate in (min(each.tried), max(each.tried)):
+            at_edge.setdefault(each.rate, {})[each.row] = None
+    found = (f"{rate:g} ({'; '.join(rows)})" for rate, rows in at_edge.items())
+    return f"Rates at the edge of those tried: {', '.join(found)}." if at_edge else ""
 
 
 def chance(evidence: Evidence) -> str:
@@ -131,7 +132,7 @@ def shared(evidence: Evidence) -> str:
     """Repetitions are random splits of one data set."""
     if not set(evidence.rows) & set(evidence.results.study.splits):
         return ""
-    return "The splits share data: another sample would vary more than they do."
+    return "The splits share data, so another sample would vary more."
 
 
 def post_hoc(evidence: Evidence) -> str:
@@ -143,6 +144,14 @@ def post_hoc(evidence: Evidence) -> str:
     return f"Stated on {date}, with the data in view." if date and before else ""
 
 
+def precision(evidence: Evidence) -> str:
+    """Some runs were computed in another precision, or compiled: they are not compared with the others."""
+    found = {arithmetic(run) for cell in evidence.cells for run in evidence.results.behind(*cell)}
+    return (
+        f"Runs of different precision are not compared: {'; '.join(sorted(found))}." if len(found) > 1 else ""
+    )
+
+
 RULES: Mapping[str, Callable[[Evidence], str]] = {
     "underfit": underfit,
     "training error unknown": unknown,
@@ -151,6 +160,7 @@ RULES: Mapping[str, Callable[[Evidence], str]] = {
     "other size": size,
     "shared splits": shared,
     "post hoc": post_hoc,
+    "precision": precision,
 }
 
 

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from relucid.experiments._environment import arithmetic
 from relucid.experiments._frame import Cell, Results
 
 LEVEL = 0.05
@@ -23,8 +24,6 @@ FEW = 8  # pairs up to which a t-test has an exact test beside it
 Outcome = Literal["confirmed", "reversed", "absent", "inconclusive", "no detectable difference"]
 Relation = Literal["lower", "higher", "not worse", "near", "equal", "at most"]
 Kind = Literal["experiment", "mathematics", "construction"]
-Names = str | Sequence[str]
-Values: TypeAlias = pd.Series  # by repetition
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Comparison:
             raise ValueError(f"an effect of {self.effect:g} (p = {self.p:g}) cannot be judged: leave out NaN")
 
 
-def compare(a: Values, b: Values | float, paired: bool = False) -> Comparison | None:
+def compare(a: pd.Series, b: pd.Series | float, paired: bool = False) -> Comparison | None:
     """Compare A with B by a t-test: paired, against a number, or Welch's.
 
     None for fewer than two values, or a repetition that only one side has: the rest would not be a fair sample.
@@ -85,7 +84,7 @@ def compare(a: Values, b: Values | float, paired: bool = False) -> Comparison | 
     )
 
 
-def against_one(values: Values, other: float) -> Comparison | None:
+def against_one(values: pd.Series, other: float) -> Comparison | None:
     """Compare a mean with one value that varies as those of the mean do: Student's t-test, with their deviation.
 
     >>> found = against_one(pd.Series([1.0, 2.0, 3.0]), 9.0)
@@ -111,7 +110,7 @@ def against_one(values: Values, other: float) -> Comparison | None:
     return Comparison(effect, float(2 * t.sf(abs(effect) / error)), n, around)
 
 
-def sign_flip(differences: Values) -> float:
+def sign_flip(differences: pd.Series) -> float:
     """The exact p-value of a mean if each difference may as well have the other sign: no distribution is assumed.
 
     >>> sign_flip(pd.Series([1.0, 2.0, 3.0, 4.0]))
@@ -122,7 +121,7 @@ def sign_flip(differences: Values) -> float:
     return float((np.abs(sums) >= abs(differences.sum()) * (1 - 1e-12)).mean())
 
 
-def compare_shares(a: Values, b: Values | float) -> Comparison | None:
+def compare_shares(a: pd.Series, b: pd.Series | float) -> Comparison | None:
     """Compare percentages of yes (100) and no (0) by Fisher's test and Newcombe's interval; with a number by Jeffreys'.
 
     >>> difference = compare_shares(pd.Series([100.0] * 9 + [0.0]), pd.Series([0.0] * 10))
@@ -232,15 +231,23 @@ class Contrast:
     def label(self) -> str:
         """What is compared, in words."""
         a, b = self.a, self.b
+        if isinstance(a, Cell) and isinstance(b, Cell) and a.row == b.row:
+            return f"{a.row}: {a.column} minus {b.column}"
+        return ", ".join(filter(None, self.place))
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Where it stands in a table of contrasts: its row, and its column if its sides share one."""
+        a, b = self.a, self.b
         if isinstance(a, Cell) and isinstance(b, Cell):
             if a.row == b.row:
-                return f"{a.row}: {a.column} minus {b.column}"
+                return f"{a.column} minus {b.column}", a.row
             if a.column == b.column:
-                return f"{a.row} minus {b.row}, {a.column}"
-            return f"{a.row}, {a.column}, minus {b.row}, {b.column}"
+                return f"{a.row} minus {b.row}", a.column
+            return f"{a.row}, {a.column}, minus {b.row}, {b.column}", ""
         if isinstance(b, float | int) and (not b or self.relation == "at most"):
-            return _label(a)
-        return f"{_label(a)} minus {_label(b)}"
+            return (a.row, a.column) if isinstance(a, Cell) else (a.label, "")
+        return f"{_label(a)} minus {_label(b)}", ""
 
     def cells(self) -> list[Cell]:
         """Every cell behind it."""
@@ -254,12 +261,12 @@ def _label(side: Side) -> str:
     return f"{side.row}, {side.column}" if isinstance(side, Cell) else f"{side:g}"
 
 
-def _names(names: Names) -> Sequence[str]:
+def _names(names: Sequence[str]) -> Sequence[str]:
     return (names,) if isinstance(names, str) else names
 
 
 def contrasts(
-    relation: Relation, rows: Names, than: Names | float, columns: Names, **more: Any
+    relation: Relation, rows: Sequence[str], than: Sequence[str] | float, columns: Sequence[str], **more: Any
 ) -> list[Contrast]:
     """Rows against other rows, or against a number, in each of these columns."""
     others = [float(than)] if isinstance(than, int | float) else _names(than)
@@ -269,7 +276,9 @@ def contrasts(
     ]  # fmt: skip
 
 
-def lower(rows: Names, than: Names | float, columns: Names, *, paired: bool | None = None) -> list[Contrast]:
+def lower(
+    rows: Sequence[str], than: Sequence[str] | float, columns: Sequence[str], *, paired: bool | None = None
+) -> list[Contrast]:
     """Rows that are lower than others, or than a number, in each of these columns.
 
     >>> [contrast.label for contrast in lower("GmP", ["SP", "WN"], "Boston")]
@@ -278,29 +287,36 @@ def lower(rows: Names, than: Names | float, columns: Names, *, paired: bool | No
     return contrasts("lower", rows, than, columns, paired=paired)
 
 
-def higher(rows: Names, than: Names | float, columns: Names, *, paired: bool | None = None) -> list[Contrast]:
+def higher(
+    rows: Sequence[str], than: Sequence[str] | float, columns: Sequence[str], *, paired: bool | None = None
+) -> list[Contrast]:
     """Rows that are higher than others, or than a number, in each of these columns."""
     return contrasts("higher", rows, than, columns, paired=paired)
 
 
 def not_worse(
-    rows: Names, than: Names | float, columns: Names, margin: float, *, paired: bool | None = None
+    rows: Sequence[str],
+    than: Sequence[str] | float,
+    columns: Sequence[str],
+    margin: float,
+    *,
+    paired: bool | None = None,
 ) -> list[Contrast]:
     """Rows that are worse than others by less than a margin, in each of these columns."""
     return contrasts("not worse", rows, than, columns, margin=margin, paired=paired)
 
 
-def near(rows: Names, value: float, columns: Names, margin: float) -> list[Contrast]:
+def near(rows: Sequence[str], value: float, columns: Sequence[str], margin: float) -> list[Contrast]:
     """Cells with a mean within a margin of a number: the interval lies inside it."""
     return contrasts("near", rows, value, columns, margin=margin)
 
 
-def equal(rows: Names, value: float, columns: Names) -> list[Contrast]:
+def equal(rows: Sequence[str], value: float, columns: Sequence[str]) -> list[Contrast]:
     """Cells that equal a number in the digits that their column shows, for counts."""
     return contrasts("equal", rows, value, columns)
 
 
-def at_most(rows: Names, value: float, columns: Names) -> list[Contrast]:
+def at_most(rows: Sequence[str], value: float, columns: Sequence[str]) -> list[Contrast]:
     """Cells in which no repetition is above a number: bounds that hold for certain, not on average."""
     return contrasts("at most", rows, value, columns)
 
@@ -375,18 +391,31 @@ class Verdict:
 
     def __str__(self) -> str:
         if self.comparison is None:
-            return f"{self.contrast.label}: too few values to compare, or a repetition that only one side has"
-        effect = number(self.comparison.effect)
+            why = "too few values to compare, a repetition that only one side has, or two precisions"
+            return f"{self.contrast.label}: {why}"
         if not self.comparison.spread:
-            return f"{self.contrast.label}: {effect} in all {self.comparison.n} repetitions: {self.outcome}"
-        low, high = map(number, self.comparison.interval(1 - self.level))
-        sure = "" if self.level == LEVEL else f" ({100 * (1 - self.level):.3g}%)"
+            return (
+                f"{self.contrast.label}: {self.effect} in all {self.comparison.n} repetitions: {self.outcome}"
+            )
         exact = "" if self.comparison.exact is None else f", exact p = {self.comparison.exact:.2g}"
         theirs = "" if self.published is None else f", published {number(self.published)}"
         return (
-            f"{self.contrast.label}: {effect} [{low}, {high}]{sure}, p = {self.comparison.p:.2g}{exact}{theirs}: "
+            f"{self.contrast.label}: {self.effect}{self.sure}, p = {self.comparison.p:.2g}{exact}{theirs}: "
             f"{self.outcome}"
         )
+
+    @property
+    def effect(self) -> str:
+        """The effect and its interval, "-0.250 [-0.426, -0.0738]"; the effect alone if all repetitions agree."""
+        if self.comparison is None:
+            return "not comparable"
+        low, high = map(number, self.comparison.interval(1 - self.level))
+        return number(self.comparison.effect) + (f" [{low}, {high}]" if self.comparison.spread else "")
+
+    @property
+    def sure(self) -> str:
+        """The confidence of the interval, if it is not the usual one."""
+        return "" if self.level == LEVEL else f" ({100 * (1 - self.level):.3g}%)"
 
 
 def number(value: float) -> str:
@@ -470,6 +499,8 @@ def _values(results: Results, side: Side) -> Any:
 
 
 def _compared(results: Results, contrast: Contrast) -> Comparison | None:
+    if len({arithmetic(run) for cell in contrast.cells() for run in results.behind(*cell[:2])}) > 1:
+        return None  # what differs could be rounding
     a, b = _values(results, contrast.a), _values(results, contrast.b)
     if a is None or isinstance(a, Comparison):
         return a
@@ -485,7 +516,7 @@ def _compared(results: Results, contrast: Contrast) -> Comparison | None:
     return compare(a, b, paired)
 
 
-def _exactly(results: Results, contrast: Contrast, a: Values, b: float) -> Comparison | None:
+def _exactly(results: Results, contrast: Contrast, a: pd.Series, b: float) -> Comparison | None:
     """A count or a bound: no interval, the values themselves decide."""
     if not len(a) or not np.isfinite(a).all():
         return None

@@ -1,5 +1,6 @@
 """The page of a table: its .md file, a Jinja template in which every number and outcome comes from records."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,37 +11,45 @@ from types import ModuleType
 from typing import Any
 
 import jinja2
+import pandas as pd
 
 from relucid.experiments._caveats import caveats
-from relucid.experiments._frame import Results, flat
+from relucid.experiments._frame import Results, flat, markdown
 from relucid.experiments._judge import Claim, Outcome, Verdict, judge, number, outcome
 from relucid.experiments._records import Record
 from relucid.experiments._study import Study, named
 
+MINUS = " minus "
 SMOKE = "Smoke test: seconds of training, to see that everything runs. The numbers mean nothing."
 SHOW = """\
-### {{ results.study.name }} at {{ results.scale }} scale
+### {{ results.study.name }}, {{ results.scale }}
 
-{{ results }}
+{% if others %}
+{{ others | join("; ") }}.
 
+{% endif %}
+{% if table %}
+{{ table }}
+
+{% endif %}
 {% for finding in findings %}
 {{ finding }}
 
-{% if finding.verdicts | length > 3 %}
+{% if finding.verdicts | length > 1 %}
 <details markdown="1">
-<summary>{{ finding.verdicts | length }} comparisons</summary>
+<summary>{{ finding.verdicts | length }} comparisons{{ finding.verdicts[0].sure }}</summary>
 
-{% endif %}
-{% for verdict in finding.verdicts %}
-- {{ verdict }}
-{% endfor %}
-{% if finding.verdicts | length > 3 %}
+{{ finding.comparisons() }}
 
 </details>
-{% endif %}
 
+{% endif %}
 {% endfor %}
-{{ cost }} To repeat: `relucid run {{ results.study.name }} --scale {{ results.scale }}`.
+{% if doubts %}
+Caveats: {{ doubts | join(" ") }}
+
+{% endif %}
+{{ cost }}
 """
 
 
@@ -62,7 +71,9 @@ class Finding:
     def counts(self) -> str:
         """How many of several contrasts have which outcome."""
         counts = Counter(verdict.outcome for verdict in self.verdicts).most_common()
-        return f" ({', '.join(f'{n} {word}' for word, n in counts)})" if len(self.verdicts) > 1 else ""
+        if len(counts) == 1:
+            return f" (all {len(self.verdicts)})" if len(self.verdicts) > 1 else ""
+        return f" ({', '.join(f'{n} {word}' for word, n in counts)})"
 
     @property
     def stands(self) -> str:
@@ -70,9 +81,33 @@ class Finding:
         return " ".join([f"{self.outcome.capitalize()}{self.counts}.", *self.caveats.values()])
 
     def __str__(self) -> str:
-        doubts = "".join(f" {sentence}" for sentence in self.caveats.values())
-        outcome = f"{self.outcome.capitalize()}{self.counts}"
-        return f"**{self.claim.where}.** {self.claim.says} **{outcome}.**{doubts}"
+        """The claim and its outcome in Markdown; of a single comparison with its effect."""
+        found = f": {self.verdicts[0].effect}" if len(self.verdicts) == 1 else self.counts
+        return f"**{self.claim.where}.** {self.claim.says} **{self.outcome.capitalize()}**{found}."
+
+    def comparisons(self) -> str:
+        """Every comparison in a table; a cell names its outcome if it is not the claim's."""
+        cells: dict[str, dict[str, str]] = {}
+        for verdict in self.verdicts:
+            row, column = verdict.contrast.place
+            differs = "" if verdict.outcome == self.outcome else f" {verdict.outcome}"
+            cells.setdefault(row, {})[column] = verdict.effect + differs
+        columns = dict.fromkeys(column for of in cells.values() for column in of)
+        if len(self.verdicts) < len(cells) * len(columns) / 2:  # a table would be mostly empty
+            cells = {
+                f"{row}, {column}": {"": text} for row, of in cells.items() for column, text in of.items()
+            }
+            columns = {"": None}
+        firsts = {
+            row.partition(MINUS)[0] for row in cells
+        }  # what all are compared with is said once, in the corner
+        first = f"{firsts.pop()}{MINUS}" if len(firsts) == 1 and all(MINUS in row for row in cells) else ""
+        table = (
+            pd.DataFrame.from_dict(cells, "index", columns=[*columns])
+            .fillna("")
+            .rename(columns={"": "effect"})
+        )
+        return markdown(table.rename(lambda row: row.removeprefix(first)), corner=first.strip())
 
 
 def findings(results: Results) -> list[Finding]:
@@ -114,18 +149,47 @@ class Archive:
 
 
 def cost(results: Results) -> str:
-    """How many runs there are, what they took, and what they were made with."""
+    """How many runs there are, what they took, and the command that repeats them."""
     runs = results.records.values()
     states, planned = Counter(run["state"] for run in runs), len({each.run.key for each in results.plan})
-    troubles = "".join(f", {states[state]} {state}" for state in ("diverged", "failed") if states[state])
+    dirty = sum(str(run.get("environment", {}).get("commit")).endswith("-dirty") for run in runs)
+    said = [f"{states[state]} {state}" for state in ("diverged", "failed") if states[state]]
+    said += [f"{dirty} with uncommitted changes"] if dirty else []
     done = f"{len(runs)} runs" if len(runs) == planned else f"{len(runs)} of {planned} runs"
     took = timedelta(seconds=round(sum(run["seconds"] for run in runs)))
-    known = [run["environment"] for run in runs if run.get("environment")]  # none where a process died
-    machines = sorted({f"torch {each['versions']['torch']} on {each['device']}" for each in known})
-    trained = sorted({way for each in known for way in each.get("trained", ())})
-    dirty = sum(str(each.get("commit")).endswith("-dirty") for each in known)
-    code = [f"{dirty} with uncommitted changes"] if dirty else []
-    return f"{done}{troubles}, {took} of computing, {'; '.join([*machines, *trained, *code])}."
+    return f"{', '.join([done, *said])}, {took}: `{command(results)}`"
+
+
+def command(results: Results) -> str:
+    """The command that makes the missing runs of a study."""
+    return f"relucid run {results.study.name} --scale {results.scale}"
+
+
+def doubts(findings: Sequence[Finding]) -> list[str]:
+    """The caveats of several claims about the same results: of their cells together, a sentence each."""
+    tested = [finding for finding in findings if finding.claim.kind == "experiment"]
+    if not tested:
+        return []
+    together = Claim("", "", [contrast for finding in tested for contrast in finding.claim.contrasts])
+    late: dict[str, list[str]] = {}
+    for finding in tested:
+        if sentence := finding.caveats.get("post hoc"):
+            late.setdefault(sentence.rstrip("."), []).append(finding.claim.where)
+    found = caveats(together, tested[0].results)
+    return [*found.values(), *(f"{sentence}: {'; '.join(of)}." for sentence, of in late.items())]
+
+
+def best_rates(results: Results) -> str:
+    """The rate with the lowest mean for every row, and for every setting that it was tried in."""
+    best: dict[str, tuple[float, float]] = {}
+    tried = dict.fromkeys(column.tries[1] for column in results.study.columns.values() if column.tries)
+    for row, label in results.cells:
+        if (tries := results.study.columns[label].tries) and len(values := results[row, label]):
+            place = ", ".join(filter(None, (row, tries[0])))
+            best[place] = min(best.get(place, (math.inf, 0.0)), (float(values.mean()), tries[1]))
+    rates = {rate: [place for place, (_, chosen) in best.items() if chosen == rate] for rate in sorted(tried)}
+    found = "; ".join(f"{rate:g} for {', '.join(places)}" for rate, places in rates.items() if places)
+    return f"Tried: {', '.join(f'{rate:g}' for rate in rates)}. Lowest error: {found}."
 
 
 class Page:
@@ -143,6 +207,7 @@ class Page:
         self.module = module
         self.archive = records if isinstance(records, Archive) else Archive(records)
         self.studies: dict[str, Study] = {study.name: study for study in module.STUDIES}
+        self._shown: dict[str, set[tuple[str, ...]]] = {}  # of each row: columns with the keys of their runs
 
     def at(self, name: str, scale: str) -> Results:
         """The results of a study at a scale."""
@@ -157,13 +222,38 @@ class Page:
         return next((results for results in known if results.records and results.whole), known[0])
 
     def show(self, name: str, scale: str | None = None) -> str:
-        """The table of a study and its claims, in Markdown."""
+        """The table of a study and its claims, in Markdown.
+
+        Rows that the page has shown are named only. Of a scale that is not the largest complete one, claims that this
+        one answers have their outcome only, and if it answers all of them the table is left out.
+        """
         results = self.results(name, scale)
         if not results.records:
-            return f"*{name} has not been run: `relucid run {name} --scale {results.scale}`.*"
-        template = environment().from_string(SHOW)
+            return f"*Not run: `{command(results)}`.*"
+        largest = self.results(name)
+        better = [] if largest is results else self.archive.findings(largest.study, largest.scale)
+        answered = {finding.claim.where for finding in better}
         judged = self.archive.findings(results.study, results.scale)
-        return template.render(results=results, findings=judged, cost=cost(results))
+        new = [finding for finding in judged if finding.claim.where not in answered]
+        others = [f"{each.claim.where}: {each.outcome}" for each in judged if each.claim.where in answered]
+        return environment().from_string(SHOW).render(
+            results=results, table=self._table(results) if new or not others else "", findings=new, others=others,
+            doubts=doubts(new), cost=cost(results),
+        )  # fmt: skip
+
+    def _table(self, results: Results) -> str:
+        if all(column.tries for column in results.study.columns.values()):
+            return best_rates(results)
+        rows: dict[str, set[tuple[str, ...]]] = {}
+        for (row, column), runs in results.cells.items():
+            rows.setdefault(row, set()).add((column, *(each.run.key for each in runs)))
+        known = [row for row, cells in rows.items() if cells <= self._shown.get(row, set())]
+        for row, cells in rows.items():
+            self._shown[row] = self._shown.get(row, set()) | cells
+        parts = [markdown(block) for block in results.blocks(known) if len(block)]
+        parts += [f"As above: {', '.join(known)}."] if known else []
+        parts += [f"Chosen: {chosen}."] if (chosen := results.choices()) else []
+        return "\n\n".join(parts)
 
     def finding(self, name: str, where: str, scale: str | None = None) -> Finding:
         """What was found of a claim, by the place that it names."""
@@ -189,6 +279,7 @@ class Page:
 
     def render(self, text: str | None = None, **more: Any) -> str:
         """The page in Markdown, of its own text or another."""
+        self._shown.clear()
         prose = Path(str(self.module.__file__)).with_suffix(".md").read_text() if text is None else text
         context: dict[str, Any] = {
             "show": self.show,
@@ -204,12 +295,3 @@ class Page:
 def environment() -> jinja2.Environment:
     """The environment of templates in Markdown: a missing value is an error."""
     return jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-
-
-if __name__ == "__main__":  # python -m relucid.experiments._page MODULE RECORDS
-    import importlib
-    import sys
-
-    from relucid.experiments._records import read
-
-    print(Page(importlib.import_module(sys.argv[1]), read(sys.argv[2])).render())

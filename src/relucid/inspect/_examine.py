@@ -17,10 +17,10 @@ from relucid.inspect._pairing import Pairings, is_too_wide
 from relucid.inspect._policy import Entropy, Policy, watched
 from relucid.inspect._trace import Rectified, base_name, trace
 from relucid.inspect.activity import Activity
-from relucid.inspect.batches import DataBatch, batches_of, fitted, inputs_in, signature_of
+from relucid.inspect.batches import DataBatch, batches_of, example_for, inputs_in, is_one_batch
 from relucid.inspect.blocks import squared_norms
 from relucid.inspect.examination import Examination, ExaminedLayer
-from relucid.inspect.execution import DATA, Given, Method, Node, running
+from relucid.inspect.execution import DATA, Method, Node, running
 from relucid.inspect.findings import Finding, ranked
 from relucid.inspect.measurement import ExaminedNetwork, LayerBatch, Measurement, StreamingMeasure
 from relucid.inspect.phase import PhaseCorrelations
@@ -52,7 +52,7 @@ Progress = Callable[[str, int, int | None], None]
 
 def examine(
     model: nn.Module,
-    example: Given,
+    example: Any,
     data: Any = None,
     *,
     measures: Collection[str] = DEFAULT_MEASURES,
@@ -67,7 +67,7 @@ def examine(
 
     Args:
         model: Any network.
-        example: An input: a tensor, a tuple of positional arguments or a mapping of keyword arguments; labels after
+        example: An input in any form that ``data`` may have: of a loader or a dataset, the first batch; labels after
             what the network takes are left out.
         data: Data to watch the units on; the example by default. A tensor or array of inputs, a pair of inputs and
             labels, a mapping of arguments, a dataset, a loader or any other iterable of batches, with or without labels
@@ -90,7 +90,9 @@ def examine(
         raise ValueError(f"there is no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
     if any(isinstance(x, Tensor) and x.dim() and not len(x) for x in tree_leaves(example)):
         raise ValueError("the example is empty: give at least one input")
-    arguments = fitted(example, signature_of(model, call))
+    arguments = example_for(model, example, call)
+    if data is None and not is_one_batch(example) and not isinstance(example, Iterator):
+        data = example
     network = ExaminedNetwork(model, arguments, data, call)
     traced = trace(model, arguments, call=call)
     # The network may run under autocast; what is computed about it may not.

@@ -58,7 +58,7 @@ def batches_for(model: nn.Module, inputs: Any, call: Method | None = None) -> It
     [torch.Size([256, 3]), torch.Size([44, 3])]
     """
     signature = signature_of(model, call)
-    like = next((p for p in model.parameters() if p.is_floating_point()), None)
+    like = _floating_parameter(model)
     whole = isinstance(inputs, tuple | Mapping | Arguments)
     number = -1
     for number, given in enumerate(_chunks(fitted(inputs, signature)) if whole else in_batches(inputs, SIZE)):
@@ -67,6 +67,32 @@ def batches_for(model: nn.Module, inputs: Any, call: Method | None = None) -> It
         yield batch
     if number < 0:
         raise ValueError("there are no inputs: give at least one")
+
+
+def example_for(model: nn.Module, given: Any, call: Method | None = None) -> Arguments:
+    """The arguments of one call: tensors on the network's device and of its dtype, without labels.
+
+    Args:
+        model: The network.
+        given: One batch in any form; of a loader, a data set or any other iterable, the first batch.
+        call: How the network is used, if not through its forward.
+
+    >>> example_for(nn.Linear(3, 2), (np.zeros((4, 3)), np.zeros(4))).args[0].dtype
+    torch.float32
+    """
+    if not is_one_batch(given) and (hasattr(given, "__iter__") or hasattr(given, "__getitem__")):
+        given = next(iter(in_batches(given)))
+    arguments: Arguments = _like(fitted(given, signature_of(model, call)), _floating_parameter(model))
+    return arguments
+
+
+def is_one_batch(given: Any) -> bool:
+    """Whether these are the arguments of one call, not a collection of batches."""
+    return isinstance(given, Tensor | np.ndarray | tuple | list | Mapping | Arguments | PackedSequence)
+
+
+def _floating_parameter(model: nn.Module) -> Tensor | None:
+    return next((p for p in model.parameters() if p.is_floating_point()), None)
 
 
 def batches_of(data: Any, example: Given) -> Iterator[DataBatch]:
@@ -192,9 +218,12 @@ def _like(batch: Any, like: Tensor | None) -> Any:
 
     def tensor(leaf: Any) -> Any:
         value = torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
-        if like is None or not isinstance(value, Tensor):
+        if not isinstance(value, Tensor):
             return value
-        return value.detach().to(like.device, like.dtype if value.is_floating_point() else value.dtype)
+        value = value.detach().clone() if value.is_inference() else value.detach()
+        if like is None:
+            return value
+        return value.to(like.device, like.dtype if value.is_floating_point() else value.dtype)
 
     if isinstance(batch, Arguments):
         return Arguments(*tree_map(tensor, (batch.args, dict(batch.kwargs))))

@@ -94,7 +94,7 @@ def grid(results: Results, rows: list[str], columns: list[str]) -> Grid:
 def _published(value: float, error: float, digits: int) -> GridCell:
     if math.isnan(value):
         return GridCell("", None, "dim")
-    text = f"{value:.{digits}f}" + ("" if math.isnan(error) else f" ± {error:.{digits}f}")
+    text = f"{value:.{digits}f}" + ("" if math.isnan(error) else f"±{error:.{digits}f}")
     return GridCell(text, value, "dim")
 
 

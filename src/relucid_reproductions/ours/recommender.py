@@ -23,9 +23,9 @@ from relucid.experiments import (
     lower,
     runner,
 )
-from relucid.experiments._page import findings
 from relucid.report.figure import Figure, literal
 from relucid_reproductions.ours._bandit import Agents, Arm, World
+from relucid_reproductions.ours._said import failures, finished
 
 RELU, WIDER = "ReLU", "ReLU, 88 units"
 NEW, NEW_WIDER, NEW_CRELU = (f"new network at every change: {what}" for what in (RELU, WIDER, "CReLU"))
@@ -298,13 +298,6 @@ def less_by(row: str, than: str) -> Quantity:
     )
 
 
-def failures(results: Results) -> list[str]:
-    """What was predicted and did not come true, first on the page."""
-    return [
-        str(verdict) for of in findings(results) for verdict in of.verdicts if verdict.outcome != "confirmed"
-    ]
-
-
 def rivals(results: Results, row: str = REVIVED, within: float = 5.0) -> list[str]:
     """The rows without CReLU, or new at every change, that earn more than a row, or less by at most so many points."""
     means = {
@@ -406,3 +399,5 @@ drift = Study(
 )  # fmt: skip
 
 STUDIES = [recommender, hindsight, drift, early, strengths, whole]
+
+__all__ = ["STUDIES", "failures", "finished"]  # the latter for the page
