@@ -272,10 +272,9 @@ class Page:
             if scale != "smoke"
         }
         names = dict.fromkeys(name for at in scales.values() for name in at)
-        changed = [name for name in names if len({str(at.get(name)) for at in scales.values()}) > 1]
-        lines = [["", *scales], ["---"] * (1 + len(scales))]
-        lines += [[name, *(str(at.get(name, "")) for at in scales.values())] for name in changed]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        texts = {name: [str(at.get(name, "")) for at in scales.values()] for name in names}
+        changed = {name: row for name, row in texts.items() if len(set(row)) > 1}
+        return markdown(pd.DataFrame.from_dict(changed, "index", columns=[*scales]))
 
     def render(self, text: str | None = None, **more: Any) -> str:
         """The page in Markdown, of its own text or another."""
