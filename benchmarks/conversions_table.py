@@ -34,7 +34,7 @@ from relucid.convert import (
 from relucid.convert.copies import ResettableCopy
 from relucid.convert.difference import difference
 from relucid.convert.examples import examples_of
-from relucid.convert.verify import recorded
+from relucid.convert.tape import recorded
 from relucid.inspect.execution import record
 
 LIMIT = 1e-10  # of the largest output, in float64
