@@ -72,8 +72,10 @@ class Site:
         files = {other.__name__.rpartition(".")[2]: _file(other) for other in self._beside(room)}
         linked = re.sub(r"\]\((\w+)\.md", lambda match: f"]({files.get(match[1], match[1])}.md", rest)
         rows = [(of.claim.where, of) for of in self._first(table, page) if effects(of)]
-        shown = f"\n![Effects with their intervals](../images/results/{name}.svg)\n" if rows else ""
-        text = f"{title}\n\n[Results](../results.md) · [Claims](../claims.md)\n{shown}{linked}"
+        question, _, rest = linked.strip().partition("\n\n")
+        figure = [f"![Effects with their intervals](../images/results/{name}.svg)"] if rows else []
+        links = "[Results](../results.md) · [Claims](../claims.md)"
+        text = "\n\n".join([title, links, question, *figure, rest]) + "\n"
         drawn = {f"images/results/{name}.svg": forest(title.strip("# "), rows)} if rows else {}
         return {f"results/{name}.md": text, **drawn}
 

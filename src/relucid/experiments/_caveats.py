@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from scipy import stats
 
+from relucid.experiments._environment import arithmetic
 from relucid.experiments._frame import Results, flat
 from relucid.experiments._judge import LEVEL, Claim, compare
 from relucid.experiments._study import merge
@@ -143,6 +144,14 @@ def post_hoc(evidence: Evidence) -> str:
     return f"Stated on {date}, with the data in view." if date and before else ""
 
 
+def precision(evidence: Evidence) -> str:
+    """Some runs were computed in another precision, or compiled: they are not compared with the others."""
+    found = {arithmetic(run) for cell in evidence.cells for run in evidence.results.behind(*cell)}
+    return (
+        f"Runs of different precision are not compared: {'; '.join(sorted(found))}." if len(found) > 1 else ""
+    )
+
+
 RULES: Mapping[str, Callable[[Evidence], str]] = {
     "underfit": underfit,
     "training error unknown": unknown,
@@ -151,6 +160,7 @@ RULES: Mapping[str, Callable[[Evidence], str]] = {
     "other size": size,
     "shared splits": shared,
     "post hoc": post_hoc,
+    "precision": precision,
 }
 
 

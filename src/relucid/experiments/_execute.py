@@ -28,6 +28,7 @@ from relucid.experiments._records import Record, arrays_of, numbers, packed, vot
 from relucid.experiments._store import Lease, Store, StoreError, default_store
 from relucid.experiments._study import Run, Runner, Study, plain
 from relucid.train import DivergedError, Machine, noting, vote
+from relucid.train.platform import check
 
 ATTEMPTS = 3  # at a run that kills its process
 POLL = 1.0  # seconds between looks at runs that other processes have leased
@@ -78,6 +79,7 @@ def run(
     scale, directory = scale or study.default_scale, store or default_store()
     runs = study.runs(scale, only=only, seeds=seeds)
     machine, report = machine or Machine(), report or (lambda run, record: None)
+    _check_machine(study.runner, machine, here=executor == "local")
     do = partial(execute, study.runner, threads=threads, source=study.source())
     executed = 0
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -107,6 +109,17 @@ def run(
     if executed and (unknown := results.unknown_metrics()):
         raise ValueError(unknown[0])
     return results
+
+
+def _check_machine(runner: Runner, machine: Machine, here: bool) -> None:
+    """Refuse what a run could not do, before any is started."""
+    asked = machine.workers is not None or machine.precision is not None or machine.engine is not None
+    if asked and "machine" not in inspect.signature(runner.function).parameters:
+        raise ValueError(
+            f"runs of {runner.name} take no workers, precision or compilation: they train without a machine"
+        )
+    if here:
+        check(machine)
 
 
 class _Work:

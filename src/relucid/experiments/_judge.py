@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from relucid.experiments._environment import arithmetic
 from relucid.experiments._frame import Cell, Results
 
 LEVEL = 0.05
@@ -390,7 +391,8 @@ class Verdict:
 
     def __str__(self) -> str:
         if self.comparison is None:
-            return f"{self.contrast.label}: too few values to compare, or a repetition that only one side has"
+            why = "too few values to compare, a repetition that only one side has, or two precisions"
+            return f"{self.contrast.label}: {why}"
         if not self.comparison.spread:
             return (
                 f"{self.contrast.label}: {self.effect} in all {self.comparison.n} repetitions: {self.outcome}"
@@ -497,6 +499,8 @@ def _values(results: Results, side: Side) -> Any:
 
 
 def _compared(results: Results, contrast: Contrast) -> Comparison | None:
+    if len({arithmetic(run) for cell in contrast.cells() for run in results.behind(*cell[:2])}) > 1:
+        return None  # what differs could be rounding
     a, b = _values(results, contrast.a), _values(results, contrast.b)
     if a is None or isinstance(a, Comparison):
         return a
