@@ -290,6 +290,8 @@ CLAIMS = {  # short names of claims
     "rivals": ("ours", "CReLU and other remedies, digits"),
     "pairs": ("ours", "CReLU and ReLU, CIFAR-10"),
     "geometric": ("ours", "geometric weights, digits"),
+    "recommender.crelu": ("ours", "CReLU, rates of the first two phases"),
+    "recommender.converted": ("ours", "converted at the warning, rates of the first two phases"),
     "mend": ("ours", "mend"),
     "mend.new_crelu": ("ours", "mend: against a new CReLU network"),
     "together": ("ours", "each choice, and all three"),
