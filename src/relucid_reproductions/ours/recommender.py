@@ -303,6 +303,11 @@ def rivals(results: Results) -> str:
     return near(results, REVIVED, REWARD, (*UNTOLD, *TOLD))
 
 
+def of(results: Results, row: str) -> str:
+    """What a row earned, as text."""
+    return f"{results[row, REWARD].mean():.1f}%"
+
+
 def story(results: Results) -> str:
     """What became of the recommender, in sentences made from records."""
 
