@@ -1,7 +1,7 @@
 """Write what is generated.
 
 From results/: docs/results.md, docs/claims.md, a page per table in docs/results/, and a figure.
-Besides: docs/cli.md.
+Besides: docs/cli.md, and docs/conversions/networks.md from benchmarks.
 
 python docs/pages.py
 """
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
+import converted
 from forest import effects, forest
 
 from relucid.experiments import Record, Statement, read
@@ -223,7 +224,7 @@ def reference() -> str:
 
 def pages() -> dict[str, str]:
     """The text of every generated page of the site, by its file."""
-    return {**Site(read(RESULTS)).pages(), "cli.md": reference()}
+    return {**Site(read(RESULTS)).pages(), "cli.md": reference(), "conversions/networks.md": converted.page()}
 
 
 if __name__ == "__main__":

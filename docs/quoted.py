@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from converted import Torchvision, measured
+
 from relucid.experiments import Record, Results, read
 from relucid.experiments._catalog import find, rooms, studies
 from relucid.experiments._frame import flat
@@ -76,12 +78,9 @@ class Evidence:
     @cached_property
     def converted(self) -> list[tuple[float, int]]:
         """For every network by others, the largest difference of an output and how many activations became CReLU."""
-        rows = re.findall(
-            r"^\| (?!stand-in)[^|]+ \| (\S+), \S+; (\d+) of \d+;",
-            (DOCS / "conversions.md").read_text(),
-            re.MULTILINE,
-        )
-        return [(float(difference), int(changed)) for difference, changed in rows]
+        rows = measured("conversions")
+        found = [row["to_crelu"] for name, row in rows.items() if not name.startswith("stand-in")]
+        return [(row["outputs"], row["changed"]) for row in found]
 
     @cached_property
     def _tables(self) -> dict[str, Results]:
@@ -415,6 +414,8 @@ QUOTED: dict[str, Quoted] = {
     "bench.geometric": lambda evidence: (
         f"{evidence.benchmarks['layers: GeometricLinear(1024, 1024) with ReLU, batch 256: training step, time']:.1f}"
     ),
+    "conversions.torchvision": lambda _: Torchvision().count,
+    "conversions.rows": lambda _: str(len(measured("conversions"))),
     "conversions.networks": lambda evidence: str(len(evidence.converted)),
     "conversions.converted": lambda evidence: str(sum(changed > 0 for _, changed in evidence.converted)),
     "conversions.exact": lambda evidence: str(

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import converted
 import pages as generated
 import pytest
 
@@ -26,6 +27,10 @@ def test_pages_and_the_figure_say_what_records_and_claims_say(written, site):
     assert {"claims.md", "results.md", "images/results.svg"} < written.keys()
     old = [name for name, text in written.items() if (DOCS / name).read_text() != text]
     assert old == [], "run make pages"
+
+
+def test_the_page_of_networks_says_what_benchmarks_measured():
+    assert (DOCS / "conversions" / "networks.md").read_text() == converted.page(), "run make pages"
 
 
 def test_the_reference_of_commands_is_that_of_the_commands():

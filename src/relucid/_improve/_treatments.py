@@ -15,8 +15,7 @@ from relucid.convert import Conversion, ConversionError, UnchangedWarning
 from relucid.inspect import Examination, examine
 from relucid.inspect.examination import ExaminedLayer
 
-# All filters that count as paired, cosines of -0.5 and less, are within 1; outputs may differ by a hundredth.
-MERGE = {"tolerance": 1.0, "budget": 0.01}
+MERGE = {"tolerance": 0.01}  # then all filters that count as paired, cosines of -0.5 and less, are tried
 
 
 @dataclass(frozen=True)
