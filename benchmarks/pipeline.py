@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from relucid.data import Split, augment, moments
-from relucid.data.own import Images
+from relucid.data.folder import Images
 from relucid.data.source import source
 from relucid.models import create
 from relucid.train.batches import Batches

@@ -1,7 +1,7 @@
 """Write what is generated.
 
 From results/: docs/results.md, docs/claims.md, a page per table in docs/results/, and a figure.
-Besides: docs/cli.md.
+Besides: docs/cli.md, and docs/conversions/networks.md from benchmarks.
 
 python docs/pages.py
 """
@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from forest import forest
+import converted
+from forest import effects, forest
 
 from relucid.experiments import Record, Statement, read
 from relucid.experiments._catalog import rooms, statements, studies, tables
@@ -49,9 +50,10 @@ class Site:
 
     def pages(self) -> dict[str, str]:
         """The text of every page by its file, and the figure."""
-        written = {
-            f"results/{_file(table)}.md": self._table(table) for room in self.rooms for table in tables(room)
-        }
+        written: dict[str, str] = {}
+        for room in self.rooms:
+            for table in tables(room):
+                written |= self._table(table)
         for name in ("results.md", "claims.md"):
             template = environment().from_string((TEMPLATES / name).read_text())
             written[name] = (
@@ -63,13 +65,25 @@ class Site:
         written["images/results.svg"] = forest("The main claims", self.drawn)
         return written
 
-    def _table(self, table: ModuleType) -> str:
-        """The page of a table; links to other tables of its room name their files."""
-        title, _, rest = Page(table, self.archive).render().partition("\n")
+    def _table(self, table: ModuleType) -> dict[str, str]:
+        """The page of a table and its figure; links to other tables of its room name their files."""
+        page, name = Page(table, self.archive), _file(table)
+        title, _, rest = page.render().partition("\n")
         room = table.__name__.rpartition(".")[0]
         files = {other.__name__.rpartition(".")[2]: _file(other) for other in self._beside(room)}
         linked = re.sub(r"\]\((\w+)\.md", lambda match: f"]({files.get(match[1], match[1])}.md", rest)
-        return f"{title}\n\n[Results](../results.md) · [Claims](../claims.md)\n{linked}"
+        rows = [(of.claim.where, of) for of in self._first(table, page) if effects(of)]
+        question, _, rest = linked.strip().partition("\n\n")
+        figure = [f"![Effects with their intervals](../images/results/{name}.svg)"] if rows else []
+        links = "[Results](../results.md) · [Claims](../claims.md)"
+        text = "\n\n".join([title, links, question, *figure, rest]) + "\n"
+        drawn = {f"images/results/{name}.svg": forest(title.strip("# "), rows)} if rows else {}
+        return {f"results/{name}.md": text, **drawn}
+
+    def _first(self, table: ModuleType, page: Page) -> list[Finding]:
+        """The findings of the first study of a table that has some."""
+        found = (self.archive.findings(study, page.results(study.name).scale) for study in table.STUDIES)
+        return next(filter(None, found), [])
 
     def _beside(self, package: str) -> list[ModuleType]:
         return [
@@ -150,9 +164,9 @@ def _linked(table: ModuleType) -> tuple[str, str]:
 
 
 def share(finding: Finding) -> str:
-    """How many of several comparisons have the outcome of their claim: " (14 of 18)"."""
+    """How many comparisons have the outcome of their claim, if some have another: " (14 of 18)"."""
     count = sum(verdict.outcome == finding.outcome for verdict in finding.verdicts)
-    return f" ({count} of {len(finding.verdicts)})" if len(finding.verdicts) > 1 else ""
+    return f" ({count} of {len(finding.verdicts)})" if 0 < count < len(finding.verdicts) else ""
 
 
 def median(finding: Finding) -> Verdict:
@@ -210,10 +224,10 @@ def reference() -> str:
 
 def pages() -> dict[str, str]:
     """The text of every generated page of the site, by its file."""
-    return {**Site(read(RESULTS)).pages(), "cli.md": reference()}
+    return {**Site(read(RESULTS)).pages(), "cli.md": reference(), "conversions/networks.md": converted.page()}
 
 
 if __name__ == "__main__":
     for name, text in pages().items():
-        (DOCS / name).parent.mkdir(exist_ok=True)
+        (DOCS / name).parent.mkdir(parents=True, exist_ok=True)
         (DOCS / name).write_text(text)

@@ -103,6 +103,23 @@ def test_a_run_that_returns_no_number_has_failed_and_is_never_compared(relucid, 
     assert "Inconclusive" in out
 
 
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        (("--precision", "8"), "--precision 8: expected 32, bf16-mixed, 16-mixed"),
+        (("--workers", "2"), "runs of squares:run take no workers, precision or compilation"),
+        (("--workers", "99999"), "workers=99999 is not within 0 to"),
+    ],
+)
+def test_a_machine_that_cannot_be_is_refused_before_any_run(relucid, study, edit, options, sentence):
+    if "99999" in options:
+        edit("broken=False)", "broken=False, machine=None)")
+    status, out, err = relucid("run", study, "--jobs", "1", *options)
+    assert (status, out) == (1, "")
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+
+
 def test_a_quiet_run_prints_errors_only(relucid, study):
     assert relucid("run", study, "--jobs", "1", "--quiet") == (0, "", "")
     status, out, err = relucid("run", study, "--jobs", "1", "--quiet", "--scale", "broken")

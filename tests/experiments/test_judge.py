@@ -253,7 +253,9 @@ def test_a_repetition_that_one_side_lacks_is_no_verdict_and_said(filled, missing
     )
     (verdict,) = judge(results, found.claims[0])
     assert (verdict.comparison, verdict.outcome) == (None, "inconclusive")
-    assert str(verdict).endswith("too few values to compare, or a repetition that only one side has")
+    assert str(verdict).endswith(
+        "too few values to compare, a repetition that only one side has, or two precisions"
+    )
 
 
 @pytest.mark.parametrize(
@@ -318,3 +320,16 @@ def test_smoke_tests_are_never_judged_and_a_claim_waits_for_the_cells_behind_it(
         found, lambda at: {"a": VALUES[at["row"]][at["seed"]]} if at["row"] != "same" else None, "full"
     )
     assert [finding.outcome for finding in findings(others)] == ["confirmed"]
+
+
+def test_runs_of_different_precision_are_not_compared_and_it_is_said(filled):
+    def outcome(at, mixed=("new",)):
+        used = {"precision": ["bf16-mixed" if at["row"] in mixed else "32-true"]}
+        return {"metrics": dict.fromkeys("ab", VALUES[at["row"]][at["seed"]]), "environment": used}
+
+    compared = study(*lower("new", "old", "a"))
+    (finding,) = findings(filled(compared, outcome))
+    assert finding.outcome == "inconclusive"
+    assert "bf16-mixed" in finding.caveats["precision"]
+    (finding,) = findings(filled(compared, lambda at: outcome(at, mixed=VALUES)))
+    assert (finding.outcome, dict(finding.caveats)) == ("confirmed", {})

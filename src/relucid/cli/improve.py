@@ -15,15 +15,19 @@ from relucid.cli.options import (
     EXAMPLE,
     Address,
     Checkpoint,
+    Compile,
     Directory,
     ExecutorName,
     Factory,
     Jobs,
     Key,
+    PrecisionName,
     Quiet,
     Replace,
     Unsafe,
+    Workers,
     completing,
+    machine_of,
 )
 from relucid.cli.output import check_directory, write_directory
 from relucid.conversions import IMPROVING
@@ -130,6 +134,9 @@ def improve(
     jobs: Jobs = None,
     executor: ExecutorName = "local",
     address: Address = None,
+    workers: Workers = None,
+    precision: PrecisionName = None,
+    compiled: Compile = False,
     store: Directory = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
@@ -146,15 +153,22 @@ def improve(
     from relucid._improve import RECIPE, project, task
     from relucid._improve._handover import FILES, fill
     from relucid.cli.network import build, data_of, example_of, function_of
+    from relucid.train.platform import check
 
     check_directory(out, FILES, force)
     make = partial(build, network, checkpoint, unsafe=unsafe, key=key)
     built = make()
+    machine = machine_of(workers, precision, compiled)
+    if train and (workers is not None or precision or compiled):
+        raise ValueError(
+            "--workers, --precision and --compile are for our recipe: your own --train decides them"
+        )
+    check(machine)
     recipe = replace(
         RECIPE, epochs=epochs, optimizer=optimizer, lr=lr, weight_decay=weight_decay, steps=tuple(step or ()),
-        augment=tuple(augment or ()), batch_size=batch_size,
+        augment=tuple(augment or ()), batch_size=batch_size, precision=machine.precision or RECIPE.precision,
     )  # fmt: skip
-    own: dict[str, Any] = {
+    named: dict[str, Any] = {
         "train": train and function_of(train, (), "training"),
         "metric": metric and function_of(metric, METRICS, "metric"),
         "loss": loss and function_of(loss, LOSSES, "loss"),
@@ -162,17 +176,23 @@ def improve(
     }
     given = data_of(data)
     with foreign(f"{network} cannot be improved"):
-        whole = task(make, given, higher=higher, target=target, size=size, recipe=recipe, name=network, **own)
+        whole = task(
+            make, given, higher=higher, target=target, size=size, recipe=recipe, name=network, **named
+        )
         tried = project(whole, tries or None, seeds, store)
     _print_project(tried, quiet)
     if dry_run:
         _print_time(tried, jobs)
         return
-    found = _run(tried, quiet, {"jobs": jobs, "executor": executor, "address": address})
+    where = {"jobs": jobs, "executor": executor, "address": address, "machine": machine}
+    improvement = _run(tried, quiet, where)
     write_directory(
-        out, FILES, force, partial(fill, found, command=printable(shlex.join(["relucid", *sys.argv[1:]])))
+        out,
+        FILES,
+        force,
+        partial(fill, improvement, command=printable(shlex.join(["relucid", *sys.argv[1:]]))),
     )
-    typer.echo("\n".join(map(printable, found.lines())))
+    typer.echo("\n".join(map(printable, improvement.lines())))
     typer.echo(f"Written to {out}: {', '.join(FILES)}", err=True)
 
 
@@ -198,7 +218,11 @@ def _print_time(tried: "Project", jobs: int | None) -> None:
     missing, seconds = {run.key for run in tried.missing()}, tried.seconds()
     how_long = "how long depends on your training"
     if seconds is not None:
-        left = {each.run.key: seconds[each.row] for each in tried.study.plan() if each.run.key in missing}
+        left = {
+            planned.run.key: seconds[planned.row]
+            for planned in tried.study.plan()
+            if planned.run.key in missing
+        }
         workers = max(1, min(jobs or cores(), len(left)))
         time = timedelta(seconds=round(sum(left.values()) / workers))
         how_long = (

@@ -5,13 +5,17 @@ What follows a command is completed at once; the names of studies and models are
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:  # each command imports what it needs: --help need not wait for torch
+    from relucid.train import Machine
 
 # Names for help texts, which need not wait for torch; a test compares them with the packages.
 EXECUTORS = ("local", "ray", "dask")
 EXPORTS = ("safetensors", "pt2", "onnx")
+PRECISIONS = ("32", "bf16-mixed", "16-mixed")
 FORMATS = ("csv", "json", "latex", "markdown")
 
 
@@ -34,6 +38,17 @@ def complete_network(incomplete: str) -> list[tuple[str, str]]:
 def completing(known: Sequence[str]) -> Callable[[str], list[str]]:
     """A function that completes these names."""
     return lambda incomplete: [name for name in known if name.startswith(incomplete)]
+
+
+def machine_of(workers: int | None, precision: str | None, compiled: bool, **where: Any) -> "Machine":
+    """The machine that a user asks for."""
+    from relucid.train import Engine, Machine
+
+    if precision is not None and precision not in PRECISIONS:
+        raise ValueError(f"--precision {precision}: expected {', '.join(PRECISIONS)}")
+    exact: Any = "32-true" if precision == "32" else precision
+    engine = Engine(compile=True) if compiled else None
+    return Machine(workers=workers, precision=exact, engine=engine, **where)
 
 
 def one_of(names: Sequence[str], option: str, says: str, metavar: str = "NAME") -> Any:
@@ -74,6 +89,23 @@ ExecutorName = Annotated[str, one_of(EXECUTORS, "--executor", f"Where to run: {'
 Address = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Address of the Ray or Dask cluster.", show_default=False),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=0, metavar="N", show_default=False,
+        help="Processes per run that read examples; by default up to 4 where images are decoded, 0 for data in memory.",
+    ),
+]  # fmt: skip
+PrecisionName = Annotated[
+    str | None,
+    one_of(
+        PRECISIONS, "--precision",
+        f"Precision of training: {', '.join(PRECISIONS)}. Runs of different precision are not compared.",
+    ),
+]  # fmt: skip
+Compile = Annotated[
+    bool, typer.Option("--compile", help="Compile networks with torch.compile, which takes a C++ compiler.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only report problems.")]
 Only = Annotated[str | None, typer.Option(metavar="ROW", help="Only this row of the table.")]

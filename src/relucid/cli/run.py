@@ -10,14 +10,18 @@ import typer
 
 from relucid.cli.options import (
     Address,
+    Compile,
     Directory,
     ExecutorName,
     Jobs,
     Only,
+    PrecisionName,
     Quiet,
     ScaleName,
     Seeds,
     StudyName,
+    Workers,
+    machine_of,
 )
 from relucid.cli.studies import find
 
@@ -62,6 +66,9 @@ def run(
     gpus_per_run: GPUsPerRun = 0,
     devices: Devices = 1,
     nodes: Nodes = 1,
+    workers: Workers = None,
+    precision: PrecisionName = None,
+    compiled: Compile = False,
     retry: Retry = False,
     dry_run: DryRun = False,
     quiet: Quiet = False,
@@ -73,7 +80,6 @@ def run(
     from relucid.cli.tables import print_results
     from relucid.experiments._executors import cores
     from relucid.experiments._store import default_store
-    from relucid.train import Machine
 
     chosen, where = find(study), store or default_store()
     scale = scale or chosen.default_scale
@@ -89,7 +95,7 @@ def run(
         results = experiments.run(
             chosen, scale, only=only, seeds=seeds, store=where, jobs=jobs, threads=threads, executor=executor,
             address=address, gpus_per_run=gpus_per_run, retry=retry,
-            machine=Machine(devices=devices, nodes=nodes), report=report,
+            machine=machine_of(workers, precision, compiled, devices=devices, nodes=nodes), report=report,
         )  # fmt: skip
     if os.environ.get("RANK", "0") == "0":
         if not quiet:

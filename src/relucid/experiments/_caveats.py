@@ -8,10 +8,11 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import pandas as pd
-from scipy import stats
+import scipy
 
 from relucid.experiments._frame import Results, flat
 from relucid.experiments._judge import LEVEL, Claim, compare
+from relucid.experiments._records import arithmetic
 from relucid.experiments._study import merge
 
 UNDERFITS = 10.0  # per cent of the training examples; published networks misclassify fewer
@@ -143,6 +144,14 @@ def post_hoc(evidence: Evidence) -> str:
     return f"Stated on {date}, with the data in view." if date and before else ""
 
 
+def precision(evidence: Evidence) -> str:
+    """Some runs were computed in another precision, or compiled: they are not compared with the others."""
+    found = {arithmetic(run) for cell in evidence.cells for run in evidence.results.behind(*cell)}
+    return (
+        f"Runs of different precision are not compared: {'; '.join(sorted(found))}." if len(found) > 1 else ""
+    )
+
+
 RULES: Mapping[str, Callable[[Evidence], str]] = {
     "underfit": underfit,
     "training error unknown": unknown,
@@ -151,6 +160,7 @@ RULES: Mapping[str, Callable[[Evidence], str]] = {
     "other size": size,
     "shared splits": shared,
     "post hoc": post_hoc,
+    "precision": precision,
 }
 
 
@@ -202,7 +212,7 @@ def _noisy(best: tuple[float, int], second: tuple[float, int]) -> bool:
     if not math.isfinite(second[0]):
         return False
     noise = math.sqrt(sum(share * (100 - share) / n for share, n in (best, second)))
-    return second[0] - best[0] <= noise * float(stats.norm.ppf(1 - LEVEL / 2))
+    return second[0] - best[0] <= noise * float(scipy.stats.norm.ppf(1 - LEVEL / 2))
 
 
 def _agree(tried: Mapping[str, Any], shown: Mapping[str, Any], every: Any) -> bool:

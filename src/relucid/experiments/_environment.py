@@ -10,17 +10,26 @@ from typing import Any
 
 import torch
 
+from relucid.experiments._records import USUAL
+from relucid.train.engine import Computed
 
-def environment(trained: Sequence[str] = ()) -> dict[str, Any]:
+
+def environment(trained: Sequence[Computed] = ()) -> dict[str, Any]:
     """The facts needed to understand or repeat a result.
 
     Args:
         trained: how the run's trainings were computed, see `relucid.train.noting`.
 
     >>> sorted(environment())
-    ['commit', 'device', 'platform', 'python', 'threads', 'trained', 'versions']
+    ['commit', 'compiled', 'device', 'platform', 'precision', 'python', 'threads', 'trained', 'versions']
     """
-    return {**_lasting(), "threads": torch.get_num_threads(), "trained": [*trained]}
+    return {
+        **_lasting(),
+        "threads": torch.get_num_threads(),
+        "trained": [*map(str, trained)],
+        "precision": sorted({each.precision for each in trained}) or [USUAL],
+        "compiled": any(each.engine.compile for each in trained),
+    }
 
 
 @lru_cache

@@ -28,11 +28,11 @@ from relucid.experiments._records import Record, arrays_of, numbers, packed, vot
 from relucid.experiments._store import Lease, Store, StoreError, default_store
 from relucid.experiments._study import Run, Runner, Study, plain
 from relucid.train import DivergedError, Machine, noting, vote
+from relucid.train.platform import check
 
 ATTEMPTS = 3  # at a run that kills its process
 POLL = 1.0  # seconds between looks at runs that other processes have leased
 Report = Callable[[Run, Record | None], None]
-Do = Callable[[Run, Machine], Record]
 
 
 def run(
@@ -79,6 +79,7 @@ def run(
     scale, directory = scale or study.default_scale, store or default_store()
     runs = study.runs(scale, only=only, seeds=seeds)
     machine, report = machine or Machine(), report or (lambda run, record: None)
+    _check_machine(study.runner, machine, here=executor == "local")
     do = partial(execute, study.runner, threads=threads, source=study.source())
     executed = 0
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -110,10 +111,28 @@ def run(
     return results
 
 
+def _check_machine(runner: Runner, machine: Machine, here: bool) -> None:
+    """Refuse what a run could not do, before any is started."""
+    asked = machine.workers is not None or machine.precision is not None or machine.engine is not None
+    if asked and "machine" not in inspect.signature(runner.function).parameters:
+        raise ValueError(
+            f"runs of {runner.name} take no workers, precision or compilation: they train without a machine"
+        )
+    if here:
+        check(machine)
+
+
 class _Work:
     """Runs to be done here, or by another process that shares the store."""
 
-    def __init__(self, do: Do, runs: Sequence[Run], store: Store, machine: Machine, report: Report) -> None:
+    def __init__(
+        self,
+        do: Callable[[Run, Machine], Record],
+        runs: Sequence[Run],
+        store: Store,
+        machine: Machine,
+        report: Report,
+    ) -> None:
         self.execute, self.store, self.machine, self.report = do, store, machine, report
         self.todo = deque(runs)
         self.leased: dict[Future[Record], tuple[Run, Lease]] = {}
@@ -194,7 +213,12 @@ class _Work:
 
 
 def _run_together(
-    do: Do, runs: Sequence[Run], directory: str | Path, machine: Machine, report: Report, retry: bool
+    do: Callable[[Run, Machine], Record],
+    runs: Sequence[Run],
+    directory: str | Path,
+    machine: Machine,
+    report: Report,
+    retry: bool,
 ) -> None:
     """Execute one run at a time in all processes of torchrun; the first process chooses and records."""
     store = Store(directory) if os.environ["RANK"] == "0" else None

@@ -290,21 +290,21 @@ class Results:
 
 
 def cell_text(stat: Mapping[Any, float], digits: int, note: str = "") -> str:
-    """Mean, standard error, published value and note of a cell.
+    """Mean, standard error, published value and note of a cell; no standard error if all values are equal.
 
     >>> cell_text({"mean": 3.14, "error": 0.1, "n": 3, "published": 3.0, "published_error": math.nan}, 1, "1 diverged")
     '3.1±0.1 [3.0] (1 diverged)'
     """
     known = [("", stat["mean"], stat["error"], ""), ("[", stat["published"], stat["published_error"], "]")]
     texts = [
-        f"{before}{mean:.{digits}f}{'' if math.isnan(error) else f'±{error:.{digits}f}'}{after}"
+        f"{before}{mean:.{digits}f}{f'±{error:.{digits}f}' if error > 0 else ''}{after}"
         for before, mean, error, after in known
         if not math.isnan(mean)
     ]
     return " ".join([*(texts if stat["n"] else [EMPTY, *texts]), *([f"({note})"] if note else [])])
 
 
-def markdown(table: pd.DataFrame) -> str:
+def markdown(table: pd.DataFrame, corner: str = "") -> str:
     """A table of texts in Markdown.
 
     >>> print(markdown(pd.DataFrame({"error": ["1.0"]}, ["ReLU"])))
@@ -313,7 +313,7 @@ def markdown(table: pd.DataFrame) -> str:
     | ReLU | 1.0 |
     """
     body = [[str(label), *map(str, row)] for label, row in zip(table.index, table.to_numpy(), strict=True)]
-    lines = [["", *map(str, table.columns)], ["---"] * (1 + len(table.columns)), *body]
+    lines = [[corner, *map(str, table.columns)], ["---"] * (1 + len(table.columns)), *body]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy
 
 from relucid.experiments._frame import Cell, Results
+from relucid.experiments._records import arithmetic
 
 LEVEL = 0.05
 DRAWS = 10_000  # of a bootstrap
@@ -23,8 +24,6 @@ FEW = 8  # pairs up to which a t-test has an exact test beside it
 Outcome = Literal["confirmed", "reversed", "absent", "inconclusive", "no detectable difference"]
 Relation = Literal["lower", "higher", "not worse", "near", "equal", "at most"]
 Kind = Literal["experiment", "mathematics", "construction"]
-Names = str | Sequence[str]
-Values: TypeAlias = pd.Series  # by repetition
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Comparison:
             raise ValueError(f"an effect of {self.effect:g} (p = {self.p:g}) cannot be judged: leave out NaN")
 
 
-def compare(a: Values, b: Values | float, paired: bool = False) -> Comparison | None:
+def compare(a: pd.Series, b: pd.Series | float, paired: bool = False) -> Comparison | None:
     """Compare A with B by a t-test: paired, against a number, or Welch's.
 
     None for fewer than two values, or a repetition that only one side has: the rest would not be a fair sample.
@@ -76,16 +75,16 @@ def compare(a: Values, b: Values | float, paired: bool = False) -> Comparison | 
             effect, p, n, lambda sure: (effect, effect) if p < 1 - sure else (-math.inf, math.inf), spread=False
         )  # fmt: skip
     if len(samples) == 2:
-        test, exact = stats.ttest_ind(*samples, equal_var=False), None
+        test, exact = scipy.stats.ttest_ind(*samples, equal_var=False), None
     else:
-        test = stats.ttest_1samp(samples[0], 0.0)
+        test = scipy.stats.ttest_1samp(samples[0], 0.0)
         exact = sign_flip(samples[0]) if n <= FEW else None
     return Comparison(
         effect, float(test.pvalue), n, lambda sure: _ends(test.confidence_interval(sure)), exact=exact
     )
 
 
-def against_one(values: Values, other: float) -> Comparison | None:
+def against_one(values: pd.Series, other: float) -> Comparison | None:
     """Compare a mean with one value that varies as those of the mean do: Student's t-test, with their deviation.
 
     >>> found = against_one(pd.Series([1.0, 2.0, 3.0]), 9.0)
@@ -102,7 +101,7 @@ def against_one(values: Values, other: float) -> Comparison | None:
         return Comparison(
             effect, p, n, lambda sure: ends if p < 1 - sure else (-math.inf, math.inf), spread=False
         )
-    t = stats.t(n - 1)
+    t = scipy.stats.t(n - 1)
 
     def around(sure: float) -> tuple[float, float]:
         half = float(t.ppf((1 + sure) / 2)) * error
@@ -111,7 +110,7 @@ def against_one(values: Values, other: float) -> Comparison | None:
     return Comparison(effect, float(2 * t.sf(abs(effect) / error)), n, around)
 
 
-def sign_flip(differences: Values) -> float:
+def sign_flip(differences: pd.Series) -> float:
     """The exact p-value of a mean if each difference may as well have the other sign: no distribution is assumed.
 
     >>> sign_flip(pd.Series([1.0, 2.0, 3.0, 4.0]))
@@ -122,7 +121,7 @@ def sign_flip(differences: Values) -> float:
     return float((np.abs(sums) >= abs(differences.sum()) * (1 - 1e-12)).mean())
 
 
-def compare_shares(a: Values, b: Values | float) -> Comparison | None:
+def compare_shares(a: pd.Series, b: pd.Series | float) -> Comparison | None:
     """Compare percentages of yes (100) and no (0) by Fisher's test and Newcombe's interval; with a number by Jeffreys'.
 
     >>> difference = compare_shares(pd.Series([100.0] * 9 + [0.0]), pd.Series([0.0] * 10))
@@ -134,7 +133,7 @@ def compare_shares(a: Values, b: Values | float) -> Comparison | None:
         return None
     yes, n = int((a > 0).sum()), len(a)
     if not isinstance(b, pd.Series):
-        posterior = stats.beta(yes + 0.5, n - yes + 0.5)
+        posterior = scipy.stats.beta(yes + 0.5, n - yes + 0.5)
         p = 2 * min(posterior.cdf(b / 100), posterior.sf(b / 100))
         share = float(b)
         return Comparison(
@@ -144,11 +143,11 @@ def compare_shares(a: Values, b: Values | float) -> Comparison | None:
             lambda sure: _ends(100 * np.array(posterior.interval(sure)) - share),
         )
     other, m = int((b > 0).sum()), len(b)
-    p = float(stats.fisher_exact([[yes, n - yes], [other, m - other]]).pvalue)
+    p = float(scipy.stats.fisher_exact([[yes, n - yes], [other, m - other]]).pvalue)
 
     def newcombe(sure: float) -> tuple[float, float]:
         (low1, high1), (low2, high2) = (
-            stats.binomtest(k, of).proportion_ci(sure, "wilson") for k, of in ((yes, n), (other, m))
+            scipy.stats.binomtest(k, of).proportion_ci(sure, "wilson") for k, of in ((yes, n), (other, m))
         )
         one, two = yes / n, other / m
         low = 100 * (one - two - math.hypot(one - low1, high2 - two))
@@ -167,7 +166,7 @@ def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int) -> Comparis
             raise ValueError("a statistic that is bootstrapped must be a number for every sample")
         return values
 
-    drawn = stats.bootstrap(
+    drawn = scipy.stats.bootstrap(
         (np.arange(n),), finite, n_resamples=DRAWS, method="percentile", rng=0
     ).bootstrap_distribution
     p = 2 * min(float((drawn <= 0).mean()), float((drawn >= 0).mean()))
@@ -262,12 +261,12 @@ def _label(side: Side) -> str:
     return f"{side.row}, {side.column}" if isinstance(side, Cell) else f"{side:g}"
 
 
-def _names(names: Names) -> Sequence[str]:
+def _names(names: Sequence[str]) -> Sequence[str]:
     return (names,) if isinstance(names, str) else names
 
 
 def contrasts(
-    relation: Relation, rows: Names, than: Names | float, columns: Names, **more: Any
+    relation: Relation, rows: Sequence[str], than: Sequence[str] | float, columns: Sequence[str], **more: Any
 ) -> list[Contrast]:
     """Rows against other rows, or against a number, in each of these columns."""
     others = [float(than)] if isinstance(than, int | float) else _names(than)
@@ -277,7 +276,9 @@ def contrasts(
     ]  # fmt: skip
 
 
-def lower(rows: Names, than: Names | float, columns: Names, *, paired: bool | None = None) -> list[Contrast]:
+def lower(
+    rows: Sequence[str], than: Sequence[str] | float, columns: Sequence[str], *, paired: bool | None = None
+) -> list[Contrast]:
     """Rows that are lower than others, or than a number, in each of these columns.
 
     >>> [contrast.label for contrast in lower("GmP", ["SP", "WN"], "Boston")]
@@ -286,29 +287,36 @@ def lower(rows: Names, than: Names | float, columns: Names, *, paired: bool | No
     return contrasts("lower", rows, than, columns, paired=paired)
 
 
-def higher(rows: Names, than: Names | float, columns: Names, *, paired: bool | None = None) -> list[Contrast]:
+def higher(
+    rows: Sequence[str], than: Sequence[str] | float, columns: Sequence[str], *, paired: bool | None = None
+) -> list[Contrast]:
     """Rows that are higher than others, or than a number, in each of these columns."""
     return contrasts("higher", rows, than, columns, paired=paired)
 
 
 def not_worse(
-    rows: Names, than: Names | float, columns: Names, margin: float, *, paired: bool | None = None
+    rows: Sequence[str],
+    than: Sequence[str] | float,
+    columns: Sequence[str],
+    margin: float,
+    *,
+    paired: bool | None = None,
 ) -> list[Contrast]:
     """Rows that are worse than others by less than a margin, in each of these columns."""
     return contrasts("not worse", rows, than, columns, margin=margin, paired=paired)
 
 
-def near(rows: Names, value: float, columns: Names, margin: float) -> list[Contrast]:
+def near(rows: Sequence[str], value: float, columns: Sequence[str], margin: float) -> list[Contrast]:
     """Cells with a mean within a margin of a number: the interval lies inside it."""
     return contrasts("near", rows, value, columns, margin=margin)
 
 
-def equal(rows: Names, value: float, columns: Names) -> list[Contrast]:
+def equal(rows: Sequence[str], value: float, columns: Sequence[str]) -> list[Contrast]:
     """Cells that equal a number in the digits that their column shows, for counts."""
     return contrasts("equal", rows, value, columns)
 
 
-def at_most(rows: Names, value: float, columns: Names) -> list[Contrast]:
+def at_most(rows: Sequence[str], value: float, columns: Sequence[str]) -> list[Contrast]:
     """Cells in which no repetition is above a number: bounds that hold for certain, not on average."""
     return contrasts("at most", rows, value, columns)
 
@@ -383,7 +391,8 @@ class Verdict:
 
     def __str__(self) -> str:
         if self.comparison is None:
-            return f"{self.contrast.label}: too few values to compare, or a repetition that only one side has"
+            why = "too few values to compare, a repetition that only one side has, or two precisions"
+            return f"{self.contrast.label}: {why}"
         if not self.comparison.spread:
             return (
                 f"{self.contrast.label}: {self.effect} in all {self.comparison.n} repetitions: {self.outcome}"
@@ -490,6 +499,8 @@ def _values(results: Results, side: Side) -> Any:
 
 
 def _compared(results: Results, contrast: Contrast) -> Comparison | None:
+    if len({arithmetic(run) for cell in contrast.cells() for run in results.behind(*cell[:2])}) > 1:
+        return None  # what differs could be rounding
     a, b = _values(results, contrast.a), _values(results, contrast.b)
     if a is None or isinstance(a, Comparison):
         return a
@@ -505,7 +516,7 @@ def _compared(results: Results, contrast: Contrast) -> Comparison | None:
     return compare(a, b, paired)
 
 
-def _exactly(results: Results, contrast: Contrast, a: Values, b: float) -> Comparison | None:
+def _exactly(results: Results, contrast: Contrast, a: pd.Series, b: float) -> Comparison | None:
     """A count or a bound: no interval, the values themselves decide."""
     if not len(a) or not np.isfinite(a).all():
         return None

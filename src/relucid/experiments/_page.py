@@ -19,12 +19,19 @@ from relucid.experiments._judge import Claim, Outcome, Verdict, judge, number, o
 from relucid.experiments._records import Record
 from relucid.experiments._study import Study, named
 
+MINUS = " minus "
 SMOKE = "Smoke test: seconds of training, to see that everything runs. The numbers mean nothing."
 SHOW = """\
 ### {{ results.study.name }}, {{ results.scale }}
 
+{% if others %}
+{{ others | join("; ") }}.
+
+{% endif %}
+{% if table %}
 {{ table }}
 
+{% endif %}
 {% for finding in findings %}
 {{ finding }}
 
@@ -64,7 +71,9 @@ class Finding:
     def counts(self) -> str:
         """How many of several contrasts have which outcome."""
         counts = Counter(verdict.outcome for verdict in self.verdicts).most_common()
-        return f" ({', '.join(f'{n} {word}' for word, n in counts)})" if len(self.verdicts) > 1 else ""
+        if len(counts) == 1:
+            return f" (all {len(self.verdicts)})" if len(self.verdicts) > 1 else ""
+        return f" ({', '.join(f'{n} {word}' for word, n in counts)})"
 
     @property
     def stands(self) -> str:
@@ -85,12 +94,20 @@ class Finding:
             cells.setdefault(row, {})[column] = verdict.effect + differs
         columns = dict.fromkeys(column for of in cells.values() for column in of)
         if len(self.verdicts) < len(cells) * len(columns) / 2:  # a table would be mostly empty
-            flat_cells = {
-                f"{row}, {column}": text for row, of in cells.items() for column, text in of.items()
+            cells = {
+                f"{row}, {column}": {"": text} for row, of in cells.items() for column, text in of.items()
             }
-            return markdown(pd.DataFrame({"effect": flat_cells}, index=[*flat_cells]))
-        table = pd.DataFrame.from_dict(cells, "index", columns=[*columns]).fillna("")
-        return markdown(table.rename(columns={"": "effect"}))
+            columns = {"": None}
+        firsts = {
+            row.partition(MINUS)[0] for row in cells
+        }  # what all are compared with is said once, in the corner
+        first = f"{firsts.pop()}{MINUS}" if len(firsts) == 1 and all(MINUS in row for row in cells) else ""
+        table = (
+            pd.DataFrame.from_dict(cells, "index", columns=[*columns])
+            .fillna("")
+            .rename(columns={"": "effect"})
+        )
+        return markdown(table.rename(lambda row: row.removeprefix(first)), corner=first.strip())
 
 
 def findings(results: Results) -> list[Finding]:
@@ -149,15 +166,17 @@ def command(results: Results) -> str:
 
 
 def doubts(findings: Sequence[Finding]) -> list[str]:
-    """Every caveat once, with the claims that it is of unless it is of all."""
-    claims: dict[str, list[str]] = {}
-    for finding in findings:
-        for sentence in finding.caveats.values():
-            claims.setdefault(sentence, []).append(finding.claim.where)
-    return [
-        sentence if len(of) == len(findings) else f"{sentence[:-1]} ({'; '.join(of)})."
-        for sentence, of in claims.items()
-    ]
+    """The caveats of several claims about the same results: of their cells together, a sentence each."""
+    tested = [finding for finding in findings if finding.claim.kind == "experiment"]
+    if not tested:
+        return []
+    together = Claim("", "", [contrast for finding in tested for contrast in finding.claim.contrasts])
+    late: dict[str, list[str]] = {}
+    for finding in tested:
+        if sentence := finding.caveats.get("post hoc"):
+            late.setdefault(sentence.rstrip("."), []).append(finding.claim.where)
+    found = caveats(together, tested[0].results)
+    return [*found.values(), *(f"{sentence}: {'; '.join(of)}." for sentence, of in late.items())]
 
 
 def best_rates(results: Results) -> str:
@@ -203,13 +222,23 @@ class Page:
         return next((results for results in known if results.records and results.whole), known[0])
 
     def show(self, name: str, scale: str | None = None) -> str:
-        """The table of a study and its claims, in Markdown; rows that the page has shown are named only."""
+        """The table of a study and its claims, in Markdown.
+
+        Rows that the page has shown are named only. Of a scale that is not the largest complete one, claims that this
+        one answers have their outcome only, and if it answers all of them the table is left out.
+        """
         results = self.results(name, scale)
         if not results.records:
             return f"*Not run: `{command(results)}`.*"
+        largest = self.results(name)
+        better = [] if largest is results else self.archive.findings(largest.study, largest.scale)
+        answered = {finding.claim.where for finding in better}
         judged = self.archive.findings(results.study, results.scale)
+        new = [finding for finding in judged if finding.claim.where not in answered]
+        others = [f"{each.claim.where}: {each.outcome}" for each in judged if each.claim.where in answered]
         return environment().from_string(SHOW).render(
-            results=results, table=self._table(results), findings=judged, doubts=doubts(judged), cost=cost(results)
+            results=results, table=self._table(results) if new or not others else "", findings=new, others=others,
+            doubts=doubts(new), cost=cost(results),
         )  # fmt: skip
 
     def _table(self, results: Results) -> str:
@@ -243,10 +272,9 @@ class Page:
             if scale != "smoke"
         }
         names = dict.fromkeys(name for at in scales.values() for name in at)
-        changed = [name for name in names if len({str(at.get(name)) for at in scales.values()}) > 1]
-        lines = [["", *scales], ["---"] * (1 + len(scales))]
-        lines += [[name, *(str(at.get(name, "")) for at in scales.values())] for name in changed]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        texts = {name: [str(at.get(name, "")) for at in scales.values()] for name in names}
+        changed = {name: row for name, row in texts.items() if len(set(row)) > 1}
+        return markdown(pd.DataFrame.from_dict(changed, "index", columns=[*scales]))
 
     def render(self, text: str | None = None, **more: Any) -> str:
         """The page in Markdown, of its own text or another."""

@@ -125,16 +125,25 @@ def _is_unsafe(weight: Tensor, stride: list[int]) -> bool:
     return tuple(weight.shape[2:]) == (1, 1) and max(stride) > 1 and weight.shape[1] < 8
 
 
-_listening: ContextVar[list[str] | None] = ContextVar("listening", default=None)
+@dataclass(frozen=True)
+class Computed:
+    """How a training was computed: by which engine, in which precision, and whether freed memory was kept."""
+
+    engine: Engine
+    precision: str
+    kept: bool  # see `keep_memory`
+
+    def __str__(self) -> str:
+        return f"{self.engine}, freed memory {'kept' if self.kept else 'returned'}"
+
+
+_listening: ContextVar[list[Computed] | None] = ContextVar("listening", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[list[str]]:
-    """A list that fills with how everything that is trained within the context is computed, in words, each way once.
-
-    That is the engine, and whether the process keeps the memory that it frees, see `keep_memory`.
-    """
-    notes: list[str] = []
+def noting() -> Iterator[list[Computed]]:
+    """A list that fills with how everything that is trained within the context is computed, each way once."""
+    notes: list[Computed] = []
     token = _listening.set(notes)
     try:
         yield notes
@@ -142,9 +151,8 @@ def noting() -> Iterator[list[str]]:
         _listening.reset(token)
 
 
-def note(engine: Engine) -> None:
+def note(engine: Engine, precision: str = "32-true") -> None:
     """Record how a training is about to be computed, for the innermost open context."""
-    notes, kept = _listening.get(), "kept" if memory_is_kept() else "returned"
-    computed = f"{engine}, freed memory {kept}"
+    notes, computed = _listening.get(), Computed(engine, precision, memory_is_kept())
     if notes is not None and computed not in notes:
         notes.append(computed)

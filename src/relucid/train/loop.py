@@ -7,7 +7,7 @@ the generators' states: a training that was killed ends with the bits of one tha
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,10 @@ def train_network(
     machine: Machine,
 ) -> tuple[History, torch.device, Engine]:
     """Train a network to the end of its recipe, from its checkpoint if there is one."""
+    recipe = replace(recipe, precision=machine.precision or recipe.precision)
     platform = Platform.of(machine, recipe.precision)
     engine = _engine(network, train, moments, machine.engine, platform.device)
-    note(engine)  # before it can diverge
+    note(engine, recipe.precision)  # before it can diverge
     if not network.training:  # if it is, some of its modules may be frozen on purpose
         network.train()
     with seeded(seed), engine.holding(network):  # the generators of the process stay as they are

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from relucid._torch import tree_map_only
-from relucid.train.recipe import Precision
-from relucid.train.resources import Machine
+from relucid.train.resources import Machine, Precision
 
 HALF: dict[str, torch.dtype] = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 
@@ -37,6 +36,7 @@ class Platform:
             if device.type == "cuda":
                 device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
                 torch.cuda.set_device(device)
+        _check_precision(device, precision)
         scaler = torch.amp.GradScaler(device.type, enabled=precision == "16-mixed")
         return cls(device, rank, world, HALF.get(precision), scaler)
 
@@ -102,6 +102,28 @@ def _device(accelerator: str) -> torch.device:
         known = "'auto', 'cpu', 'gpu', or a device's type as torch names it"
         raise ValueError(f"accelerator={accelerator!r} cannot be used here: take {known}") from error
     return device
+
+
+def check(machine: Machine) -> None:
+    """Refuse, before anything is trained, a machine that this computer cannot be."""
+    machine.check_workers()
+    if machine.precision is not None:
+        _check_precision(_device(machine.accelerator), machine.precision)
+
+
+def _check_precision(device: torch.device, precision: str) -> None:
+    """Refuse a precision in which the device does not multiply matrices."""
+    dtype, half = torch.float64 if precision == "64-true" else torch.float32, HALF.get(precision)
+    try:
+        ones = torch.ones(2, 2, dtype=dtype, device=device)
+        with torch.autocast(device.type, half, enabled=half is not None):
+            able = (ones @ ones).dtype == (half or dtype)
+        emulated = device.type == "cuda" and half == torch.bfloat16
+        able &= not emulated or torch.cuda.is_bf16_supported(including_emulation=False)
+    except (RuntimeError, TypeError):
+        able = False
+    if not able:
+        raise ValueError(f"precision {precision!r} cannot be used on {device}: take '32-true'")
 
 
 def _joined(world: int) -> int:

@@ -13,8 +13,8 @@ from relucid.data._augment import AUGMENTATIONS
 from relucid.nn import parameter_groups
 from relucid.train.measure import LOSSES, Loss
 from relucid.train.plateau import Plateau
+from relucid.train.resources import Precision
 
-Precision = Literal["32-true", "16-mixed", "bf16-mixed", "64-true"]
 Decay = Literal["groups", "scales", "all"]
 OPTIMIZERS = ("sgd", "nesterov", "adam")
 
@@ -65,6 +65,7 @@ class Recipe:
             _check("loss", self.loss, LOSSES)
         _check("optimizer", self.optimizer, OPTIMIZERS)
         _check("decay", self.decay, get_args(Decay))
+        _check("precision", self.precision, get_args(Precision))
         if not isinstance(self.normalize, bool):
             _check("way to normalize", self.normalize, ("mean", "mean_image"))
         if self.dampening and self.optimizer != "sgd":

@@ -74,6 +74,14 @@ STATEMENTS = [
         ],
     ),
     Statement(
+        "Section 4.1",
+        "A unit with n inputs has n + 1 parameters, as a standard one has; the weights of m units cost O(mn).",
+        [
+            "reproductions/gmp/test_published.py::test_a_geometric_layer_has_as_many_parameters_as_a_standard_one",
+            "reproductions/gmp/test_published.py::test_the_weights_of_a_geometric_layer_cost_as_many_numbers_as_there_are",
+        ],
+    ),
+    Statement(
         "Eq. 16",
         "Input mean normalization.",
         [

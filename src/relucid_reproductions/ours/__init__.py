@@ -8,13 +8,24 @@ from relucid_reproductions.ours import (
     mend,
     merge,
     plasticity,
+    ppo,
     quickstart,
     recommender,
     repair,
     together,
 )
 
-TABLES: list[ModuleType] = [quickstart, recommender, repair, plasticity, mend, together, merge, calibration]
+TABLES: list[ModuleType] = [
+    quickstart,
+    recommender,
+    repair,
+    ppo,
+    plasticity,
+    mend,
+    together,
+    merge,
+    calibration,
+]
 STATEMENTS: list[Statement] = []
 
 __all__ = ["STATEMENTS", "TABLES"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from relucid.remedies import contribution
 
@@ -18,12 +18,14 @@ class Architecture:
     """A network with hidden layers of one size.
 
     Args:
-        activation: "relu", "crelu", or "prelu" with a slope per unit.
+        activation: "relu", "crelu", "tanh", or "prelu" with a slope per unit.
         units: per hidden layer.
         norm: whether layer norm, without scale and offset, precedes the activation.
         layers: how many are hidden.
         inputs: of the network.
         outputs: of the network.
+        head: weights are orthogonal, with this gain in the last layer and sqrt(2) elsewhere, and biases 0; if None, all
+            are drawn as nn.Linear draws them.
     """
 
     activation: str = "relu"
@@ -32,6 +34,7 @@ class Architecture:
     layers: int = 3
     inputs: int = 64
     outputs: int = 10
+    head: float | None = None
 
     @property
     def phases(self) -> int:
@@ -54,6 +57,7 @@ class Stack:
         decay: of all parameters towards 0, as Adam's ``weight_decay``.
         anchor: the strength of L2-init, as in `relucid.remedies.L2Init`.
         closed: whether second phases are there, and closed.
+        epsilon: of Adam.
     """
 
     def __init__(
@@ -65,8 +69,10 @@ class Stack:
         decay: float = 0.0,
         anchor: float = 0.0,
         closed: bool = False,
+        epsilon: float = EPSILON,
     ) -> None:
         self.architecture, self.decay, self.anchor = architecture, decay, anchor
+        self.epsilon = epsilon
         self.rates = torch.tensor(rates, dtype=torch.float64).unsqueeze(1)
         self.closed = torch.full((len(seeds),), closed)
         self.doubled = closed or architecture.phases == 2
@@ -97,7 +103,7 @@ class Stack:
         return buffer[:, self.places[k]].view(-1, *self.shapes[k])
 
     def fresh(self, place: int) -> Tensor:
-        """Draw new parameters (P,) of a network as nn.Linear draws them; slopes are 0.25, as nn.PReLU has them."""
+        """Draw new parameters (P,) of a network; slopes are 0.25, as nn.PReLU has them."""
         values = torch.zeros(self.flat.shape[1])
         half = bool(self.closed[place])
         for k, (rows, columns) in enumerate(self.shapes):
@@ -108,7 +114,12 @@ class Stack:
             inputs = self.sizes[0][k // 2]
             fan = inputs // 2 if half and k > 1 else inputs
             drawn = here if k % 2 else here[:fan]
-            drawn.copy_((2 * torch.rand(drawn.shape, generator=self.draws[place]) - 1) * fan**-0.5)
+            if self.architecture.head is None:
+                drawn.copy_((2 * torch.rand(drawn.shape, generator=self.draws[place]) - 1) * fan**-0.5)
+            elif k % 2 == 0:
+                last = k == 2 * self.architecture.layers
+                gain = self.architecture.head if last else 2**0.5
+                nn.init.orthogonal_(drawn, gain, generator=self.draws[place])
         return values
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -121,7 +132,9 @@ class Stack:
         seen = [x]
         for layer in range(self.architecture.layers):
             z = self.before(layer, seen[-1])
-            if self.architecture.activation == "prelu":
+            if self.architecture.activation == "tanh":
+                seen.append(z.tanh())
+            elif self.architecture.activation == "prelu":
                 slopes = self.params[2 * len(self.sizes[0]) + layer]
                 seen.append(z.relu() - slopes * (-z).relu())
             else:
@@ -135,27 +148,33 @@ class Stack:
         return F.layer_norm(z, z.shape[2:]) if self.architecture.norm else z
 
     def step(self, losses: Tensor) -> None:
-        """Take a step of Adam on losses (M,), with the operations of torch.optim.Adam in their order."""
+        """Take a step of Adam on losses (M,)."""
+        self.descend(self.gradient(losses))
+
+    def gradient(self, losses: Tensor) -> Tensor:
+        """The gradients (M, P) of losses (M,), 0 where a second phase is closed."""
         # A loss depends on its own network alone: the gradient of the sum is all gradients.
         gradients = torch.autograd.grad(losses.sum(), self.params)
-        with torch.no_grad():
-            gradient = torch.cat([each.flatten(1) for each in gradients], 1)
-            if self.decay:
-                gradient += self.decay * self.flat
-            if self.anchor:
-                gradient += 2 * self.anchor * (self.flat - self.start)
-            if bool(self.closed.any()):
-                gradient *= self.mask
-            self.taken += 1
-            self.first.lerp_(gradient, 1 - BETA1)
-            self.second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
-            size = (-self.rates / (1 - BETA1 ** self.taken.double())).to(self.flat.dtype)
-            correction = (1 - BETA2 ** self.taken.double()).sqrt().to(self.flat.dtype)
-            root = self.second.sqrt()
-            alike = bool((self.taken == self.taken[:, :1]).all())
-            for k, place in enumerate([slice(None)] if alike else self.places):
-                divisor = root[:, place].div_(correction[:, k : k + 1]).add_(EPSILON)
-                self.flat[:, place].addcdiv_(self.first[:, place] * size[:, k : k + 1], divisor)
+        gradient = torch.cat([each.flatten(1) for each in gradients], 1)
+        return gradient * self.mask if bool(self.closed.any()) else gradient
+
+    @torch.no_grad()
+    def descend(self, gradient: Tensor) -> None:
+        """Take a step of Adam along gradients (M, P), with the operations of torch.optim.Adam in their order."""
+        if self.decay:
+            gradient = gradient + self.decay * self.flat
+        if self.anchor:
+            gradient = gradient + 2 * self.anchor * (self.flat - self.start)
+        self.taken += 1
+        self.first.lerp_(gradient, 1 - BETA1)
+        self.second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+        size = (-self.rates / (1 - BETA1 ** self.taken.double())).to(self.flat.dtype)
+        correction = (1 - BETA2 ** self.taken.double()).sqrt().to(self.flat.dtype)
+        root = self.second.sqrt()
+        alike = bool((self.taken == self.taken[:, :1]).all())
+        for k, place in enumerate([slice(None)] if alike else self.places):
+            divisor = root[:, place].div_(correction[:, k : k + 1]).add_(self.epsilon)
+            self.flat[:, place].addcdiv_(self.first[:, place] * size[:, k : k + 1], divisor)
 
     @torch.no_grad()
     def dead(self, x: Tensor) -> Tensor:
@@ -174,10 +193,13 @@ class Stack:
         activity = torch.stack([h.abs().mean(1) for h in self.layers(x)[1:-1]], 1)
         return activity <= threshold * activity.mean(2, keepdim=True)
 
-    def renew(self, place: int) -> None:
-        """Put a new network with a new optimizer in the place of one."""
-        self.flat[place] = self.fresh(place)
-        self.forget(place)
+    def renew(self, place: int, *, head: bool = False) -> None:
+        """Put a new network, or a new last layer, with a new optimizer in the place of one."""
+        fresh, last = self.fresh(place), 2 * self.architecture.layers
+        for k in (last, last + 1) if head else range(len(self.shapes)):
+            here = self.places[k]
+            self.flat[place, here] = fresh[here]
+            self.first[place, here] = self.second[place, here] = self.taken[place, k] = 0.0
 
     def forget(self, place: int) -> None:
         """Let the optimizer of a network start anew."""

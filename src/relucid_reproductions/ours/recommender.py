@@ -23,9 +23,9 @@ from relucid.experiments import (
     lower,
     runner,
 )
-from relucid.experiments._page import findings
 from relucid.report.figure import Figure, literal
 from relucid_reproductions.ours._bandit import Agents, Arm, World
+from relucid_reproductions.ours._said import failures, finished, near
 
 RELU, WIDER = "ReLU", "ReLU, 88 units"
 NEW, NEW_WIDER, NEW_CRELU = (f"new network at every change: {what}" for what in (RELU, WIDER, "CReLU"))
@@ -298,20 +298,14 @@ def less_by(row: str, than: str) -> Quantity:
     )
 
 
-def failures(results: Results) -> list[str]:
-    """What was predicted and did not come true, first on the page."""
-    return [
-        str(verdict) for of in findings(results) for verdict in of.verdicts if verdict.outcome != "confirmed"
-    ]
+def rivals(results: Results) -> str:
+    """The rows without CReLU, or new at every change, that earn about as much as the repaired one, or more."""
+    return near(results, REVIVED, REWARD, (*UNTOLD, *TOLD))
 
 
-def rivals(results: Results, row: str = REVIVED, within: float = 5.0) -> list[str]:
-    """The rows without CReLU, or new at every change, that earn more than a row, or less by at most so many points."""
-    means = {
-        name: results[name, REWARD].mean() for name in (*UNTOLD, *TOLD) if (name, REWARD) in results.cells
-    }
-    near = {name: mean for name, mean in means.items() if mean >= results[row, REWARD].mean() - within}
-    return [f"{name} ({near[name]:.1f}%)" for name in sorted(near, key=near.__getitem__, reverse=True)]
+def of(results: Results, row: str) -> str:
+    """What a row earned, as text."""
+    return f"{results[row, REWARD].mean():.1f}%"
 
 
 def story(results: Results) -> str:
@@ -406,3 +400,5 @@ drift = Study(
 )  # fmt: skip
 
 STUDIES = [recommender, hindsight, drift, early, strengths, whole]
+
+__all__ = ["STUDIES", "failures", "finished"]  # the latter for the page

@@ -26,8 +26,8 @@ from relucid.experiments import (
     lower,
     runner,
 )
-from relucid.experiments._page import findings
 from relucid_reproductions.ours._bandit import all_digits
+from relucid_reproductions.ours._said import failures, finished, near
 from relucid_reproductions.ours._stack import Architecture, Stack
 
 NEWCOMERS = 500_000  # added to the seeds of networks that come later
@@ -349,13 +349,6 @@ def study(stream: str) -> Study:
     )  # fmt: skip
 
 
-def failures(results: Results) -> list[str]:
-    """What was predicted and did not come true, first on the page."""
-    return [
-        str(verdict) for of in findings(results) for verdict in of.verdicts if verdict.outcome != "confirmed"
-    ]
-
-
 def found_before(results: Results) -> list[str]:
     """What the networks learned of their first task and of the last five before the repair, and the worst layer."""
     sentences = []
@@ -369,4 +362,11 @@ def found_before(results: Results) -> list[str]:
     return sentences
 
 
+def rivals(results: Results, rate: float) -> str:
+    """What else was done to the old network, or instead of it, that is about as good as to convert it, or better."""
+    return near(results, CONVERTED, at(rate), [way for way in WAYS if not WAYS[way].at.endswith("convert")])
+
+
 STUDIES = [study(stream) for stream in STREAMS]
+
+__all__ = ["STUDIES", "failures", "finished"]  # the latter for the page

@@ -3,7 +3,12 @@
 import re
 
 import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from relucid.models import count_parameters
+from relucid.nn import GeometricLinear
 from relucid_reproductions.gmp.problems import BEST_RATES, METHODS, RATES
 from relucid_reproductions.gmp.table1 import resnet50
 from relucid_reproductions.gmp.table2 import vgg6
@@ -81,3 +86,35 @@ def test_recipes_are_those_of_appendix_c1_and_c2(paper):
     rates = {row: {**vgg6.config, **config}["rate"] for row, config in vgg6.rows.items()}
     gmp, others = re.search(r"learning rate is ([\d.]+) for GmP and ([\d.]+) all the other", text).groups()
     assert rates == {row: float(gmp if row.startswith("GmP") else others) for row in vgg6.rows}
+
+
+@pytest.mark.parametrize("units, features", [(7, 5), (64, 100)])
+def test_a_geometric_layer_has_as_many_parameters_as_a_standard_one(units, features):
+    geometric, standard = GeometricLinear(features, units), nn.Linear(features, units)
+    assert count_parameters(geometric) == count_parameters(standard)
+
+
+class Computed(TorchDispatchMode):
+    """Counter of all numbers that operations compute."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.count += sum(
+            x.numel() for x in torch.utils._pytree.tree_leaves(out) if isinstance(x, torch.Tensor)
+        )
+        return out
+
+
+def cost(units, features):
+    layer = GeometricLinear(features, units)
+    with Computed() as computed:
+        layer.weight.sum().backward()
+    return computed.count
+
+
+def test_the_weights_of_a_geometric_layer_cost_as_many_numbers_as_there_are():
+    once = cost(64, 128)
+    assert cost(128, 128) < 2.1 * once
+    assert cost(64, 256) < 2.1 * once
