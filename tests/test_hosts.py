@@ -79,6 +79,8 @@ def test_commands_look_up_no_host_but_this_one(hosts, words):
 @pytest.mark.needs("ray")
 def test_ray_on_one_machine_asks_nobody(hosts):
     here = {socket.gethostname(), socket.gethostbyname(socket.gethostname())}
-    unsent = {"8.8.8.8"}  # a datagram socket, by which Ray learns this machine's address, and which sends nothing
+    unsent = {
+        "8.8.8.8"
+    }  # a datagram socket, by which Ray learns this machine's address, and which sends nothing
     command = ("-m", "relucid", "run", "quickstart", "--scale", "smoke", "--jobs", "2", "--executor", "ray")
     assert hosts(*command) <= LOOPBACK | here | unsent
