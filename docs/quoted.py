@@ -289,6 +289,9 @@ CLAIMS = {  # short names of claims
     "rivals": ("ours", "CReLU and other remedies, digits"),
     "pairs": ("ours", "CReLU and ReLU, CIFAR-10"),
     "geometric": ("ours", "geometric weights, digits"),
+    "recommender.crelu": ("ours", "CReLU, rates of the first two phases"),
+    "drift": ("ours", "repair and rivals, gradual drift"),
+    "recommender.converted": ("ours", "converted at the warning, rates of the first two phases"),
     "mend": ("ours", "mend"),
     "mend.new_crelu": ("ours", "mend: against a new CReLU network"),
     "together": ("ours", "each choice, and all three"),
@@ -420,6 +423,10 @@ QUOTED: dict[str, Quoted] = {
     ),
     "conversions.moved": lambda evidence: f"{max(moved for moved, _ in evidence.converted):.0e}",
     **{f"recommender.{name}": OfCell("recommender", row, "reward %") for name, row in RECOMMENDER.items()},
+    **{
+        f"drift.{name}": OfCell("recommender-drift", RECOMMENDER[name], "reward %")
+        for name in ("relu", "l2init", "norm_l2", "redo", "prelu", "converted", "revived", "crelu")
+    },
     "recommender.rival": lambda evidence: f"{_recommended(evidence)[0]:.0f}",
     "recommender.rival.name": lambda evidence: _recommended(evidence)[1],
 }
