@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from relucid.data import Split, augment, moments, ten_crops
-from relucid.data.own import Images
+from relucid.data.folder import Images
 from relucid.data.source import source
 from relucid.models import create
 from relucid.train import Engine, Fitted, Machine, Recipe, fit

@@ -1,13 +1,15 @@
 """The units against their published formulations: weights from angles, CReLU, a training step of VGG-6.
 
-Run it with nothing else on the machine: ``python benchmarks/units.py``. Against ordinary layers: layers.py.
+Weights in processor time of one thread. Run it with nothing else on the machine: ``python benchmarks/units.py``.
+Against ordinary layers: layers.py.
 """
 
+import time
 from functools import partial
 
 import torch
 import torch.nn.functional as F
-from measure import LAYOUTS, Row, device_asked_for, interleaved, report, saved_bytes, training_step
+from measure import LAYOUTS, Row, device_asked_for, interleaved, report, saved_bytes, threads, training_step
 from torch import Tensor, nn
 
 from relucid.nn import GeometricConv2d, crelu, direction, unit_vector
@@ -40,7 +42,7 @@ def weights_from_angles(reuse: bool) -> list[Row]:
         for function, x, bar in ((unit_vector, angles, 0.8), (direction, latitudes, 0.8)):
             sides = {"ours": partial(forward_backward, function, x, grad), "published": theirs}
             # two at a time, as each meets the caches that the one before it leaves
-            seconds = interleaved(sides, 80, reuse)
+            seconds = interleaved(sides, 80, reuse, time.process_time)
             case = f"{function.__name__} {units}x{inputs}"
             measure = "reusing" if reuse else "time"
             rows.append(Row(case, measure, seconds["ours"], seconds["published"], bar))
@@ -95,5 +97,8 @@ def training_step_of_vgg6() -> list[Row]:
 if __name__ == "__main__":
     device_asked_for(__doc__)
     torch.manual_seed(0)
-    weights = weights_from_angles(reuse=False) + weights_from_angles(reuse=True)  # once reused, always reused
+    with threads(1):
+        weights = weights_from_angles(reuse=False) + weights_from_angles(
+            reuse=True
+        )  # once reused, always reused
     report("units", weights + crelu_against_two_relus() + training_step_of_vgg6())

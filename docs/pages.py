@@ -1,7 +1,7 @@
 """Write what is generated.
 
 From results/: docs/results.md, docs/claims.md, a page per table in docs/results/, and a figure.
-Besides: docs/cli.md.
+Besides: docs/cli.md, and docs/conversions/networks.md from benchmarks.
 
 python docs/pages.py
 """
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
+import converted
 from forest import effects, forest
 
 from relucid.experiments import Record, Statement, read
@@ -72,8 +73,10 @@ class Site:
         files = {other.__name__.rpartition(".")[2]: _file(other) for other in self._beside(room)}
         linked = re.sub(r"\]\((\w+)\.md", lambda match: f"]({files.get(match[1], match[1])}.md", rest)
         rows = [(of.claim.where, of) for of in self._first(table, page) if effects(of)]
-        shown = f"\n![Effects with their intervals](../images/results/{name}.svg)\n" if rows else ""
-        text = f"{title}\n\n[Results](../results.md) · [Claims](../claims.md)\n{shown}{linked}"
+        question, _, rest = linked.strip().partition("\n\n")
+        figure = [f"![Effects with their intervals](../images/results/{name}.svg)"] if rows else []
+        links = "[Results](../results.md) · [Claims](../claims.md)"
+        text = "\n\n".join([title, links, question, *figure, rest]) + "\n"
         drawn = {f"images/results/{name}.svg": forest(title.strip("# "), rows)} if rows else {}
         return {f"results/{name}.md": text, **drawn}
 
@@ -161,9 +164,9 @@ def _linked(table: ModuleType) -> tuple[str, str]:
 
 
 def share(finding: Finding) -> str:
-    """How many of several comparisons have the outcome of their claim: " (14 of 18)"."""
+    """How many comparisons have the outcome of their claim, if some have another: " (14 of 18)"."""
     count = sum(verdict.outcome == finding.outcome for verdict in finding.verdicts)
-    return f" ({count} of {len(finding.verdicts)})" if len(finding.verdicts) > 1 else ""
+    return f" ({count} of {len(finding.verdicts)})" if 0 < count < len(finding.verdicts) else ""
 
 
 def median(finding: Finding) -> Verdict:
@@ -221,7 +224,7 @@ def reference() -> str:
 
 def pages() -> dict[str, str]:
     """The text of every generated page of the site, by its file."""
-    return {**Site(read(RESULTS)).pages(), "cli.md": reference()}
+    return {**Site(read(RESULTS)).pages(), "cli.md": reference(), "conversions/networks.md": converted.page()}
 
 
 if __name__ == "__main__":

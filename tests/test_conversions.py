@@ -15,7 +15,7 @@ def test_every_name_is_a_conversion(name):
         from relucid.models import create
 
         net, example = create("resnet20", num_classes=2, width=0.25).eval(), torch.randn(2, 3, 8, 8)
-    options = {"tolerance": 1.0, "budget": 1.0} if name == "merge" else {}
+    options = {"tolerance": 1.0} if name == "merge" else {}
     converted = CONVERSIONS[name].call(**options)(net, example)
     assert isinstance(converted.model, type(net))
 

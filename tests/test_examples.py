@@ -13,8 +13,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.fixture
 def run(tmp_path):
-    def run(name: str) -> str:
-        command = [sys.executable, str(EXAMPLES / name)]
+    def run(name: str, *arguments: str) -> str:
+        command = [sys.executable, str(EXAMPLES / name), *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -59,6 +59,25 @@ def test_a_ppo_agent_without_a_forward_is_watched_and_its_dead_units_drawn_again
 @pytest.mark.parametrize("name", ["continual.py", "ppo.py"])
 def test_a_first_example_fits_on_a_page(name):
     assert len((EXAMPLES / name).read_text().splitlines()) <= 60
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("stable_baselines3") is None,
+    reason="needs relucid[rl]: pip install 'relucid[rl]'",
+)
+@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
+def test_an_agent_of_stable_baselines3_keeps_its_outputs_and_resumes_in_a_new_process(run, name):
+    output = run("stable_baselines.py", name)
+    (moved,) = numbers(r"outputs moved by (\S+)", output)
+    (apart,) = numbers(r"new process differ by (\S+)", output)
+    trained, converted, further, resumed, _ = numbers(r"return (-?[\d.]+)", output)
+    assert moved < 1e-5
+    assert apart == 0
+    assert converted == pytest.approx(trained)  # of the same episodes
+    assert resumed == pytest.approx(further)
+    dead = numbers(r"([\d.]+)% dead", output)
+    assert dead[-1] < dead[0]
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 import pytest
 
-from relucid.files import replacing
+from relucid.files import clear_beside, replacing
 
 
 def fill(place, text):
@@ -47,3 +47,13 @@ def test_after_an_error_everything_is_as_it_was(tmp_path, error):
         fail()
     assert (path / "a").read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
+    killed = replacing(tmp_path / "last.ckpt")
+    fill(killed.__enter__(), "half")
+    with replacing(tmp_path / "other.ckpt") as other:
+        fill(other, "whole")
+        clear_beside(tmp_path / "last.ckpt")
+        assert len(list(tmp_path.iterdir())) == 1
+    assert (tmp_path / "other.ckpt" / "a").read_text() == "whole"

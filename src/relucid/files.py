@@ -1,5 +1,6 @@
 """Write a file or a directory: all of it or nothing."""
 
+import shutil
 import sysconfig
 import tempfile
 from collections.abc import Iterator
@@ -16,13 +17,25 @@ def is_the_users(file: str) -> bool:
     return not file.startswith("<") and not any(Path(file).is_relative_to(p) for p in (OURS, *INSTALLED))
 
 
+def _prefix(path: Path) -> str:
+    """The beginning of the name of the directory in which `path` is written."""
+    return f".relucid-{path.name[:50]}-"
+
+
+def clear_beside(path: Path) -> None:
+    """Remove what a process that was killed while it wrote `path` has left; no other may be writing it."""
+    for place in path.parent.iterdir() if path.parent.is_dir() else ():
+        if place.name.startswith(_prefix(path)):
+            shutil.rmtree(place, ignore_errors=True)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a place beside `path` for a new file or directory, which then takes the place of `path`.
 
     On an error, Ctrl-C included, `path` stays as it was, and nothing else is left.
     """
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".relucid-") as beside:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_prefix(path)) as beside:
         new, old = Path(beside) / "new", Path(beside) / "old"
         yield new
         if not path.is_dir():

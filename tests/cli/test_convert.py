@@ -165,7 +165,6 @@ def test_a_result_is_replaced_only_by_force(convert):
         ("build", "crelo", (), "did you mean 'crelu'?"),
         ("build", "crelu", ("--format", "onxn"), "did you mean 'onnx'?"),
         ("build", "plain", ("--layers", "0"), "plain changes the whole network"),
-        ("build", "crelu", ("--budget", "0.1"), "--budget is for merge"),
         ("build", "crelu", ("--layers", "nine"), "'nine'"),
         ("smooth", "crelu", (), "changes no layer"),
     ],

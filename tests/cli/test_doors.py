@@ -57,7 +57,10 @@ def somewhere_else(tmp_path, monkeypatch):
         ((*IMPROVE, "-o", "out", "--target", "price"), "which only a table has"),
         ((*CONVERT, "--tolerance", "-1"), "tolerance=-1.0 must be 0 or more"),
         ((*CONVERT, "--tolerance", "nan"), "tolerance=nan must be 0 or more"),
-        (("convert", BUILD, "--to", "merge", *CONVERT[4:], "--budget", "-1"), "budget=-1.0 must be 0 or"),
+        (
+            ("convert", BUILD, "--to", "merge", *CONVERT[4:], "--tolerance", "-1"),
+            "tolerance=-1.0 must be 0 or",
+        ),
         (("examine", BUILD, "--data", "row.npy"), "holds one row of 8 numbers, not a batch"),
         (("examine", BUILD, "--data", "nowhere"), "there are no data nowhere"),
         (("examine", SINGLE, "--data", "x.npy", "--checkpoint", "weights.pt"), "does not fit this network"),

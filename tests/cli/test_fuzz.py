@@ -219,7 +219,6 @@ OPTIONS = {
     "--against": NETWORK[:20] + CHECKPOINTS,
     "--layers": ["0", "*", "auto", "nine", ""],
     "--tolerance": NUMBERS,
-    "--budget": NUMBERS,
     "-o": OUTPUTS,
 }
 FLAGS = ["--force", "--json", "--unsafe-pickle", "--dry-run", "--retry", "--quiet", "--help"]
@@ -236,7 +235,7 @@ COMMANDS = {  # what an argument is drawn from, options that are always there, o
     "convert": (
         NETWORK,
         ["--to", "--example", "-o"],
-        ["--checkpoint", "--layers", "--tolerance", "--budget"],
+        ["--checkpoint", "--layers", "--tolerance"],
     ),
     "import": (RECORDS, [], ["--store"]),
     "claims": ([*split("crelu gmp cerlu"), ""], ["--results"], ["--store"]),

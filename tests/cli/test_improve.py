@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from click import unstyle
 from safetensors.torch import load_file
 
 from relucid.experiments import Store
@@ -179,7 +180,7 @@ def test_examples_may_be_integers(place, relucid):
 @pytest.mark.parametrize("command", ["improve", "convert"])
 def test_the_help_is_not_broken_in_the_middle_of_a_line(relucid, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
-    described = relucid(command, "--help")[1].partition("NETWORK")[2].partition("Arguments")[0]
+    described = unstyle(relucid(command, "--help")[1]).partition("NETWORK")[2].partition("Arguments")[0]
     lines = [line.strip() for line in described.splitlines()[1:-1] if line.strip()]
     assert len(lines) > 3
     assert [line for line in lines if len(line) < 60 and not line.endswith((".", ":"))] == []

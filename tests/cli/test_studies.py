@@ -1,6 +1,8 @@
 import json
 import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,11 @@ def test_wrong_names_are_refused_in_one_sentence(relucid, study, command, compla
     assert status == 1
     assert complaint in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_to_look_at_results_takes_neither_torch_nor_statistics():
+    code = (
+        "import sys, relucid.cli.studies, relucid.cli.tables, relucid.experiments._ledger; "
+        "print([name for name in ('torch', 'scipy.stats') if name in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"

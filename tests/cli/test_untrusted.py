@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from relucid.data import DamagedDataError, from_table
-from relucid.data.own import Images
+from relucid.data.folder import Images
 from relucid.inspect import examine
 from relucid.printing import printable
 

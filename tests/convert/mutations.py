@@ -25,7 +25,7 @@ CONVERSIONS = {"to_crelu": to_crelu, "to_geometric": to_geometric}
 @contextmanager
 def spoiling(tamper: Callable[[nn.Module], object]) -> Iterator[None]:
     """Spoil every copy that is about to be checked; candidates are not left out one by one meanwhile."""
-    from relucid.convert import crelu, geometric, search
+    from relucid.convert import _expand, geometric, search
     from relucid.convert.copies import separate
 
     applied = search.applied
@@ -41,7 +41,7 @@ def spoiling(tamper: Callable[[nn.Module], object]) -> Iterator[None]:
 
     with (
         mock.patch.object(search, "applied", spoiled),
-        mock.patch.object(crelu, "largest_valid_subset", once),
+        mock.patch.object(_expand, "largest_valid_subset", once),
         mock.patch.object(geometric, "largest_valid_subset", once),
     ):
         yield

@@ -25,10 +25,9 @@ def network():
 
 @every_conversion
 def test_a_misspelt_argument_is_an_error_of_the_call_and_not_of_the_network(conversion):
-    name = conversion.__name__
-    with pytest.raises(TypeError, match=rf"{name}\(\) got .* 'layer'; its arguments are model, example"):
+    with pytest.raises(TypeError, match="'layer'"):
         conversion(network(), torch.randn(2, 4), layer=["0"])
-    with pytest.raises(TypeError, match=rf"{name}\(\) missing .* 'example'"):
+    with pytest.raises(TypeError, match="'example'"):
         conversion(network())
 
 

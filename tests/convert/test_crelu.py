@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.convert import ConversionError, fuse, to_crelu, to_geometric
+from relucid.convert import ArgumentError, fuse, to_crelu, to_geometric
 from relucid.nn import CReLU
 
 from .odd import faults
@@ -60,18 +60,6 @@ def test_several_examples_reach_several_branches():
     torch.testing.assert_close(net(x), model(x))
     torch.testing.assert_close(net(-x), model(-x))
     assert net.negative.in_features == 12
-
-
-def test_a_module_that_decides_on_sizes_is_converted():
-    def function(m, x):
-        y = m.first(x)
-        y = F.pad(y, (0, 1)) if y.shape[-1] % 2 else y
-        return m.last(F.avg_pool2d(y.relu(), 2))
-
-    model = Net(function, first=nn.Conv2d(3, 4, 1), last=nn.Conv2d(4, 2, 1)).double()
-    net = to_crelu(model, torch.randn(2, 3, 8, 8, dtype=torch.float64)).model
-    assert net.last.in_channels == 8
-    same(model, net, (3, 3, 8, 9), (1, 3, 7, 7))
 
 
 def test_a_layer_in_a_loop_over_time_reads_both_phases_at_every_step():
@@ -181,15 +169,41 @@ def test_the_fast_path_of_a_transformer_is_not_taken(activation, wrap, mode):
         assert torch.allclose(net(x), with_gradients, atol=1e-5)
 
 
-def test_frozen_parts_stay_frozen_and_new_weights_follow_them():
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
-    model[2].requires_grad_(False)
-    net = to_crelu(model, torch.randn(5, 3)).model
-    assert net[2].weight.shape == (4, 8)
-    assert [p.requires_grad for p in net.parameters()] == [p.requires_grad for p in model.parameters()]
+@unchanged
+@pytest.mark.parametrize(
+    "mask", [lambda x, m: x.masked_fill(m, -torch.inf), lambda x, m: torch.where(m, -torch.inf, x)]
+)
+def test_where_masks_of_minus_infinity_come_before_it_a_relu_stays(mask):
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.relu, self.b = nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)
+
+        def forward(self, x, masked):
+            return self.b(self.relu(mask(self.a(x), masked)))
+
+    found = to_crelu(Masked(), (torch.randn(5, 4), torch.zeros(5, 6, dtype=torch.bool)))
+    assert reasons(found)["relu"][0] == "refused"
 
 
-def test_what_fails_in_the_middle_of_the_network_names_the_line():
-    model = Net(lambda m, x: m.first(x).relu() @ torch.ones(3, 2), first=nn.Linear(4, 6))
-    with pytest.raises(ConversionError, match=r"does not take the example: .*mat1 and mat2"):
-        to_crelu(model, torch.randn(5, 4))
+def test_a_layer_with_spectral_norm_stays_and_the_other_layers_are_converted():
+    normed = nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6))
+    x = torch.randn(9, 4)
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), normed, nn.ReLU(), nn.Linear(6, 2)).eval()
+    conversion = to_crelu(net, x)
+    torch.testing.assert_close(conversion.model(x), net(x))
+    assert {change.name for change in conversion.changes if change.status == "changed"} == {"3", "4"}
+
+
+def test_networks_that_share_an_encoder_are_converted_as_one():
+    x, encoder = torch.randn(9, 4), nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+    actor, critic = nn.Sequential(encoder, nn.Linear(6, 2)), nn.Sequential(encoder, nn.Linear(6, 1))
+    both = nn.ModuleDict({"actor": actor, "critic": critic})
+    optimizer = torch.optim.Adam(both.parameters())
+    before = actor(x), critic(x)
+    with pytest.raises(ArgumentError, match="ModuleDict"):
+        to_crelu({"actor": actor, "critic": critic}, x)
+    call = lambda net, x: [part(x) for part in net.values()]  # noqa: E731
+    to_crelu(both, x, inplace=True, optimizer=optimizer, call=call)
+    torch.testing.assert_close((actor(x), critic(x)), before)
+    assert actor[1].in_features == critic[1].in_features == 12

@@ -163,14 +163,6 @@ torch.testing.assert_close(model(x), y)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("conversion", [to_geometric, to_crelu])
-def test_a_fused_network_exports(conversion):
-    model, x = trained_a_little(residual(), torch.float32), example(torch.float32)
-    fused = fuse(conversion(model, x).model, x).model.eval()
-    exported = torch.export.export(fused, (x,)).module()
-    assert torch.allclose(exported(x), fused(x), atol=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("conversion", [to_geometric, to_crelu])
 @pytest.mark.filterwarnings("ignore")  # of the exporter's own making

@@ -5,9 +5,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from relucid.convert import to_crelu
-from relucid.convert._steps import rank_one
-from relucid.convert.merge import Merger, opposite_pairs
-from relucid.convert.refit import refit_merged
+from relucid.convert.merge import opposite_pairs, rank_one
 
 from .networks import Block, example, residual, trained_a_little
 
@@ -81,79 +79,20 @@ def test_a_network_without_pairs_is_kept_with_a_warning():
     model = nn.Sequential(nn.Linear(30, 4), nn.ReLU(), nn.Linear(4, 2))
     conversion = to_crelu(model, torch.randn(5, 30), mode="merge")
     change = {c.name: c for c in conversion.changes}["1"]
-    assert (change.status, change.reason) == ("kept", "no opposite pair within 1e-05 and the budget")
+    assert (change.status, change.reason) == ("kept", "no pair is opposite enough for a tolerance of 0.0001")
     assert conversion.max_error == 0
 
 
 @pytest.mark.filterwarnings("ignore:to_crelu changes no layer")
-def test_a_budget_merges_as_many_pairs_as_it_allows():
+def test_as_many_pairs_are_merged_as_the_tolerance_allows():
     model, x = planted(noise=0.02), example()
     merged = {}
-    for budget in (1e-10, 0.02, 10.0):
-        conversion = to_crelu(model, x, mode="merge", tolerance=0.5, budget=budget)
-        assert conversion.relative_error <= budget
-        merged[budget] = conversion.parameters[1]
+    for tolerance in (1e-10, 0.02, 10.0):
+        conversion = to_crelu(model, x, mode="merge", tolerance=tolerance)
+        assert conversion.relative_error <= tolerance
+        merged[tolerance] = conversion.parameters[1]
     assert merged[1e-10] >= merged[0.02] >= merged[10.0]
     assert merged[1e-10] > merged[10.0]
-
-
-def test_pairs_that_can_all_be_merged_are_merged_and_checked_once(monkeypatch):
-    counts, merged = [], Merger.merged
-
-    def counted(merger, pairs, *others):
-        counts.append(len(pairs))
-        return merged(merger, pairs, *others)
-
-    monkeypatch.setattr(Merger, "merged", counted)
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
-    plant(model[0], [(0, 5), (2, 3)])
-    to_crelu(model, torch.randn(50, 6, dtype=torch.float64), mode="merge")
-    assert counts == [2]
-
-
-@pytest.mark.filterwarnings("ignore::relucid.convert.UnchangedWarning")
-@pytest.mark.parametrize("inplace", [False, True])
-@pytest.mark.parametrize("exact", range(6))
-def test_as_many_of_the_first_pairs_are_merged_as_the_budget_allows(exact, inplace):
-    model = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 3)).double()
-    pairs = [(i, i + 5) for i in range(5)]
-    plant(model[0], pairs[:exact])
-    plant(model[0], pairs[exact:], noise=0.1)
-    x = torch.randn(50, 6, dtype=torch.float64)
-    found = to_crelu(model, x, mode="merge", tolerance=1.0, budget=1e-9, inplace=inplace)
-    assert found.model[0].out_features == 10 - exact
-
-
-def refitted(model, example, data, **options):
-    """The network with merged pairs, and the same fitted to what it computed before."""
-    plain, fitted = (to_crelu(model, example, mode="merge", **options) for _ in range(2))
-    refit_merged(model, fitted, data)
-    return plain.model, fitted.model
-
-
-def test_refitting_on_data_brings_outputs_nearer():
-    model = planted(noise=0.1)
-    data = [torch.randn(64, 3, 8, 8, dtype=torch.float64) for _ in range(4)]
-    plain, fitted = refitted(model, example(), data, tolerance=0.7, budget=100.0)
-    x = torch.randn(256, 3, 8, 8, dtype=torch.float64)
-    with torch.no_grad():
-        errors = [float((net(x) - model(x)).square().mean()) for net in (plain, fitted)]
-    assert errors[1] < errors[0]
-
-
-def test_a_refitted_layer_is_the_least_squares_solution():
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
-    plant(model[0], [(0, 5), (2, 3)], noise=0.3)
-    x = torch.randn(500, 6, dtype=torch.float64)
-    _, net = refitted(model, x, [x[:300], x[300:]], tolerance=1.0, budget=100.0)
-    with torch.no_grad():
-        rows = net.get_submodule("1")(net.get_submodule("0")(x))
-        rows = torch.cat((rows, torch.ones(500, 1, dtype=torch.float64)), 1)
-        expected = torch.linalg.lstsq(rows, model(x)).solution
-    fitted = net.get_submodule("2")
-    assert fitted.in_features == 8
-    assert net.get_submodule("0").out_features < 8
-    assert torch.allclose(torch.cat((fitted.weight, fitted.bias[:, None]), 1).T, expected, atol=1e-4)
 
 
 def unbiased():
@@ -163,11 +102,6 @@ def unbiased():
     ).eval()
     plant(model[0], [(0, 5), (2, 3)])
     return model
-
-
-def test_a_negative_number_of_pairs_is_refused():
-    with pytest.raises(ValueError, match="pairs=-1 must be 0 or more"):
-        to_crelu(planted(), example(), mode="merge", pairs=-1)
 
 
 def test_filters_without_a_bias_before_a_norm_are_merged():
@@ -186,37 +120,15 @@ def test_a_new_bias_stands_in_the_optimizer_where_it_stands_in_the_network():
     assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in model.parameters()]
 
 
-@pytest.mark.parametrize("norms", [0, 1])
-def test_layers_one_after_the_other_that_share_filters_are_refitted(norms):
-    def unit(inputs):
-        return [nn.Linear(inputs, 8), *[nn.BatchNorm1d(8) for _ in range(norms)], nn.ReLU()]
-
-    model = trained_a_little(nn.Sequential(*unit(6), *unit(8), nn.Linear(8, 3)), torch.float64)
-    x = torch.randn(500, 6, dtype=torch.float64)
-    plain, fitted = refitted(model, x, [x], tolerance=1.4, budget=100.0)
-    assert {fitted.get_submodule(name).out_features < 8 for name in ("0", str(2 + norms))} == {True}
-    with torch.no_grad():
-        errors = [float((net(x) - model(x)).square().mean()) for net in (plain, fitted)]
-    assert errors[1] < 0.7 * errors[0]
-
-
-def test_refitting_exact_pairs_changes_nothing():
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)).double()
-    for layer in model[0], model[2]:
-        plant(layer, [(0, 5), (2, 3)], ratio=2.0)
-    x = torch.randn(500, 6, dtype=torch.float64)
-    _, net = refitted(model, x, [x])
-    torch.testing.assert_close(net(x), model(x), atol=1e-6, rtol=0)
-
-
-def test_the_most_opposite_pairs_are_merged_if_there_is_a_limit():
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
-    plant(model[0], [(0, 5)], noise=0.3)
-    plant(model[0], [(2, 3)])
-    x = torch.randn(5, 6, dtype=torch.float64)
-    conversion = to_crelu(model, x, mode="merge", tolerance=1.0, budget=100.0, pairs=1)
-    assert conversion.model.get_submodule("0").out_features == 7
-    assert conversion.max_error < 1e-9  # the exact pair
+@pytest.mark.filterwarnings("ignore::relucid.convert.UnchangedWarning")
+@pytest.mark.parametrize("exact", range(6))
+def test_the_most_opposite_pairs_are_merged_first(exact):
+    model = nn.Sequential(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 3)).double()
+    plant(model[0], [(i, i + 5) for i in range(exact)], noise=1e-9)
+    plant(model[0], [(i, i + 5) for i in range(exact, 5)], noise=1e-4)
+    x = torch.randn(50, 6, dtype=torch.float64)
+    conversion = to_crelu(model, x, mode="merge", tolerance=1e-6, inplace=exact % 2 == 0)
+    assert conversion.model[0].out_features == 10 - exact
 
 
 @given(st.integers(0, 2**31 - 1), st.floats(0.1, 10), st.floats(0, 0.5))
@@ -242,17 +154,9 @@ def test_opposite_weights_with_other_biases_are_no_pair():
     assert not opposite_pairs(weight, torch.tensor([1.0, 1.0]), 1e-3)
 
 
-@pytest.mark.parametrize(
-    "options, sentence",
-    [
-        ({"mode": "both"}, "'both'"),
-        ({"budget": 0.1}, "budget and pairs are for"),
-        ({"pairs": 1}, "budget and pairs are for"),
-    ],
-)
-def test_bad_arguments_are_named(options, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        to_crelu(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.zeros(1, 2), **options)
+def test_an_unknown_mode_is_named():
+    with pytest.raises(ValueError, match="mode is 'expand', 'merge' or 'halve', not 'both'"):
+        to_crelu(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.zeros(1, 2), mode="both")
 
 
 @pytest.mark.filterwarnings("ignore:to_crelu changes no layer")

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from relucid.convert import ConversionError, to_crelu, to_geometric
 from relucid.convert.copies import ResettableCopy, aliased
-from relucid.convert.difference import difference
-from relucid.convert.search import by_column
-from relucid.convert.verify import Comparison, compared, distance, recorded
+from relucid.convert.difference import by_column, difference
+from relucid.convert.tape import recorded
+from relucid.convert.verify import Comparison, distance
 
 
 def deep(depth: int) -> nn.Sequential:
@@ -26,9 +26,9 @@ def beside(net: nn.Module, other: nn.Module, x: Tensor, training: bool = True) -
     """How far the layers of another network are from those of a network."""
     example = (x,), {}
     before = recorded(ResettableCopy(net), example, None, training=training, backward=training)
-    return compared(
-        *(ResettableCopy(other), example, None, before, {}), training=training, backward=training
-    )[1]
+    comparison = Comparison(ResettableCopy(other))
+    comparison.run(example, before, training=training, backward=training)
+    return comparison
 
 
 def nudged(net: nn.Module, place: int, factor: float) -> nn.Module:
@@ -52,7 +52,7 @@ def test_a_layer_that_is_a_little_off_is_named_and_no_other(place):
     found = beside(net, nudged(net, place, 1.001), x)
     assert [name for name, far in found.values.items() if far > 3e-5] == [str(place)]
     with pytest.raises(ConversionError, match=f"{place} returns something else") as error:
-        found.judge(3e-5, "in training")
+        found.judge("in training")
     assert list(error.value.layers) == [str(place)]
 
 
@@ -72,7 +72,7 @@ def test_a_gradient_that_is_a_little_off_in_a_deep_network_is_found():
     other[62].forward = lambda y: Slower.apply(F.relu(y))
     found = beside(net, other, x)
     with pytest.raises(ConversionError, match="61 gets another gradient"):
-        found.judge(3e-5, "in training")
+        found.judge("in training")
 
 
 def test_all_layers_that_fail_are_named_by_one_run():

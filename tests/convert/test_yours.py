@@ -3,7 +3,6 @@
 import copy
 import io
 import pickle
-import random
 import threading
 
 import pytest
@@ -11,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.convert import ConversionError, fuse, load, to_crelu, to_geometric, to_heavy_ball
-from relucid.convert._recipe import RECIPE
+from relucid.convert import RECIPE, ConversionError, fuse, load, to_crelu, to_geometric, to_heavy_ball
 
 from .networks import NETWORKS, example, residual, trained_a_little
 
@@ -110,7 +108,7 @@ def test_what_does_not_fit_is_a_sentence_and_the_instance_stays_as_it_was(tmp_pa
     with pytest.raises(ValueError, match=r"has no weights\.safetensors of a conversion"):
         load(tmp_path, Own())
     to_crelu(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(5, 3)).save(tmp_path)
-    with pytest.raises(ConversionError, match="holds a converted Sequential: Own has no module"):
+    with pytest.raises(ConversionError, match="holds a converted Sequential: Own"):
         load(tmp_path, Own())
     other = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
     before = repr(other)
@@ -188,76 +186,6 @@ def test_a_hook_that_cannot_take_both_phases_keeps_the_relu():
     model[1].register_forward_hook(lambda m, args, y: y * torch.arange(4))
     (reason,) = [c.reason for c in to_crelu(model, torch.randn(5, 3)).changes if c.name == "1"]
     assert "the converted network fails" in reason or "a value per channel" in reason
-
-
-class Frozen(nn.Sequential):
-    """Its norm never leaves evaluation."""
-
-    def train(self, mode=True):
-        super().train(mode)
-        self[1].eval()
-        return self
-
-
-@pytest.mark.parametrize("convert", [to_crelu, to_geometric])
-def test_a_train_method_of_its_own_goes_on_working(convert):
-    model = Frozen(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)).double()
-    model[1].running_mean.normal_()
-    x = torch.randn(6, 3, dtype=torch.float64)
-    net = convert(model, x).model
-    for each in (model, net):
-        each.eval().train()
-    assert torch.allclose(net(x), model(x))
-    assert not net[1].training
-
-
-class Skipping(nn.Module):
-    """Skips a layer at random in training."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last, self.out = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 2)
-
-    def forward(self, x):
-        if not self.training or random.random() < 0.5:
-            x = self.last(self.first(x).relu())
-        return self.out(x)
-
-
-def test_stochastic_depth_by_pythons_random_draws_on():
-    model, x = Skipping().train(), torch.randn(5, 6)
-    net = to_crelu(model, x).model
-    assert net.last.in_features == 12
-    for seed in range(5):
-        both = []
-        for each in (model, net):
-            random.seed(seed)
-            both.append([each(x) for _ in range(4)])
-        assert all(torch.allclose(a, b) for a, b in zip(*both, strict=True))
-
-
-class Moving(nn.Module):
-    """Keeps a moving average of what it computes."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 6)
-        self.register_buffer("mean", torch.zeros(()))
-
-    def forward(self, x):
-        h = self.first(x)
-        with torch.no_grad():
-            self.mean.mul_(0.9).add_(h.mean() * 0.1)
-        return self.last(F.relu(h - self.mean))
-
-
-def test_a_buffer_that_forward_changes_is_left_as_it_was_and_changes_on():
-    model, x = Moving(), torch.randn(5, 6)
-    net = to_geometric(model, x).model
-    assert model.mean == net.mean == 0
-    model(x), net(x)
-    torch.testing.assert_close(net.mean, model.mean)
-    assert net.mean != 0
 
 
 def test_threads_convert_at_the_same_time():

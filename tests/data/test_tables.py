@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from relucid.data import DamagedDataError, MissingDataError, banana, levy, levy_function, uci
+from relucid.data import banana, levy, levy_function, uci
 
 
 def write_yacht(place, rows=308, columns=7):
@@ -53,50 +53,6 @@ def test_banana_is_800_points_to_train_on_and_200_to_test_of_two_classes(place):
     assert (len(data.train), len(data.test)) == (800, 200)
     assert set(data.train.targets.tolist()) == {0, 1}
     assert ((data.train.inputs[:, 0] % 2).long() == data.train.targets).float().mean() > 0.99
-
-
-def test_a_missing_file_says_which_file_goes_where(place):
-    with pytest.raises(MissingDataError, match=r"yacht.txt .*308 rows of 7"):
-        uci("yacht")
-    with pytest.raises(MissingDataError, match=r"banana.csv .*https://.*5300"):
-        banana()
-
-
-def test_an_unknown_set_names_the_known_ones():
-    with pytest.raises(ValueError, match=r"'yatch' .*yacht"):
-        uci("yatch")
-
-
-@pytest.mark.parametrize(
-    "line, message",
-    [
-        ("1 2 3", r"yacht.txt, row 5: 3 columns instead of 7"),
-        ("1 2 3 4 5 6 x", r"yacht.txt, row 5: could not convert string to float: 'x'"),
-        ("1 2 3 4 5 6 nan", r"yacht.txt, row 5: a number is not finite"),
-    ],
-)
-def test_a_damaged_row_is_named(place, line, message):
-    path = write_yacht(place)
-    lines = path.read_text().splitlines()
-    lines[4] = line
-    path.write_text("\n".join(lines))
-    with pytest.raises(DamagedDataError, match=message):
-        uci("yacht")
-
-
-def test_a_file_that_ends_early_is_named(place):
-    write_yacht(place, rows=300)
-    with pytest.raises(DamagedDataError, match="300 rows instead of 308"):
-        uci("yacht")
-
-
-def test_banana_needs_its_header_and_its_classes(place):
-    path = write_banana(place, last="1.0,2.0,3")
-    with pytest.raises(DamagedDataError, match="row 5301: the class is 3"):
-        banana()
-    path.write_text("a,b,c\n")
-    with pytest.raises(DamagedDataError, match=r"row 1: the header must be `At1,At2,Class`"):
-        banana()
 
 
 @pytest.mark.parametrize(

@@ -278,16 +278,6 @@ def test_a_run_that_exits_at_once_fails_alone_among_four_at_a_time(load_study, t
     assert states(study, tmp_path / "runs") == [done, failed, done, done]
 
 
-@pytest.mark.slow
-def test_a_run_that_always_kills_its_worker_is_given_up_and_the_others_finish(load_study, tmp_path):
-    study = load_study(extra="if x == 2: os.kill(os.getpid(), signal.SIGKILL)", rows=2, seeds=1)
-    run(study, store=tmp_path / "runs", jobs=2)
-    found = results(study, tmp_path / "runs")
-    assert len(found["1", "value"]) == 1
-    (failed,) = (record for record in found.records.values() if record["state"] == "failed")
-    assert "its process died 3 times" in failed["error"]
-
-
 def test_workers_do_not_outlive_a_process_that_is_killed(write_study, tmp_path, log):
     process = subprocess.Popen(
         command(write_study(pause=60), tmp_path / "runs", "--jobs", "2"), env=ENVIRONMENT

@@ -5,7 +5,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "relucid"
 JUDGE = "experiments/_judge.py"
 # Measurements of one network, not judgements between two: the exact distribution of the most opposite of random
 # filters, the interval of a unit's rate (the core has no scipy), and where a unit's values lie.
-MEASUREMENTS = {"inspect/null_distribution.py", "inspect/evidence.py", "convert/_revive.py"}
+MEASUREMENTS = {"inspect/_statistics.py", "convert/_revive.py"}
 CAVEATS = "experiments/_caveats.py"  # whether a rate was chosen by less than its noise
 # Those that turn p-values into outcomes for the claims.
 OUTCOMES = {JUDGE, CAVEATS}

@@ -9,7 +9,7 @@ from relucid.inspect import BoundaryTracker, Watch, examine, invariance, metrics
 from relucid.inspect import boundary as boundary_of
 from relucid.inspect import reconstruct as reconstruct_from
 from relucid.inspect._boundary import Boundary
-from relucid.inspect.null_distribution import cosine_cdf
+from relucid.inspect._statistics import cosine_cdf
 
 NET = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
 CONV = nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU())

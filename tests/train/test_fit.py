@@ -66,6 +66,22 @@ def test_it_is_the_loop_one_would_write():
     assert fitted.evaluate(held)["loss"] == pytest.approx(fitted.history["val_loss"][-1])
 
 
+def test_data_in_any_form_are_examples_that_are_read_only_when_they_are_needed():
+    x, y = torch.randn(40, 3), torch.arange(40) % 2
+    networks = [nn.Linear(3, 2) for _ in range(2)]
+    networks[1].load_state_dict(networks[0].state_dict())
+    recipe = Recipe(epochs=2, normalize=False)
+    split = fit(networks[0], Split(x, y), recipe)
+    pair = fit(networks[1], (x.numpy(), y.numpy()), recipe, [(x[0], 1), (x[1], 0)])
+    assert same(*networks)
+    assert len(pair.history["val_error"]) == 2
+    assert pair.evaluate((x, y)) == split.evaluate(Split(x, y))
+    with pytest.raises(TypeError, match="no targets"):
+        fit(networks[0], x, recipe)
+    with pytest.raises(TypeError, match="one of them"):
+        fit(networks[0], ((x, y), (x, y)), recipe)
+
+
 def test_tokens_stay_integers_in_training_and_in_prediction():
     tokens = torch.randint(20, (30, 5), generator=torch.Generator().manual_seed(0))
     train = Split(tokens, tokens[:, 0] % 2)
@@ -154,11 +170,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_history(bad, tmp_path):
     with pytest.raises(DivergedError, match=r"(nan|inf) in epoch 3") as caught:
         fit(Breaks(3, 1), train, recipe, machine=Machine(directory=tmp_path))
     assert len(caught.value.history["train_loss"]) == 2
-
-
-def test_a_monitor_that_is_not_measured_is_named():
-    with pytest.raises(ValueError, match="'val_loss' is not measured here; there are train_loss"):
-        fit(small_network(), small_images(), PLATEAU)
 
 
 def test_inputs_can_be_left_as_they_are():

@@ -25,13 +25,13 @@ LARGE = 2**28  # bytes from which an array is identified by some of its rows
 
 def digest_of_tensors(*tensors: Tensor) -> str:
     """A digest of numbers, shapes and precisions."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for tensor in tensors:
-        found.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
         if tensor.nbytes > LARGE and len(tensor) > 1000:
             tensor = tensor[:: len(tensor) // 1000]
-        found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def digest_of_code(network: nn.Module) -> str:

@@ -44,9 +44,9 @@ class Delivery:
     notes: tuple[str, ...]
 
 
-def delivery(found: Improvement) -> Delivery:
+def delivery(improvement: Improvement) -> Delivery:
     """Convert the network to plain layers and export it."""
-    example, network, plain, notes = found.project.task.example, found.network.eval(), True, []
+    example, network, plain, notes = improvement.project.task.example, improvement.network.eval(), True, []
     try:
         network = fuse(network, example).model.eval()
     except ConversionError as error:
@@ -95,41 +95,42 @@ def _keep_weights_only(program: "torch.export.ExportedProgram") -> None:
                 )
 
 
-def fill(found: Improvement, directory: Path, command: str) -> None:
+def fill(improvement: Improvement, directory: Path, command: str) -> None:
     """Write all files of an improvement into an empty directory.
 
     Args:
-        found: the improvement.
+        improvement: what was tried, and what came of it.
         directory: where to.
         command: the command that the user typed, for the page.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    result = delivery(found)
+    result = delivery(improvement)
     try:
-        found.conversion.save(directory)
+        improvement.conversion.save(directory)
         save_file(
-            _tensors({"inputs": found.project.task.example, "outputs": result.outputs}), directory / EXAMPLE
+            _tensors({"inputs": improvement.project.task.example, "outputs": result.outputs}),
+            directory / EXAMPLE,
         )
         if result.program is not None:
             torch.export.save(result.program, directory / PROGRAM)
     except (SafetensorError, RuntimeError) as error:  # on a full disk, say
         raise OSError(first_line(error)) from error
-    (directory / DESCRIPTION).write_text(json.dumps(description(found, result), indent=1) + "\n")
+    (directory / DESCRIPTION).write_text(json.dumps(description(improvement, result), indent=1) + "\n")
     load = ["import torch", LOAD] if result.program is not None else []
-    page = improvement_page(found, load=load, notes=result.notes, command=command)
+    page = improvement_page(improvement, load=load, notes=result.notes, command=command)
     (directory / PAGE).write_text(page, encoding="utf-8")
 
 
-def save(found: Improvement, directory: Path) -> None:
+def save(improvement: Improvement, directory: Path) -> None:
     """Write the files into a new directory, all of them or none."""
     if directory.exists():
         raise ValueError(f"{directory} exists: name a directory that does not")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with replacing(directory) as new:
         new.mkdir()
-        fill(found, new, f"relucid.improve(...).save({str(directory)!r})")
+        fill(improvement, new, f"relucid.improve(...).save({str(directory)!r})")
 
 
 def _tensors(value: Any, name: str = "") -> dict[str, Tensor]:
@@ -142,28 +143,30 @@ def _tensors(value: Any, name: str = "") -> dict[str, Tensor]:
         parts = (
             enumerate(value) if isinstance(value, tuple | list) else getattr(value, "__dict__", {}).items()
         )
-    found = (_tensors(part, f"{name}.{key}" if name else str(key)) for key, part in parts)
-    return {key: tensor for each in found for key, tensor in each.items()}
+    inside = (_tensors(part, f"{name}.{key}" if name else str(key)) for key, part in parts)
+    return {key: tensor for part in inside for key, tensor in part.items()}
 
 
-def description(found: Improvement, result: Delivery) -> dict[str, Any]:
+def description(improvement: Improvement, result: Delivery) -> dict[str, Any]:
     """What was done and found as plain data, for programs."""
     return {
-        "network": found.project.task.name,
-        "headline": found.headline(),
-        "better": found.better,
-        "returned": found.row,
-        "start": None if found.row == GIVEN else asdict(found.project.treatments[found.row]),
+        "network": improvement.project.task.name,
+        "headline": improvement.headline(),
+        "better": improvement.better,
+        "returned": improvement.row,
+        "start": None
+        if improvement.row == GIVEN
+        else asdict(improvement.project.treatments[improvement.row]),
         "plain layers": result.plain,
         "notes": list(result.notes),
-        "left out": dict(found.project.left_out),
+        "left out": dict(improvement.project.left_out),
         "load": LOAD if result.program is not None else None,
         "outputs": {
             name: {"shape": list(tensor.shape), "first": tensor.flatten()[:PRINTED].tolist()}
             for name, tensor in _tensors({"outputs": result.outputs}).items()
         },
-        "examination": [finding.sentence for finding in found.project.examination.findings],
-        "rows": found.rows(),
-        "protocol": found.project.protocol,
-        "runs": found.records(),
+        "examination": [finding.sentence for finding in improvement.project.examination.findings],
+        "rows": improvement.rows(),
+        "protocol": improvement.project.protocol,
+        "runs": improvement.records(),
     }

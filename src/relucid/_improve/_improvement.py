@@ -96,15 +96,15 @@ class Improvement(Tabular):
 
     def rows(self) -> list[dict[str, str]]:
         """The table: what every row achieves, its size, and how it differs from further training."""
-        found = []
+        lines = []
         for row in self.results.study.rows:
             cells = {label: self.mean(row, label) for label in self.results.study.columns}
             size = cells.pop("parameters")
             line = {"": row, **{label: self.show(value) for label, value in cells.items()}}
             difference = self.difference(self.compared[row]) if row in self.compared else ""
             size_text = "" if math.isnan(size) else f"{size:,.0f}"
-            found.append(line | {"parameters": size_text, "against training alone": difference})
-        return found
+            lines.append(line | {"parameters": size_text, "against training alone": difference})
+        return lines
 
     def records(self) -> list[dict[str, Any]]:
         """Every run with its row, without arrays."""
@@ -136,21 +136,23 @@ class Improvement(Tabular):
         """What every row achieves, a sentence each."""
         recipe, column = self.project.task.train, self.project.column
         more = f" for {counted(recipe.epochs, 'more epoch')}" if isinstance(recipe, Recipe) else " further"
-        found = [f"Your network: {column.removesuffix(' %')} {self.show(self.mean(GIVEN))}."]
+        sentences = [f"Your network: {column.removesuffix(' %')} {self.show(self.mean(GIVEN))}."]
         for row, verdict in {TRAINED: self.training, **self.compared}.items():
             start = (
                 f"Trained{more}" if row == TRAINED else row.capitalize() if row == SCRATCH else f"With {row}"
             )
             if math.isnan(self.mean(row)):
-                found.append(f"{start}: no result, {self._failure(row)}.")
+                sentences.append(f"{start}: no result, {self._failure(row)}.")
             else:
-                found.append(f"{start}: {self.show(self.mean(row))} ({self.difference(verdict)}).")
-        return found
+                sentences.append(f"{start}: {self.show(self.mean(row))} ({self.difference(verdict)}).")
+        return sentences
 
     def levels(self) -> list[str]:
         """Why intervals are wider than usual, if they are."""
         levels = {
-            confidence(each) for each in self.compared.values() if each.comparison and each.comparison.spread
+            confidence(verdict)
+            for verdict in self.compared.values()
+            if verdict.comparison and verdict.comparison.spread
         }
         wider = levels - {"95%"}
         if len(wider) != 1:
@@ -173,7 +175,9 @@ class Improvement(Tabular):
             return f"Further training helps, nothing else does{self._uncertainty()}."
         controls = [row for row in self.compared if row == DEAD or row.endswith(SCRATCH)]
         judged = zip(controls, self._judged([self.row], controls), strict=True)
-        equal = [f"{row} ({self.show(self.mean(row))})" for row, each in judged if each.outcome != BETTER]
+        equal = [
+            f"{row} ({self.show(self.mean(row))})" for row, verdict in judged if verdict.outcome != BETTER
+        ]
         but = (
             f" But {' and '.join(equal)} {'do' if len(equal) > 1 else 'does'} not differ significantly from it."
             if equal and self.row not in controls
@@ -183,13 +187,15 @@ class Improvement(Tabular):
 
     def difference(self, verdict: Verdict, than: str = "") -> str:
         """A difference with its interval, in words."""
-        found = verdict.comparison
-        if found is None:
+        comparison = verdict.comparison
+        if comparison is None:
             return "too few runs have finished"
-        sign, way = (1, "higher") if found.effect >= 0 else (-1, "lower")
-        effect, *ends = (self.show(sign * each).rstrip("%") for each in (found.effect, *interval(verdict)))
-        if not found.spread:
-            return f"{effect} {way}{than} in every seed" if found.effect else "the same in every seed"
+        sign, way = (1, "higher") if comparison.effect >= 0 else (-1, "lower")
+        effect, *ends = (
+            self.show(sign * value).rstrip("%") for value in (comparison.effect, *interval(verdict))
+        )
+        if not comparison.spread:
+            return f"{effect} {way}{than} in every seed" if comparison.effect else "the same in every seed"
         low, high = ends[::sign]
         return f"{effect} {way}{than}, {confidence(verdict)} interval {low} to {high}"
 
@@ -221,7 +227,7 @@ class Improvement(Tabular):
     def closest(self) -> tuple[str, Verdict] | None:
         """The best of the conversions, and how it compares; None if no difference of theirs has an interval."""
         labels = {CONVERSIONS[name].label for name in IMPROVING}
-        tried = [row for row, each in self.compared.items() if row in labels and each.comparison]
+        tried = [row for row, verdict in self.compared.items() if row in labels and verdict.comparison]
         best = self._best(tried) if tried else None
         verdict = self.compared[best] if best else None
         return (
@@ -234,8 +240,8 @@ class Improvement(Tabular):
         if lost:
             return f", but {lost} of {len(self.compared)} alternatives have no result"
         if self.closest is None:
-            found = [each.comparison for each in self.compared.values() if each.comparison]
-            few = any(each.effect and not each.spread for each in found)
+            comparisons = [verdict.comparison for verdict in self.compared.values() if verdict.comparison]
+            few = any(comparison.effect and not comparison.spread for comparison in comparisons)
             return ", but these few seeds could not have shown a difference: use more" if few else ""
         best, verdict = self.closest
         low, high = interval(verdict)

@@ -42,7 +42,7 @@ METRICS = {
 def score(metric: Metric, loss: str | Loss, batches: Iterable[tuple[Any, Tensor]]) -> float:
     """A metric by name, over batches of outputs and targets."""
     if not metric.measured:
-        outputs, targets = (torch.cat(each).cpu() for each in zip(*batches, strict=True))
+        outputs, targets = (torch.cat(tensors).cpu() for tensors in zip(*batches, strict=True))
         if outputs.dim() == 1:  # one logit per example: (N,) and (N, 1) mean the same, as for the losses
             outputs = outputs.unsqueeze(1)
         return (f1 if metric.label == "F1" else auc)(outputs, targets)
@@ -66,12 +66,12 @@ def f1(outputs: Tensor, targets: Tensor) -> float:
     from sklearn.metrics import f1_score
 
     signs = outputs.shape == targets.shape or outputs.shape[1] == 1
-    found = outputs > 0 if signs else outputs.argmax(1)
+    predicted = outputs > 0 if signs else outputs.argmax(1)
     labels = outputs.shape == targets.shape and outputs.dim() == 2 and outputs.shape[1] > 1
     if not labels:
-        targets, found = targets.flatten(), found.flatten()
+        targets, predicted = targets.flatten(), predicted.flatten()
     two = not labels and outputs.shape[1] <= 2
-    return float(f1_score(targets, found, average="binary" if two else "macro", zero_division=0.0))
+    return float(f1_score(targets, predicted, average="binary" if two else "macro", zero_division=0.0))
 
 
 def auc(outputs: Tensor, targets: Tensor) -> float:
@@ -84,14 +84,14 @@ def auc(outputs: Tensor, targets: Tensor) -> float:
 
     if outputs.dim() != 2:
         raise ValueError(f"AUC takes scores (N, classes), not {tuple(outputs.shape)}")
-    found = outputs.double()
+    scores = outputs.double()
     if outputs.shape != targets.shape:
-        found = (
-            found[:, -1] - found[:, 0] * (outputs.shape[1] == 2)
+        scores = (
+            scores[:, -1] - scores[:, 0] * (outputs.shape[1] == 2)
             if outputs.shape[1] <= 2
-            else found.softmax(1)
+            else scores.softmax(1)
         )
-    return float(roc_auc_score(targets.squeeze(-1), found.squeeze(-1), multi_class="ovr"))
+    return float(roc_auc_score(targets.squeeze(-1), scores.squeeze(-1), multi_class="ovr"))
 
 
 def exact_share(percent: float, count: int) -> float:

@@ -22,32 +22,34 @@ KINDS = {
 CHANCE = ("within chance", PALETTE[4], "circle-open")
 
 
-def improvement_page(found: Improvement, *, load: Sequence[str], notes: Sequence[str], command: str) -> str:
+def improvement_page(
+    improvement: Improvement, *, load: Sequence[str], notes: Sequence[str], command: str
+) -> str:
     """Render the page of an improvement.
 
     Args:
-        found: the improvement.
+        improvement: what was tried, and what came of it.
         load: lines of Python that load the network that is returned.
         notes: what a reader must know of it.
         command: what repeats it.
     """
-    project = found.project
+    project = improvement.project
     stages = stages_of(project.examination)
     return render(
         "improvement.html",
         name=project.task.name,
-        lines=[*found.outcomes(), *found.levels()],
-        conclusion=found.conclusion(),
+        lines=[*improvement.outcomes(), *improvement.levels()],
+        conclusion=improvement.conclusion(),
         cautions=project.cautions,
-        next_step=next_step(found),
-        row=found.row,
+        next_step=next_step(improvement),
+        row=improvement.row,
         notes=notes,
         left_out=project.left_out,
         figures=[
-            differences(found.compared, project.column, higher=project.task.metric.higher),
-            *curves(found),
+            differences(improvement.compared, project.column, higher=project.task.metric.higher),
+            *curves(improvement),
         ],
-        grid=text_grid("Means over the seeds, and differences from training alone", found.rows()),
+        grid=text_grid("Means over the seeds, and differences from training alone", improvement.rows()),
         protocol=project.protocol,
         examined=examined(project.examination),
         findings=project.examination.sentences(),
@@ -56,28 +58,28 @@ def improvement_page(found: Improvement, *, load: Sequence[str], notes: Sequence
         stages=stages,
         load=load,
         command=command,
-        time=timedelta(seconds=round(sum(run["seconds"] for run in found.records()))),
-        runs=text_grid(f"{len(found.results.records)} runs", runs(found)),
-        environments=text_grid("What the runs ran on", environments(found)),
+        time=timedelta(seconds=round(sum(run["seconds"] for run in improvement.records()))),
+        runs=text_grid(f"{len(improvement.results.records)} runs", runs(improvement)),
+        environments=text_grid("What the runs ran on", environments(improvement)),
     )
 
 
-def next_step(found: Improvement) -> str:
+def next_step(improvement: Improvement) -> str:
     """What to do next, in a sentence or two."""
-    if found.row not in (GIVEN, TRAINED):
+    if improvement.row not in (GIVEN, TRAINED):
         return (
             "Load the network as shown below, and test it once more on data that have decided nothing so far."
         )
-    if found.closest is None:
+    if improvement.closest is None:
         return "With more seeds (--seeds), smaller differences would be found."
-    seeds = 4 * len(found.project.study.repeat["seed"])
+    seeds = 4 * len(improvement.project.study.repeat["seed"])
     return (
         f"With --seeds {seeds}, the intervals would be about half as wide; finished runs are kept. --try names other "
         "conversions, and --epochs trains longer."
     )
 
 
-def runs(found: Improvement) -> list[dict[str, str]]:
+def runs(improvement: Improvement) -> list[dict[str, str]]:
     """What every run achieved."""
     return [
         {
@@ -86,28 +88,30 @@ def runs(found: Improvement) -> list[dict[str, str]]:
             "seed": str(record["config"]["seed"]),
             "state": record["state"],
             "seconds": f"{record['seconds']:.1f}",
-            **{name: f"{record['metrics'].get(name, float('nan')):.4g}" for name in found.metrics()},
+            **{name: f"{record['metrics'].get(name, float('nan')):.4g}" for name in improvement.metrics()},
         }
-        for record in found.records()
+        for record in improvement.records()
     ]
 
 
-def environments(found: Improvement) -> list[dict[str, str]]:
+def environments(improvement: Improvement) -> list[dict[str, str]]:
     """The machines and versions of the runs, and how many of them."""
-    counts = Counter(json.dumps(record.get("environment", {})) for record in found.records())
+    counts = Counter(json.dumps(record.get("environment", {})) for record in improvement.records())
     machines = [{"runs": number, **json.loads(text)} for text, number in counts.items()]
     names = dict.fromkeys(name for machine in machines for name in machine)
     return [{name: str(machine.get(name, "")) for name in names} for machine in machines]
 
 
-def curves(found: Improvement) -> list[Figure]:
+def curves(improvement: Improvement) -> list[Figure]:
     """Draw the mean training loss of each row, epoch by epoch."""
     import plotly.graph_objects as go
 
     plot = go.Figure(layout={"xaxis_title": "epoch", "yaxis_title": "training loss", "height": 380})
     ends = []
-    for row, dash in zip(found.results.study.rows, cycle(("solid", "dash", "dot", "dashdot")), strict=False):
-        courses = found.results[row, found.project.column, "train_loss", True]
+    for row, dash in zip(
+        improvement.results.study.rows, cycle(("solid", "dash", "dot", "dashdot")), strict=False
+    ):
+        courses = improvement.results[row, improvement.project.column, "train_loss", True]
         if not len(courses):
             continue
         mean = pd.DataFrame(courses.tolist()).astype(float).mean().tolist()
@@ -121,26 +125,32 @@ def differences(verdicts: Mapping[str, Verdict], column: str, higher: bool = Fal
     """Draw each row's difference from training alone, with the interval that decides."""
     import plotly.graph_objects as go
 
-    shown = {row: each for row, each in verdicts.items() if each.comparison}
+    shown = {row: verdict for row, verdict in verdicts.items() if verdict.comparison}
     plot = go.Figure(layout={"height": 150 + 44 * len(shown)})
     plot.update_xaxes(title=f"{'right' if higher else 'left'} of 0 is better", zeroline=False)
     plot.add_vline(0, line_dash="dash", line_color=PALETTE[4])
-    for kind in dict.fromkeys(_kind(each) for each in shown.values()):
-        own = {row: (_effect(each), *interval(each)) for row, each in shown.items() if _kind(each) == kind}
+    for kind in dict.fromkeys(_kind(verdict) for verdict in shown.values()):
+        alike = {
+            row: (_effect(verdict), *interval(verdict))
+            for row, verdict in shown.items()
+            if _kind(verdict) == kind
+        }
         plot.add_scatter(
             name=kind[0],
             mode="markers",
-            x=[effect for effect, _, _ in own.values()],
-            y=[wrapped(row) for row in own],
+            x=[effect for effect, _, _ in alike.values()],
+            y=[wrapped(row) for row in alike],
             error_x={
-                "array": [high - effect for effect, _, high in own.values()],
-                "arrayminus": [effect - low for effect, low, _ in own.values()],
+                "array": [high - effect for effect, _, high in alike.values()],
+                "arrayminus": [effect - low for effect, low, _ in alike.values()],
             },
             marker={"color": kind[1], "symbol": kind[2], "size": 11},
         )
     rows = [wrapped(row) for row in shown]
     plot.update_yaxes(categoryorder="array", categoryarray=rows[::-1], type="category")
-    described = "; ".join(f"{row} {_interval(each)}, {_kind(each)[0]}" for row, each in shown.items())
+    described = "; ".join(
+        f"{row} {_interval(verdict)}, {_kind(verdict)[0]}" for row, verdict in shown.items()
+    )
     level = next(map(confidence, shown.values()), "95%")
     title = f"{column.capitalize()}: differences from {TRAINED}, with {level} intervals"
     return Figure(title, f"{described}.", plot)

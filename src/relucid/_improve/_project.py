@@ -88,7 +88,7 @@ class Project:
         """Row -> about how long a run takes on one core here, from a few batches; None for the user's own training."""
         if not isinstance(self.task.train, Recipe):
             return None
-        recipe, (part, _), found = self.task.train, self.task.split(FIRST), {GIVEN: 1.0}
+        recipe, (part, _), seconds = self.task.train, self.task.split(FIRST), {GIVEN: 1.0}
         few = part.take(range(min(len(part), 4 * (recipe.batch_size or len(part)))))
         for row, treatment in self.treatments.items():
             took = []
@@ -99,27 +99,27 @@ class Project:
                     called = self.task.called(network)
                     fit(called, few, replace(recipe, epochs=epochs), seed=0, machine=Machine())
                 took.append(time.perf_counter() - begin)
-            found[row] = took[0] + recipe.epochs * max(0.0, took[1] - took[0]) / 2 * len(part) / len(few)
-        return found
+            seconds[row] = took[0] + recipe.epochs * max(0.0, took[1] - took[0]) / 2 * len(part) / len(few)
+        return seconds
 
     def missing(self) -> list[Run]:
         """The runs that have no result yet."""
         if not self.store.exists():
             return self.runs
         with Store(self.store, create=False) as results:
-            return [each for each in self.runs if results.get(each.key, {}).get("state") in (None, "failed")]
+            return [run for run in self.runs if results.get(run.key, {}).get("state") in (None, "failed")]
 
     def run(self, **where: Any) -> "Improvement":
         """Execute the missing runs, and conclude; arguments as for `relucid.experiments.run`."""
         return self.concluded(execute(self.study, store=self.store, retry=True, **where))
 
-    def concluded(self, found: Results) -> "Improvement":
+    def concluded(self, results: Results) -> "Improvement":
         """Compare the rows, and load the network of the best one; all runs must have been done."""
-        if not len(found[TRAINED, self.column]):
-            failed = [each["error"] for each in found.records.values() if each.get("error")]
+        if not len(results[TRAINED, self.column]):
+            failed = [record["error"] for record in results.records.values() if record.get("error")]
             reason = failed[0].strip().splitlines()[-1] if failed else "the training diverged"
             raise ValueError(f"the network cannot be trained further: {reason}")
-        result = Improvement(self, found, Treatment().apply(self.task.network, None, []))
+        result = Improvement(self, results, Treatment().apply(self.task.network, None, []))
         if result.row == GIVEN:
             return result
         treatment, task = self.treatments[result.row], self.task
@@ -135,7 +135,9 @@ class Project:
     def first(self, row: str) -> str:
         """The key of the run of a row with the first seed."""
         return next(
-            each.run.key for each in self.study.plan() if each.row == row and each.run.config["seed"] == FIRST
+            planned.run.key
+            for planned in self.study.plan()
+            if planned.row == row and planned.run.config["seed"] == FIRST
         )
 
 
@@ -220,9 +222,9 @@ def project(
     """Plan what to try on a network: the named or suggested conversions, and the controls."""
     if seeds < 2:
         raise ValueError(f"seeds={seeds} is too few: a comparison takes 2 or more")
-    found = examine(whole.network, whole.example, whole.watched())
+    examination = examine(whole.network, whole.example, whole.watched())
     treatments, left_out, sizes = {TRAINED: Treatment()}, {}, {}
-    for name, treatment in _wanted(found, tries).items():
+    for name, treatment in _wanted(examination, tries).items():
         label = CONVERSIONS[name].label
         try:
             converted = treatment.apply(whole.network, whole.example, whole.watched())
@@ -230,7 +232,7 @@ def project(
             left_out[label] = str(error)
             continue
         treatments[label], sizes[label] = treatment, count_parameters(converted.model)
-    if any(finding.kind == "dead" for finding in found.findings):
+    if any(finding.kind == "dead" for finding in examination.findings):
         treatments[DEAD] = Treatment(draw="dead")
     if len(treatments) == 1:
         reasons = "; ".join(f"{label}: {reason}" for label, reason in left_out.items())
@@ -244,16 +246,19 @@ def project(
             treatments[f"{largest} {SCRATCH}"] = replace(treatments[largest], draw="all")
     place = Path(store or default_store()).absolute()
     whole = replace(whole, store=place)
-    return Project(whole, found, treatments, left_out, _study(whole, treatments, seeds), place)
+    return Project(whole, examination, treatments, left_out, _study(whole, treatments, seeds), place)
 
 
-def _wanted(found: Examination, tries: Sequence[str] | None) -> dict[str, Treatment]:
+def _wanted(examination: Examination, tries: Sequence[str] | None) -> dict[str, Treatment]:
     """The conversions to try: the named ones on all layers, or the suggested ones on the suggested layers."""
     if tries is not None:
         for name in tries:
             named(name, dict.fromkeys(IMPROVING), "conversion")
         return {name: Treatment(name) for name in tries}
-    suggested = {each.name: Treatment(each.name, each.layers) for each in found.suggestions()}
+    suggested = {
+        suggestion.name: Treatment(suggestion.name, suggestion.layers)
+        for suggestion in examination.suggestions()
+    }
     return suggested or {"crelu": Treatment("crelu")}
 
 
@@ -268,7 +273,7 @@ def _study(whole: Task, treatments: Mapping[str, Treatment], seeds: int) -> Stud
         run=Runner("improve", partial(_run, whole), VERSION),
         rows={
             GIVEN: {"start": None, **given},
-            **{row: {"start": asdict(each)} for row, each in treatments.items()},
+            **{row: {"start": asdict(treatment)} for row, treatment in treatments.items()},
         },
         columns={
             f"test {decides}": Column(decides, best=best),  # type: ignore[arg-type]

@@ -74,9 +74,9 @@ class Task:
 
     def __getstate__(self) -> dict[str, Any]:
         """What a worker needs: large arrays go once through a file that all workers map into memory."""
-        own = not isinstance(self.train, Recipe) or self.metric.function is not None
-        state = vars(self) | {"data": self.data if own else None}
-        if self.store is None or own or nbytes(self.parts) < LARGE:
+        theirs = not isinstance(self.train, Recipe) or self.metric.function is not None
+        state = vars(self) | {"data": self.data if theirs else None}
+        if self.store is None or theirs or nbytes(self.parts) < LARGE:
             return state
         return state | {"parts": None, "inputs": None, "shared": kept(self.parts, self.store / "data")}
 
@@ -96,18 +96,18 @@ class Task:
     @property
     def cautions(self) -> list[str]:
         """Why not to take the results at face value, in sentences."""
-        found = []
+        sentences = []
         if self.random:
-            found.append(
+            sentences.append(
                 "The network has random weights, different ones each time it is built: load trained ones to improve a "
                 "trained network (--checkpoint)."
             )
         if self.resplit:
-            found.append(
+            sentences.append(
                 "The data have no test part of their own, so the network may have been trained on the examples that it "
                 "is tested on: if so, all results are too good. Give a test part that it has not seen."
             )
-        return found
+        return sentences
 
     @property
     def training(self) -> str:
@@ -175,10 +175,12 @@ class Task:
         before = {name: value.shape for name, value in network.state_dict().items()}
         with seeded(seed):
             returned = self.train(network, self.given(seed)[0], seed)
-        found = network if returned is None else returned
-        if not isinstance(found, nn.Module) or before != {n: v.shape for n, v in found.state_dict().items()}:
+        result = network if returned is None else returned
+        if not isinstance(result, nn.Module) or before != {
+            n: v.shape for n, v in result.state_dict().items()
+        }:
             raise TypeError(f"{name_of(self.train)} does not return the network it was given, trained")
-        return found.cpu(), {}
+        return result.cpu(), {}
 
     @torch.no_grad()
     def measured(self, network: nn.Module, seed: int) -> dict[str, float]:
@@ -192,13 +194,13 @@ class Task:
             network.cpu()
             return {self.metric.label: value}
         with seeded(seed):
-            found = function(network.eval(), self.given(seed)[1])
-        several = found if isinstance(found, Mapping) else {self.metric.label: found}
+            value = function(network.eval(), self.given(seed)[1])
+        several = value if isinstance(value, Mapping) else {self.metric.label: value}
         try:
             return {str(name): float(value) for name, value in several.items()}
         except (TypeError, ValueError):
             raise TypeError(
-                f"{name_of(function)} returns {found!r}, not a number or a dict of numbers"
+                f"{name_of(function)} returns {value!r}, not a number or a dict of numbers"
             ) from None
 
     def configuration(self) -> dict[str, Any]:
@@ -218,15 +220,15 @@ class Task:
 
     def _computed(self) -> list[Any]:
         """What the network computes from the example, in evaluation and, where it needs no targets, in training."""
-        found = []
+        outputs = []
         for training in (False, True):
             network = deepcopy(self.network).train(training)
             try:
                 with seeded(), torch.no_grad():
-                    found.append(Called(network, self.floats, raw=True)(self.example))
+                    outputs.append(Called(network, self.floats, raw=True)(self.example))
             except Exception:
-                found.append(None)
-        return found
+                outputs.append(None)
+        return outputs
 
     def called(self, network: nn.Module) -> "Called":
         """The network as it is trained and tested: called with inputs in any form."""
@@ -286,14 +288,14 @@ def task(
     chosen = loss or (recipe.loss if recipe.loss != "cross_entropy" else _suited_loss(outputs, targets))
     recipe = replace(recipe, loss=chosen, normalize=False)
     decides = _metric(metric, higher, chosen)
-    found = Task(
+    whole = Task(
         name, network, data, pool, train or recipe, decides, parts, floats, chosen, random, frozen=frozen
     )
     if train is None:
-        _check_loss(found, inputs, targets)
+        _check_loss(whole, inputs, targets)
     if recipe.augment and not (isinstance(inputs, Tensor) and inputs.dim() == 4):
         raise ValueError(f"augmentation ({', '.join(recipe.augment)}) is for images (N, C, H, W)")
-    return found
+    return whole
 
 
 def _check_loss(whole: Task, inputs: Any, targets: Tensor) -> None:
@@ -419,8 +421,8 @@ def _metric(metric: str | Measure | None, higher: bool, loss: str | Loss) -> Met
             "higher is for a metric of your own; relucid knows which values of its own are better"
         )
     usual = {"cross_entropy": "error", "bce": "error", "mse": "rmse"}
-    found: Metric = named(metric or usual.get(str(loss), "loss"), METRICS, "metric")
-    return found
+    chosen: Metric = named(metric or usual.get(str(loss), "loss"), METRICS, "metric")
+    return chosen
 
 
 def _readable(data: Any) -> Arrays | Rows:

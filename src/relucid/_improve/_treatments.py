@@ -15,8 +15,7 @@ from relucid.convert import Conversion, ConversionError, UnchangedWarning
 from relucid.inspect import Examination, examine
 from relucid.inspect.examination import ExaminedLayer
 
-# All filters that count as paired, cosines of -0.5 and less, are within 1; outputs may differ by a hundredth.
-MERGE = {"tolerance": 1.0, "budget": 0.01}
+MERGE = {"tolerance": 0.01}  # then all filters that count as paired, cosines of -0.5 and less, are tried
 
 
 @dataclass(frozen=True)
@@ -46,23 +45,23 @@ class Treatment:
         >>> Treatment(convert="crelu").apply(net, torch.randn(8, 4), []).model[2].in_features
         12
         """
-        found = Conversion(deepcopy(network), (), 0.0, 0.0, 0.0, (0, 0), (0, 0))
+        conversion = Conversion(deepcopy(network), (), 0.0, 0.0, 0.0, (0, 0), (0, 0))
         if self.convert is not None:
             chosen: dict[str, Any] = {} if self.layers is None else {"layers": list(self.layers)}
             convert = CONVERSIONS[self.convert].call(**(MERGE if self.convert == "merge" else {}))
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UnchangedWarning)
                 try:
-                    found = convert(found.model.eval(), example, **chosen)
+                    conversion = convert(conversion.model.eval(), example, **chosen)
                 except UnchangedWarning as unchanged:
                     raise ConversionError(str(unchanged)) from None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self.draw == "all":
-                redraw(found.model)
+                redraw(conversion.model)
             elif self.draw == "dead":
-                redraw_dead(found.model, examine(found.model, example, data, measures=["activity"]))
-        return found
+                redraw_dead(conversion.model, examine(conversion.model, example, data, measures=["activity"]))
+        return conversion
 
 
 def redraw(network: nn.Module) -> None:
@@ -71,20 +70,20 @@ def redraw(network: nn.Module) -> None:
     A layer without `reset_parameters` gets normally distributed ones, with the mean and deviation they had.
     """
     for module in network.modules():
-        own = [*module.parameters(recurse=False)]
+        parameters = [*module.parameters(recurse=False)]
         if callable(reset := getattr(module, "reset_parameters", None)):
             reset()
-        elif own:
+        elif parameters:
             with torch.no_grad():
-                for parameter in own:
+                for parameter in parameters:
                     spread = parameter.std(correction=0) if parameter.numel() else 0.0
                     parameter.copy_(torch.randn_like(parameter) * spread + parameter.mean())
 
 
-def redraw_dead(network: nn.Module, found: Examination) -> None:
+def redraw_dead(network: nn.Module, examination: Examination) -> None:
     """Redraw the weights that feed dead units as their layers initialize them, and reset the norms in between."""
     modules = dict(network.named_modules())
-    for layer in found.layers:
+    for layer in examination.layers:
         dead = _dead(layer)
         if not bool(dead.any()):
             continue

@@ -39,12 +39,8 @@ Tolerance = Annotated[
     float | None,
     typer.Option(
         metavar="X",
-        help="Largest acceptable relative difference of the outputs; for merge, of a filter and the opposite one.",
+        help="Largest acceptable relative difference of the outputs; merge shares as many filters as it allows.",
     ),
-]
-Budget = Annotated[
-    float | None,
-    typer.Option(metavar="X", help="Only for merge: how far the outputs may move, relative to their size."),
 ]
 Format = Annotated[
     str,
@@ -65,7 +61,6 @@ def convert(
     checkpoint: Checkpoint = None,
     layers: Layers = None,
     tolerance: Tolerance = None,
-    budget: Budget = None,
     form: Format = "safetensors",
     force: Replace = False,
     unsafe: Unsafe = False,
@@ -87,7 +82,7 @@ def convert(
     if form == "onnx" and find_spec("onnxscript") is None:
         raise ValueError(f"--format onnx needs onnxscript: {command('onnx')}")
     check_directory(out, FILES, force)
-    options = _options(to, layers, tolerance, budget)
+    options = _options(to, layers, tolerance)
     built = build(network, checkpoint, unsafe=unsafe, key=key).eval()
     first = example_of(example, built)
     with foreign("the network cannot be converted", ConversionError), warnings.catch_warnings():
@@ -116,15 +111,11 @@ def convert(
     typer.echo(f"Written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}", err=True)
 
 
-def _options(
-    to: str, layers: list[str] | None, tolerance: float | None, budget: float | None
-) -> dict[str, Any]:
+def _options(to: str, layers: list[str] | None, tolerance: float | None) -> dict[str, Any]:
     """The options of a conversion that the user gave; refuse those that it does not have."""
     if layers and to not in WITH_LAYERS:
         raise ValueError(f"--layers is for {', '.join(WITH_LAYERS)}; {to} changes the whole network")
-    if budget is not None and to != "merge":
-        raise ValueError("--budget is for merge; the other conversions change no output")
-    options = {"layers": "auto" if layers == ["auto"] else layers, "tolerance": tolerance, "budget": budget}
+    options = {"layers": "auto" if layers == ["auto"] else layers, "tolerance": tolerance}
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from relucid.cli.foreign import foreign
 from relucid.cli.options import (
@@ -38,7 +35,6 @@ from relucid.printing import printable
 
 if TYPE_CHECKING:
     from relucid._improve import Improvement, Project
-    from relucid.experiments import Record, Run
 
 LOSSES = ("cross_entropy", "bce", "mse", "mae")
 METRICS = ("error", "rmse", "loss", "f1", "auc")
@@ -172,7 +168,7 @@ def improve(
         RECIPE, epochs=epochs, optimizer=optimizer, lr=lr, weight_decay=weight_decay, steps=tuple(step or ()),
         augment=tuple(augment or ()), batch_size=batch_size, precision=machine.precision or RECIPE.precision,
     )  # fmt: skip
-    own: dict[str, Any] = {
+    named: dict[str, Any] = {
         "train": train and function_of(train, (), "training"),
         "metric": metric and function_of(metric, METRICS, "metric"),
         "loss": loss and function_of(loss, LOSSES, "loss"),
@@ -180,18 +176,23 @@ def improve(
     }
     given = data_of(data)
     with foreign(f"{network} cannot be improved"):
-        whole = task(make, given, higher=higher, target=target, size=size, recipe=recipe, name=network, **own)
+        whole = task(
+            make, given, higher=higher, target=target, size=size, recipe=recipe, name=network, **named
+        )
         tried = project(whole, tries or None, seeds, store)
     _print_project(tried, quiet)
     if dry_run:
         _print_time(tried, jobs)
         return
     where = {"jobs": jobs, "executor": executor, "address": address, "machine": machine}
-    found = _run(tried, quiet, where)
+    improvement = _run(tried, quiet, where)
     write_directory(
-        out, FILES, force, partial(fill, found, command=printable(shlex.join(["relucid", *sys.argv[1:]])))
+        out,
+        FILES,
+        force,
+        partial(fill, improvement, command=printable(shlex.join(["relucid", *sys.argv[1:]]))),
     )
-    typer.echo("\n".join(map(printable, found.lines())))
+    typer.echo("\n".join(map(printable, improvement.lines())))
     typer.echo(f"Written to {out}: {', '.join(FILES)}", err=True)
 
 
@@ -217,7 +218,11 @@ def _print_time(tried: "Project", jobs: int | None) -> None:
     missing, seconds = {run.key for run in tried.missing()}, tried.seconds()
     how_long = "how long depends on your training"
     if seconds is not None:
-        left = {each.run.key: seconds[each.row] for each in tried.study.plan() if each.run.key in missing}
+        left = {
+            planned.run.key: seconds[planned.row]
+            for planned in tried.study.plan()
+            if planned.run.key in missing
+        }
         workers = max(1, min(jobs or cores(), len(left)))
         time = timedelta(seconds=round(sum(left.values()) / workers))
         how_long = (
@@ -228,20 +233,7 @@ def _print_time(tried: "Project", jobs: int | None) -> None:
 
 def _run(tried: "Project", quiet: bool, where: dict[str, Any]) -> "Improvement":
     """Execute the missing runs, and draw the conclusion."""
-    missing = {run.key for run in tried.missing()}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    try:
-        with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar:
-            runs = bar.add_task("runs", total=len(missing))
+    from relucid.cli.progress import progress, stopping
 
-            def report(run: "Run", record: "Record | None") -> None:
-                if run.key in missing:
-                    bar.advance(runs)
-                if record is not None and record.get("error"):
-                    last = printable(record["error"].strip().splitlines()[-1])
-                    bar.console.print(escape(f"{record['state']}: {last}"), soft_wrap=True)
-
-            return tried.run(report=report, **where)
-    except KeyboardInterrupt:
-        typer.echo("Stopped. Finished runs are kept; the same command continues from here.", err=True)
-        raise typer.Exit(130) from None
+    with stopping(), progress({run.key for run in tried.missing()}, quiet) as report:
+        return tried.run(report=report, **where)

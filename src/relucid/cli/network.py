@@ -92,7 +92,7 @@ def example_of(shape: str, network: nn.Module) -> Tensor:
             f"--example {shape} is not a batch: put the number of inputs first, such as 1,{sizes[0]}"
         )
     generator = torch.Generator().manual_seed(0)
-    known = [each.num_embeddings for each in network.modules() if isinstance(each, nn.Embedding)]
+    known = [module.num_embeddings for module in network.modules() if isinstance(module, nn.Embedding)]
     try:
         if whole:
             return torch.randint(min(known, default=2), tuple(map(int, sizes)), generator=generator)
@@ -110,17 +110,17 @@ def data_of(name: str) -> Any:
 
 def batches_of(data: str, network: nn.Module) -> Iterable[Any]:
     """Batches of inputs from data that a user names; arrays in the precision of the network's weights."""
-    found = data_of(data)
-    if isinstance(found, str) and Path(found).suffix in ARRAYS:
-        found = named(found)
-        if isinstance(found, Tensor | np.ndarray):
-            found = _like(_inputs(torch.as_tensor(found), data), network)
-    elif isinstance(found, Tensor):
-        found = _like(found, network)
+    given = data_of(data)
+    if isinstance(given, str) and Path(given).suffix in ARRAYS:
+        given = named(given)
+        if isinstance(given, Tensor | np.ndarray):
+            given = _like(_inputs(torch.as_tensor(given), data), network)
+    elif isinstance(given, Tensor):
+        given = _like(given, network)
     try:
-        return in_batches(found)
+        return in_batches(given)
     except TypeError:
-        raise TypeError(f"{data} returns {_kind(found)}, not batches of inputs") from None
+        raise TypeError(f"{data} returns {_kind(given)}, not batches of inputs") from None
 
 
 def _inputs(inputs: Tensor, name: str) -> Tensor:
@@ -142,15 +142,16 @@ def function_of(name: str, known: Collection[str], what: str) -> Any:
     if ":" not in name:
         choice = f"one of {', '.join(known)}, or " if known else ""
         raise ValueError(f"there is no {what} {name}: name {choice}a MODULE:FUNCTION of your own")
-    found = imported(name)
-    if not callable(found):
-        raise TypeError(f"{name} is {_kind(found)}, not a function")
-    return found
+    function = imported(name)
+    if not callable(function):
+        raise TypeError(f"{name} is {_kind(function)}, not a function")
+    return function
 
 
 def _built(factory: str) -> nn.Module:
-    found = imported(factory)
-    network = found if isinstance(found, nn.Module) else _called(factory, found)
+    network = imported(factory)
+    if not isinstance(network, nn.Module):
+        network = _called(factory, network)
     if not isinstance(network, nn.Module):
         raise TypeError(f"{factory} returns {_kind(network)}, not a torch.nn.Module")
     return network
@@ -158,8 +159,8 @@ def _built(factory: str) -> nn.Module:
 
 def produced(name: str) -> Any:
     """Call the user's function, and return its result; return any other object as it is."""
-    found = imported(name)
-    return _called(name, found) if callable(found) else found
+    value = imported(name)
+    return _called(name, value) if callable(value) else value
 
 
 def _called(name: str, function: Any) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,19 +13,103 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from relucid._torch import has_hooks, unparametrized_class
-from relucid.convert._steps import NORMS, Fold, Plain, Read, Step
+from relucid.convert._edits import Edits
+from relucid.convert._steps import Read, Step, signs_of
 from relucid.convert.conversion import Conversion, applied, conversion
 from relucid.convert.copies import aliased
 from relucid.convert.examples import Given
-from relucid.convert.flow import Flow, flow
+from relucid.convert.flow import follow
 from relucid.convert.layout import Layout, channel_dims
+from relucid.convert.modules import Function
 from relucid.convert.network import RecordedModel
 from relucid.convert.norms import is_fixed, layers_after, norm_after
 from relucid.convert.search import converted, delivered, largest_valid_subset
 from relucid.inspect.execution import Method, Recording
 from relucid.nn import GeometricLayer, MeanNorm
+from relucid.nn.affine import affine_after, affine_before, affine_of
 from relucid.nn.kinds import is_homogeneous
 from relucid.nn.rectify import of_channels
+
+NORMS: dict[int, Any] = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+
+
+@dataclass(frozen=True, eq=False)
+class Plain(Step):
+    """A standard layer in place of a geometric one, with its activation after it; plain weights for parametrized ones.
+
+    Negative scales are left out: the layers that read it must take them, or a batch norm.
+    """
+
+    scale: tuple[float, ...] = ()  #: what a batch norm multiplies the channels by
+    dims: int = 0  #: of the value that it multiplies
+
+    def apply(self, edits: Edits) -> None:
+        """Change the module."""
+        module: Any = edits.model.get_submodule(self.name)
+        if parametrize.is_parametrized(module):
+            edits.turn(self.name, _unparametrized(copy.deepcopy(module)))
+            return
+        layer: Any = copy.deepcopy(module)
+        activation, layer.activation = layer.activation, None
+        if activation is not None and layer.scale is not None:
+            kept = nn.Parameter(layer.scale.detach().abs())
+            layer.scale = kept if is_homogeneous(activation) else None
+        new: nn.Module = layer.to_standard()
+        if activation is not None:
+            after: Any = activation if isinstance(activation, nn.Module) else Function(activation)
+            new = nn.Sequential(OrderedDict(layer=new, activation=after))
+        if self.scale:
+            like = next(new.parameters())
+            norm = NORMS[self.dims](len(self.scale), eps=0.0).to(like)
+            norm.weight.data.copy_(torch.tensor(self.scale, dtype=torch.float64))
+            new.add_module("scale", norm)
+        signs = signs_of(self.name, module)
+        edits.turn(self.name, new)
+        for step in signs:
+            step.apply(edits)
+
+
+@dataclass(frozen=True, eq=False)
+class Fold(Step):
+    """A norm becomes part of the layer before it, or after it, or a batch norm of unit variance."""
+
+    layer: str = ""  #: "" for a batch norm
+    layout: Layout | None = (
+        None  #: how the norm's channels reach the layer after it; None for the layer before it
+    )
+    dims: int = 0  #: of the value of a mean norm that becomes a batch norm
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The names of the modules whose own numbers change."""
+        return (self.name, self.layer) if self.layer else (self.name,)
+
+    def apply(self, edits: Edits) -> None:
+        """Change the modules."""
+        norm: Any = edits.model.get_submodule(self.name)
+        new: nn.Module = nn.Identity()
+        if not self.layer:
+            fixed: Any = NORMS[self.dims](norm.num_features, eps=0.0, affine=False).to(norm.running_mean)
+            fixed.running_mean.copy_(-affine_of(norm)[1])
+            new = fixed
+        else:
+            layer: Any = edits.model.get_submodule(self.layer)
+            if self.layout is None:
+                weight, bias = affine_after(layer, *affine_of(norm))
+            else:
+                # For every input of the layer, the channel of the norm: flatten repeats each for its places.
+                origin = self.layout.origin
+                maps = (x.cpu()[origin // (len(origin) // len(x))] for x in affine_of(norm))
+                weight, bias = affine_before(layer, *(x.to(layer.weight.device) for x in maps))
+            edits.parameter(f"{self.layer}.weight", weight)
+            if layer.bias is not None:
+                edits.parameter(f"{self.layer}.bias", bias)
+            else:
+                bias = nn.Parameter(bias.to(layer.weight), layer.weight.requires_grad)
+                edits.add(layer, "bias", bias, beside=[layer.weight])
+            for step in signs_of(self.layer, norm) if self.layout is None else []:
+                step.apply(edits)
+        edits.turn(self.name, new)
 
 
 @conversion
@@ -83,10 +170,10 @@ def fuse(
         )
 
     readers = {name: fold.layer for name, fold in folds.items()}
-    found = largest_valid_subset(
+    fused = largest_valid_subset(
         folds, attempt, lambda layer: {n for n, reader in readers.items() if layer in (n, reader)}
     )
-    return delivered(network, found)
+    return delivered(network, fused)
 
 
 def _note(network: RecordedModel, fold: Fold) -> None:
@@ -112,10 +199,10 @@ class _Scales:
         }
         self.stuck: dict[str, str] = {}
         # Scales that become a batch norm: dimensions of the value, and (channels,).
-        self.own: dict[str, tuple[int, Tensor]] = {}
+        self.norms: dict[str, tuple[int, Tensor]] = {}
         for name in [name for name in self.scales if has_hooks(network.modules[name])]:
             self._keep(name, "hooks see its value")
-        self.flows = self._moved()
+        self.flows = follow(network.recordings, self._starts, network.modules, self._keep, self.layers)
 
     def note(self) -> None:
         """Report on every layer that becomes plain, or cannot."""
@@ -126,26 +213,9 @@ class _Scales:
             report.note(name, "changed", "plain weights", unparametrized_class(modules[name]).__name__)
         for name in self.layers:
             moved = "; its negative scales move into the layers that read it" if name in self.scales else ""
-            moved = "; its negative scales become a batch norm" if name in self.own else moved
+            moved = "; its negative scales become a batch norm" if name in self.norms else moved
             module: Any = modules[name]
             report.note(name, "changed", f"plain {module.standard.__name__}{moved}", type(module).__name__)
-
-    def _moved(self) -> list[Flow]:
-        """Follow the scales that the layers cannot absorb; a layer whose scales cannot be read stays geometric."""
-        while True:
-            flows = [
-                flow(r, self._starts(r), self.network.modules, self.layers) for r in self.network.recordings
-            ]
-            stuck = {
-                name: str(error)
-                for found in flows
-                for layout, error in found.stuck
-                for name in layout.sites & self.scales.keys()
-            }
-            if not stuck:
-                return flows
-            for name, reason in stuck.items():
-                self._keep(name, reason)
 
     def _keep(self, name: str, reason: str) -> None:
         """Leave the scales of a layer after it; without a norm for values of its shape, the layer stays geometric."""
@@ -154,7 +224,7 @@ class _Scales:
         module: Any = self.network.modules[name]
         dims = {len(value.shape) for value in values}
         if len(dims) == 1 and dims <= NORMS.keys() and (module.spatial or dims == {2}):
-            self.own[name] = dims.pop(), of_channels(scale, module.activation, values[0].shape[1])
+            self.norms[name] = dims.pop(), of_channels(scale, module.activation, values[0].shape[1])
         else:
             self.layers.remove(name)
             self.stuck[name] = reason
@@ -175,9 +245,9 @@ class _Scales:
         """Make plain layers, and let those that read them take their scales."""
         steps: list[Step] = [Plain(name) for name in self.parametrized]
         for name in self.layers:
-            dims, scale = self.own.get(name, (0, torch.empty(0)))
+            dims, scale = self.norms.get(name, (0, torch.empty(0)))
             steps.append(Plain(name, tuple(scale.tolist()), dims))
-        reads = {name: layout for found in self.flows for name, layout in found.reads.items()}
+        reads = {name: layout for flowed in self.flows for name, layout in flowed.reads.items()}
         return steps + [Read(self._inner(name), layout) for name, layout in reads.items()]
 
     def _inner(self, name: str) -> str:
@@ -203,7 +273,7 @@ def remaining_scale(layer: Any) -> Tensor | None:
 
 def _folds(network: RecordedModel) -> dict[str, Fold]:
     """What becomes of every norm that can be folded, by name."""
-    found: dict[str, Fold] = {}
+    folds: dict[str, Fold] = {}
     before = {
         n: name for name in network.modules if name in network.counts and (n := norm_after(network, name))
     }
@@ -213,11 +283,26 @@ def _folds(network: RecordedModel) -> dict[str, Fold]:
     taken: set[str] = set()
     for norm in norms:
         if norm in before:
-            found[norm] = Fold(norm, before[norm])
+            folds[norm] = Fold(norm, before[norm])
         elif norm in after and after[norm][0] not in taken:
             taken.add(after[norm][0])
-            found[norm] = Fold(norm, *after[norm])
+            folds[norm] = Fold(norm, *after[norm])
         elif isinstance(network.modules[norm], MeanNorm):
             value = network.recordings[0].calls_of[norm][0].outputs[0]
-            found[norm] = Fold(norm, dims=len(value.shape))
-    return found
+            folds[norm] = Fold(norm, dims=len(value.shape))
+    return folds
+
+
+def _unparametrized(module: Any) -> nn.Module:
+    """The module with plain weights in place of parametrized ones."""
+    training, module = module.training, module.eval()  # spectral norm iterates in training
+    lists = dict(module.parametrizations.named_children())
+    weights = {key: getattr(module, key).detach() for key in lists}
+    trained = {key: any(p.requires_grad for p in m.parameters()) for key, m in lists.items()}
+    # Torch's own removal changes the class, which the original shares.
+    del module.parametrizations
+    module.__class__ = unparametrized_class(module)
+    for key, weight in weights.items():
+        module.register_parameter(key, nn.Parameter(weight, trained[key]))
+    plain: nn.Module = module.train(training)
+    return plain

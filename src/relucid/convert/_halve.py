@@ -15,18 +15,18 @@ from torch import Tensor, nn
 
 from relucid._torch import ConvTransposeNd
 from relucid.convert._edits import Edits
+from relucid.convert._expand import Candidate, Expansion
 from relucid.convert._recipe import RECIPE
 from relucid.convert._signature import signature
 from relucid.convert._steps import Double, Step
 from relucid.convert._units import Units, units_of
 from relucid.convert.conversion import Conversion, applied
 from relucid.convert.copies import ResettableCopy, aliased
-from relucid.convert.crelu import Candidate, Expansion
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import batch_size
 from relucid.convert.network import Layers, RecordedModel
 from relucid.convert.search import delivered, largest_valid_subset
-from relucid.convert.verify import recorded
+from relucid.convert.tape import recorded
 from relucid.inspect.execution import Method, Node, Recording
 from relucid.models import count_parameters
 from relucid.nn import GeometricLayer

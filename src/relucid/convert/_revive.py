@@ -25,8 +25,8 @@ from relucid.convert.flow import flow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.network import RecordedModel
 from relucid.convert.search import delivered, largest_valid_subset
+from relucid.inspect._statistics import NEEDED
 from relucid.inspect.batches import CalledParts, batches_for, inputs_in
-from relucid.inspect.evidence import NEEDED
 from relucid.inspect.execution import (
     Arguments,
     Given,

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from relucid._torch import BatchNormNd, ConvNd
+from relucid.convert.flow import is_within
 from relucid.convert.layout import Layout, UnsupportedOpError, channel_dims, display_name, propagate
 from relucid.convert.network import RecordedModel
 from relucid.inspect.execution import Call, Node, Recording
@@ -47,7 +48,7 @@ def units_of(network: RecordedModel, recording: Recording, relu: Node) -> Units 
             if len(call.inputs) != 1:
                 return f"{call.module} combines several values"
             norms.append(call.module)
-            readers = {node for node in recording.nodes if _is_within(node.module, call.module)}
+            readers = {node for node in recording.nodes if is_within(node.module, call.module)}
             value = call.inputs[0]
             continue
         reason = _obstacle(value, dims)
@@ -94,7 +95,3 @@ def _usable(network: RecordedModel, units: Units) -> Units | str:
         if any(not p.requires_grad for p in module.parameters(recurse=False)):
             return f"{name} is frozen"
     return units
-
-
-def _is_within(name: str, owner: str) -> bool:
-    return name == owner or name.startswith(f"{owner}.")

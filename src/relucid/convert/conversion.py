@@ -25,12 +25,14 @@ from relucid.convert._restore import save
 from relucid.convert._signature import Signature
 from relucid.convert._steps import Step
 from relucid.convert.errors import ArgumentError, ConversionError, UnchangedWarning
+from relucid.convert.flow import is_within
 from relucid.nn import CReLU, GeometricLayer
 from relucid.nn.tracing import no_autocast
 from relucid.printing import Tabular, printable
 from relucid.randomness import seeded
 
 Status = Literal["changed", "kept", "refused"]
+SINGLE = (nn.Linear, ConvNd, GeometricLayer, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention)
 SMOOTH = (nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.Mish, nn.ELU, nn.CELU, nn.SELU, nn.Softplus)
 
 
@@ -79,17 +81,13 @@ class Conversion(Tabular):
     def notes(self) -> list[str]:
         """The sizes and the differences."""
         lines = [] if self.changed else ["no layer was changed: the network is a copy of the original"]
-        for what, (before, after) in (
-            ("parameters", self.parameters),
-            ("multiply-adds per example", self.multiply_adds),
-        ):
-            lines.append(f"{what}: {before:,} -> {after:,}")
+        sizes = {"parameters": self.parameters, "multiply-adds per example": self.multiply_adds}
+        lines += [f"{what}: {before:,} -> {after:,}" for what, (before, after) in sizes.items()]
         if math.isnan(self.max_error):
             lines.append("weights are new: train it from scratch")
         else:
-            lines.append(
-                f"largest difference of the outputs: {self.max_error:.2g} ({self.relative_error:.2g} relative)"
-            )
+            error, relative = self.max_error, self.relative_error
+            lines.append(f"largest difference of the outputs: {error:.2g} ({relative:.2g} relative)")
         return [*lines, *(f"not checked: {what}" for what in self.unchecked)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -163,13 +161,8 @@ def fast_layers(model: nn.Module, steps: Iterable[Step]) -> list[str]:
     return [
         name
         for name, module in model.named_modules()
-        if isinstance(module, nn.TransformerEncoderLayer)
-        and any(each.startswith(f"{name}." if name else "") for each in changed)
+        if isinstance(module, nn.TransformerEncoderLayer) and any(is_within(step, name) for step in changed)
     ]
-
-
-def _class_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 Arguments = ParamSpec("Arguments")
@@ -184,32 +177,27 @@ def conversion(convert: Callable[Arguments, Conversion]) -> Callable[Arguments, 
 
     @functools.wraps(convert)
     def converted(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Conversion:
-        try:
-            given = signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            takes = ", ".join(signature.parameters)
-            raise TypeError(f"{convert.__name__}() {error}; its arguments are {takes}") from None
-        for name in ("tolerance", "budget", "pairs"):
-            if (value := given.get(name)) is not None and not value >= 0:
-                raise ArgumentError(f"{name}={value} must be 0 or more")
+        given = signature.bind(*args, **kwargs).arguments
+        if (tolerance := given.get("tolerance")) is not None and not tolerance >= 0:
+            raise ArgumentError(f"tolerance={tolerance} must be 0 or more")
         _check_network(given["model"])
         _check_optimizers(given.get("optimizer"), given["model"], given.get("inplace", False))
         with seeded(), torch.inference_mode(False), no_autocast(given["model"]):
             try:
-                found = convert(*args, **kwargs)
+                result = convert(*args, **kwargs)
             except (ConversionError, ArgumentError):
                 raise
             except Exception as error:
                 name, what = type(given["model"]).__name__, f"{type(error).__name__}: {error}"
                 raise ConversionError(f"{name} cannot be converted{_where(error)}: {what}") from error
-        if not found.changed and convert.__name__ != "fuse" and given.get("pairs") != 0:
+        if not result.changed and convert.__name__ != "fuse":
             name = type(given["model"]).__name__
             warnings.warn(
-                f"{convert.__name__} changes no layer of {name}{_why_unchanged(found)}",
+                f"{convert.__name__} changes no layer of {name}{_why_unchanged(result)}",
                 UnchangedWarning,
                 stacklevel=2,
             )
-        return found
+        return result
 
     return converted
 
@@ -250,19 +238,16 @@ def _check_network(model: nn.Module) -> None:
                 f"{what} is a {type(module).__name__}, which knows the weights that there were: convert the network "
                 "inside, on every process in the same way, and wrap the result"
             )
-    if any(map(is_lazy, model.parameters())):
+    parameters = list(model.parameters())
+    if any(map(is_lazy, parameters)):
         raise ConversionError(
-            f"{name} has lazy layers, whose weights have no shape yet; run it on an input first"
+            f"{name} has lazy layers, whose weights have no shape; run it on an input first"
         )
-    if any(p.is_meta for p in model.parameters()):
+    if any(p.is_meta for p in parameters):
         raise ConversionError(f"{name} has weights without values, on the meta device; load them first")
-    if any(p.is_inference() for p in model.parameters()):
-        raise ConversionError(
-            f"{name} was made in torch.inference_mode, so it cannot be trained; make it outside of that"
-        )
-    if isinstance(
-        model, nn.Linear | ConvNd | GeometricLayer | nn.RNNBase | nn.RNNCellBase | nn.MultiheadAttention
-    ):
+    if any(p.is_inference() for p in parameters):
+        raise ConversionError(f"{name} was made in torch.inference_mode, so it cannot be trained")
+    if isinstance(model, SINGLE):
         raise ConversionError(f"{name} is a single layer, not a network of layers; put it into nn.Sequential")
 
 

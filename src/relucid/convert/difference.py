@@ -1,10 +1,13 @@
 """How far the outputs of two networks are apart, and how far they may be."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+# Outputs in training may differ that many times as much: norms divide by the spread of a few values. So may columns.
+LOOSER = 100
 # The largest relative difference of outputs, by precision.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 5e-2}
 
@@ -45,3 +48,22 @@ def _difference(x: Tensor, y: Tensor) -> tuple[float, float]:
         return 0.0, 0.0
     error, size = float((x - y).abs().max()), float(x.abs().max())
     return error, error / size if size else error
+
+
+def by_column(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
+    """The largest difference, each entry of the last dimension on its own scale; constant ones set no scale.
+
+    >>> x = torch.tensor([[1.0, -1e9], [2.0, -1e9]])
+    >>> round(by_column([x], [x + torch.tensor([0.5, 0.0])]), 2)
+    0.32
+    """
+    worst = 0.0
+    for x, y in zip(before, after, strict=True):
+        if x.dim() < 2 or not x.is_floating_point() or not x.numel():
+            continue
+        x, y = (z.double().nan_to_num(0, 0, 0).flatten(0, -2) for z in (x, y))
+        size, error = x.square().mean(0).sqrt(), (x - y).abs().amax(0)
+        vary = size[(x != x[:1]).any(0)]
+        scale = size.maximum(vary.median()) if len(vary) else size
+        worst = max(worst, float(torch.where(error == 0, 0.0, error / scale.clamp(min=1e-30)).max()))
+    return worst

@@ -96,8 +96,8 @@ def _changes(example: Example) -> Iterator[list[Sizes]]:
 
 
 def _largest(example: Example) -> Tensor | None:
-    found = [x for x in tree_leaves(example) if isinstance(x, Tensor)]
-    return max(found, key=Tensor.dim, default=None)
+    tensors = [x for x in tree_leaves(example) if isinstance(x, Tensor)]
+    return max(tensors, key=Tensor.dim, default=None)
 
 
 def batch_size(example: Example) -> int:

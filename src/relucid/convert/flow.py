@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -28,14 +28,14 @@ class Flow:
 
     def given(self, inputs: Iterable[Node]) -> dict[Node, Layout]:
         """The layouts of those inputs whose channels have changed."""
-        found = {}
+        layouts = {}
         for node in inputs:
             if node in self.layouts:
-                found[node] = self.layouts[node]
+                layouts[node] = self.layouts[node]
             elif node.op == "overwritten":
                 for layout in self.given(node.inputs).values():
                     self.stuck.append((layout, UnsupportedOpError("part of it is overwritten")))
-        return found
+        return layouts
 
 
 def flow(
@@ -54,44 +54,76 @@ def flow(
         modules: The modules of the network.
         plain: Geometric layers that will be plain ones, and so can read changed channels.
     """
-    found = Flow(plain=frozenset(plain))
+    result = Flow(plain=frozenset(plain))
     opaque = {
         name for name, module in modules.items() if isinstance(module, CReLU | MeanNorm | GeometricLayer)
     }
     ends = {call.outputs[0].order: call for call in recording.calls if call.module in opaque and call.outputs}
     for node in recording.nodes:
         call = ends.get(node.order)
-        if call is None and _is_within(node.module, opaque):
+        if call is None and any(is_within(node.module, owner) for owner in opaque):
             continue
         value = node if call is None else call.outputs[0]
         given: dict[Node, Layout] = {}
         layout = None
         try:
-            given = found.given(node.upstream if call is None else call.inputs)
-            layout = _next(found, node, call, given, modules)
+            given = result.given(node.upstream if call is None else call.inputs)
+            layout = _next(result, node, call, given, modules)
         except UnsupportedOpError as reason:
-            found.stuck += [(each, reason) for each in given.values()]
+            result.stuck += [(one, reason) for one in given.values()]
         if layout is None:
             layout = starts.get(value)
         if layout is not None:
-            found.layouts[value] = layout
+            result.layouts[value] = layout
     for node in recording.outputs:
-        if node in found.layouts:
-            found.stuck.append((found.layouts[node], UnsupportedOpError("the network returns it")))
-    for name in found.unchanged & found.reads.keys():
+        if node in result.layouts:
+            result.stuck.append((result.layouts[node], UnsupportedOpError("the network returns it")))
+    for name in result.unchanged & result.reads.keys():
         error = UnsupportedOpError(f"{name} also reads channels that do not change")
-        found.stuck.append((found.reads[name], error))
-    return found
+        result.stuck.append((result.reads[name], error))
+    return result
 
 
-def _is_within(name: str, opaque: set[str]) -> bool:
-    while name and name not in opaque:
-        name = name.rpartition(".")[0]
-    return name in opaque
+def follow(
+    recordings: Iterable[Recording],
+    starts: Callable[[Recording], Mapping[Node, Layout]],
+    modules: Mapping[str, nn.Module],
+    drop: Callable[[str, str], None],
+    plain: Collection[str] = (),
+) -> list[Flow]:
+    """Follow the channels that change in every recording, without those that something cannot take.
+
+    Args:
+        recordings: What the network executes.
+        starts: Where channels change, of what has not been dropped.
+        modules: The modules of the network.
+        drop: Takes the name of what cannot change, and why.
+        plain: As in `flow`.
+    """
+    while True:
+        flows = [flow(recording, starts(recording), modules, plain) for recording in recordings]
+        stuck = {name: str(error) for one in flows for layout, error in one.stuck for name in layout.sites}
+        if not stuck:
+            return flows
+        for name, reason in stuck.items():
+            drop(name, reason)
+
+
+def is_within(name: str, owner: str) -> bool:
+    """Whether a module is another or inside it.
+
+    >>> is_within("a.b", "a"), is_within("ab", "a"), is_within("ab", "")
+    (True, False, True)
+    """
+    return not owner or name == owner or name.startswith(f"{owner}.")
 
 
 def _next(
-    found: Flow, node: Node, call: Call | None, given: Mapping[Node, Layout], modules: Mapping[str, nn.Module]
+    result: Flow,
+    node: Node,
+    call: Call | None,
+    given: Mapping[Node, Layout],
+    modules: Mapping[str, nn.Module],
 ) -> Layout | None:
     """The layout of a node's value; None if its channels are as they were."""
     name = node.module if call is None else call.module
@@ -99,7 +131,7 @@ def _next(
     reads = node.has_weight or node.op in BATCH_NORMS or call is not None
     if not given:
         if reads:
-            found.unchanged.add(name)
+            result.unchanged.add(name)
         return None
     layout, *others = given.values()
     if not reads:
@@ -109,7 +141,7 @@ def _next(
     passed = None
     if isinstance(module, BatchNormNd | MeanNorm):
         passed = _through_norm(module, layout, name)
-    elif name not in found.plain and (
+    elif name not in result.plain and (
         not isinstance(module, nn.Linear | ConvNd) or not _is_own_weight(node, name)
     ):
         raise UnsupportedOpError(
@@ -121,11 +153,11 @@ def _next(
         raise UnsupportedOpError(f"{name} reads it along another dimension")
     elif isinstance(module, ConvNd):
         passed = _through_groups(module, layout, name)
-    if name in found.reads and not found.reads[name].equals(layout):
+    if name in result.reads and not result.reads[name].equals(layout):
         raise UnsupportedOpError(f"{name} reads two values that change differently")
-    found.reads[name] = layout
+    result.reads[name] = layout
     if passed is not None and isinstance(module, ConvNd):
-        found.carries.add(name)
+        result.carries.add(name)
     return passed
 
 
@@ -140,9 +172,9 @@ def _plainly(module: nn.Module) -> str:
 
 def _is_own_weight(node: Node, name: str) -> bool:
     """Whether a product's weight is the parameter ``name.weight`` itself, at most transposed."""
-    own = {f"{name}.weight"}
+    weight = {f"{name}.weight"}
     return any(
-        n.parameters == own and (n.op == "parameter" or (n.op == "t" and n.inputs[0].op == "parameter"))
+        n.parameters == weight and (n.op == "parameter" or (n.op == "t" and n.inputs[0].op == "parameter"))
         for n in node.inputs
     )
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, ConvTransposeNd
-from relucid.convert._steps import GEOMETRIC, Geometric
+from relucid.convert._edits import Edits
+from relucid.convert._steps import BLOCK, Step, largest, signs_of
 from relucid.convert.conversion import Conversion, Status, conversion, optimizers_of
 from relucid.convert.examples import Given
 from relucid.convert.modules import plain_class
@@ -19,9 +22,78 @@ from relucid.convert.network import Layers, RecordedModel, select
 from relucid.convert.norms import readers_of
 from relucid.convert.search import converted, delivered, largest_valid_subset
 from relucid.inspect.execution import Method, Node
-from relucid.nn import GeometricLayer
+from relucid.nn import (
+    GeometricConv1d,
+    GeometricConv2d,
+    GeometricConv3d,
+    GeometricLayer,
+    GeometricLinear,
+)
+from relucid.nn.sphere import direction
 
+GEOMETRIC: dict[type[nn.Module], Any] = {
+    nn.Linear: GeometricLinear,
+    nn.Conv1d: GeometricConv1d,
+    nn.Conv2d: GeometricConv2d,
+    nn.Conv3d: GeometricConv3d,
+}
 FARTHEST = 1000.0  # an offset is also the gradient of its scale: larger ones let the first step diverge
+
+
+@dataclass(frozen=True, eq=False)
+class Geometric(Step):
+    """A layer described by directions, offsets and scales, with its ReLU inside or not."""
+
+    relu: str | None = None
+
+    def apply(self, edits: Edits) -> None:
+        """Change the module, and the ReLU after it."""
+        layer: Any = edits.model.get_submodule(self.name)
+        new = GEOMETRIC[plain_class(layer)].from_standard(layer, nn.ReLU() if self.relu else None)
+        signs = signs_of(self.name, layer)
+        edits.turn(self.name, new)
+        for step in signs:
+            step.apply(edits)
+        if self.relu is not None:
+            edits.turn(self.relu, nn.Identity())
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The names of all modules that change."""
+        return (self.name,) if self.relu is None else (self.name, self.relu)
+
+    @torch.no_grad()
+    def check(self, before: Any, after: Any) -> float:
+        """Compare the rows r u with w, relative to their lengths, and the biases."""
+        if not isinstance(after, GeometricLayer) or (self.relu is None) != (after.activation is None):
+            return math.inf
+        if any(getattr(before, key) != getattr(after, key) for key in after.arguments):
+            return math.inf
+        pairs: list[tuple[Any, Any]] = [
+            (before.weight, after.latitudes),
+            (before.weight, after.scale),
+            (before.bias, after.offset),
+        ]
+        if any(
+            (a is None) != (b is None) or (a is not None and a.requires_grad != b.requires_grad)
+            for a, b in pairs
+        ):
+            return math.inf
+        rows, worst = before.weight.flatten(1), 0.0
+        lengths = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
+        size = max(1, BLOCK // rows.shape[1])
+        for old, new, length in zip(
+            rows.split(size), _weights_of(after, size), lengths.split(size), strict=True
+        ):
+            length.copy_(torch.linalg.vector_norm(old, dim=1, dtype=torch.float64))
+            gap = torch.linalg.vector_norm(old - new, dim=1, dtype=torch.float64)
+            worst = max(worst, largest(gap / length.clamp(min=1e-300)))
+        eps = torch.finfo(after.latitudes.dtype).eps
+        worst /= 2 + 0.7 * math.sqrt(rows.shape[1])
+        if before.bias is not None:
+            gap = (before.bias.double() - after.scale.double() * after.offset.double()).abs()  # type: ignore[union-attr]
+            worst = max(worst, largest(gap / before.bias.double().abs().maximum(lengths)) / 4)
+        return worst / eps
 
 
 @conversion
@@ -83,11 +155,11 @@ def to_geometric(
         return converted(network, steps, same=same, sizes=False, tolerance=tolerance, inplace=inplace)
 
     owners = {relu: name for name, relu in relus.items()}
-    found = largest_valid_subset(chosen, attempt, lambda layer: {owners.get(layer, layer)})
-    found = delivered(network, found, inplace, optimizer)
-    for each in optimizers_of(optimizer):
-        _warn_of_decay(found.model, each)
-    return found
+    result = largest_valid_subset(chosen, attempt, lambda layer: {owners.get(layer, layer)})
+    result = delivered(network, result, inplace, optimizer)
+    for one in optimizers_of(optimizer):
+        _warn_of_decay(result.model, one)
+    return result
 
 
 def _warn_of_decay(model: nn.Module, optimizer: Optimizer) -> None:
@@ -145,6 +217,8 @@ def _obstacle(network: RecordedModel, name: str, node: Node) -> tuple[Status, st
         return "refused", "it has a forward method of its own"
     if network.shared(name):
         return "refused", "another layer has the same weight, or it is read as a tensor"
+    if any(p in network.held for p in module.parameters()):
+        return "refused", "its weight or bias is also held outside of it, in a list for a penalty, say"
     if not module.weight.is_floating_point():
         return "refused", f"its weights are {module.weight.dtype}"
     if module.bias is not None and module.weight.requires_grad and not module.bias.requires_grad:
@@ -173,8 +247,22 @@ def _farthest(weight: Tensor, bias: Tensor | None) -> float:
 
 def _relu_after(network: RecordedModel, name: str) -> str | None:
     """The ReLU that alone reads a module's value, if it is a module called once; None otherwise."""
-    found = readers_of(network, name)
-    if found is None or len(found) != 1 or not isinstance(network.modules.get(next(iter(found))), nn.ReLU):
+    readers = readers_of(network, name)
+    if (
+        readers is None
+        or len(readers) != 1
+        or not isinstance(network.modules.get(next(iter(readers))), nn.ReLU)
+    ):
         return None
-    relu = next(iter(found))
+    relu = next(iter(readers))
     return relu if network.counts[relu] == 1 else None
+
+
+def _weights_of(layer: Any, size: int) -> Iterable[Tensor]:
+    """The rows of a geometric layer's weight, in float32 or better, some at a time."""
+    wide = torch.promote_types(layer.latitudes.dtype, torch.float32)
+    for start in range(0, len(layer.latitudes), size):
+        part = slice(start, start + size)
+        scale = None if layer.scale is None else layer.scale[part].to(wide)
+        rows = direction(layer.latitudes[part].to(wide), scale)
+        yield rows if layer.sign is None else rows * layer.sign[part]

@@ -2,24 +2,73 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from relucid.convert._steps import HeavyBall
+from relucid.convert._edits import Edits
+from relucid.convert._steps import Step
 from relucid.convert.conversion import Conversion, conversion
 from relucid.convert.errors import ConversionError
 from relucid.convert.examples import Given
 from relucid.convert.layout import ELEMENTWISE, LINEAR
+from relucid.convert.modules import Momentum, mixed
 from relucid.convert.network import RecordedModel
 from relucid.convert.search import converted, delivered
 from relucid.inspect.execution import Call, Method, Node, Recording
 from relucid.inspect.operations import BATCH_NORMS
+from relucid.nn import rules
 from relucid.nn.propagation import Propagation
 from relucid.nn.rules import Residual
 
 PASSED = LINEAR | ELEMENTWISE | BATCH_NORMS | {"native_layer_norm", "view", "_unsafe_view"}
+
+
+@dataclass(frozen=True, eq=False)
+class HeavyBall(Step):
+    """Momentum: in a sequence of residual blocks beta_k (x_k - x_{k-1}), beta_k = 0; or by rule, in a `Propagation`."""
+
+    steps: tuple[int, ...] = ()  #: the positions in a sequence of the blocks that get a beta
+
+    def apply(self, edits: Edits) -> None:
+        """Change the module."""
+        module: Any = edits.model.get_submodule(self.name)
+        parameters = list(module.parameters())
+        like = next(iter(parameters), torch.empty(0))
+        if isinstance(module, Propagation):
+            depth = module.depth
+            rule = rules.HeavyBall(beta1=[1.0] * depth, beta2=[0.0] * depth, learnable=True)
+            new = Propagation(
+                *(module.transforms, rule),
+                first=module.get_submodule("0") if module.has_first else None,
+                after=module.after,
+                start=module.start,
+                state_dtype=module.state_dtype,
+                device=like.device,
+                dtype=like.dtype,
+            )
+            edits.turn(self.name, new)
+            edits.follow(parameters, list(new.parameters(recurse=False)), drop=False)
+            return
+        kind: Any = type(module)
+        edits.become(module, mixed(Momentum, kind))
+        edits.set(module, "steps", self.steps)
+        betas = nn.Parameter(torch.zeros(len(self.steps), dtype=like.dtype, device=like.device))
+        edits.add(module, "betas", betas, beside=parameters)
+
+    @torch.no_grad()
+    def check(self, before: nn.Module, after: Any) -> float:
+        """Compare the parameters, and what the new ones begin with."""
+        mine, others = dict(before.named_parameters()), dict(after.named_parameters())
+        new = [float(p.abs().max()) for name, p in others.items() if name not in mine and "beta2" not in name]
+        starts = 1.0 if isinstance(after, Propagation) else 0.0
+        same = all(name in others and torch.equal(p, others[name]) for name, p in mine.items())
+        return 0.0 if same and all(value == starts for value in new) else math.inf
 
 
 @conversion
@@ -49,7 +98,6 @@ def to_heavy_ball(
             the example.
         tolerance: The largest relative difference of outputs; 1e-4 in float32, 1e-10 in float64 by default.
 
-    >>> import torch
     >>> from relucid.models import create
     >>> conversion = to_heavy_ball(create("resnet20", num_classes=10), torch.randn(2, 3, 32, 32))
     >>> [name for name, _ in conversion.model.named_parameters() if "beta2" in name]

@@ -160,8 +160,8 @@ def _places(op: str) -> int:
     >>> _places("max_pool2d_with_indices"), _places("tanh")
     (2, 0)
     """
-    found = re.search(r"(\d)d", op)
-    return int(found[1]) if found else 0
+    digits = re.search(r"(\d)d", op)
+    return int(digits[1]) if digits else 0
 
 
 def _is_broadcast(node: Node, dim: int, dims: int) -> bool:
@@ -306,7 +306,7 @@ def _concatenated(node: Node, given: Mapping[Node, Layout]) -> Layout:
 def _stacked(node: Node, given: Mapping[Node, Layout]) -> Layout:
     """The layout that all stacked values have, with one more dimension."""
     layouts = list(given.values())
-    if len(given) < len(set(node.inputs)) or not all(each.equals(layouts[0]) for each in layouts[1:]):
+    if len(given) < len(set(node.inputs)) or not all(layout.equals(layouts[0]) for layout in layouts[1:]):
         raise UnsupportedOpError("it is stacked with other values")
     dim = (node.call[1][1] if len(node.call[1]) > 1 else 0) % len(node.shape)
     sites = frozenset[str]().union(*(layout.sites for layout in layouts))
@@ -317,9 +317,9 @@ def channel_dims(nodes: Iterable[Node]) -> dict[Node, int]:
     """The dimension of every value that holds its channels, where an operation before it tells."""
     dims: dict[Node, int] = {}
     for node in nodes:
-        found = _channel_dim(node, dims)
-        if found is not None:
-            dims[node] = found
+        dim = _channel_dim(node, dims)
+        if dim is not None:
+            dims[node] = dim
     return dims
 
 

@@ -10,31 +10,41 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, ConvTransposeNd
-from relucid.convert._steps import Double, Fold, Read, Share, Step, bias_of, shared
+from relucid.convert._edits import Edits
+from relucid.convert._fuse import Fold
+from relucid.convert._steps import Double, Read, Step
 from relucid.convert.conversion import Conversion
+from relucid.convert.difference import tolerance_of
 from relucid.convert.errors import ConversionError
-from relucid.convert.examples import Given
-from relucid.convert.flow import Flow, flow
+from relucid.convert.flow import follow
 from relucid.convert.layout import Layout, channel_dims
 from relucid.convert.network import Layers, RecordedModel, feeding, select
 from relucid.convert.norms import is_plain, norm_after, readers_of
-from relucid.convert.search import converted, delivered
-from relucid.inspect.execution import Method, Node, Recording
+from relucid.convert.search import converted
+from relucid.inspect.execution import Node, Recording
 from relucid.nn.affine import affine_after, affine_of
 from relucid.nn.kinds import KINDS
 
+OPPOSITE = 2**0.5  # the distance of orthogonal units; farther ones are not opposite
+COSINES = 1 << 24  # at a time: all pairs of a wide layer take its square in memory
 
-@dataclass(frozen=True)
-class Pair:
-    """Two units of one layer that are nearly opposite."""
 
-    layer: str
-    first: int
-    second: int
-    distance: float  #: the length of the sum of the two units, weights and bias together, each of length 1
+@dataclass(frozen=True, eq=False)
+class Share(Step):
+    """A layer in which some pairs of opposite filters are one; a CReLU after it gives both."""
+
+    pairs: tuple[tuple[int, int], ...]
+
+    def apply(self, edits: Edits) -> None:
+        """Change the module."""
+        layer: Any = edits.model.get_submodule(self.name)
+        weight, bias, *_ = shared(layer.weight.detach().double(), bias_of(layer), self.pairs)
+        edits.parameter(f"{self.name}.weight", weight)
+        if layer.bias is not None:
+            edits.parameter(f"{self.name}.bias", bias)
+        edits.set(layer, "out_features" if isinstance(layer, nn.Linear) else "out_channels", len(weight))
 
 
 @dataclass(frozen=True)
@@ -47,41 +57,164 @@ class Rectifier:
     #: the ReLU's own module, called once; None if the module before it must return both signs
     module: str | None
 
+    def folded(self, modules: Mapping[str, nn.Module]) -> tuple[Tensor, Tensor]:
+        """The weight and bias of the layer with the norm folded in."""
+        layer: Any = modules[self.layer]
+        if self.norm is not None:
+            return affine_after(layer, *affine_of(modules[self.norm]))
+        return layer.weight.detach().double(), bias_of(layer)
+
 
 def merge(
-    model: nn.Module,
-    example: Given,
+    network: RecordedModel,
     layers: Layers,
-    call: Method | None,
-    tolerance: float,
-    budget: float | None,
-    limit: int | None,
-    inplace: bool,
-    optimizer: Optimizer | Sequence[Optimizer] | None,
+    tolerance: float | None = None,
+    *,
+    limit: int | None = None,
+    inplace: bool = False,
 ) -> Conversion:
-    """The network with as many pairs merged as budget and limit allow, the most opposite first."""
-    network = RecordedModel(model, example, call)
+    """A copy of the network with as many pairs merged as the tolerance allows, the most opposite first.
+
+    Args:
+        network: The original.
+        layers: Those whose units may be merged.
+        tolerance: The largest relative difference of outputs, by default that of their precision. Pairs may be 100
+            times as far from opposite: that is the length of the sum of both units, each of length 1 with its bias.
+        limit: The largest number of pairs.
+        inplace: Whether the network itself is going to be changed.
+    """
     network.report.weighted, network.report.rectified = "its input has no merged channels", "not chosen"
-    merger = Merger(network, layers, tolerance)
-    pairs = merger.pairs()[:limit]
+    rectifiers, obstacles = _rectifiers(network, layers)
+    if tolerance is None:
+        tolerance = max(tolerance_of(tape.outputs) for tape in network.outputs)
+    distance = min(100 * tolerance, OPPOSITE)
+    pairs = sorted(
+        (far, name, pair)
+        for name, rectifier in rectifiers.items()
+        for *pair, far in opposite_pairs(*rectifier.folded(network.modules), distance)
+    )[:limit]
 
     def attempt(count: int) -> Conversion | None:
+        chosen = {name: [pair for _, layer, pair in pairs[:count] if layer == name] for name in rectifiers}
         try:
-            return merger.merged(pairs[:count], budget, inplace)
+            return _merged(network, rectifiers, chosen, dict(obstacles), tolerance, inplace)
         except ConversionError:
             if count == 0:
                 raise
             return None
 
-    found = attempt(len(pairs))
-    if found is None:
+    conversion = attempt(len(pairs))
+    if conversion is None:
         most = bisect_left(range(1, len(pairs)), True, key=lambda count: attempt(count) is None)
-        found = attempt(most)
-    assert found is not None
-    return delivered(network, found, inplace, optimizer)
+        conversion = attempt(most)
+    assert conversion is not None
+    return conversion
 
 
-COSINES = 1 << 24  # at a time: all pairs of a wide layer take its square in memory
+def _merged(
+    network: RecordedModel,
+    rectifiers: Mapping[str, Rectifier],
+    pairs: Mapping[str, Sequence[Sequence[int]]],
+    obstacles: dict[str, str],
+    tolerance: float,
+    inplace: bool,
+) -> Conversion:
+    """The network with these pairs of each layer merged, where whatever reads them can take it."""
+    modules = network.modules
+    layouts = {n: shared(*rectifiers[n].folded(modules), some)[2:4] for n, some in pairs.items() if some}
+
+    def drop(name: str, reason: str) -> None:
+        del layouts[name]
+        obstacles[rectifiers[name].relu] = reason
+
+    flows = follow(
+        network.recordings, lambda recording: _starts(recording, rectifiers, layouts), modules, drop
+    )
+    steps: list[Step] = []
+    for name in layouts:
+        rectifier, dim = rectifiers[name], -1 if isinstance(modules[name], nn.Linear) else 1
+        if rectifier.norm is not None:
+            steps.append(Fold(rectifier.norm, name))
+        doubled = rectifier.module or rectifier.norm or name
+        steps.append(Share(name, tuple((i, j) for i, j in pairs[name])))
+        steps.append(Double(doubled, dim, paired=len(pairs[name]), replace=rectifier.module is not None))
+    readers = {name: layout for one in flows for name, layout in one.reads.items()}
+    steps += [Read(name, layout) for name, layout in readers.items()]
+
+    report = network.report
+    report.forget()
+    for relu, reason in obstacles.items():
+        report.note(relu, "refused", reason)
+    for name, rectifier in rectifiers.items():
+        if name in layouts:
+            report.note(rectifier.relu, "changed", f"CReLU: {len(pairs[name])} pairs share a filter")
+            report.note(name, "changed", f"{len(pairs[name])} filters fewer")
+        elif rectifier.relu not in obstacles:
+            report.note(
+                rectifier.relu, "kept", f"no pair is opposite enough for a tolerance of {tolerance:g}"
+            )
+    for name in readers:
+        report.note(name, "changed", "reads merged channels", type(modules[name]).__name__)
+    # Merged units are equal up to the tolerance only: outputs decide.
+    folded = any(rectifiers[name].norm is not None for name in layouts)
+    return converted(
+        network, steps, layers=False, probe=False, training=not folded, tolerance=tolerance, inplace=inplace
+    )
+
+
+def _starts(
+    recording: Recording, rectifiers: Mapping[str, Rectifier], layouts: Mapping[str, tuple[Tensor, Tensor]]
+) -> dict[Node, Layout]:
+    dims, starts = channel_dims(recording.nodes), {}
+    for name, (origin, scale) in layouts.items():
+        for call in recording.calls_of.get(rectifiers[name].norm or name, []):
+            for node in (node for value in call.outputs for node in recording.readers.get(value, [])):
+                starts[node] = Layout(dims.get(node, 1), origin, scale, frozenset([name]))
+    return starts
+
+
+def _rectifiers(network: RecordedModel, layers: Layers) -> tuple[dict[str, Rectifier], dict[str, str]]:
+    """By layer, the ReLUs whose units can be merged; by ReLU, why those of others cannot."""
+    relus = {n.name: n for n in network.nodes if n.kind == KINDS["relu"]}
+    chosen = select({name: (name, *feeding(node)) for name, node in relus.items()}, layers)
+    rectifiers, obstacles = dict[str, Rectifier](), dict[str, str]()
+    for name in (name for name in relus if name in chosen):
+        rectifier = _rectifier(network, relus[name])
+        if isinstance(rectifier, str):
+            obstacles[name] = rectifier
+        else:
+            rectifiers[rectifier.layer] = rectifier
+    return rectifiers, obstacles
+
+
+def _rectifier(network: RecordedModel, relu: Node) -> Rectifier | str:
+    """The layer that a ReLU rectifies, directly or after a norm; or why it cannot be merged."""
+    fed = feeding(relu)
+    layer = network.modules.get(fed[0]) if len(fed) == 1 else None
+    if not is_plain(layer) or isinstance(layer, ConvTransposeNd):
+        return "it does not rectify a linear or convolution layer, directly or after a norm"
+    name, counts, norm = fed[0], network.counts, norm_after(network, fed[0])
+    last = norm or name
+    for recording in network.recordings:
+        values = {node for call in recording.calls_of.get(last, []) for node in call.outputs}
+        readers = [node for node in recording.nodes if values & set(node.upstream)]
+        only = bool(readers) and all(n.kind == KINDS["relu"] for n in readers)
+        if not only or values & set(recording.outputs):
+            return "something else reads the same filters, or comes between them and the ReLU"
+    if counts[name] > 1 or network.shared(name):
+        return "its layer is used more than once"
+    if norm is not None and _trains_apart(layer, network.modules[norm]):
+        return "its norm is trained and its weights are frozen, or the other way round"
+    if isinstance(layer, ConvNd) and layer.groups > 1:
+        return "its filters are grouped, and groups must stay equal"
+    module, *others = readers_of(network, last) or {""}
+    is_module = not others and isinstance(network.modules.get(module), nn.ReLU) and counts[module] == 1
+    return Rectifier(relu.name, name, norm, module if is_module else None)
+
+
+def _trains_apart(layer: Any, norm: nn.Module) -> bool:
+    weight = getattr(norm, "weight", None)
+    return isinstance(weight, Tensor) and weight.requires_grad != layer.weight.requires_grad
 
 
 def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple[int, int, float]]:
@@ -113,149 +246,60 @@ def opposite_pairs(weight: Tensor, bias: Tensor, tolerance: float) -> list[tuple
             if distance <= tolerance:
                 graph.add_edge(i, j, weight=1 - distance / 2, distance=distance)
     matching = networkx.max_weight_matching(graph)
-    found = [(min(p), max(p), float(graph.edges[p]["distance"])) for p in matching]
-    return sorted(found, key=lambda pair: (pair[2], pair[0]))
+    pairs = [(min(p), max(p), float(graph.edges[p]["distance"])) for p in matching]
+    return sorted(pairs, key=lambda pair: (pair[2], pair[0]))
 
 
-class Merger:
-    """The layers of a network whose opposite filters can be merged."""
-
-    def __init__(self, network: RecordedModel, layers: Layers, tolerance: float) -> None:
-        self.network, self.tolerance = network, tolerance
-        self.obstacles: dict[str, str] = {}
-        relus = {n.name: n for n in network.nodes if n.kind == KINDS["relu"]}
-        chosen = select({name: (name, *feeding(node)) for name, node in relus.items()}, layers)
-        self.rectifiers: dict[str, Rectifier] = {}  # by layer
-        for name in (name for name in relus if name in chosen):
-            found = self._rectifier(relus[name])
-            if isinstance(found, str):
-                self.obstacles[name] = found
-            else:
-                self.rectifiers[found.layer] = found
-
-    def _rectifier(self, relu: Node) -> Rectifier | str:
-        """The layer that a ReLU rectifies, directly or after a norm; or why it cannot be merged."""
-        network, found = self.network, feeding(relu)
-        layer = network.modules.get(found[0]) if len(found) == 1 else None
-        if (
-            not isinstance(layer, nn.Linear | ConvNd)
-            or isinstance(layer, ConvTransposeNd)
-            or not is_plain(layer)
-        ):
-            return "it does not rectify a linear or convolution layer, directly or after a norm"
-        name, counts = found[0], network.counts
-        norm = norm_after(network, name)
-        last = norm or name
-        for recording in network.recordings:
-            values = {node for call in recording.calls if call.module == last for node in call.outputs}
-            readers = [node for node in recording.nodes if values & set(node.upstream)]
-            if (
-                values & set(recording.outputs)
-                or not readers
-                or any(n.kind != KINDS["relu"] for n in readers)
-            ):
-                return "something else reads the same filters, or comes between them and the ReLU"
-        if counts[name] > 1 or network.shared(name):
-            return "its layer is used more than once"
-        if norm is not None and _trains_apart(layer, network.modules[norm]):
-            return "its norm is trained and its weights are frozen, or the other way round"
-        if isinstance(layer, ConvNd) and layer.groups > 1:
-            return "its filters are grouped, and groups must stay equal"
-        own = readers_of(network, last) or set()
-        module = next(iter(own)) if len(own) == 1 else None
-        is_own = module is not None and isinstance(network.modules[module], nn.ReLU) and counts[module] == 1
-        return Rectifier(relu.name, name, norm, module if is_own else None)
-
-    def pairs(self) -> list[Pair]:
-        """The pairs of all layers, the most opposite first."""
-        found = []
-        for each in self.rectifiers.values():
-            near = opposite_pairs(*self._folded(each), self.tolerance)
-            found += [Pair(each.layer, i, j, distance) for i, j, distance in near]
-        return sorted(found, key=lambda pair: pair.distance)
-
-    def _folded(self, each: Rectifier) -> tuple[Tensor, Tensor]:
-        """The weight and bias of a layer with the norm that follows it folded in."""
-        layer: Any = self.network.modules[each.layer]
-        if each.norm is not None:
-            return affine_after(layer, *affine_of(self.network.modules[each.norm]))
-        return layer.weight.detach().double(), bias_of(layer)
-
-    def merged(self, pairs: Sequence[Pair], budget: float | None, inplace: bool) -> Conversion:
-        """The network with these pairs merged; raise an error if it exceeds the budget."""
-        shares = {
-            name: Share(name, tuple((pair.first, pair.second) for pair in own))
-            for name in self.rectifiers
-            if (own := [pair for pair in pairs if pair.layer == name])
-        }
-        layouts = {
-            name: shared(*self._folded(self.rectifiers[name]), s.pairs)[2:4] for name, s in shares.items()
-        }
-        obstacles = dict(self.obstacles)
-        while True:
-            flows = [flow(r, self._starts(r, layouts), self.network.modules) for r in self.network.recordings]
-            stuck = {
-                n: str(error)
-                for f in flows
-                for layout, error in f.stuck
-                for n in layout.sites & layouts.keys()
-            }
-            if not stuck:
-                break
-            for name, reason in stuck.items():
-                del shares[name], layouts[name]
-                obstacles[self.rectifiers[name].relu] = reason
-        self._note(shares, flows, obstacles)
-        folded = any(self.rectifiers[name].norm is not None for name in shares)
-        # Merged units are equal up to the budget only: outputs decide.
-        return converted(
-            *(self.network, self._steps(shares, flows)),
-            layers=False,
-            probe=False,
-            training=not folded,
-            tolerance=budget,
-            inplace=inplace,
-        )
-
-    def _starts(
-        self, recording: Recording, layouts: Mapping[str, tuple[Tensor, Tensor]]
-    ) -> dict[Node, Layout]:
-        dims, starts = channel_dims(recording.nodes), {}
-        for name, (origin, scale) in layouts.items():
-            each = self.rectifiers[name]
-            last = each.norm or each.layer
-            for value in (node for call in recording.calls_of.get(last, []) for node in call.outputs):
-                for node in recording.readers.get(value, []):
-                    starts[node] = Layout(dims.get(node, 1), origin, scale, frozenset([name]))
-        return starts
-
-    def _steps(self, shares: dict[str, Share], flows: Sequence[Flow]) -> list[Step]:
-        steps: list[Step] = []
-        for name, share in shares.items():
-            each = self.rectifiers[name]
-            dim = -1 if isinstance(self.network.modules[name], nn.Linear) else 1
-            if each.norm is not None:
-                steps.append(Fold(each.norm, name))
-            changed = each.module or each.norm or name
-            steps += [share, Double(changed, dim, paired=len(share.pairs), replace=each.module is not None)]
-        readers = {name: layout for found in flows for name, layout in found.reads.items()}
-        return steps + [Read(name, layout) for name, layout in readers.items()]
-
-    def _note(self, shares: dict[str, Share], flows: Sequence[Flow], obstacles: dict[str, str]) -> None:
-        report = self.network.report
-        report.forget()
-        for relu, reason in obstacles.items():
-            report.note(relu, "refused", reason)
-        for name, each in self.rectifiers.items():
-            if name in shares:
-                report.note(each.relu, "changed", f"CReLU: {len(shares[name].pairs)} pairs share a filter")
-                report.note(name, "changed", f"{len(shares[name].pairs)} filters fewer")
-            elif each.relu not in obstacles:
-                report.note(each.relu, "kept", f"no opposite pair within {self.tolerance:g} and the budget")
-        for name in (name for found in flows for name in found.reads):
-            report.note(name, "changed", "reads merged channels", type(self.network.modules[name]).__name__)
+def bias_of(layer: Any) -> Tensor:
+    """The bias of a layer in float64; zeros if it has none."""
+    weight: Tensor = layer.weight.detach()
+    zeros = weight.new_zeros(len(weight), dtype=torch.float64)
+    return zeros if layer.bias is None else layer.bias.detach().double()
 
 
-def _trains_apart(layer: nn.Linear | ConvNd, norm: nn.Module) -> bool:
-    weight = getattr(norm, "weight", None)
-    return isinstance(weight, Tensor) and weight.requires_grad != layer.weight.requires_grad
+def shared(
+    weight: Tensor, bias: Tensor, pairs: Sequence[Sequence[int]]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Replace each pair of units by one that is nearest to both.
+
+    For units that computed y and z and are now (c, -r c), the nearest c is (y - r z) / (1 + r^2).
+
+    Args:
+        weight: (units, ...).
+        bias: (units,).
+        pairs: The two units of each pair.
+
+    Returns:
+        (filters, ...), the weight, the shared ones first; (filters,), the bias; which unit each channel after CReLU
+        is, and the factor for it, (filters + pairs,); and (filters, units), the combination of old values that each
+        filter comes nearest to.
+    """
+    rows = torch.cat((weight.flatten(1), bias.unsqueeze(1)), 1)
+    first, second, ratios = [], [], []
+    for pair in pairs:
+        # The larger one first: it is divided by.
+        i, j = sorted(pair, key=lambda k: -float(rows[k].norm()))
+        rows[i], ratio = rank_one(rows[i], rows[j])
+        first.append(i)
+        second.append(j)
+        ratios.append(ratio)
+    rest = [k for k in range(len(rows)) if k not in {*first, *second}]
+    kept, r = rows[first + rest], torch.tensor(ratios, dtype=torch.float64)
+    mix = torch.eye(len(rows), dtype=torch.float64)[first + rest]
+    mix[range(len(first)), first] = 1 / (1 + r.square())
+    mix[range(len(first)), second] = -r / (1 + r.square())
+    scale = torch.cat((torch.ones(len(kept), dtype=torch.float64), r))
+    filters = kept[:, :-1].unflatten(1, weight.shape[1:])
+    return filters, kept[:, -1], torch.tensor(first + rest + second), scale, mix
+
+
+def rank_one(a: Tensor, b: Tensor) -> tuple[Tensor, float]:
+    """The c and the ratio r for which (c, -r c) is nearest to (a, b).
+
+    >>> c, r = rank_one(torch.tensor([2.0, 4.0]), torch.tensor([-1.0, -2.0]))
+    >>> [round(x, 4) for x in (*c.tolist(), r)]
+    [2.0, 4.0, 0.5]
+    """
+    gram = torch.stack((a, b)) @ torch.stack((a, b)).T
+    p, q = torch.linalg.eigh(gram)[1][:, 1].tolist()  # the eigenvector of the larger eigenvalue
+    return p * (p * a + q * b), -q / p

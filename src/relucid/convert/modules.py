@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from relucid.nn.activation import both_signs
@@ -46,7 +47,6 @@ def _blank(mixin: Any, kind: Any) -> nn.Module:
 class BothSigns(_Mixin):
     """A module that returns ``[y, -y]`` for its value y: a ReLU that follows is then CReLU (crelu Definition 2.1).
 
-    >>> import torch
     >>> layer = nn.Linear(2, 3)
     >>> y = layer(torch.ones(1, 2))
     >>> layer.__class__ = mixed(BothSigns, nn.Linear)
@@ -103,7 +103,6 @@ class Momentum(_Mixin):
 class Function(nn.Module):
     """A function as a module.
 
-    >>> import torch
     >>> Function(torch.tanh)(torch.zeros(1))
     tensor([0.])
     """
@@ -115,3 +114,29 @@ class Function(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The function's value."""
         return self.function(x)
+
+
+def differing_attribute(module: nn.Module, other: nn.Module, ignored: Collection[str] = ()) -> str:
+    """The first plain attribute in which a module differs from another; "" if there is none.
+
+    >>> differing_attribute(nn.Dropout(0.1), nn.Dropout(0.2))
+    'p'
+    """
+    for key, value in vars(module).items():
+        plain = value is None or isinstance(value, int | float | str)
+        plain |= isinstance(value, tuple) and all(isinstance(x, int | float | str) for x in value)
+        now = vars(other).get(key)
+        if plain and not key.startswith("_") and key not in ignored and now != value and value == value:
+            return key
+    return ""
+
+
+def equal(a: Tensor | None, b: Tensor | None) -> bool:
+    """Whether two tensors are the same, or both there are none; NaN equals NaN."""
+    if a is None or b is None:
+        return a is b
+    if a.shape != b.shape or a.dtype != b.dtype or a.layout != b.layout:
+        return False
+    if a.layout != torch.strided or (a.data_ptr() == b.data_ptr() and a.stride() == b.stride()):
+        return True
+    return torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all())

@@ -11,17 +11,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from relucid._torch import ConvNd, tree_leaves
-from relucid.convert import verify
 from relucid.convert.conversion import Change, Status
 from relucid.convert.copies import ResettableCopy, aliased, check_closures, copied, tensors_of
 from relucid.convert.errors import ArgumentError, ConversionError
 from relucid.convert.examples import Example, alternatives, batch_size, examples_of, sizes_of
+from relucid.convert.flow import is_within
+from relucid.convert.modules import equal
+from relucid.convert.tape import Counting, Tape, recorded
 from relucid.inspect import examine
 from relucid.inspect.execution import Arguments, Method, Node, Recording, function_of, running
 from relucid.printing import first_line
 
+REGISTRIES = ("_parameters", "_buffers", "_modules")
 Layers = str | Sequence[str] | None
 
 
@@ -42,13 +46,13 @@ class RecordedModel:
         self.modules = dict(model.named_modules())
         self.examples = examples_of(model, example, call)
         self.unchecked: tuple[str, ...] = ()  #: what could not be compared, and why
-        self.outputs: list[verify.Tape] = []  #: in evaluation, of each example
+        self.outputs: list[Tape] = []  #: in evaluation, of each example
         check_closures(model)
         self.copy = ResettableCopy(aliased(model))
         self.learned_on: Example | None = None
         self.trained: list[Recording] = []
         with _unwritten(model):
-            self.evaluated = [self._evaluated(each) for each in self.examples]
+            self.evaluated = [self._evaluated(one) for one in self.examples]
             self.small, self.small_tape, self.single = self._smaller()
             if training:
                 self._learn()
@@ -87,7 +91,7 @@ class RecordedModel:
 
     def _evaluated(self, example: Example) -> Recording:
         """What the network executes on an example in evaluation; what it returns is kept, too."""
-        tape = verify.Tape()
+        tape = Tape()
         try:
             recording = self._recorded(example, tape, training=False)
         except Exception as error:
@@ -105,13 +109,13 @@ class RecordedModel:
         self.outputs.append(tape)
         return recording
 
-    def _recorded(self, example: Example, tape: verify.Tape, *, training: bool) -> Recording:
+    def _recorded(self, example: Example, tape: Tape, *, training: bool) -> Recording:
         """Record a run; values that the network returns, writes into its arguments or keeps are its outputs."""
         values: list[Tensor] = []
 
         def use(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
             given = {id(x) for x in tree_leaves((args, kwargs))} | {id(m) for m in model.modules()}
-            with verify.Counting() as counter:
+            with Counting() as counter:
                 answer = function_of(model, self.call)(*args, **kwargs)
             values.extend(tensors_of((answer, args, kwargs), given))
             tape.outputs = [x.detach().clone() for x in values]
@@ -128,13 +132,11 @@ class RecordedModel:
             # The calls of a TorchScript network cannot be seen.
             return Recording(nodes, list(calls), ends if calls or self.call else ())
 
-    def _tape(self, example: Example, *, backward: bool = False, layers: bool = True) -> verify.Tape:
+    def _tape(self, example: Example, *, backward: bool = False, layers: bool = True) -> Tape:
         """What the network computes in evaluation."""
-        return verify.recorded(
-            self.copy, example, self.call, training=False, backward=backward, layers=layers
-        )
+        return recorded(self.copy, example, self.call, training=False, backward=backward, layers=layers)
 
-    def _smaller(self) -> tuple[Example | None, verify.Tape | None, list[tuple[Example, verify.Tape]]]:
+    def _smaller(self) -> tuple[Example | None, Tape | None, list[tuple[Example, Tape]]]:
         """A smaller example of another size with what layers return on it, and others with the outputs alone."""
         known = []
         for number, series in enumerate(alternatives(self.examples[0])):
@@ -153,7 +155,7 @@ class RecordedModel:
         examples.sort(key=lambda example: batch_size(example) == 1)
         reason = ""
         for example in examples:
-            tape = verify.Tape()
+            tape = Tape()
             try:
                 recording = self._recorded(example, tape, training=True)
             except Exception as error:  # a batch norm refuses single values, a detector asks for targets
@@ -174,16 +176,26 @@ class RecordedModel:
     @functools.cached_property
     def counts(self) -> dict[str, int]:
         """How often each module is called in one recording, at most."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for recording in self.recordings:
             for name, calls in recording.calls_of.items():
-                found[name] = max(found.get(name, 0), len(calls))
-        return found
+                counts[name] = max(counts.get(name, 0), len(calls))
+        return counts
 
     def shared(self, name: str) -> bool:
         """Whether a module's parameters are used by another module, or read as tensors outside its own call."""
-        own = self.modules[name].parameters(recurse=False)
-        return name in self._read_elsewhere or any(self._holders[p] > 1 for p in own)
+        parameters = self.modules[name].parameters(recurse=False)
+        return name in self._read_elsewhere or any(self._holders[p] > 1 for p in parameters)
+
+    @functools.cached_property
+    def held(self) -> set[Tensor]:
+        """The tensors that modules have in other attributes, such as a list for a penalty."""
+        modules = [*self.modules.values()]
+        known = {
+            id(x) for m in modules for x in (m, *vars(m).values()) if isinstance(x, nn.Module | Optimizer)
+        }
+        values = (v for m in modules for k, v in vars(m).items() if k not in REGISTRIES)
+        return {tensor for value in values for tensor in tensors_of(value, known)}
 
     @functools.cached_property
     def _holders(self) -> Counter[nn.Parameter]:
@@ -200,12 +212,8 @@ class RecordedModel:
             for before in node.inputs
             if before.op == "parameter"
             for name in before.parameters
-            if not _within(node.module, name.rpartition(".")[0])
+            if not is_within(node.module, name.rpartition(".")[0])
         }
-
-
-def _within(name: str, owner: str) -> bool:
-    return name == owner or name.startswith(f"{owner}.") or not owner
 
 
 @contextmanager
@@ -217,7 +225,7 @@ def _unwritten(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for name, p, value in saved:
-            if not torch.equal(p, value) and not bool(((p == value) | (p.isnan() & value.isnan())).all()):
+            if not equal(p, value):
                 p.data.copy_(value)
                 written.append(name)
     if written:
@@ -291,7 +299,9 @@ def select(
         layers = [name for name in suggested() if name in known]
     chosen = set()
     for pattern in [layers] if isinstance(layers, str) else layers:
-        matching = {key for key, own in names.items() if any(fnmatchcase(name, pattern) for name in own)}
+        matching = {
+            key for key, aliases in names.items() if any(fnmatchcase(name, pattern) for name in aliases)
+        }
         if not matching:
             there_are = ", ".join(sorted(known)) or "none"
             raise ArgumentError(
@@ -304,8 +314,8 @@ def select(
 def suggestions(network: RecordedModel) -> list[str]:
     """The layers for which `relucid.inspect.examine` suggests `to_crelu`, the only conversion that it suggests."""
     args, kwargs = network.examples[0]
-    found = examine(network.model, kwargs if kwargs else args)
-    return [name for suggestion in found.suggestions() for name in suggestion.layers]
+    examination = examine(network.model, kwargs if kwargs else args)
+    return [name for suggestion in examination.suggestions() for name in suggestion.layers]
 
 
 def feeding(node: Node) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def is_plain(module: nn.Module | None) -> bool:
 
 def readers_of(network: RecordedModel, name: str) -> set[str] | None:
     """The modules that are called with the value of a module; None if anything else reads it."""
-    found: set[str] = set()
+    readers: set[str] = set()
     for recording in network.recordings:
         calls = recording.calls_of.get(name, [])
         values = [node for call in calls for node in call.outputs]
@@ -44,8 +44,8 @@ def readers_of(network: RecordedModel, name: str) -> set[str] | None:
             for reader in recording.readers.get(node, []):
                 if not any(node in call.inputs for call in recording.calls_of.get(reader.module, [])):
                     return None
-                found.add(reader.module)
-    return found
+                readers.add(reader.module)
+    return readers
 
 
 def _is_bare(call: Call) -> bool:
@@ -58,10 +58,10 @@ def _is_bare(call: Call) -> bool:
 
 def norm_after(network: RecordedModel, name: str) -> str | None:
     """The norm that alone reads a layer's value, and nothing else; None if there is none."""
-    found, counts = readers_of(network, name), network.counts
-    if found is None or len(found) != 1:
+    readers, counts = readers_of(network, name), network.counts
+    if readers is None or len(readers) != 1:
         return None
-    norm = next(iter(found))
+    norm = next(iter(readers))
     layer = network.modules[name]
     if not is_fixed(network.modules.get(norm)) or not is_plain(layer) or counts[norm] > 1 or counts[name] > 1:
         return None
@@ -86,10 +86,12 @@ def layers_after(network: RecordedModel, norms: Iterable[str]) -> dict[str, tupl
             # A factor of 2 travels only where a scale can be moved.
             factor = torch.full((node.shape[dim],), 2.0, dtype=torch.float64)
             starts[node] = Layout(dim, torch.arange(len(factor)), factor, frozenset([norm]))
-    found = flow(recording, starts, network.modules)
-    stopped = {norm for layout, _ in found.stuck for norm in layout.sites}
-    stopped |= {n for node, each in found.layouts.items() if node.op.startswith(SHIFTED) for n in each.sites}
-    reads = [(norm, name, layout) for name, layout in found.reads.items() for norm in layout.sites]
+    way = flow(recording, starts, network.modules)
+    stopped = {norm for layout, _ in way.stuck for norm in layout.sites}
+    stopped |= {
+        n for node, layout in way.layouts.items() if node.op.startswith(SHIFTED) for n in layout.sites
+    }
+    reads = [(norm, name, layout) for name, layout in way.reads.items() for norm in layout.sites]
     times = Counter(norm for norm, *_ in reads)
     return {
         norm: (name, layout)

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from relucid.convert import verify
 from relucid.convert._edits import uninterrupted
 from relucid.convert._signature import signature
 from relucid.convert._steps import Step
 from relucid.convert.conversion import Conversion, applied, fast_layers, optimizers_of
 from relucid.convert.copies import ResettableCopy, aliased, separate
-from relucid.convert.difference import difference, tolerance_of
 from relucid.convert.errors import ConversionError
-from relucid.convert.examples import Example, batch_size, sizes_of
+from relucid.convert.examples import batch_size
 from relucid.convert.network import RecordedModel
+from relucid.convert.structure import check_structure
+from relucid.convert.tape import recorded
+from relucid.convert.verify import Comparison
 from relucid.models import count_parameters
 from relucid.printing import first_line
-
-LOOSER = (
-    100  # outputs in training may differ that many times as much: norms divide by the spread of a few values
-)
 
 
 def check_steps(steps: Iterable[Step], before: nn.Module, after: nn.Module) -> None:
@@ -36,8 +31,8 @@ def check_steps(steps: Iterable[Step], before: nn.Module, after: nn.Module) -> N
         except (AttributeError, RuntimeError, IndexError, TypeError) as error:
             raise ConversionError(f"{step.name} is not what it should be: {error}") from error
         if not share <= 1:
-            what = "would compute something else"
-            raise ConversionError(f"{step.name} {what}", {step.name: f"{step.name} {what}"})
+            what = f"{step.name} would compute something else"
+            raise ConversionError(what, {step.name: what})
 
 
 def converted(
@@ -69,30 +64,39 @@ def converted(
         options: Any = {"sizes": sizes, "probe": probe, "training": training, "tolerance": tolerance}
         converted(network.wide, steps, same=same, **options)
     trial = applied(steps, aliased(network.model))
-    found = _Verification(network, trial, same or {}, tolerance, layers)
-    if network.small_tape is not None and sizes:
-        found.in_evaluation()
-    found.copy.fresh(freeze=False)
+    copy = ResettableCopy(trial)
+    comparison = Comparison(copy, network.call, same, layers=layers, tolerance=tolerance)
+    if network.small is not None and network.small_tape is not None and sizes:
+        comparison.check(network.small, network.small_tape, backward=network.backward)
+    copy.fresh(freeze=False)
     changed = [*(name for step in steps for name in step.modules), *fast_layers(trial, steps)]
-    verify.check_structure(network.model, trial, changed, hooks=not inplace)
+    check_structure(network.model, trial, changed, hooks=not inplace)
     if probe:
         check_steps(steps, network.model, trial)
     if training and network.learned_on is not None:
-        found.in_training()
-    if sizes:
-        found.on_other_sizes()
-    error, relative, products = found.as_a_whole()
-    found.copy.fresh(freeze=False)
+        before = recorded(
+            *(network.copy, network.learned_on, network.call),
+            training=True,
+            backward=True,
+            also=comparison.same.values(),
+        )
+        comparison.check(network.learned_on, before, training=True, backward=True)
+        del before
+    for example, tape in network.single if sizes else ():
+        comparison.check(example, tape)
+    whole = [comparison.check(*pair) for pair in zip(network.examples, network.outputs, strict=True)]
+    copy.fresh(freeze=False)
+    size = batch_size(network.examples[0])
     return Conversion(
         trial,
         network.report.changes(),
-        error,
-        relative,
-        found.gradient,
+        max(error for error, *_ in whole),
+        max(relative for _, relative, _ in whole),
+        comparison.largest[1],
         (count_parameters(network.model), count_parameters(trial)),
-        products,
+        (network.outputs[0].multiply_adds // size, whole[0][2] // size),
         tuple(steps),
-        found.layer,
+        comparison.largest[0],
         network.unchecked if training else (),
         signature(network.model),
     )
@@ -110,153 +114,6 @@ def delivered(
     with uninterrupted():
         applied(conversion.steps, network.model, optimizers, others=True)
     return conversion
-
-
-class _Verification:
-    """Runs of a converted copy beside those of the original."""
-
-    def __init__(
-        self,
-        network: RecordedModel,
-        trial: nn.Module,
-        same: Mapping[str, str],
-        tolerance: float | None,
-        layers: bool,
-    ) -> None:
-        self.network, self.copy, self.same = network, ResettableCopy(trial), same
-        self.tolerance, self.layers = tolerance, layers
-        self.limit = max(
-            verify.tolerance(p.dtype for p in network.model.parameters()),
-            math.inf if not layers else tolerance or 0.0,
-        )
-        self.layer = self.gradient = 0.0  # the largest differences of a layer's value, and of a gradient
-
-    def in_evaluation(self) -> None:
-        """Compare layer by layer, in evaluation, on another size."""
-        network = self.network
-        assert network.small is not None
-        assert network.small_tape is not None
-        self._beside(network.small, network.small_tape, training=False, backward=network.backward)
-
-    def in_training(self) -> None:
-        """Compare layer by layer, in training: values, gradients, statistics."""
-        network = self.network
-        assert network.learned_on is not None
-        before = verify.recorded(
-            *(network.copy, network.learned_on, network.call),
-            training=True,
-            backward=True,
-            also=self.same.values(),
-        )
-        self._beside(network.learned_on, before, training=True, backward=True)
-
-    def _beside(self, example: Example, before: verify.Tape, *, training: bool, backward: bool) -> None:
-        case = f"{'in training' if training else 'in evaluation'} on {sizes_of(example)}"
-        after, found = self._run(
-            lambda: verify.compared(
-                *(self.copy, example, self.network.call, before, self.same),
-                training=training,
-                backward=backward,
-            ),
-            case,
-        )
-        found.judge(self.limit, case)
-        value, gradient = found.largest
-        self.layer, self.gradient = max(self.layer, value), max(self.gradient, gradient)
-        loose = LOOSER * max(tolerance_of(before.outputs), self.tolerance or 0.0)
-        self._judge_outputs(before, after, loose, case)
-        if backward and self.layers:
-            self._judge_inputs(before, after, max(loose, 1e-8), case)
-        if training and (name := verify.differing_buffer(before, after, max(loose, 1e-8))):
-            raise ConversionError(f"the converted network updates {name} differently {case}")
-
-    def _judge_inputs(self, before: verify.Tape, after: verify.Tape, limit: float, case: str) -> None:
-        """Compare the gradients of the inputs."""
-        pairs = list(zip(before.inputs, after.inputs, strict=False))
-        missing = len(before.inputs) != len(after.inputs) or any((a is None) != (b is None) for a, b in pairs)
-        far = [difference([a], [b])[1] for a, b in pairs if a is not None and b is not None]
-        limit = min(limit, max(verify.FARTHEST, self.limit))
-        if missing or not all(d <= limit for d in far):
-            raise ConversionError(f"gradients of the inputs differ {case}")
-
-    def on_other_sizes(self) -> None:
-        """Compare outputs, in evaluation, on further sizes."""
-        for example, before in self.network.single:
-            case = f"in evaluation on {sizes_of(example)}"
-            after = self._run(lambda example=example: self._evaluated(example), case)  # type: ignore[misc]
-            limit = tolerance_of(before.outputs) if self.tolerance is None else self.tolerance
-            self._judge_outputs(before, after, limit, case)
-
-    def as_a_whole(self) -> tuple[float, float, tuple[int, int]]:
-        """Compare outputs, in evaluation, on what the user gave: the largest difference, and multiply-adds."""
-        error = relative = 0.0
-        products = 0
-        for number, (example, before) in enumerate(
-            zip(self.network.examples, self.network.outputs, strict=True)
-        ):
-            case = f"in evaluation on {sizes_of(example)}"
-            after = self._run(
-                lambda example=example, first=number == 0: self._evaluated(example, count=first),  # type: ignore[misc]
-                case,
-            )
-            limit = tolerance_of(before.outputs) if self.tolerance is None else self.tolerance
-            apart = self._judge_outputs(before, after, limit, case)
-            error, relative = max(error, apart[0]), max(relative, apart[1])
-            products = products or after.multiply_adds
-        size = batch_size(self.network.examples[0])
-        return error, relative, (self.network.outputs[0].multiply_adds // size, products // size)
-
-    def _evaluated(self, example: Example, *, count: bool = False) -> verify.Tape:
-        return verify.recorded(
-            *(self.copy, example, self.network.call),
-            training=False,
-            backward=False,
-            layers=False,
-            count=count,
-        )
-
-    def _run(self, run: Callable[[], Any], case: str) -> Any:
-        """What a run of the converted network returns; the original takes the same input."""
-        try:
-            return run()
-        except ConversionError:
-            raise
-        except Exception as raised:
-            raise ConversionError(
-                f"the converted network fails {case}, where {self.network.name} does not: {raised}"
-            ) from raised
-
-    def _judge_outputs(
-        self, before: verify.Tape, after: verify.Tape, limit: float, case: str
-    ) -> tuple[float, float]:
-        error, relative = difference(before.outputs, after.outputs)
-        if not relative <= limit or before.others != after.others:
-            raise ConversionError(
-                f"the converted network differs by {relative:.2g} of the largest output {case}, more than {limit:.2g}"
-            )
-        columns = by_column(before.outputs, after.outputs)
-        if not columns <= LOOSER * limit:
-            raise ConversionError(f"a column of the outputs differs by {columns:.2g} of its own size {case}")
-        return error, relative
-
-
-def by_column(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
-    """The largest difference, each entry of the last dimension on its own scale; constant ones set no scale.
-
-    >>> x = torch.tensor([[1.0, -1e9], [2.0, -1e9]])
-    >>> round(by_column([x], [x + torch.tensor([0.5, 0.0])]), 2)
-    0.32
-    """
-    worst = 0.0
-    for x, y in zip(before, after, strict=True):
-        if x.dim() < 2 or not x.is_floating_point() or not x.numel():
-            continue
-        x, y = (z.double().nan_to_num(0, 0, 0).flatten(0, -2) for z in (x, y))
-        size, error = x.square().mean(0).sqrt(), (x - y).abs().amax(0)
-        vary = size[(x != x[:1]).any(0)]
-        scale = size.maximum(vary.median()) if len(vary) else size
-        worst = max(worst, float(torch.where(error == 0, 0.0, error / scale.clamp(min=1e-30)).max()))
-    return worst
 
 
 Attempt = Callable[[list[str], dict[str, str]], Conversion]

@@ -1,12 +1,13 @@
 """A training and a test part of data in any form."""
 
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from relucid.data.dataset import Arrays, Data, Split, held_out
+from relucid.data.dataset import Arrays, Data, Examples, Split, held_out
 from relucid.data.source import Rows, Stream, source
 
 SHARE = 0.2  # split off for testing, where data have no test part
@@ -37,6 +38,19 @@ def as_data(
             raise ValueError(f"there are no examples to {what} on")
     labels = data.train.targets if isinstance(data.train, Split) else torch.zeros(0)
     return Data(data.train, data.test, None if labels.is_floating_point() else int(labels.max()) + 1)
+
+
+def as_examples(given: Any) -> Examples:
+    """Data in any form as examples in one part, to train or to test on; examples stay as they are."""
+    if all(
+        getattr_static(given, name, given) is not given for name in ("batch", "targets")
+    ):  # nothing is read
+        examples: Examples = given
+        return examples
+    data = with_targets(given)
+    if isinstance(data, Data):
+        raise TypeError("the data have a part to train and a part to test on: give one of them")
+    return data  # type: ignore[return-value]  # with targets
 
 
 def with_targets(given: Any, target: str | None = None, size: int | None = None) -> Data[Any] | Arrays | Rows:

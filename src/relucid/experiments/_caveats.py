@@ -8,11 +8,11 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import pandas as pd
-from scipy import stats
+import scipy
 
-from relucid.experiments._environment import arithmetic
 from relucid.experiments._frame import Results, flat
 from relucid.experiments._judge import LEVEL, Claim, compare
+from relucid.experiments._records import arithmetic
 from relucid.experiments._study import merge
 
 UNDERFITS = 10.0  # per cent of the training examples; published networks misclassify fewer
@@ -212,7 +212,7 @@ def _noisy(best: tuple[float, int], second: tuple[float, int]) -> bool:
     if not math.isfinite(second[0]):
         return False
     noise = math.sqrt(sum(share * (100 - share) / n for share, n in (best, second)))
-    return second[0] - best[0] <= noise * float(stats.norm.ppf(1 - LEVEL / 2))
+    return second[0] - best[0] <= noise * float(scipy.stats.norm.ppf(1 - LEVEL / 2))
 
 
 def _agree(tried: Mapping[str, Any], shown: Mapping[str, Any], every: Any) -> bool:

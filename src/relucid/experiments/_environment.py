@@ -2,7 +2,7 @@
 
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
+from relucid.experiments._records import USUAL
 from relucid.train.engine import Computed
-
-USUAL = "32-true"  # of a run that trains nothing on a machine, and of every record that names no precision
 
 
 def environment(trained: Sequence[Computed] = ()) -> dict[str, Any]:
@@ -31,16 +30,6 @@ def environment(trained: Sequence[Computed] = ()) -> dict[str, Any]:
         "precision": sorted({each.precision for each in trained}) or [USUAL],
         "compiled": any(each.engine.compile for each in trained),
     }
-
-
-def arithmetic(record: Mapping[str, Any]) -> str:
-    """In which precision a record's run was trained, and whether it was compiled: only equals are compared.
-
-    >>> arithmetic({}), arithmetic({"environment": {"precision": ["bf16-mixed"], "compiled": True}})
-    ('32-true', 'bf16-mixed, compiled')
-    """
-    facts = record.get("environment", {})
-    return ", ".join([*facts.get("precision", [USUAL]), *(["compiled"] if facts.get("compiled") else [])])
 
 
 @lru_cache

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy
 
-from relucid.experiments._environment import arithmetic
 from relucid.experiments._frame import Cell, Results
+from relucid.experiments._records import arithmetic
 
 LEVEL = 0.05
 DRAWS = 10_000  # of a bootstrap
@@ -75,9 +75,9 @@ def compare(a: pd.Series, b: pd.Series | float, paired: bool = False) -> Compari
             effect, p, n, lambda sure: (effect, effect) if p < 1 - sure else (-math.inf, math.inf), spread=False
         )  # fmt: skip
     if len(samples) == 2:
-        test, exact = stats.ttest_ind(*samples, equal_var=False), None
+        test, exact = scipy.stats.ttest_ind(*samples, equal_var=False), None
     else:
-        test = stats.ttest_1samp(samples[0], 0.0)
+        test = scipy.stats.ttest_1samp(samples[0], 0.0)
         exact = sign_flip(samples[0]) if n <= FEW else None
     return Comparison(
         effect, float(test.pvalue), n, lambda sure: _ends(test.confidence_interval(sure)), exact=exact
@@ -101,7 +101,7 @@ def against_one(values: pd.Series, other: float) -> Comparison | None:
         return Comparison(
             effect, p, n, lambda sure: ends if p < 1 - sure else (-math.inf, math.inf), spread=False
         )
-    t = stats.t(n - 1)
+    t = scipy.stats.t(n - 1)
 
     def around(sure: float) -> tuple[float, float]:
         half = float(t.ppf((1 + sure) / 2)) * error
@@ -133,7 +133,7 @@ def compare_shares(a: pd.Series, b: pd.Series | float) -> Comparison | None:
         return None
     yes, n = int((a > 0).sum()), len(a)
     if not isinstance(b, pd.Series):
-        posterior = stats.beta(yes + 0.5, n - yes + 0.5)
+        posterior = scipy.stats.beta(yes + 0.5, n - yes + 0.5)
         p = 2 * min(posterior.cdf(b / 100), posterior.sf(b / 100))
         share = float(b)
         return Comparison(
@@ -143,11 +143,11 @@ def compare_shares(a: pd.Series, b: pd.Series | float) -> Comparison | None:
             lambda sure: _ends(100 * np.array(posterior.interval(sure)) - share),
         )
     other, m = int((b > 0).sum()), len(b)
-    p = float(stats.fisher_exact([[yes, n - yes], [other, m - other]]).pvalue)
+    p = float(scipy.stats.fisher_exact([[yes, n - yes], [other, m - other]]).pvalue)
 
     def newcombe(sure: float) -> tuple[float, float]:
         (low1, high1), (low2, high2) = (
-            stats.binomtest(k, of).proportion_ci(sure, "wilson") for k, of in ((yes, n), (other, m))
+            scipy.stats.binomtest(k, of).proportion_ci(sure, "wilson") for k, of in ((yes, n), (other, m))
         )
         one, two = yes / n, other / m
         low = 100 * (one - two - math.hypot(one - low1, high2 - two))
@@ -166,7 +166,7 @@ def bootstrap(statistic: Callable[[np.ndarray], np.ndarray], n: int) -> Comparis
             raise ValueError("a statistic that is bootstrapped must be a number for every sample")
         return values
 
-    drawn = stats.bootstrap(
+    drawn = scipy.stats.bootstrap(
         (np.arange(n),), finite, n_resamples=DRAWS, method="percentile", rng=0
     ).bootstrap_distribution
     p = 2 * min(float((drawn <= 0).mean()), float((drawn >= 0).mean()))

@@ -13,6 +13,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from relucid.experiments._catalog import find
 from relucid.experiments._caveats import caveats
 from relucid.experiments._frame import Results, flat, markdown
 from relucid.experiments._judge import Claim, Outcome, Verdict, judge, number, outcome
@@ -24,8 +25,14 @@ SMOKE = "Smoke test: seconds of training, to see that everything runs. The numbe
 SHOW = """\
 ### {{ results.study.name }}, {{ results.scale }}
 
+{% if others %}
+{{ others | join("; ") }}.
+
+{% endif %}
+{% if table %}
 {{ table }}
 
+{% endif %}
 {% for finding in findings %}
 {{ finding }}
 
@@ -65,7 +72,9 @@ class Finding:
     def counts(self) -> str:
         """How many of several contrasts have which outcome."""
         counts = Counter(verdict.outcome for verdict in self.verdicts).most_common()
-        return f" ({', '.join(f'{n} {word}' for word, n in counts)})" if len(self.verdicts) > 1 else ""
+        if len(counts) == 1:
+            return f" (all {len(self.verdicts)})" if len(self.verdicts) > 1 else ""
+        return f" ({', '.join(f'{n} {word}' for word, n in counts)})"
 
     @property
     def stands(self) -> str:
@@ -158,15 +167,17 @@ def command(results: Results) -> str:
 
 
 def doubts(findings: Sequence[Finding]) -> list[str]:
-    """Every caveat once, with the claims that it is of unless it is of all."""
-    claims: dict[str, list[str]] = {}
-    for finding in findings:
-        for sentence in finding.caveats.values():
-            claims.setdefault(sentence, []).append(finding.claim.where)
-    return [
-        sentence if len(of) == len(findings) else f"{sentence[:-1]} ({'; '.join(of)})."
-        for sentence, of in claims.items()
-    ]
+    """The caveats of several claims about the same results: of their cells together, a sentence each."""
+    tested = [finding for finding in findings if finding.claim.kind == "experiment"]
+    if not tested:
+        return []
+    together = Claim("", "", [contrast for finding in tested for contrast in finding.claim.contrasts])
+    late: dict[str, list[str]] = {}
+    for finding in tested:
+        if sentence := finding.caveats.get("post hoc"):
+            late.setdefault(sentence.rstrip("."), []).append(finding.claim.where)
+    found = caveats(together, tested[0].results)
+    return [*found.values(), *(f"{sentence}: {'; '.join(of)}." for sentence, of in late.items())]
 
 
 def best_rates(results: Results) -> str:
@@ -199,26 +210,32 @@ class Page:
         self.studies: dict[str, Study] = {study.name: study for study in module.STUDIES}
         self._shown: dict[str, set[tuple[str, ...]]] = {}  # of each row: columns with the keys of their runs
 
-    def at(self, name: str, scale: str) -> Results:
-        """The results of a study at a scale."""
-        return self.archive.results(named(name, self.studies, "study", str(self.module.__name__)), scale)
-
     def results(self, name: str, scale: str | None = None) -> Results:
-        """The results of a study at a scale, by default the largest complete one."""
+        """The results of a study, of another table too, at a scale; by default the largest complete one."""
+        study = self.studies.get(name) or find(name)
         if scale is not None:
-            return self.at(name, scale)
-        study: Study = named(name, self.studies, "study", str(self.module.__name__))
-        known = [self.at(name, scale) for scale in study.largest_first() if scale != "smoke"]
+            return self.archive.results(study, scale)
+        known = [self.archive.results(study, scale) for scale in study.largest_first() if scale != "smoke"]
         return next((results for results in known if results.records and results.whole), known[0])
 
     def show(self, name: str, scale: str | None = None) -> str:
-        """The table of a study and its claims, in Markdown; rows that the page has shown are named only."""
+        """The table of a study and its claims, in Markdown.
+
+        Rows that the page has shown are named only. Of a scale that is not the largest complete one, claims that this
+        one answers have their outcome only, and if it answers all of them the table is left out.
+        """
         results = self.results(name, scale)
         if not results.records:
             return f"*Not run: `{command(results)}`.*"
+        largest = self.results(name)
+        better = [] if largest is results else self.archive.findings(largest.study, largest.scale)
+        answered = {finding.claim.where for finding in better}
         judged = self.archive.findings(results.study, results.scale)
+        new = [finding for finding in judged if finding.claim.where not in answered]
+        others = [f"{each.claim.where}: {each.outcome}" for each in judged if each.claim.where in answered]
         return environment().from_string(SHOW).render(
-            results=results, table=self._table(results), findings=judged, doubts=doubts(judged), cost=cost(results)
+            results=results, table=self._table(results) if new or not others else "", findings=new, others=others,
+            doubts=doubts(new), cost=cost(results),
         )  # fmt: skip
 
     def _table(self, results: Results) -> str:
@@ -252,10 +269,9 @@ class Page:
             if scale != "smoke"
         }
         names = dict.fromkeys(name for at in scales.values() for name in at)
-        changed = [name for name in names if len({str(at.get(name)) for at in scales.values()}) > 1]
-        lines = [["", *scales], ["---"] * (1 + len(scales))]
-        lines += [[name, *(str(at.get(name, "")) for at in scales.values())] for name in changed]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        texts = {name: [str(at.get(name, "")) for at in scales.values()] for name in names}
+        changed = {name: row for name, row in texts.items() if len(set(row)) > 1}
+        return markdown(pd.DataFrame.from_dict(changed, "index", columns=[*scales]))
 
     def render(self, text: str | None = None, **more: Any) -> str:
         """The page in Markdown, of its own text or another."""

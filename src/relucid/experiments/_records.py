@@ -13,6 +13,7 @@ from relucid.experiments._study import Run
 
 Record = Mapping[str, Any]
 """What a run left: its key, runner, configuration, state, metrics, history and environment."""
+USUAL = "32-true"  # of a run that trains nothing on a machine, and of every record that names no precision
 STATES = ("finished", "diverged", "failed")
 FIELDS = (
     "key", "runner", "version", "config", "state", "metrics", "history", "arrays", "error", "environment", "started",
@@ -88,6 +89,16 @@ def numbers(name: str, value: Any) -> float | list[float]:
         raise ValueError(f"metric {name!r} is {value!r}; it must be a finite number or a list of them")
     found: float | list[float] = array.tolist()
     return found
+
+
+def arithmetic(record: Mapping[str, Any]) -> str:
+    """In which precision a record's run was trained, and whether it was compiled: only equals are compared.
+
+    >>> arithmetic({}), arithmetic({"environment": {"precision": ["bf16-mixed"], "compiled": True}})
+    ('32-true', 'bf16-mixed, compiled')
+    """
+    facts = record.get("environment", {})
+    return ", ".join([*facts.get("precision", [USUAL]), *(["compiled"] if facts.get("compiled") else [])])
 
 
 def append(records: Iterable[Record], directory: Path) -> int:

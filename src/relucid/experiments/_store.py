@@ -149,7 +149,9 @@ class Store(Mapping[str, Record]):
         (tables,) = self.database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (version,) = self.database.execute("PRAGMA user_version").fetchone()
         if tables and version == 4:
-            self._copy(self.path.with_name(f"{RESULTS}.4"))
+            copy = self.path.with_name(f"{RESULTS}.4")
+            if not copy.exists():
+                self.database.execute("VACUUM INTO ?", (str(copy),))
         elif tables and version != VERSION:
             what = (
                 "a newer relucid wrote it: upgrade relucid"
@@ -165,24 +167,12 @@ class Store(Mapping[str, Record]):
                 _migrate(self.database)
             self.database.execute(f"PRAGMA user_version = {VERSION}")
 
-    def _copy(self, path: Path) -> None:
-        if not path.exists():
-            self.database.execute("VACUUM INTO ?", (str(path),))
-
     def _check_place(self) -> None:
-        """Refuse to go on in a directory that was moved or removed; save what the connection still holds beside it."""
-        if self.place is None or _place(self.path) == self.place:
-            return
-        saved = next(
-            place
-            for number in range(1, 10**6)
-            if not (place := self.directory.with_name(f"{self.directory.name}-saved-{number}")).exists()
-        )
-        saved.mkdir(parents=True)
-        self._copy(saved / RESULTS)
-        raise StoreError(
-            f"{self.directory} was moved or removed during the run: its {len(self)} runs are saved in {saved}"
-        )
+        """Refuse to go on in a directory that was moved or removed."""
+        if self.place is not None and _place(self.path) != self.place:
+            raise StoreError(
+                f"{self.directory} was moved or removed during the run: what is finished is where it was moved to"
+            )
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -13,8 +13,7 @@ from relucid.inspect._pairing import Pairing, figure_of_pairs, pairing
 from relucid.inspect._trace import Rectified, Trace, trace
 from relucid.inspect.activity import Activity
 from relucid.inspect.callbacks import hugging_face_callback, lightning_callback
-from relucid.inspect.comparison import Changes
-from relucid.inspect.examination import Examination, ExaminedLayer
+from relucid.inspect.examination import Changes, Examination, ExaminedLayer
 from relucid.inspect.features import approximate_rank, effective_rank, srank, stable_rank
 from relucid.inspect.findings import Finding, Suggestion
 from relucid.inspect.measurement import ExaminedNetwork, LayerBatch, Measurement, StreamingMeasure

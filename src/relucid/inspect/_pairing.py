@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from relucid.inspect._statistics import discoveries, extreme_p_value
 from relucid.inspect.findings import Finding
 from relucid.inspect.measurement import ExaminedNetwork, Measurement, indices, plain
-from relucid.inspect.null_distribution import discoveries, extreme_p_value
 from relucid.printing import Summarized
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def pairing(
     r"""Find each filter's most opposite and most aligned partner, and test them against random filters.
 
     mu_i = min_j <phi_i, phi_j> over unit-length filters (crelu Section 2.1). If the N filters were random,
-    P(mu_i <= t) = 1 - (1 - F(t))^(N - 1) with F from `relucid.inspect.null_distribution.cosine_cdf`. A filter counts
+    P(mu_i <= t) = 1 - (1 - F(t))^(N - 1) with F from `relucid.inspect._statistics.cosine_cdf`. A filter counts
     as paired if chance is ruled out at a false discovery rate of ``level``, mu_i <= ``threshold``, and no filter is
     more aligned with it than its partner is opposed (filters that only share an axis have both).
 

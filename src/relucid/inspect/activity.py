@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from relucid.inspect._boundary import planes_of
+from relucid.inspect._statistics import NEEDED, Sample, interval
 from relucid.inspect.blocks import threads, wide
-from relucid.inspect.evidence import NEEDED, Sample, interval
 from relucid.inspect.findings import Finding, Severity, Suggestion
 from relucid.inspect.measurement import (
     ExaminedNetwork,

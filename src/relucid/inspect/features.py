@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from relucid.inspect._statistics import NEEDED
 from relucid.inspect.blocks import wide
-from relucid.inspect.evidence import NEEDED
 
 FLAT = 0.01  # a unit is saturated where its slope is below this
 HELD = 0.99  # share of the singular values, or of their squares, that `srank` and `approximate_rank` count

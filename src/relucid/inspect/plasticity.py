@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
+from relucid.inspect._statistics import Sample
 from relucid.inspect.activity import REMEDY, remedy
-from relucid.inspect.evidence import Sample
 from relucid.inspect.features import Features, effective_rank, stable_rank
 from relucid.inspect.findings import Finding
 from relucid.inspect.measurement import ExaminedNetwork, LayerBatch, Measurement, StreamingMeasure, indices

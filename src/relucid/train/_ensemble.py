@@ -1,27 +1,23 @@
 """Train many small networks of one architecture at once, as one vectorized computation."""
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
-from torch.nn.utils.parametrize import ParametrizationList
+from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
-from relucid._torch import WeightNorm
 from relucid.data import Split
 from relucid.nn.tracing import mapped_first
 from relucid.printing import Summarized
-from relucid.train.adam import adam_step
+from relucid.train._stack import Stack, Tensors, write
 from relucid.train.engine import CONTIGUOUS, note
 from relucid.train.measure import LOSSES, Loss, aligned
 from relucid.train.plateau import Plateau, PlateauState
 
-Tensors = dict[str, Tensor]
 Observer = Callable[[int, Tensor, Tensors], None]
 # Values per thread in one layer of all networks trained at once: roughly what caches hold.
 LARGEST = 1_000_000
@@ -104,7 +100,7 @@ def ensemble(
     width = max(parameter.shape[:1].numel() for parameter in networks[0].parameters())  # 1 for a number
     rows = min(batch_size or len(train[0]), len(train[0]))
     for members in torch.arange(count).split(max(1, LARGEST * torch.get_num_threads() // (rows * width))):
-        stack = _Stack(members.tolist(), networks, train, monitor, rates)
+        stack = _Ensemble(members.tolist(), networks, train, monitor, rates)
         for epoch in range(epochs):
             losses = stack.learn(loss, batch_size, observe)
             values = losses if monitor is None else stack.evaluate(measure or loss)
@@ -117,8 +113,8 @@ def ensemble(
     return result
 
 
-class _Stack:
-    """Networks in training; the first dimension of every tensor is their number."""
+class _Ensemble(Stack):
+    """Networks in training, each until it stops."""
 
     def __init__(
         self,
@@ -128,13 +124,9 @@ class _Stack:
         monitor: Sequence[Split] | None,
         rates: Sequence[float],
     ) -> None:
-        self.members = torch.tensor(members)
-        self.networks = networks
-        self.template = _vmappable(networks[members[0]])
-        self.params, self.buffers = stack_module_state([networks[i] for i in members])
-        self.best = {name: values.detach().clone() for name, values in self._state().items()}
-        self.first, self.second = ({k: torch.zeros_like(p) for k, p in self.params.items()} for _ in range(2))
-        self.steps = 0
+        super().__init__([networks[i] for i in members])
+        self.members, self.networks = torch.tensor(members), networks
+        self.best = {name: values.detach().clone() for name, values in self.state().items()}
         self.rates = torch.tensor([rates[i] for i in members], dtype=torch.float64)
         self.orders = [torch.Generator().manual_seed(i) for i in members]
         self.train = _stacked([train[i] for i in members])
@@ -148,16 +140,9 @@ class _Stack:
         total = torch.zeros(len(self.members), dtype=torch.float64)
         for inputs, targets in self._batches(batch_size):
             losses = self._losses(loss, inputs, targets)
-            # A network's loss depends on its own parameters alone: the gradient of the sum is all gradients.
-            gradients = torch.autograd.grad(
-                losses.sum(), list(self.params.values()), allow_unused=True, materialize_grads=True
-            )
-            self.steps += 1
-            moments = [*self.first.values()], [*self.second.values()]
-            rates = self.rates * self.plateau.factor
-            adam_step([*self.params.values()], gradients, *moments, rates, self.steps)
+            self.step(losses, self.rates * self.plateau.factor)
             if observe is not None:
-                observe(self.steps, self.members, {k: v.detach() for k, v in self._state().items()})
+                observe(self.steps, self.members, {k: v.detach() for k, v in self.state().items()})
             total += losses.detach() * (inputs.shape[1] / self.train.inputs.shape[1])
         return total
 
@@ -179,7 +164,7 @@ class _Stack:
             self.stopped = self.stopped | (self.plateau.waited >= plateau.stop)
         self.stopped = self.stopped | ~finite
         if better.any():
-            for name, state in self._state().items():
+            for name, state in self.state().items():
                 self.best[name][better] = state.detach()[better]
         members = self.members[running]
         result.losses[epoch, members], result.values[epoch, members] = losses[running], values[running]
@@ -189,30 +174,26 @@ class _Stack:
     def drop(self, which: Tensor) -> None:
         """Write the best weights back to these networks and continue without them."""
         for place in which.nonzero().flatten().tolist():
-            network = self.networks[int(self.members[place])]
-            tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
-            with torch.no_grad():
-                for name, tensor in tensors.items():
-                    tensor.copy_(self.best[name][place])
-        keep = (~which).nonzero().squeeze(1)
-        for group in (self.params, self.buffers, self.best, self.first, self.second):
-            for name, tensor in group.items():
-                group[name] = tensor.detach()[keep].requires_grad_(tensor.requires_grad)
-        self.members, self.rates, self.stopped = self.members[keep], self.rates[keep], self.stopped[keep]
-        self.orders = [self.orders[place] for place in keep]
-        self.plateau, self.train = self.plateau.take(keep), self.train.take(keep)
-        self.monitor = None if self.monitor is None else self.monitor.take(keep)
-
-    def _state(self) -> Tensors:
-        return {**self.params, **self.buffers}
+            write(self.networks[int(self.members[place])], self.best, place)
+        places = (~which).nonzero().squeeze(1)
+        self.keep(places)
+        self.best = {name: tensor[places] for name, tensor in self.best.items()}
+        self.members, self.rates, self.stopped = (
+            self.members[places],
+            self.rates[places],
+            self.stopped[places],
+        )
+        self.orders = [self.orders[place] for place in places]
+        self.plateau, self.train = self.plateau.take(places), self.train.take(places)
+        self.monitor = None if self.monitor is None else self.monitor.take(places)
 
     def _losses(self, loss: Loss, inputs: Tensor, targets: Tensor) -> Tensor:
-        def one(params: Tensors, buffers: Tensors, x: Tensor, y: Tensor) -> Tensor:
-            outputs = functional_call(self.template, (params, buffers), (x,))
+        def one(state: Tensors, x: Tensor, y: Tensor) -> Tensor:
+            outputs = functional_call(self.template, state, (x,))
             return loss(outputs, aligned(outputs, y, classes=_takes_classes(loss, y)))
 
         with _OnePassLinear():
-            losses: Tensor = vmap(one)(self.params, self.buffers, inputs, targets)
+            losses: Tensor = vmap(one)(self.state(), inputs, targets)
         return losses
 
     def _batches(self, batch_size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
@@ -235,26 +216,6 @@ def _takes_classes(loss: Loss, targets: Tensor) -> bool:
 def _stacked(parts: Sequence[Split]) -> Split:
     """Stack splits of equal size; the first dimension is their number."""
     return Split(torch.stack([part.inputs for part in parts]), torch.stack([part.targets for part in parts]))
-
-
-def _vmappable(network: nn.Module) -> nn.Module:
-    """A copy of a network without torch's own weight norm: vmap has no rule for it and falls back to a loop."""
-    network = deepcopy(network)
-    for module in network.modules():
-        if isinstance(module, ParametrizationList):
-            for place, parametrization in enumerate(module):
-                if isinstance(parametrization, WeightNorm):
-                    module[place] = _PlainWeightNorm(parametrization.dim)
-    return network
-
-
-class _PlainWeightNorm(WeightNorm):
-    """Weight norm in operations that vmap supports."""
-
-    def forward(self, g: Tensor, v: Tensor) -> Tensor:
-        over = [dim for dim in range(v.dim()) if dim != self.dim]
-        length: Tensor = torch.linalg.vector_norm(v, dim=over, keepdim=True)
-        return v * (g / length)
 
 
 class _OnePassLinear(TorchFunctionMode):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from relucid.data import Examples, Moments, Split, mean_image, moments, ten_crops
+from relucid.data.parts import as_examples
 from relucid.printing import Summarized
 from relucid.train.batches import Batches, are_numbers
 from relucid.train.engine import CONTIGUOUS, Engine
@@ -62,8 +63,9 @@ class Fitted(Summarized):
         logs = (self._called(crop).log_softmax(1) for crop in ten_crops(images, size))
         return reduce(torch.logaddexp, logs) - math.log(10)
 
-    def evaluate(self, examples: Examples, crops: int | None = None) -> dict[str, float]:
-        """The loss on these examples, and the errors in percent or the squared error."""
+    def evaluate(self, data: Any, crops: int | None = None) -> dict[str, float]:
+        """The loss on data in any form, and the errors in percent or the squared error."""
+        examples = as_examples(data)
         same_classes(self.classes, _class_names(examples))
         values = measures(self.loss, self.predict(examples, crops), examples.targets)
         return {name: value.item() for name, value in values.items()}
@@ -71,14 +73,22 @@ class Fitted(Summarized):
 
 def fit(
     network: nn.Module,
-    train: Examples,
+    train: Any,
     recipe: Recipe,
-    validation: Examples | None = None,
+    validation: Any = None,
     *,
     seed: int = 0,
     machine: Machine | None = None,
 ) -> Fitted:
-    """Train a network by a recipe; resume after the last finished epoch if training was killed.
+    """Train a network by a recipe; resume where the last checkpoint was written if training was killed.
+
+    Args:
+        network: trained in place.
+        train: examples (`Split`, `Photos`), or data in any form that `relucid.data.as_data` takes.
+        recipe: how to train.
+        validation: likewise, measured after every epoch.
+        seed: decides the order of the examples, and all that is drawn at random.
+        machine: where to train, and where to keep checkpoints.
 
     Raises:
         DivergedError: if the loss becomes NaN or infinite.
@@ -91,6 +101,7 @@ def fit(
     >>> len(fitted.history["train_loss"]), fitted.evaluate(data.test)["error"] < 10
     (3, True)
     """
+    train, validation = as_examples(train), None if validation is None else as_examples(validation)
     if validation is not None:
         same_kind(train.targets, validation.targets)
         same_classes(_class_names(train), _class_names(validation))

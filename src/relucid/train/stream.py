@@ -1,26 +1,24 @@
 """Many small networks of one architecture that keep learning, as one vectorized computation."""
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import vmap
 from torch.optim import Adam
 
-from relucid.train.adam import adam_step
+from relucid.train._stack import Stack, write
 from relucid.train.measure import Loss
 
-Tensors = dict[str, Tensor]
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's names for them
+OPTIONS = {"betas": "betas", "epsilon": "eps", "decay": "weight_decay"}  # and for its options
 
 
-class Stream:
-    """M networks, each with its own Adam, which take every step together.
+class Stream(Stack):
+    """A stack of networks that learns from batches as they come, and hands back its optimizers.
 
-    Equivalent to a loop over the networks, up to rounding: they are independent. Whoever changes the tensors in
-    ``params``, ``first`` and ``second`` (Adam's moments), all (M, ...), changes the networks.
+    Whoever changes the tensors in ``params``, ``first`` and ``second`` (Adam's moments), all (M, ...), changes them.
 
     Args:
         networks: M networks of one architecture.
@@ -38,61 +36,37 @@ class Stream:
     """
 
     def __init__(self, networks: Sequence[nn.Module], optimizers: Sequence[Adam]) -> None:
+        super().__init__(networks)
         self.networks, self.optimizers = list(networks), list(optimizers)
-        self.template = deepcopy(networks[0])
-        params, self.buffers = stack_module_state(self.networks)
-        self.params = {name: value for name, value in params.items() if value.requires_grad}
-        self.frozen = {name: value for name, value in params.items() if not value.requires_grad}
         groups = [_only_group(optimizer) for optimizer in optimizers]
         self.rates = torch.tensor([group["lr"] for group in groups], dtype=torch.float64)
-        self.betas, self.epsilon, self.decay = (groups[0][name] for name in ("betas", "eps", "weight_decay"))
+        self.options = {name: groups[0][theirs] for name, theirs in OPTIONS.items()}
         self.steps = _steps(optimizers)
-        self.first, self.second = ({name: self._moment(name, key) for name in self.params} for key in MOMENTS)
+        if self.steps:
+            self.first, self.second = (
+                {name: self._moment(name, key) for name in self.params} for key in MOMENTS
+            )
 
     def _moment(self, name: str, key: str) -> Tensor:
-        if not self.steps:
-            return torch.zeros_like(self.params[name]).detach()
-        values = [
-            optimizer.state[network.get_parameter(name)][key]
-            for network, optimizer in zip(self.networks, self.optimizers, strict=True)
-        ]
-        return torch.stack(values)
-
-    def __call__(self, inputs: Tensor, **options: Any) -> Any:
-        """What the networks return for their inputs (M, B, ...); options go to their `forward`."""
-
-        def one(params: Tensors, fixed: Tensors, x: Tensor) -> Any:
-            return functional_call(self.template, (params, fixed), (x,), options)
-
-        return vmap(one, randomness="different")(self.params, {**self.frozen, **self.buffers}, inputs)
+        pairs = zip(self.networks, self.optimizers, strict=True)
+        return torch.stack(
+            [optimizer.state[network.get_parameter(name)][key] for network, optimizer in pairs]
+        )
 
     def learn(self, inputs: Tensor, targets: Tensor, loss: Loss) -> Tensor:
         """Take one step on a batch (M, B, ...) of each network; return the outputs before it."""
         outputs: Tensor = self(inputs)
-        # A network's loss depends on its own parameters alone: the gradient of the sum is all gradients.
-        total = vmap(loss)(outputs, targets).sum()
-        parameters = [*self.params.values()]
-        gradients = torch.autograd.grad(total, parameters)
-        if self.decay:
-            pairs = zip(gradients, parameters, strict=True)
-            gradients = tuple(gradient.add(value.detach(), alpha=self.decay) for gradient, value in pairs)
-        self.steps += 1
-        moments = [*self.first.values()], [*self.second.values()]
-        adam_step(parameters, gradients, *moments, self.rates, self.steps, self.betas, self.epsilon)
+        self.step(vmap(loss)(outputs, targets), self.rates, **self.options)
         return outputs.detach()
 
-    @torch.no_grad()
     def write(self) -> None:
         """Write weights, buffers and the optimizers' state back to the networks and their optimizers."""
         for place, (network, optimizer) in enumerate(zip(self.networks, self.optimizers, strict=True)):
-            for name, value in self.buffers.items():
-                network.get_buffer(name).copy_(value[place])
-            for name, value in self.params.items():
-                parameter = network.get_parameter(name)
-                parameter.copy_(value[place])
+            write(network, self.state(), place)
+            for name in self.params:
                 moments = (self.first[name][place].clone(), self.second[name][place].clone())
                 state = {"step": torch.tensor(float(self.steps)), **dict(zip(MOMENTS, moments, strict=True))}
-                optimizer.state[parameter] = state
+                optimizer.state[network.get_parameter(name)] = state
 
 
 def _only_group(optimizer: Adam) -> dict[str, Any]:

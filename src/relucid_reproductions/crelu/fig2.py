@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from relucid.experiments import Cell, Claim, Column, Contrast, Quantity, Results, arrays_of, lower, near
-from relucid.inspect.null_distribution import extreme_p_value
+from relucid.inspect._statistics import extreme_p_value
 from relucid.report.figure import PALETTE, Figure
 from relucid_reproductions.crelu import table4
 from relucid_reproductions.crelu.measures import LAYERS

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from relucid.data import Examples, Moments
 from relucid.inspect import invariance, pairing, phase_correlation, reconstruct
-from relucid.inspect.null_distribution import extreme_p_value
+from relucid.inspect._statistics import extreme_p_value
 from relucid.nn import CReLU
 from relucid_reproductions.crelu.reconstruction import random_layer, ratio_of_layer, reconstruct_through
 

@@ -12,12 +12,12 @@ from torch.func import functional_call, stack_module_state
 from relucid.experiments import Column, Scale, Study, runner
 from relucid.inspect._boundary import Boundary, boundary
 from relucid.inspect.tracker import change
-from relucid.train._ensemble import Tensors
-from relucid.train.adam import BETA1, BETA2
+from relucid.train._stack import BETAS, Tensors
 from relucid_reproductions.gmp.problems import METHODS, PROBLEMS, Problem, ScaleInit, StopOn, network, trials
 
 FRAMES = 60  # moments of training to play back, evenly spaced on a logarithmic scale
 COURSE = 400  # points on the curve of the largest changes
+BETA1, BETA2 = BETAS
 # The longest possible step of Adam, in learning rates, whatever the gradients (Cauchy-Schwarz); for a single gradient
 # after many zeros it is (1 - BETA1) / sqrt(1 - BETA2), about 3.
 ADAM = (1 - BETA1) / ((1 - BETA2) * (1 - BETA1**2 / BETA2)) ** 0.5

@@ -8,19 +8,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from relucid.convert import fuse, to_crelu
-from relucid.convert.refit import refit, refit_merged
+from relucid.convert import Conversion, fuse
+from relucid.convert.merge import merge as merge_pairs
+from relucid.convert.network import Layers, RecordedModel
+from relucid.convert.search import delivered
 from relucid.data import Split
 from relucid.experiments import Cell, Claim, Column, Contrast, Results, Scale, Study, lower, runner
 from relucid.models import count_parameters, create
+from relucid.randomness import seeded
 from relucid.report.figure import Figure
 from relucid.train import Fitted, Machine, Recipe, fit
 from relucid_reproductions.crelu.images import images as load
+from relucid_reproductions.ours._refit import refit, refit_merged
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 EQUAL_SHARES = (0.25, 0.5)
 LAYERS = tuple(f"conv{number}" for number in range(1, 7))
-OPPOSITE = 2**0.5  # at this distance from opposite, filters are orthogonal
 MERGE, MERGE_DATA, PRUNE, PRUNE_DATA = "merge", "merge, refitted", "pruning", "pruning, refitted"
 ALIKE = ((MERGE, PRUNE), (MERGE_DATA, PRUNE_DATA))
 Counts = Mapping[str, int]
@@ -41,18 +44,24 @@ class Trained(NamedTuple):
 
     def merged(self, pairs: int | None = None, refitted: bool = False) -> nn.Module:
         """The network with its most opposite pairs merged, all of them by default; the rest refitted if asked for."""
-        options: dict[str, Any] = {"tolerance": OPPOSITE, "budget": torch.inf}
-        if pairs is not None:
-            options |= {"pairs": pairs}
-        conversion = to_crelu(self.network, self.images[:2], LAYERS, "merge", **options)
+        found = without_pairs(self.network, self.images[:2], LAYERS, tolerance=torch.inf, limit=pairs)
         if pairs is not None and refitted:
-            refit_merged(self.network, conversion, self.batches)
-        return conversion.model
+            refit_merged(self.network, found, self.batches)
+        return found.model
 
     @property
     def batches(self) -> list[Tensor]:
         """The images to refit on."""
         return list(self.images.split(64))
+
+
+def without_pairs(
+    model: nn.Module, example: Tensor, layers: Layers, *, tolerance: float, limit: int | None
+) -> Conversion:
+    """A copy of a network with some pairs merged, the most opposite first."""
+    with seeded():
+        network = RecordedModel(model, example)
+        return delivered(network, merge_pairs(network, layers, tolerance, limit=limit))
 
 
 def trained(

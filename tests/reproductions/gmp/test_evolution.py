@@ -6,9 +6,8 @@ import torch
 from relucid.data import Data, Split
 from relucid.inspect import BoundaryTracker, boundary
 from relucid.train import Plateau
-from relucid.train.adam import BETA1, BETA2
 from relucid_reproductions.gmp import fig1
-from relucid_reproductions.gmp.evolution import ADAM, EvolutionWatch
+from relucid_reproductions.gmp.evolution import ADAM, BETA1, BETA2, EvolutionWatch
 from relucid_reproductions.gmp.problems import METHODS, PROBLEMS, Problem, trials
 
 

@@ -8,9 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relucid.convert._steps import Fold, Read, Share, bias_of, shared
+from relucid.convert._fuse import Fold
+from relucid.convert._steps import Read
 from relucid.convert.conversion import Conversion
 from relucid.convert.copies import aliased
+from relucid.convert.merge import Share, bias_of, shared
 from relucid.nn.affine import affine_after, affine_of, padding_of
 
 # Relative to the mean square of the inputs; weights that the data do not determine stay as they are.

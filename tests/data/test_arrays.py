@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from relucid.data import DamagedDataError, as_data, from_arrays, from_table, holdout
-from relucid.data.own import Images
+from relucid.data import as_data, from_arrays, from_table, holdout
+from relucid.data.folder import Images
 from relucid.train import Recipe, fit
 
 FLOWERS = "width,length,kind\n1.5,2,iris\n0.5,3,rose\n2.5,4,iris\n"
@@ -61,35 +61,6 @@ def test_a_csv_file_and_a_frame_give_the_same_split(tmp_path, separator):
     assert lengths.tolist() == [2.0, 3.0, 4.0]
 
 
-@pytest.mark.parametrize(
-    "text, target, message",
-    [
-        (FLOWERS, "colour", "no column 'colour'; there are width, length, kind"),
-        (FLOWERS, "width", "'kind' does not hold numbers"),
-        ("kind\na\nb\n", "kind", "no column besides 'kind'"),
-        (FLOWERS + "1.0,,iris\n", "kind", "row 5: column 'length' is empty"),
-        (FLOWERS + "1.0,iris\n", "kind", "row 5: 2 cells instead of 3"),
-        ("a,a,b\n1,2,3\n", "b", "'a' twice"),
-        ("a,b\n", "b", "no rows"),
-        ("", "b", "is empty"),
-        ("a,b\nnan,1\n", "b", "not finite"),
-    ],
-)
-def test_wrong_tables_are_refused(tmp_path, text, target, message):
-    with pytest.raises(ValueError, match=message):
-        from_table(write(tmp_path / "table.csv", text), target)
-
-
-def test_a_table_that_is_not_there_or_not_a_table_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"none\.csv"):
-        from_table(tmp_path / "none.csv", "y")
-    with pytest.raises(ValueError, match="named columns"):
-        from_table([[1, 2]], "y")
-    (tmp_path / "latin.csv").write_bytes("größe,y\n1,2\n".encode("latin-1"))
-    with pytest.raises(DamagedDataError, match="UTF-8"):
-        from_table(tmp_path / "latin.csv", "y")
-
-
 def write_image(path, color, size=(6, 4)):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, color).save(path)
@@ -125,19 +96,6 @@ def test_images_of_several_sizes_need_one(tmp_path):
         Images(tmp_path)
     scaled = Images(tmp_path, size=5)
     assert {scaled[index][0].shape for index in range(2)} == {(3, 5, 5)}
-
-
-def test_wrong_folders_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="none is not a folder"):
-        Images(tmp_path / "none")
-    with pytest.raises(ValueError, match="has no images"):
-        Images(tmp_path)
-    write_image(tmp_path / "train" / "cat" / "1.png", "red")
-    with pytest.raises(ValueError, match=r"1.png has no class"):
-        Images(tmp_path)
-    (tmp_path / "train" / "cat" / "2.png").write_bytes(b"nothing")
-    with pytest.raises(DamagedDataError, match=r"2.png does not decode"):
-        Images(tmp_path / "train")
 
 
 def test_a_table_of_ones_own_trains(tmp_path):
