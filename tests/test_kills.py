@@ -107,7 +107,7 @@ def test_ctrl_c_in_a_conversion_in_place(build, moments, kills):
     start = time.perf_counter()
     to_crelu(build(), INPUTS)
     longest = 2 * (time.perf_counter() - start)
-    former = [], signal.signal(signal.SIGALRM, stop)
+    former = signal.signal(signal.SIGALRM, stop)
     try:
         for _ in range(kills):
             net, reference = build(), build()
