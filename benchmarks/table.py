@@ -178,7 +178,7 @@ CLAIMS = [Claim(benchmark, *row) for benchmark, rows in ROWS.items() for row in 
 
 def measured() -> list[tuple[Claim, list[dict[str, Any]]]]:
     """The claims with their measured rows; every row belongs to one of them."""
-    found = json.loads(RESULTS.read_text())
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
     rows = {(name, row["case"], row["measure"]): row for name, each in found.items() for row in each["rows"]}
     taken = [(claim, [rows.pop(key) for key in list(rows) if _belongs(key, claim)]) for claim in CLAIMS]
     if rows:
@@ -235,7 +235,7 @@ def _belongs(key: tuple[str, str, str], claim: Claim) -> bool:
 
 def over_depth() -> str:
     """Time and memory of a reversible stage over those of the others, by depth, as a Markdown table."""
-    compared = json.loads(RESULTS.read_text())["reversible"]["over_depth"]["compared"]
+    compared = json.loads(RESULTS.read_text(encoding="utf-8"))["reversible"]["over_depth"]["compared"]
     rows = [row for row in compared if row["depth"] in DEPTHS]
     sides = ["ordinary", CHECKPOINT, SEGMENTS]
     lines = [f"| layers | depth | memory | {' | '.join(sides)} |", "|---" * (3 + len(sides)) + "|"]
@@ -259,4 +259,4 @@ def _between(marks: tuple[str, str], new: str, text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text()))
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")))
