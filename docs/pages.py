@@ -1,7 +1,7 @@
 """Write what is generated.
 
 From results/: docs/results.md, docs/claims.md, a page per table in docs/results/, and a figure.
-Besides: docs/cli.md.
+Besides: docs/cli.md, and docs/conversions/networks.md from benchmarks.
 
 python docs/pages.py
 """
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
+import converted
 from forest import effects, forest
 
 from relucid.experiments import Record, Statement, read
@@ -54,7 +55,7 @@ class Site:
             for table in tables(room):
                 written |= self._table(table)
         for name in ("results.md", "claims.md"):
-            template = environment().from_string((TEMPLATES / name).read_text())
+            template = environment().from_string((TEMPLATES / name).read_text(encoding="utf-8"))
             written[name] = (
                 template.render(
                     site=self, brief=brief, effect=effect, published=published, median=median, share=share
@@ -163,9 +164,9 @@ def _linked(table: ModuleType) -> tuple[str, str]:
 
 
 def share(finding: Finding) -> str:
-    """How many of several comparisons have the outcome of their claim: " (14 of 18)"."""
+    """How many comparisons have the outcome of their claim, if some have another: " (14 of 18)"."""
     count = sum(verdict.outcome == finding.outcome for verdict in finding.verdicts)
-    return f" ({count} of {len(finding.verdicts)})" if len(finding.verdicts) > 1 else ""
+    return f" ({count} of {len(finding.verdicts)})" if 0 < count < len(finding.verdicts) else ""
 
 
 def median(finding: Finding) -> Verdict:
@@ -223,7 +224,7 @@ def reference() -> str:
 
 def pages() -> dict[str, str]:
     """The text of every generated page of the site, by its file."""
-    return {**Site(read(RESULTS)).pages(), "cli.md": reference()}
+    return {**Site(read(RESULTS)).pages(), "cli.md": reference(), "conversions/networks.md": converted.page()}
 
 
 if __name__ == "__main__":

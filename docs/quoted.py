@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from converted import Torchvision, measured
+
 from relucid.experiments import Record, Results, read
 from relucid.experiments._catalog import find, rooms, studies
 from relucid.experiments._frame import flat
@@ -66,7 +68,7 @@ class Evidence:
     @cached_property
     def benchmarks(self) -> dict[str, float]:
         """Measured ratios by benchmark and case."""
-        measured = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+        measured = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
         return {
             f"{name}: {row['case']}, {row['measure']}": row["ratio"]
             for name, benchmark in measured.items()
@@ -76,12 +78,9 @@ class Evidence:
     @cached_property
     def converted(self) -> list[tuple[float, int]]:
         """For every network by others, the largest difference of an output and how many activations became CReLU."""
-        rows = re.findall(
-            r"^\| (?!stand-in)[^|]+ \| (\S+), \S+; (\d+) of \d+;",
-            (DOCS / "conversions.md").read_text(),
-            re.MULTILINE,
-        )
-        return [(float(difference), int(changed)) for difference, changed in rows]
+        rows = measured("conversions")
+        found = [row["to_crelu"] for name, row in rows.items() if not name.startswith("stand-in")]
+        return [(row["outputs"], row["changed"]) for row in found]
 
     @cached_property
     def _tables(self) -> dict[str, Results]:
@@ -290,6 +289,9 @@ CLAIMS = {  # short names of claims
     "rivals": ("ours", "CReLU and other remedies, digits"),
     "pairs": ("ours", "CReLU and ReLU, CIFAR-10"),
     "geometric": ("ours", "geometric weights, digits"),
+    "recommender.crelu": ("ours", "CReLU, rates of the first two phases"),
+    "drift": ("ours", "repair and rivals, gradual drift"),
+    "recommender.converted": ("ours", "converted at the warning, rates of the first two phases"),
     "mend": ("ours", "mend"),
     "mend.new_crelu": ("ours", "mend: against a new CReLU network"),
     "together": ("ours", "each choice, and all three"),
@@ -412,6 +414,8 @@ QUOTED: dict[str, Quoted] = {
     "bench.geometric": lambda evidence: (
         f"{evidence.benchmarks['layers: GeometricLinear(1024, 1024) with ReLU, batch 256: training step, time']:.1f}"
     ),
+    "conversions.torchvision": lambda _: Torchvision().count,
+    "conversions.rows": lambda _: str(len(measured("conversions"))),
     "conversions.networks": lambda evidence: str(len(evidence.converted)),
     "conversions.converted": lambda evidence: str(sum(changed > 0 for _, changed in evidence.converted)),
     "conversions.exact": lambda evidence: str(
@@ -419,6 +423,10 @@ QUOTED: dict[str, Quoted] = {
     ),
     "conversions.moved": lambda evidence: f"{max(moved for moved, _ in evidence.converted):.0e}",
     **{f"recommender.{name}": OfCell("recommender", row, "reward %") for name, row in RECOMMENDER.items()},
+    **{
+        f"drift.{name}": OfCell("recommender-drift", RECOMMENDER[name], "reward %")
+        for name in ("relu", "l2init", "norm_l2", "redo", "prelu", "converted", "revived", "crelu")
+    },
     "recommender.rival": lambda evidence: f"{_recommended(evidence)[0]:.0f}",
     "recommender.rival.name": lambda evidence: _recommended(evidence)[1],
 }
@@ -444,7 +452,7 @@ def _fitted(evidence: Evidence) -> list[float]:
 def pages() -> list[Path]:
     """The files that quote numbers."""
     texts = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-    return [path for path in texts if MARK.search(path.read_text())]
+    return [path for path in texts if MARK.search(path.read_text(encoding="utf-8"))]
 
 
 def refreshed(text: str, quote: Callable[[str], str]) -> str:
@@ -495,7 +503,7 @@ def main(check: bool) -> None:
     """Write the numbers of all pages, or complain about those that are old."""
     evidence, old = Evidence(read(ROOT / "results")), []
     for path in pages():
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         new = refreshed(text, lambda key: QUOTED[key](evidence))
         if new != text:
             old.append(path.name)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMES = list(json.loads((Path(__file__).parent / "reports.json").read_text()))
+NAMES = list(json.loads((Path(__file__).parent / "reports.json").read_text(encoding="utf-8")))
 QUICK = [name for name in NAMES if name.startswith(("small/", "others/stand-in", "others/torch "))]
 
 

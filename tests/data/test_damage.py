@@ -18,11 +18,11 @@ from relucid.data import (
     imagenet32,
     uci,
 )
-from relucid.data.own import Images
+from relucid.data.folder import Images
 
 from .conftest import encoded, noise, write_parquet
+from .test_arrays import FLOWERS, write_image
 from .test_images import write_cifar, write_source
-from .test_own import FLOWERS, write_image
 from .test_photos import write_photos
 from .test_tables import write_banana, write_yacht
 
@@ -53,7 +53,7 @@ def ended_early(place):
 
 def yacht(place, fifth):
     path = write_yacht(place)
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([*lines[:4], fifth, *lines[5:]]))
 
 

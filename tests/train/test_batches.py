@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relucid.data import DamagedDataError, Split
-from relucid.data.own import Images
+from relucid.data.folder import Images
 from relucid.data.source import source
 from relucid.train import Machine
 from relucid.train.batches import Batches

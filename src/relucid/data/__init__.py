@@ -5,6 +5,7 @@ data in any form become `Data` by `as_data`; arrays and tables become a `Split` 
 """
 
 from relucid.data._augment import augment, color, crop, flip, jitter, ten_crops
+from relucid.data.arrays import from_arrays, from_table
 from relucid.data.dataset import (
     Arrays,
     Data,
@@ -19,7 +20,6 @@ from relucid.data.dataset import (
 )
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
 from relucid.data.named import BUILT_IN
-from relucid.data.own import from_arrays, from_table
 from relucid.data.parts import as_data
 from relucid.data.paths import DamagedDataError, MissingDataError, directory
 from relucid.data.photos import imagenet

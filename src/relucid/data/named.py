@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from relucid.data.arrays import from_table
 from relucid.data.dataset import Data, Split
+from relucid.data.folder import Images
 from relucid.data.images import cifar10, cifar100, digits, imagenet32
-from relucid.data.own import Images, from_table
 from relucid.data.paths import DamagedDataError
 from relucid.data.tables import UCI, banana, levy, uci
 from relucid.printing import first_line

@@ -18,9 +18,10 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from relucid._torch import tree_leaves, tree_map
+from relucid.data.arrays import from_arrays, from_table
 from relucid.data.dataset import Arrays, Data, Part, Split
+from relucid.data.folder import Images, image_tensor
 from relucid.data.named import named
-from relucid.data.own import Images, from_arrays, from_table, image_tensor
 from relucid.randomness import seeded
 
 SIZE = 64  # rows per batch when data are not in batches yet

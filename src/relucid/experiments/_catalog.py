@@ -3,14 +3,21 @@
 import runpy
 import sys
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from relucid.experiments._judge import Statement
 from relucid.experiments._study import Study, named
+from relucid.printing import suggest
 
 GROUP = "relucid.studies"
+
+
+@cache
+def _points() -> list[EntryPoint]:
+    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
 
 
 @cache
@@ -20,13 +27,15 @@ def rooms() -> dict[str, ModuleType]:
     A package has `TABLES`, the modules of its tables in the order of its pages, and `STATEMENTS`; or it is a table
     itself and has `STUDIES`.
     """
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    return {point.name: point.load() for point in points}
+    return {point.name: point.load() for point in _points()}
 
 
 def tables(room: str) -> list[ModuleType]:
     """The modules of a room's tables: each has `STUDIES`, and an .md file beside it."""
-    module = named(room, rooms(), "paper")
+    return _tables(named(room, rooms(), "paper"))
+
+
+def _tables(module: ModuleType) -> list[ModuleType]:
     return list(getattr(module, "TABLES", [module]))
 
 
@@ -52,12 +61,16 @@ def find(name: str) -> Study:
         return _from_file(Path(f"{path}.py"), inner)
     if name.endswith(".py"):
         return _from_file(Path(name))
-    try:
-        study: Study = named(name, built_in(), "study")
-    except ValueError as error:
-        short = str(error).partition("; there are ")[0]
-        raise ValueError(f"{short}: `relucid list` shows all of them") from None
-    return study
+    paper = name.partition("/")[0]
+    for point in sorted(
+        _points(), key=lambda point: point.name != paper
+    ):  # its own paper first, most often alone
+        for table in _tables(point.load()):
+            if study := next((study for study in table.STUDIES if study.name == name), None):
+                return cast("Study", study)
+    raise ValueError(
+        f"there is no study {name!r}{suggest(name, built_in())}: `relucid list` shows all of them"
+    )
 
 
 def _from_file(path: Path, name: str | None = None) -> Study:

@@ -1,5 +1,7 @@
 """What pages say of studies whose directions were fixed before they were run."""
 
+from collections.abc import Iterable
+
 from relucid.experiments import Results
 from relucid.experiments._page import findings
 
@@ -20,3 +22,13 @@ def failures(*studies: Results) -> list[str]:
         for verdict in finding.verdicts
         if verdict.outcome != "confirmed"
     ]
+
+
+def near(results: Results, row: str, column: str, among: Iterable[str], within: float = 5.0) -> str:
+    """Those among some rows that have more than a row, or less by at most so many points, the best first."""
+    least = results[row, column].mean() - within
+    means = {name: results[name, column].mean() for name in among if (name, column) in results.cells}
+    close = sorted(
+        (name for name, mean in means.items() if mean >= least), key=means.__getitem__, reverse=True
+    )
+    return ", ".join(f"{name} ({means[name]:.1f}%)" for name in close) or "none"

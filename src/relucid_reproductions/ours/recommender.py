@@ -25,7 +25,7 @@ from relucid.experiments import (
 )
 from relucid.report.figure import Figure, literal
 from relucid_reproductions.ours._bandit import Agents, Arm, World
-from relucid_reproductions.ours._said import failures, finished
+from relucid_reproductions.ours._said import failures, finished, near
 
 RELU, WIDER = "ReLU", "ReLU, 88 units"
 NEW, NEW_WIDER, NEW_CRELU = (f"new network at every change: {what}" for what in (RELU, WIDER, "CReLU"))
@@ -298,13 +298,14 @@ def less_by(row: str, than: str) -> Quantity:
     )
 
 
-def rivals(results: Results, row: str = REVIVED, within: float = 5.0) -> list[str]:
-    """The rows without CReLU, or new at every change, that earn more than a row, or less by at most so many points."""
-    means = {
-        name: results[name, REWARD].mean() for name in (*UNTOLD, *TOLD) if (name, REWARD) in results.cells
-    }
-    near = {name: mean for name, mean in means.items() if mean >= results[row, REWARD].mean() - within}
-    return [f"{name} ({near[name]:.1f}%)" for name in sorted(near, key=near.__getitem__, reverse=True)]
+def rivals(results: Results) -> str:
+    """The rows without CReLU, or new at every change, that earn about as much as the repaired one, or more."""
+    return near(results, REVIVED, REWARD, (*UNTOLD, *TOLD))
+
+
+def of(results: Results, row: str) -> str:
+    """What a row earned, as text."""
+    return f"{results[row, REWARD].mean():.1f}%"
 
 
 def story(results: Results) -> str:

@@ -27,7 +27,7 @@ from relucid.experiments import (
     runner,
 )
 from relucid_reproductions.ours._bandit import all_digits
-from relucid_reproductions.ours._said import failures, finished
+from relucid_reproductions.ours._said import failures, finished, near
 from relucid_reproductions.ours._stack import Architecture, Stack
 
 NEWCOMERS = 500_000  # added to the seeds of networks that come later
@@ -360,6 +360,11 @@ def found_before(results: Results) -> list[str]:
             f"at {rate:g} {first:.0f}%, then {before:.0f}%, {worst:.0f}% of the worst layer's units dead"
         )
     return sentences
+
+
+def rivals(results: Results, rate: float) -> str:
+    """What else was done to the old network, or instead of it, that is about as good as to convert it, or better."""
+    return near(results, CONVERTED, at(rate), [way for way in WAYS if not WAYS[way].at.endswith("convert")])
 
 
 STUDIES = [study(stream) for stream in STREAMS]

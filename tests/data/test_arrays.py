@@ -8,7 +8,7 @@ from PIL import Image
 from torch import nn
 
 from relucid.data import as_data, from_arrays, from_table, holdout
-from relucid.data.own import Images
+from relucid.data.folder import Images
 from relucid.train import Recipe, fit
 
 FLOWERS = "width,length,kind\n1.5,2,iris\n0.5,3,rose\n2.5,4,iris\n"
