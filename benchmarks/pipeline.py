@@ -2,11 +2,14 @@
 
 CIFAR-10 (normalize, flip, crop; batches of 128) is measured against one image at a time with Pillow. Photographs of
 500 x 375 pixels are scaled and cut to 224 by 0, 1 and 2 workers, against Pillow alone in one process and torch's
-plain DataLoader over the same files.
+plain DataLoader over the same files. Memory is the peak of a process of its own above what it held before: of ten crops
+one after the other against all at once, and of training against a plain loop.
 
 Run it with nothing else on the machine: ``python benchmarks/pipeline.py``.
 """
 
+import multiprocessing
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +20,14 @@ import torch
 import torch.nn.functional as F
 from measure import Row, interleaved, report
 from PIL import Image, ImageOps
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from relucid.data import Split, augment, moments
+from relucid.data import Split, augment, moments, ten_crops
 from relucid.data.folder import Images
 from relucid.data.source import source
 from relucid.models import create
+from relucid.train import Engine, Fitted, Machine, Recipe, fit
 from relucid.train.batches import Batches
 
 BATCH = 128
@@ -109,6 +113,73 @@ def pipeline_of_photographs() -> list[Row]:
     ]
 
 
+FEW = 20  # photographs in memory
+
+
+def resnet_and_photographs() -> tuple[nn.Module, Split]:
+    """ResNet-18, and a batch of photographs of 256 x 256 pixels."""
+    pixels = torch.randint(0, 256, (FEW, 3, 256, 256), dtype=torch.uint8)
+    return create("resnet18", num_classes=1000), Split(pixels, torch.arange(FEW))
+
+
+def crops_in_turn(network: nn.Module, part: Split) -> None:
+    """Ten crops as `Fitted.predict` takes them."""
+    fitted = Fitted(network, moments(part), {}, "cross_entropy", torch.device("cpu"))
+    fitted.predict(part, crops=SIZE)
+
+
+@torch.no_grad()
+def crops_at_once(network: nn.Module, part: Split) -> None:
+    """All ten crops as one batch, as they are usually taken."""
+    crops = torch.cat([*ten_crops(moments(part).normalize(part.inputs), SIZE)])
+    network.eval()(crops).softmax(1).view(10, FEW, -1).mean(0)
+
+
+def training(network: nn.Module, part: Split) -> None:
+    """Two epochs of one step by `fit`."""
+    fit(
+        network, part, Recipe(epochs=2, batch_size=FEW, lr=0.01), machine=Machine(engine=Engine("contiguous"))
+    )
+
+
+def plain_training(network: nn.Module, part: Split) -> None:
+    """The same in a plain loop."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    inputs = moments(part).normalize(part.inputs)
+    for _ in range(2):
+        optimizer.zero_grad()
+        F.cross_entropy(network(inputs), part.targets).backward()
+        optimizer.step()
+
+
+def peak(function: Callable[[nn.Module, Split], None]) -> float:
+    """The bytes that a function adds to the peak of a new process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_peak, (function,))
+
+
+def _peak(function: Callable[[nn.Module, Split], None]) -> float:
+    torch.set_num_threads(1)
+    given = resnet_and_photographs()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    function(*given)
+    return 1024.0 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+
+
+def memory() -> list[Row]:
+    """Rows of peak memory."""
+    return [
+        Row(
+            f"ten crops of {FEW} photographs, ResNet-18",
+            "bytes",
+            peak(crops_in_turn),
+            peak(crops_at_once),
+            1 / 4,
+        ),
+        Row(f"training on {FEW} photographs, ResNet-18", "bytes", peak(training), peak(plain_training), 1.1),
+    ]
+
+
 def main() -> None:
     part = images()
     normal = moments(part)
@@ -138,6 +209,7 @@ def main() -> None:
         Row("batch of 128, per-sample Pillow", "time", fast["ours"], fast["theirs"], 1 / 5),
         Row("batch of 128, step of VGG-6", "time", slow["ours"], slow["step"], 0.03),
         *pipeline_of_photographs(),
+        *memory(),
     ]
     report("pipeline", rows)
 

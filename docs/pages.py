@@ -55,7 +55,7 @@ class Site:
             for table in tables(room):
                 written |= self._table(table)
         for name in ("results.md", "claims.md"):
-            template = environment().from_string((TEMPLATES / name).read_text())
+            template = environment().from_string((TEMPLATES / name).read_text(encoding="utf-8"))
             written[name] = (
                 template.render(
                     site=self, brief=brief, effect=effect, published=published, median=median, share=share
@@ -164,9 +164,9 @@ def _linked(table: ModuleType) -> tuple[str, str]:
 
 
 def share(finding: Finding) -> str:
-    """How many of several comparisons have the outcome of their claim: " (14 of 18)"."""
+    """How many comparisons have the outcome of their claim, if some have another: " (14 of 18)"."""
     count = sum(verdict.outcome == finding.outcome for verdict in finding.verdicts)
-    return f" ({count} of {len(finding.verdicts)})" if len(finding.verdicts) > 1 else ""
+    return f" ({count} of {len(finding.verdicts)})" if 0 < count < len(finding.verdicts) else ""
 
 
 def median(finding: Finding) -> Verdict:

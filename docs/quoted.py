@@ -68,7 +68,7 @@ class Evidence:
     @cached_property
     def benchmarks(self) -> dict[str, float]:
         """Measured ratios by benchmark and case."""
-        measured = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+        measured = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
         return {
             f"{name}: {row['case']}, {row['measure']}": row["ratio"]
             for name, benchmark in measured.items()
@@ -464,7 +464,7 @@ def _fitted(evidence: Evidence) -> list[float]:
 def pages() -> list[Path]:
     """The files that quote numbers."""
     texts = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-    return [path for path in texts if MARK.search(path.read_text())]
+    return [path for path in texts if MARK.search(path.read_text(encoding="utf-8"))]
 
 
 def refreshed(text: str, quote: Callable[[str], str]) -> str:
@@ -515,7 +515,7 @@ def main(check: bool) -> None:
     """Write the numbers of all pages, or complain about those that are old."""
     evidence, old = Evidence(read(ROOT / "results")), []
     for path in pages():
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         new = refreshed(text, lambda key: QUOTED[key](evidence))
         if new != text:
             old.append(path.name)

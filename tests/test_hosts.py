@@ -1,6 +1,7 @@
 """Nothing is sent anywhere: whatever the commands do, only this machine is looked up."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +73,14 @@ def test_the_hook_sees_lookups_and_connections_of_children(hosts):
 )
 def test_commands_look_up_no_host_but_this_one(hosts, words):
     assert hosts("-m", "relucid", *words) <= LOOPBACK
+
+
+@pytest.mark.slow
+@pytest.mark.needs("ray")
+def test_ray_on_one_machine_asks_nobody(hosts):
+    here = {socket.gethostname(), socket.gethostbyname(socket.gethostname())}
+    unsent = {
+        "8.8.8.8"
+    }  # a datagram socket, by which Ray learns this machine's address, and which sends nothing
+    command = ("-m", "relucid", "run", "quickstart", "--scale", "smoke", "--jobs", "2", "--executor", "ray")
+    assert hosts(*command) <= LOOPBACK | here | unsent

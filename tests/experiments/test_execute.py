@@ -9,7 +9,7 @@ from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 import pytest
 import torch
 
-from relucid.data import MissingDataError, Split
+from relucid.data import DamagedDataError, MissingDataError, Split
 from relucid.experiments import Column, Results, Run, Runner, Store, Study, run
 from relucid.experiments._catalog import find
 from relucid.experiments._execute import execute
@@ -310,13 +310,17 @@ def test_a_worker_leaves_ctrl_c_to_its_parent():
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "alive\n"
 
 
-def lacks_data(seed):
-    raise MissingDataError(f"moons/{seed} does not exist: get it")
+def lacks_data(seed, kind):
+    raise {each.__name__: each for each in (MissingDataError, DamagedDataError)}[kind](
+        f"moons/{seed}: get it"
+    )
 
 
-def test_missing_data_stop_the_study_and_no_run_is_recorded_as_failed(tmp_path):
-    study = Study("s", "", lacks_data, {"a": {}}, {"loss": Column("loss")}, repeat={"seed": range(4)})
-    with pytest.raises(MissingDataError, match="does not exist: get it"):
+@pytest.mark.parametrize("error", [MissingDataError, DamagedDataError])
+def test_missing_and_damaged_data_stop_the_study_and_no_run_is_recorded_as_failed(tmp_path, error):
+    rows, columns = {"a": {"kind": error.__name__}}, {"loss": Column("loss")}
+    study = Study("s", "", lacks_data, rows, columns, repeat={"seed": range(4)})
+    with pytest.raises(error, match="moons/0: get it"):
         run(study, store=tmp_path, jobs=1)
     assert results(study, tmp_path).records == {}
 

@@ -51,7 +51,7 @@ def test_what_diverged_failed_or_is_missing_is_said_and_rows_without_runs_are_le
     results = filled(STUDY, outcome)
     shown = results.shown()
     assert list(shown.index) == ["one", "two"]
-    assert shown.loc["one", "error"] == "1.00±0.00 [1.50±0.50] (1 diverged)"
+    assert shown.loc["one", "error"] == "1.00 [1.50±0.50] (1 diverged)"
     assert shown.loc["two", "error"] == "1.00 (1 failed)"
     assert results.note("two", "size") == ""
     assert not results.complete("two", "error")

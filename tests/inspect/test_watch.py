@@ -331,18 +331,30 @@ def test_a_network_with_nothing_to_watch_says_so(caplog):
     assert "activation" in message
 
 
-def test_a_failure_inside_is_a_warning_and_training_goes_on(caplog):
+class Uncopied(torch.Tensor):
+    def clone(self, *_, **__):
+        raise KeyError("it stays where it is")
+
+
+def fail(*_):
+    raise KeyError("dead")
+
+
+@pytest.mark.parametrize(
+    "options, call",
+    [
+        ({"log": fail}, None),
+        ({"step": fail}, None),
+        ({"act": fail, "limit": 0.0}, None),
+        ({"data": INPUTS, "call": fail}, None),
+        ({}, lambda net, x: net(x.as_subclass(Uncopied)).as_subclass(torch.Tensor).sum()),
+    ],
+    ids=["log", "step", "act", "call", "inputs that cannot be copied"],
+)
+def test_a_failure_inside_is_a_warning_and_training_goes_on(options, call, caplog):
     net = network()
-
-    def log(metrics, step):
-        raise KeyError("dead")
-
-    train(net, Watch(net, every=1, log=log), 3)
-    (message,) = warnings_in(caplog)
-    assert "KeyError" in message
-    watch = Watch(net, every=1, data=torch.randn(40, 5))
-    watch.step()
-    assert not watch.metrics
+    train(net, Watch(net, every=1, **options), 3, call=call and (lambda x: call(net, x)))
+    assert sum("KeyError" in message for message in warnings_in(caplog)) == 1
 
 
 def test_calls_under_vmap_are_left_alone_and_end_nothing():
@@ -410,6 +422,14 @@ def test_it_attaches_to_accelerates_optimizer():
     watch = Watch(net, every=1).attach(optimizer)
     train(net, None, 1, optimizer=optimizer)
     assert watch.time == 1
+
+
+def test_the_gradient_norm_is_that_of_complex_weights_too():
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    net.phase = nn.Parameter(torch.tensor(2j))
+    (net.phase * net(INPUTS).sum()).abs().backward()
+    expected = sum(float(p.grad.abs().square().sum()) for p in net.parameters()) ** 0.5
+    assert metrics(net, INPUTS)["gradient norm"] == pytest.approx(expected)
 
 
 def test_the_gradient_norm_is_that_before_clipping_and_clearing():

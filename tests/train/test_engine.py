@@ -113,11 +113,6 @@ def test_our_networks_are_the_same_in_both_formats(name, choices):
         torch.testing.assert_close(network(Engine().arrange(images)), outputs)
 
 
-def test_formats_have_names():
-    with pytest.raises(ValueError, match="nhwc"):
-        Engine("nhwc")
-
-
 @compiles
 @pytest.mark.slow
 def test_compiled_training_repeats_bit_for_bit_and_is_the_same_but_for_rounding():

@@ -202,15 +202,6 @@ def test_it_repeats_bit_for_bit():
     assert max(map(largest_difference, first, second)) == 0
 
 
-@pytest.mark.parametrize("short", ["train", "monitor", "rates"])
-def test_everything_must_be_there_for_every_network(short):
-    networks, train, monitor = problem("standard", [0.1, 0.1])
-    given = {"train": train, "monitor": monitor, "rates": [0.1, 0.1]}
-    given[short] = given[short][:1]
-    with pytest.raises(ValueError, match=f"2 networks need 2 {short}, not 1"):
-        ensemble(networks, **given, epochs=1, loss=F.mse_loss)
-
-
 @pytest.mark.parametrize("loss", [F.mse_loss, F.l1_loss, LOSSES["bce"]])
 @pytest.mark.parametrize("kind", [torch.float64, torch.long])
 def test_targets_without_a_second_dimension_are_those_with_one(loss, kind):
@@ -222,10 +213,3 @@ def test_targets_without_a_second_dimension_are_those_with_one(loss, kind):
     found = ensemble(deepcopy(networks), [flat], [flat], **settings)
     assert found.losses.equal(expected.losses)
     assert found.values.equal(expected.values)
-
-
-def test_targets_of_another_shape_than_the_outputs_are_refused():
-    networks, parts, _ = problem("standard", [0.1])
-    two = Split(parts[0].inputs, parts[0].targets.expand(-1, 2))
-    with pytest.raises(ValueError, match=r"outputs \(40, 1\) .* targets \(40, 2\)"):
-        ensemble(networks, [two], rates=[0.1], epochs=1, loss=F.mse_loss)

@@ -62,24 +62,3 @@ def test_classes_may_stand_in_a_column():
     found = measures("cross_entropy", outputs, targets.unsqueeze(1))
     assert found == measures("cross_entropy", outputs, targets)
     assert vote([outputs], targets.unsqueeze(1)) == vote([outputs], targets)
-
-
-@pytest.mark.parametrize(
-    "loss, outputs, targets, needed",
-    [
-        ("mse", (6, 1), (6, 2), "the shape of the outputs"),
-        ("mae", (6, 6), (6,), "the shape of the outputs"),
-        ("bce", (6, 2), (6,), "the shape of the outputs"),
-        ("cross_entropy", (6, 3), (6, 3), "the shape (N,)"),
-        ("cross_entropy", (5, 3), (6,), "the shape (N,)"),
-    ],
-)
-def test_shapes_that_cannot_be_compared_are_refused(loss, outputs, targets, needed):
-    with pytest.raises(ValueError, match="cannot be compared") as refused:
-        measures(loss, torch.zeros(outputs), torch.zeros(targets, dtype=torch.long))
-    assert all(str(each) in str(refused.value) for each in (outputs, targets, needed))
-
-
-def test_classes_must_be_integers():
-    with pytest.raises(ValueError, match="integers"):
-        measures("cross_entropy", torch.zeros(4, 2), torch.zeros(4))

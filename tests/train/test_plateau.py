@@ -1,4 +1,3 @@
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,9 +36,3 @@ def test_a_value_that_is_not_a_number_is_not_better():
     state = PlateauState.start(2)
     assert state.update(torch.tensor([torch.nan, 1.0]), Plateau(1, 2)).tolist() == [False, True]
     assert state.best.tolist() == [float("inf"), 1.0]
-
-
-@pytest.mark.parametrize("patience", [0, 6])
-def test_a_patience_outside_the_time_to_the_stop_is_refused(patience):
-    with pytest.raises(ValueError, match=f"patience={patience}"):
-        Plateau(patience, stop=5)

@@ -103,10 +103,3 @@ def test_optimizers_at_different_steps_are_refused():
     each[0].state[made[0][0].weight]["step"] += 1
     with pytest.raises(ValueError, match="different numbers of steps"):
         Stream(made, each)
-
-
-def test_an_optimizer_with_two_groups_is_refused():
-    made = networks()
-    split = [Adam([{"params": net[0].parameters()}, {"params": net[2:].parameters()}]) for net in made]
-    with pytest.raises(ValueError, match="one group of parameters, not 2"):
-        Stream(made, split)

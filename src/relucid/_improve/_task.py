@@ -220,15 +220,15 @@ class Task:
 
     def _computed(self) -> list[Any]:
         """What the network computes from the example, in evaluation and, where it needs no targets, in training."""
-        found = []
+        outputs = []
         for training in (False, True):
             network = deepcopy(self.network).train(training)
             try:
                 with seeded(), torch.no_grad():
-                    found.append(Called(network, self.floats, raw=True)(self.example))
+                    outputs.append(Called(network, self.floats, raw=True)(self.example))
             except Exception:
-                found.append(None)
-        return found
+                outputs.append(None)
+        return outputs
 
     def called(self, network: nn.Module) -> "Called":
         """The network as it is trained and tested: called with inputs in any form."""

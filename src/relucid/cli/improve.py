@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from relucid.cli.foreign import foreign
 from relucid.cli.options import (
@@ -38,7 +35,6 @@ from relucid.printing import printable
 
 if TYPE_CHECKING:
     from relucid._improve import Improvement, Project
-    from relucid.experiments import Record, Run
 
 LOSSES = ("cross_entropy", "bce", "mse", "mae")
 METRICS = ("error", "rmse", "loss", "f1", "auc")
@@ -237,20 +233,7 @@ def _print_time(tried: "Project", jobs: int | None) -> None:
 
 def _run(tried: "Project", quiet: bool, where: dict[str, Any]) -> "Improvement":
     """Execute the missing runs, and draw the conclusion."""
-    missing = {run.key for run in tried.missing()}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    try:
-        with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bar:
-            runs = bar.add_task("runs", total=len(missing))
+    from relucid.cli.progress import progress, stopping
 
-            def report(run: "Run", record: "Record | None") -> None:
-                if run.key in missing:
-                    bar.advance(runs)
-                if record is not None and record.get("error"):
-                    last = printable(record["error"].strip().splitlines()[-1])
-                    bar.console.print(escape(f"{record['state']}: {last}"), soft_wrap=True)
-
-            return tried.run(report=report, **where)
-    except KeyboardInterrupt:
-        typer.echo("Stopped. Finished runs are kept; the same command continues from here.", err=True)
-        raise typer.Exit(130) from None
+    with stopping(), progress({run.key for run in tried.missing()}, quiet) as report:
+        return tried.run(report=report, **where)

@@ -1,8 +1,7 @@
 """What `run` prints during the runs."""
 
-import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,13 +25,8 @@ def stopping() -> Iterator[None]:
 
 
 @contextmanager
-def progress(
-    runs: Sequence[Run], store: Path, *, retry: bool, quiet: bool
-) -> Iterator[Callable[[Run, Record | None], None]]:
-    """Show a progress bar over the missing runs, with the time left; failures are printed above it."""
-    with Store(store, create=False) as records:
-        known = ((run.key, records.get(run.key)) for run in runs)
-        missing = {key for key, record in known if record is None or (retry and record["state"] == "failed")}
+def progress(missing: Collection[str], quiet: bool) -> Iterator[Callable[[Run, Record | None], None]]:
+    """Show a progress bar over the runs with these keys, with the time left; failures are printed above it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     hidden = quiet or os.environ.get("RANK", "0") != "0"
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
@@ -43,7 +37,14 @@ def progress(
                 bar.advance(task)
             if record is not None and record.get("error"):
                 last = printable(record["error"].strip().splitlines()[-1])
-                text = f"{record['state']}: {last}  {json.dumps(record['config'])}"
+                text = f"{record['state']}: {last}  (run {run.key[:8]})"
                 bar.console.print(escape(text), soft_wrap=True)
 
         yield report
+
+
+def missing(runs: Sequence[Run], store: Path, *, retry: bool) -> set[str]:
+    """The keys of the runs that are still to do."""
+    with Store(store, create=False) as records:
+        known = ((run.key, records.get(run.key)) for run in runs)
+        return {key for key, record in known if record is None or (retry and record["state"] == "failed")}

@@ -76,7 +76,7 @@ def run(
 ) -> None:
     """Execute the runs of a study that are still missing, and show its table."""
     from relucid import experiments
-    from relucid.cli.progress import progress, stopping
+    from relucid.cli.progress import missing, progress, stopping
     from relucid.cli.tables import print_results
     from relucid.experiments._executors import cores
     from relucid.experiments._store import default_store
@@ -91,7 +91,7 @@ def run(
     if devices * nodes > 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         _start_torchrun(devices, nodes)
     runs = chosen.runs(scale, only=only, seeds=seeds)
-    with stopping(), progress(runs, where, retry=retry, quiet=quiet) as report:
+    with stopping(), progress(missing(runs, where, retry=retry), quiet) as report:
         results = experiments.run(
             chosen, scale, only=only, seeds=seeds, store=where, jobs=jobs, threads=threads, executor=executor,
             address=address, gpus_per_run=gpus_per_run, retry=retry,

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from relucid.data import MissingDataError
+from relucid.data import DamagedDataError, MissingDataError
 from relucid.experiments._environment import environment
 from relucid.experiments._executors import executing, using
 from relucid.experiments._frame import Results
@@ -73,6 +73,7 @@ def run(
 
     Raises:
         MissingDataError: if data are missing; the message says where they are looked for.
+        DamagedDataError: if a file cannot be used; the message names it.
         StoreError: if the store is moved or removed meanwhile.
     """
     study.check(scale)
@@ -189,7 +190,10 @@ class _Work:
         run, lease = self.leased[future]
         try:
             record = future.result()
-        except MissingDataError:  # no run of the study can do without them: stop, and record nothing
+        except (
+            MissingDataError,
+            DamagedDataError,
+        ):  # no run of the study can do without: stop, and record nothing
             raise
         except PicklingError as error:
             raise ValueError(
@@ -245,7 +249,7 @@ def _run_together(
 def execute(
     runner: Runner, run: Run, machine: Machine, threads: int = 1, source: str | None = None
 ) -> dict[str, Any]:
-    """Execute a run and return its record, whatever happens except Ctrl-C or missing data.
+    """Execute a run and return its record, whatever happens except Ctrl-C, or data that are missing or damaged.
 
     >>> record = execute(Runner("double", lambda x: {"double": 2 * x}), Run("double", {"x": 4}), Machine())
     >>> record["state"], record["metrics"]
@@ -274,7 +278,7 @@ def _outcome(
     except DivergedError as error:
         history = _finite(error.history)
         return {"state": "diverged", "metrics": {}, "history": history, "error": str(error)}
-    except (KeyboardInterrupt, MissingDataError):
+    except (KeyboardInterrupt, MissingDataError, DamagedDataError):
         raise
     except BaseException:  # sys.exit() too: it ends the run, not the study
         return {"state": "failed", "metrics": {}, "error": traceback.format_exc()}

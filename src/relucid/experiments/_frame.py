@@ -290,14 +290,14 @@ class Results:
 
 
 def cell_text(stat: Mapping[Any, float], digits: int, note: str = "") -> str:
-    """Mean, standard error, published value and note of a cell.
+    """Mean, standard error, published value and note of a cell; no standard error if all values are equal.
 
     >>> cell_text({"mean": 3.14, "error": 0.1, "n": 3, "published": 3.0, "published_error": math.nan}, 1, "1 diverged")
     '3.1±0.1 [3.0] (1 diverged)'
     """
     known = [("", stat["mean"], stat["error"], ""), ("[", stat["published"], stat["published_error"], "]")]
     texts = [
-        f"{before}{mean:.{digits}f}{'' if math.isnan(error) else f'±{error:.{digits}f}'}{after}"
+        f"{before}{mean:.{digits}f}{f'±{error:.{digits}f}' if error > 0 else ''}{after}"
         for before, mean, error, after in known
         if not math.isnan(mean)
     ]

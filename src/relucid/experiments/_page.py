@@ -13,6 +13,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from relucid.experiments._catalog import find
 from relucid.experiments._caveats import caveats
 from relucid.experiments._frame import Results, flat, markdown
 from relucid.experiments._judge import Claim, Outcome, Verdict, judge, number, outcome
@@ -209,16 +210,12 @@ class Page:
         self.studies: dict[str, Study] = {study.name: study for study in module.STUDIES}
         self._shown: dict[str, set[tuple[str, ...]]] = {}  # of each row: columns with the keys of their runs
 
-    def at(self, name: str, scale: str) -> Results:
-        """The results of a study at a scale."""
-        return self.archive.results(named(name, self.studies, "study", str(self.module.__name__)), scale)
-
     def results(self, name: str, scale: str | None = None) -> Results:
-        """The results of a study at a scale, by default the largest complete one."""
+        """The results of a study, of another table too, at a scale; by default the largest complete one."""
+        study = self.studies.get(name) or find(name)
         if scale is not None:
-            return self.at(name, scale)
-        study: Study = named(name, self.studies, "study", str(self.module.__name__))
-        known = [self.at(name, scale) for scale in study.largest_first() if scale != "smoke"]
+            return self.archive.results(study, scale)
+        known = [self.archive.results(study, scale) for scale in study.largest_first() if scale != "smoke"]
         return next((results for results in known if results.records and results.whole), known[0])
 
     def show(self, name: str, scale: str | None = None) -> str:
@@ -279,7 +276,11 @@ class Page:
     def render(self, text: str | None = None, **more: Any) -> str:
         """The page in Markdown, of its own text or another."""
         self._shown.clear()
-        prose = Path(str(self.module.__file__)).with_suffix(".md").read_text() if text is None else text
+        prose = (
+            Path(str(self.module.__file__)).with_suffix(".md").read_text(encoding="utf-8")
+            if text is None
+            else text
+        )
         context: dict[str, Any] = {
             "show": self.show,
             "results": self.results,

@@ -239,7 +239,13 @@ def distance(parameters: Mapping[str, Tensor], start: Weights) -> float:
 
 
 def _norm(tensors: Any) -> float:
-    return math.sqrt(sum(float(x.detach().double().square().sum()) for x in tensors))
+    return math.sqrt(sum(float(squared_norm(x)) for x in tensors))
+
+
+def squared_norm(x: Tensor) -> Tensor:
+    """The sum of the squares of all sizes."""
+    x = x.detach()
+    return (x.abs() if x.is_complex() else x).double().square().sum()
 
 
 def _mean(mask: Tensor) -> float:

@@ -16,7 +16,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from relucid._torch import compiler_is_imported, is_compiled, is_functorch_wrapped_tensor, tree_map
-from relucid.inspect._metrics import KEYS, TAU, Measured, Weights, measure, weights
+from relucid.inspect._metrics import KEYS, TAU, Measured, Weights, measure, squared_norm, weights
 from relucid.inspect._policy import Policy
 from relucid.inspect._trace import trace
 from relucid.inspect.activity import remedy
@@ -102,6 +102,7 @@ class Watch:
         self.prefix, self.layers, self.policy, self.act = f"{name}/" if name else "", layers, policy, act
         self.limit, self.tau, self.start = limit, tau, start
         self.time = 0  #: steps seen
+        self.at = 0  #: the step of the latest measurement, by the user's counter
         self.metrics: dict[str, float] = {}  #: the latest
         self.reported: set[str] = set()  #: what has been warned of and is still so
         self._whole = model  # with what torch.compile puts around it
@@ -114,7 +115,7 @@ class Watch:
     def attach(self, optimizer: Any) -> Self:
         """Count the steps of an optimizer, or of the one in a wrapper, until `detach`; only the first one counts."""
         if self._attached is None:
-            self._attached = _plain(optimizer).register_step_post_hook(self._stepped)
+            self._attached = inner_optimizer(optimizer).register_step_post_hook(self._stepped)
         return self
 
     def detach(self) -> None:
@@ -174,7 +175,7 @@ class Watch:
         return {n: getattr(self, n) for n in plain} | dict.fromkeys(gone) | {"policy": policy}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _whole=state["model"], _handles=[], _gradients={})
+        vars(self).update(state, at=state["time"], _whole=state["model"], _handles=[], _gradients={})
         self._inputs = LatestInputs(self)
 
     def _stepped(self, *_: object) -> None:
@@ -203,7 +204,9 @@ class Watch:
 
     def _guarded(self) -> None:
         """Measure; a failure is a warning, since a training of days does not end because of its watch."""
+        self.at = self.time
         try:
+            self.at = self.time if self.now is None else self.now()
             self._measure()
         except Exception as error:
             name = type(error).__name__
@@ -213,6 +216,8 @@ class Watch:
 
     def _measure(self) -> None:
         if self.data is None and not self._inputs.kept:
+            if self._inputs.error is not None:
+                raise self._inputs.error
             self._report({"unseen": f"not measured: {self._unseen()}"})
             return
         measured = self._measured()
@@ -221,7 +226,7 @@ class Watch:
         measures |= measured.by_layer(self.tau) if self.layers else {}
         self.metrics = {self.prefix + key: value for key, value in measures.items()}
         new = self._report(self._troubles(measured))
-        (self.log or _to_logger)(self.metrics, self._step())
+        (self.log or _to_logger)(self.metrics, self.at)
         if self.act is not None and any(key.startswith("dead ") for key in new):
             self.act(self)
 
@@ -235,15 +240,12 @@ class Watch:
             # Calls put together were not what the network takes: as many rows of a state, say.
             return measure(self.model, self._inputs.apart(), policy=self.policy)
 
-    def _step(self) -> int:
-        return self.time if self.now is None else self.now()
-
     def _report(self, troubles: Mapping[str, str], *, failure: bool = False) -> list[str]:
         """Warn of what is new, and return its keys; failures of the watch come and go on their own."""
         new = [key for key in troubles if key not in self.reported]
         for key in new:
             which = f"{self.prefix[:-1]}: " if self.prefix else ""
-            LOGGER.warning("%sstep %d: %s", which, self._step(), troubles[key])
+            LOGGER.warning("%sstep %s: %s", which, self.at, troubles[key])
         kept = {key for key in self.reported if key.startswith("failed ") is not failure}
         self.reported = kept | set(troubles)
         return new
@@ -293,6 +295,7 @@ class LatestInputs:
         self.kept: dict[str, list[Arguments]] = {}
         self.window: float = math.inf  #: so many steps hold enough inputs; unknown before the first
         self.modules: dict[str, nn.Module] = {}
+        self.error: Exception | None = None  #: why inputs could not be kept
         self._handles: list[RemovableHandle] = []
         self._depth = self._count = 0
 
@@ -333,8 +336,7 @@ class LatestInputs:
         self._depth += 1
         if self._depth > 1 or not wanted or any(map(is_functorch_wrapped_tensor, tensors_in((args, kwargs)))):
             return
-        copies = tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, (args, dict(kwargs)))
-        batch, kept = Arguments(*copies), self.kept.setdefault(name, [])
+        batch, kept = Arguments(*detached((args, dict(kwargs)))), self.kept.setdefault(name, [])
         kept.append(batch)
         self._count += inputs_in(batch)
         while sum(map(inputs_in, kept)) - inputs_in(kept[0]) >= INPUTS:
@@ -375,8 +377,12 @@ class _Enter(_Hook):
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] = EMPTY) -> None:
         # Quantization copies a module's hooks without torch's note that they take keyword arguments.
-        if (inputs := self.inputs(module)) is not None:
+        if (inputs := self.inputs(module)) is None:
+            return
+        try:
             inputs.enter(self.name, args, kwargs, module.training or torch.is_grad_enabled())
+        except Exception as error:  # arguments that cannot be copied; the network itself goes on
+            inputs.error = error.with_traceback(None)
 
 
 class _Leave(_Hook):
@@ -399,14 +405,14 @@ class _Gradient:
     def __call__(self, parameter: Tensor) -> None:
         watch = self.watch()
         if watch is not None and parameter.grad is not None:
-            watch._gradients[self.number] = parameter.grad.detach().double().square().sum()
+            watch._gradients[self.number] = squared_norm(parameter.grad)
 
 
 def _nobody() -> None:
     """What a hook refers to after it has been pickled or copied."""
 
 
-def _plain(optimizer: Any) -> Any:
+def inner_optimizer(optimizer: Any) -> Any:
     """The optimizer of torch inside a wrapper."""
     while True:
         inner = next(
@@ -435,31 +441,29 @@ def original(model: nn.Module) -> nn.Module:
     return model
 
 
+def detached(tree: Any) -> Any:
+    """A copy of the tensors in arguments, apart from what they are computed from."""
+    return tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, tree)
+
+
 def _joined(kept: list[Arguments]) -> list[Given]:
-    """Several calls as one, if all their tensors have the same rows; otherwise as they are."""
+    """Several calls as one, if they differ in the rows of tensors only; otherwise as they are."""
     trees = [(batch.args, dict(batch.kwargs)) for batch in kept]
     try:
-        args, kwargs = _concatenated(trees)
+        return [Arguments(*tree_map(_concatenated, *trees, is_leaf=_is_whole))]
     except (ValueError, TypeError, RuntimeError):
         return [*kept]
-    return [Arguments(args, kwargs)]
 
 
-def _concatenated(trees: list[Any]) -> Any:
-    first = trees[0]
-    if any(type(tree) is not type(first) for tree in trees):
-        raise ValueError("calls of different forms")
+def _is_whole(tree: Any) -> bool:
+    """Whether a tuple has names, as packed sequences do, whose parts belong to each other."""
+    return isinstance(tree, tuple) and hasattr(tree, "_fields")
+
+
+def _concatenated(first: Any, *others: Any) -> Any:
     if isinstance(first, Tensor):
-        if not first.dim() or len({tree.shape[1:] for tree in trees}) > 1:
-            raise ValueError("tensors of different shapes")
-        return torch.cat(trees)
-    if isinstance(first, dict):
-        if any(tree.keys() != first.keys() for tree in trees):
-            raise ValueError("calls with different arguments")
-        return {key: _concatenated([tree[key] for tree in trees]) for key in first}
-    if type(first) in (tuple, list):
-        return type(first)(_concatenated(list(parts)) for parts in zip(*trees, strict=True))
-    if any(tree is not first and tree != first for tree in trees):
+        return torch.cat([first, *others])
+    if any(other is not first and other != first for other in others):
         raise ValueError("other values than tensors differ")
     return first
 

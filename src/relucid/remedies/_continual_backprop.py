@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from relucid._torch import is_functorch_wrapped_tensor, tree_map
+from relucid._torch import is_functorch_wrapped_tensor
 from relucid.inspect.execution import Arguments, Method, function_of, tensors_in
-from relucid.inspect.watch import original
+from relucid.inspect.watch import detached, inner_optimizer, original
 from relucid.remedies._effect import NAN, Effect, RemedyError, check_network, moved_by
 from relucid.remedies._state import Optimizers, optimizers_in
 from relucid.remedies._units import HiddenLayer, draw, hidden_layers
@@ -133,9 +133,7 @@ class ContinualBackprop:
     def attach(self, optimizer: Optimizers) -> Self:
         """Act after every step of the optimizer, the first of several, and take the state of all along."""
         self._optimizers = optimizers_in(optimizer, self.model)
-        first = self._optimizers[0]
-        while hasattr(getattr(first, "optimizer", None), "param_groups"):
-            first = first.optimizer
+        first = inner_optimizer(self._optimizers[0])
         self._attached.append(first.register_step_post_hook(self._stepped))
         return self
 
@@ -240,12 +238,8 @@ class ContinualBackprop:
             columns = _columns_of(reader, units)
             if reader.module.bias is not None and getattr(reader.module, "groups", 1) == 1:
                 mean = self._corrected(reader.average[columns], tracked.age[reader.unit[columns]])
-                weight = (
-                    reader.module.weight[:, columns].flatten(2).sum(2)
-                    if reader.module.weight.dim() > 2
-                    else None
-                )
-                weight = reader.module.weight[:, columns] if weight is None else weight
+                weight = reader.module.weight[:, columns]
+                weight = weight.flatten(2).sum(2) if weight.dim() > 2 else weight
                 reader.module.bias += weight @ mean
             reader.average[columns] = 0.0
 
@@ -302,8 +296,7 @@ class ContinualBackprop:
         for handle in self._first:
             handle.remove()
         self._first.clear()
-        copies = tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, (args, dict(kwargs)))
-        self._prepare(Arguments(*copies))
+        self._prepare(Arguments(*detached((args, dict(kwargs)))))
 
 
 class _Reads:

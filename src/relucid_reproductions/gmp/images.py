@@ -7,14 +7,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
-from torch.nn.functional import avg_pool2d
 
-from relucid.data import Data, Split, cifar10, digits, holdout, imagenet, imagenet32
+from relucid.data import Data, cifar10, digits, holdout, imagenet, imagenet32
 from relucid.experiments import Results, runner
 from relucid.models import create
 from relucid.report.figure import PALETTE, Figure
 from relucid.train import Machine, Recipe, fit
 from relucid.train.recipe import Decay
+from relucid_reproductions.crelu.images import shrunk
 
 LOADERS: dict[str, Callable[[], Data[Any]]] = {
     "imagenet": lambda: imagenet(scales=(256, 480)),
@@ -83,7 +83,7 @@ def run(
     if images is not None:
         train, test = (part.take(range(count)) for part, count in zip((train, test), images, strict=True))
     if pool > 1:
-        train, test = (_shrunk(part, pool) for part in (train, test))
+        train, test = (shrunk(part, pool) for part in (train, test))
     if held_out_only:
         train, test = holdout(train, HELD_OUT, seed)
     torch.manual_seed(seed)
@@ -115,13 +115,6 @@ def run(
         return {"val_error": fitted.history["val_error"][-1], "history": fitted.history}
     errors = fitted.evaluate(test)
     return {"top1": 100 - errors["error"], "top5": 100 - errors["error5"], "history": fitted.history}
-
-
-def _shrunk(part: Split, factor: int) -> Split:
-    """The same images with the mean of each square of pixels in its place, rounded."""
-    pooled = avg_pool2d(part.inputs.float(), factor)
-    inputs = pooled if part.inputs.is_floating_point() else pooled.round()
-    return Split(inputs.to(part.inputs.dtype), part.targets)
 
 
 def accuracies(results: Results, column: str, title: str) -> list[Figure]:
