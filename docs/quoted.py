@@ -290,6 +290,7 @@ CLAIMS = {  # short names of claims
     "pairs": ("ours", "CReLU and ReLU, CIFAR-10"),
     "geometric": ("ours", "geometric weights, digits"),
     "recommender.crelu": ("ours", "CReLU, rates of the first two phases"),
+    "ppo": ("ours", "a new head, sensors that change"),
     "drift": ("ours", "repair and rivals, gradual drift"),
     "recommender.converted": ("ours", "converted at the warning, rates of the first two phases"),
     "mend": ("ours", "mend"),
@@ -426,6 +427,17 @@ QUOTED: dict[str, Quoted] = {
     **{
         f"drift.{name}": OfCell("recommender-drift", RECOMMENDER[name], "reward %")
         for name in ("relu", "l2init", "norm_l2", "redo", "prelu", "converted", "revived", "crelu")
+    },
+    **{
+        f"ppo.{name}": OfCell("ppo", row, "return")
+        for name, row in {
+            "relu": "ReLU",
+            "new": "new agent at every change",
+            "head": "new policy head at every change",
+            "warned": "new policy head at the warning",
+            "crelu": "CReLU",
+            "converted": "converted at the warning",
+        }.items()
     },
     "recommender.rival": lambda evidence: f"{_recommended(evidence)[0]:.0f}",
     "recommender.rival.name": lambda evidence: _recommended(evidence)[1],

@@ -36,6 +36,7 @@ def test_statuses_of_small_networks(generator, name):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in QUICK])
 def test_statuses_of_odd_networks_and_of_those_by_others(generator, name):
     compare(generator, name)
