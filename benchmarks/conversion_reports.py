@@ -92,7 +92,7 @@ def load() -> dict[str, dict[str, Any]]:
     """The reports of the file by network and conversion."""
     if not FILE.exists():
         return {}
-    packed = json.loads(FILE.read_text())
+    packed = json.loads(FILE.read_text(encoding="utf-8"))
     return {
         name: {conversion: _unpacked(about) for conversion, about in found.items()}
         for name, found in packed.items()

@@ -137,7 +137,7 @@ def row(name: str) -> dict[str, Any]:
 
 def write(path: Path, rows: dict[str, Any]) -> None:
     """Put rows into a file of results, in the place of earlier ones of the same networks."""
-    known = json.loads(path.read_text()) if path.exists() else {}
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     lines = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted((known | rows).items())]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

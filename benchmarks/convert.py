@@ -111,7 +111,11 @@ LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 def resident(what: str) -> int:
     """Bytes of this process in memory, now ("VmRSS") or at most ("VmHWM")."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        if line.startswith(what)
+    )
     return int(line.split()[1]) * 1024
 
 

@@ -134,7 +134,7 @@ def report(name: str, rows: list[Row], **more: object) -> None:
     for row in rows:
         verdict = "" if row.ratio <= row.bar else "  over"
         print(f"{row.case:{width}}  {row.measure:8} {row.ratio:7.3f} {row.bar:6.2f}{verdict}")
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     found[name] = {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),

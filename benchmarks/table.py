@@ -5,6 +5,7 @@ python benchmarks/table.py
 
 import json
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,24 +21,29 @@ class Claim(NamedTuple):
     """Rows of a benchmark that say one thing."""
 
     benchmark: str
-    case: str  # how their names begin
+    case: str  # how their names begin; * stands for anything
     measure: str
     what: str
     against: str
     bound: bool = False  # what nothing can go below; measured beside it, and not on the page
 
 
-PUBLISHED, TWO_RELUS = "sin, cos, cumprod, concatenation", "two ReLUs and a concatenation"
+PUBLISHED, TWO_RELUS = "sin, cos, cumprod, cat", "two ReLUs and a concatenation"
 EXAMINED = "examination of 25M, 134M and 671M weights"
-PASSES = "one forward pass of the example"
-PAIR = "one convolution a pair of layers"
+PASSES = "a forward pass of the example"
+PAIR = "one convolution per pair"
 LINEAR, PLAIN, ORDINARY, LOOP = "nn.Linear with ReLU", "plain layers", "ordinary, float32", "a plain loop"
 CHECKPOINT, SEGMENTS = "checkpoint per layer", "checkpoint in segments"
 LAYERS_200, STEP_200 = "64 channels, depth 200 / ", "reversible step, 200 layers of 64 channels"
 MEMORY = (("time", ""), ("reusing", ", memory reused"))
-STEP_256 = "training step of GeometricLinear(1024, 1024), batch 256"
 SMALL = "ResNet-20, half width, 16 pixels"
+DEPTHS = (10, 200, 1000)  # on the page; results.json has more
 BOUND = "convolutions, passes of batch norms"
+SIZES = {
+    **dict.fromkeys((64, 100, 256, 1024), ", batches to 1024"),
+    4096: ", batch 64",
+}
+STANDARD = "standard weights"
 NETWORKS = (
     *("MLP 16-100-10, batch 7494", "MLP 784-256-256-256-10, batch 128"),
     *("VGG-6, half width, batch 32", "ResNet-20, batch 32"),
@@ -50,7 +56,7 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
             (function, measure, f"{what}{memory}", PUBLISHED)
             for function, what in (
                 ("unit_vector", "weights from angles"),
-                ("direction", "weights from latitudes, as layers store them"),
+                ("direction", "weights from latitudes, as in layers"),
             )
             for measure, memory in MEMORY
         ),
@@ -67,35 +73,24 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
     ],
     "layers": [
         *(
-            row
-            for size, batch, measure, memory in (
-                *((size, batch, "time", "") for size in (64, 100, 256, 1024) for batch in (64, 256, 1024)),
-                (4096, 64, "time", ""),
-                *((size, batch, *MEMORY[1]) for size, batch in ((1024, 64), (1024, 256), (4096, 64))),
-            )
-            for step in (f"GeometricLinear({size}, {size})",)
-            for row in (
-                (
-                    f"{step} with ReLU, batch {batch}: training step",
-                    measure,
-                    f"training step of {step}, batch {batch}{memory}",
-                    LINEAR,
-                ),
-                (
-                    f"{step} with ReLU, batch {batch}: floor",
-                    measure,
-                    f"lower bound of it: sin, cos, cumprod, cumsum{memory}",
-                    LINEAR,
-                    True,
-                ),
+            (f"GeometricLinear({size}, *: {part}", measure, f"{what}{memory}", LINEAR, *bound)
+            for measure, memory in MEMORY
+            for size, batches in SIZES.items()
+            for part, what, *bound in (
+                ("training step", f"step of GeometricLinear({size}, {size}){batches}"),
+                ("floor", "lower bound of it: sin, cos, cumprod, cumsum", True),
             )
         ),
         *(
-            (f"{name}, geometric: {part}", "time", f"{part} of {name}, geometric", "standard weights", *bound)
+            row
             for name in NETWORKS
-            for part, *bound in (("training step",), ("floor of the training step", True), ("evaluation",))
+            for row in (
+                (f"{name}, geometric: training", "time", f"step of {name}, geometric", STANDARD),
+                (f"{name}, geometric: floor", "time", "lower bound of it", STANDARD, True),
+            )
         ),
-        ("GeometricLinear", "time", "evaluation of GeometricLinear with ReLU", LINEAR),
+        ("*, geometric: evaluation", "time", "evaluation of these", STANDARD),
+        ("GeometricLinear", "time", "evaluation of GeometricLinear", LINEAR),
         ("GeometricLinear", "reusing", "evaluation of GeometricLinear, memory reused", LINEAR),
         ("CReLU", "time", "training step with CReLU", "ReLU, twice the filters"),
         ("MeanNorm", "time", "training step with MeanNorm", "batch norm"),
@@ -183,7 +178,7 @@ CLAIMS = [Claim(benchmark, *row) for benchmark, rows in ROWS.items() for row in 
 
 def measured() -> list[tuple[Claim, list[dict[str, Any]]]]:
     """The claims with their measured rows; every row belongs to one of them."""
-    found = json.loads(RESULTS.read_text())
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
     rows = {(name, row["case"], row["measure"]): row for name, each in found.items() for row in each["rows"]}
     taken = [(claim, [rows.pop(key) for key in list(rows) if _belongs(key, claim)]) for claim in CLAIMS]
     if rows:
@@ -206,10 +201,14 @@ def table() -> str:
         "|---|---|---|---|---|",
     ]
     for claim, rows in [*missed, *(pair for pair in shown if pair not in missed)]:
-        target, ratios = rows[0]["bar"], sorted(row["ratio"] for row in rows)
-        ends = " to ".join(dict.fromkeys((_digits(ratios[0], target), _digits(ratios[-1], target))))
+        ordered = sorted(rows, key=lambda row: float(row["ratio"]))
+        ends = " to ".join(
+            dict.fromkeys(_digits(row["ratio"], row["bar"]) for row in (ordered[0], ordered[-1]))
+        )
+        bars = sorted({float(row["bar"]) for row in rows})
+        targets = " to ".join(dict.fromkeys(f"{bar:.3g}" for bar in (bars[0], bars[-1])))
         missing = "missed" if _misses(rows) else ""
-        lines.append(f"| {claim.what} | {claim.against} | {ends} | {target:.3g} | {missing} |")
+        lines.append(f"| {claim.what} | {claim.against} | {ends} | {targets} | {missing} |")
     return "\n".join(lines) + "\n"
 
 
@@ -231,12 +230,13 @@ def _digits(ratio: float, target: float) -> str:
 
 def _belongs(key: tuple[str, str, str], claim: Claim) -> bool:
     benchmark, case, measure = key
-    return (benchmark, measure) == (claim.benchmark, claim.measure) and case.startswith(claim.case)
+    return (benchmark, measure) == (claim.benchmark, claim.measure) and fnmatchcase(case, f"{claim.case}*")
 
 
 def over_depth() -> str:
     """Time and memory of a reversible stage over those of the others, by depth, as a Markdown table."""
-    rows = json.loads(RESULTS.read_text())["reversible"]["over_depth"]["compared"]
+    compared = json.loads(RESULTS.read_text(encoding="utf-8"))["reversible"]["over_depth"]["compared"]
+    rows = [row for row in compared if row["depth"] in DEPTHS]
     sides = ["ordinary", CHECKPOINT, SEGMENTS]
     lines = [f"| layers | depth | memory | {' | '.join(sides)} |", "|---" * (3 + len(sides)) + "|"]
     cases = list(dict.fromkeys(row["case"] for row in rows))
@@ -259,4 +259,4 @@ def _between(marks: tuple[str, str], new: str, text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text()))
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")))

@@ -89,7 +89,7 @@ def main() -> None:
         description="With names, their rows are made again; without, those not there."
     )
     parser.add_argument("names", nargs="*")
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     missing = [name for name in zoo().list_models(module=zoo()) if name not in known]
     names = parser.parse_args().names or missing
     warnings.simplefilter("ignore")

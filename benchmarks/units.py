@@ -34,6 +34,7 @@ def forward_backward(function, x: Tensor, grad: Tensor) -> None:
 def weights_from_angles(reuse: bool) -> list[Row]:
     rows = []
     for units, inputs in [(64, 64), (100, 100), (256, 256), (256, 2304), (1024, 1024), (4096, 4096)]:
+        repeats = max(8, min(80, 2**25 // (units * inputs)))
         latitudes = 0.02 * torch.randn(units, inputs - 1)
         angles, grad = (torch.pi / 2 - latitudes).requires_grad_(), torch.randn(units, inputs)
         latitudes.requires_grad_()
@@ -42,7 +43,7 @@ def weights_from_angles(reuse: bool) -> list[Row]:
         for function, x, bar in ((unit_vector, angles, 0.8), (direction, latitudes, 0.8)):
             sides = {"ours": partial(forward_backward, function, x, grad), "published": theirs}
             # two at a time, as each meets the caches that the one before it leaves
-            seconds = interleaved(sides, 80, reuse, time.process_time)
+            seconds = interleaved(sides, repeats, reuse, time.process_time)
             case = f"{function.__name__} {units}x{inputs}"
             measure = "reusing" if reuse else "time"
             rows.append(Row(case, measure, seconds["ours"], seconds["published"], bar))

@@ -150,5 +150,5 @@ def draw() -> str:
 if __name__ == "__main__":
     if "--check" not in sys.argv:
         PICTURE.write_text(draw())
-    elif PICTURE.read_text() != draw():
+    elif PICTURE.read_text(encoding="utf-8") != draw():
         sys.exit("docs/images/three-choices.svg is another drawing: run make pages")

@@ -11,7 +11,7 @@ log = logging.getLogger("mkdocs.hooks.complete")  # a warning fails the strict b
 
 def public(package: Path) -> list[str]:
     """The names in a package's ``__all__``."""
-    statements = ast.parse((package / "__init__.py").read_text()).body
+    statements = ast.parse((package / "__init__.py").read_text(encoding="utf-8")).body
     return next(
         ast.literal_eval(each.value)
         for each in statements

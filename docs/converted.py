@@ -20,7 +20,7 @@ Rows = dict[str, dict[str, Any]]
 
 def measured(name: str) -> Rows:
     """The rows of a benchmark."""
-    rows: Rows = json.loads((BENCHMARKS / f"{name}.json").read_text())
+    rows: Rows = json.loads((BENCHMARKS / f"{name}.json").read_text(encoding="utf-8"))
     return rows
 
 

@@ -58,7 +58,7 @@ def forest(title: str, rows: Iterable[tuple[str, Finding]]) -> str:
             new, y = _row(label, drawn, y)
             parts += new
             labels.append(label)
-    svg: str = environment().from_string(TEMPLATE.read_text()).render(
+    svg: str = environment().from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         parts=parts,
         alt=f"{title}. Effects with intervals, in per cent of the baseline. {', '.join(labels)}.",
         width=WIDTH, height=y + BOTTOM, left=LEFT, top=TOP, bottom=y,

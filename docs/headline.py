@@ -239,9 +239,11 @@ def main(check: bool) -> None:
     evidence = Evidence(read(ROOT / "results"))
     figure = headline(evidence)
     files = {PICTURE: draw(figure)} | {
-        page: shown(page.read_text(), figure, folder) for page, folder in PAGES.items()
+        page: shown(page.read_text(encoding="utf-8"), figure, folder) for page, folder in PAGES.items()
     }
-    old = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
+    old = [
+        path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
     if check and old:
         sys.exit(f"{', '.join(path.name for path in old)}: older than the records; run make pages")
     for path in old:

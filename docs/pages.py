@@ -55,7 +55,7 @@ class Site:
             for table in tables(room):
                 written |= self._table(table)
         for name in ("results.md", "claims.md"):
-            template = environment().from_string((TEMPLATES / name).read_text())
+            template = environment().from_string((TEMPLATES / name).read_text(encoding="utf-8"))
             written[name] = (
                 template.render(
                     site=self, brief=brief, effect=effect, published=published, median=median, share=share

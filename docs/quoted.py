@@ -68,7 +68,7 @@ class Evidence:
     @cached_property
     def benchmarks(self) -> dict[str, float]:
         """Measured ratios by benchmark and case."""
-        measured = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+        measured = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
         return {
             f"{name}: {row['case']}, {row['measure']}": row["ratio"]
             for name, benchmark in measured.items()
@@ -290,6 +290,7 @@ CLAIMS = {  # short names of claims
     "pairs": ("ours", "CReLU and ReLU, CIFAR-10"),
     "geometric": ("ours", "geometric weights, digits"),
     "recommender.crelu": ("ours", "CReLU, rates of the first two phases"),
+    "ppo": ("ours", "a new head, sensors that change"),
     "drift": ("ours", "repair and rivals, gradual drift"),
     "recommender.converted": ("ours", "converted at the warning, rates of the first two phases"),
     "mend": ("ours", "mend"),
@@ -427,6 +428,17 @@ QUOTED: dict[str, Quoted] = {
         f"drift.{name}": OfCell("recommender-drift", RECOMMENDER[name], "reward %")
         for name in ("relu", "l2init", "norm_l2", "redo", "prelu", "converted", "revived", "crelu")
     },
+    **{
+        f"ppo.{name}": OfCell("ppo", row, "return")
+        for name, row in {
+            "relu": "ReLU",
+            "new": "new agent at every change",
+            "head": "new policy head at every change",
+            "warned": "new policy head at the warning",
+            "crelu": "CReLU",
+            "converted": "converted at the warning",
+        }.items()
+    },
     "recommender.rival": lambda evidence: f"{_recommended(evidence)[0]:.0f}",
     "recommender.rival.name": lambda evidence: _recommended(evidence)[1],
 }
@@ -452,7 +464,7 @@ def _fitted(evidence: Evidence) -> list[float]:
 def pages() -> list[Path]:
     """The files that quote numbers."""
     texts = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-    return [path for path in texts if MARK.search(path.read_text())]
+    return [path for path in texts if MARK.search(path.read_text(encoding="utf-8"))]
 
 
 def refreshed(text: str, quote: Callable[[str], str]) -> str:
@@ -503,7 +515,7 @@ def main(check: bool) -> None:
     """Write the numbers of all pages, or complain about those that are old."""
     evidence, old = Evidence(read(ROOT / "results")), []
     for path in pages():
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         new = refreshed(text, lambda key: QUOTED[key](evidence))
         if new != text:
             old.append(path.name)

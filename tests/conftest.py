@@ -7,7 +7,6 @@ import textwrap
 import traceback
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import settings
@@ -64,32 +63,6 @@ def pytest_runtest_setup(item):
     for mark in item.iter_markers("needs"):
         (module,) = mark.args
         pytest.importorskip(module, reason=f"needs {module}, of the extras in pyproject.toml")
-
-
-def _process():
-    """What a test could leave behind for others. Pytest puts back filters of warnings; rich draws from `random`."""
-    return {
-        "threads": torch.get_num_threads(),
-        "default dtype": torch.get_default_dtype(),
-        "default device": torch.get_default_device(),
-        "gradients": torch.is_grad_enabled(),
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "fast path of attention": torch.backends.mha.get_fastpath_enabled(),
-        "random numbers of numpy": [str(part) for part in np.random.get_state()],
-        "directory": Path.cwd(),
-        **{name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
-    }
-
-
-@pytest.fixture(autouse=True)
-def process_is_as_before():
-    """After each test the process is as before; torch's random numbers begin anew with the next one."""
-    before = _process()
-    yield
-    after = _process()
-    # Libraries add variables of their own to the environment as they are imported.
-    known = [*before, *(name for name in after if name.startswith("RELUCID"))]
-    assert [name for name in known if after.get(name) != before.get(name)] == []
 
 
 @pytest.fixture

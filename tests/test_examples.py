@@ -58,7 +58,7 @@ def test_a_ppo_agent_without_a_forward_is_watched_and_its_dead_units_drawn_again
 
 @pytest.mark.parametrize("name", ["continual.py", "ppo.py"])
 def test_a_first_example_fits_on_a_page(name):
-    assert len((EXAMPLES / name).read_text().splitlines()) <= 60
+    assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) <= 60
 
 
 @pytest.mark.slow

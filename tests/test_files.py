@@ -15,9 +15,9 @@ def test_a_file_is_replaced_when_it_is_whole(tmp_path, before):
         path.write_text(before)
     with replacing(path) as new:
         new.write_text("half")
-        assert (path.read_text() if path.exists() else None) == before
+        assert (path.read_text(encoding="utf-8") if path.exists() else None) == before
         new.write_text("new")
-    assert path.read_text() == "new"
+    assert path.read_text(encoding="utf-8") == "new"
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -29,7 +29,7 @@ def test_a_directory_is_replaced_as_a_whole(tmp_path, before):
         (path / "b").touch()
     with replacing(path) as new:
         fill(new, "new")
-    assert {each.name: each.read_text() for each in path.iterdir()} == {"a": "new"}
+    assert {each.name: each.read_text(encoding="utf-8") for each in path.iterdir()} == {"a": "new"}
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -45,7 +45,7 @@ def test_after_an_error_everything_is_as_it_was(tmp_path, error):
 
     with pytest.raises(error):
         fail()
-    assert (path / "a").read_text() == "old"
+    assert (path / "a").read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -56,4 +56,4 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
         fill(other, "whole")
         clear_beside(tmp_path / "last.ckpt")
         assert len(list(tmp_path.iterdir())) == 1
-    assert (tmp_path / "other.ckpt" / "a").read_text() == "whole"
+    assert (tmp_path / "other.ckpt" / "a").read_text(encoding="utf-8") == "whole"

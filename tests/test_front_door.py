@@ -26,7 +26,7 @@ def hidden(package):
     modules = {path.stem for path in package.glob("*.py")}
     modules |= {path.parent.name for path in package.glob("*/__init__.py")}
     itself = ".".join(("relucid", *package.relative_to(SOURCE).parts))
-    tree = ast.parse((package / "__init__.py").read_text())
+    tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module != itself]
     names = {name.asname or name.name for node in imports for name in node.names}
     return {f"{package.name}.{name}" for name in modules & names}

@@ -38,7 +38,7 @@ def test_the_core_imports_torch_and_numpy_only_and_without_a_warning():
 
 def imported(path):
     """The rooms that a file imports from, at its head or within a function."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
         yield from (name.split(".")[1] for name in names if name.startswith("relucid."))

@@ -93,7 +93,7 @@ def test_convert(build, moments, forked, kills):
         killed(forked(convert_on), moments(2))
         assert Path("out").exists() or not before
         if Path("out").exists():
-            said = json.loads(Path("out/conversion.json").read_text())["conversion"]
+            said = json.loads(Path("out/conversion.json").read_text(encoding="utf-8"))["conversion"]
             layers = {type(module).__name__ for module in load("out", build()).modules()}
             assert ("CReLU" in layers) == (said == "crelu")
             assert same(load("out", build()), build())

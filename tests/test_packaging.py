@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "relucid"
 CORE = ("nn", "models", "inspect", "convert")
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}  # those not named as they are imported
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = set(PROJECT["optional-dependencies"])
 
 
@@ -47,7 +47,9 @@ def third_party(nodes):
 
 def trees(*rooms):
     folders = [SOURCE / room for room in rooms] or [SOURCE]
-    return [ast.parse(path.read_text()) for folder in folders for path in folder.rglob("*.py")]
+    return [
+        ast.parse(path.read_text(encoding="utf-8")) for folder in folders for path in folder.rglob("*.py")
+    ]
 
 
 def test_every_import_is_declared():
@@ -62,13 +64,15 @@ def test_the_core_imports_at_its_head_only_what_is_always_installed():
 
 
 def test_everything_declared_is_pinned():
-    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {normal(line.partition("==")[0]) for line in pins if "==" in line}
     assert declared(*EXTRAS) - pinned - {"relucid"} == set()
 
 
 def test_the_changelog_and_the_citation_are_of_this_version():
-    citation, changelog = ((ROOT / name).read_text() for name in ("CITATION.cff", "CHANGELOG.md"))
+    citation, changelog = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("CITATION.cff", "CHANGELOG.md")
+    )
     assert f"\nversion: {__version__}\n" in citation
     released = re.search(r"^date-released: (\S+)$", citation, re.MULTILINE)[1]
     newest = re.search(r"^## (?!Unreleased).*$", changelog, re.MULTILINE)[0]

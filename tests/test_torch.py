@@ -24,7 +24,7 @@ def test_no_other_file_uses_a_private_name():
         f"{path.relative_to(SOURCE)}: {line.strip()}"
         for path in SOURCE.rglob("*.py")
         if path.name != "_torch.py"
-        for line in path.read_text().splitlines()
+        for line in path.read_text(encoding="utf-8").splitlines()
         if PRIVATE.search(line)
     ]
     assert found == []

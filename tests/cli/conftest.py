@@ -36,7 +36,7 @@ def edit(study):
     """A function that replaces something in the file of the study."""
 
     def edit(old, new):
-        text = Path(study).read_text()
+        text = Path(study).read_text(encoding="utf-8")
         assert old in text
         Path(study).write_text(text.replace(old, new))
 

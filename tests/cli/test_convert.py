@@ -59,7 +59,7 @@ def convert(relucid):
 
 
 def described(directory):
-    return json.loads(Path(directory, "conversion.json").read_text())
+    return json.loads(Path(directory, "conversion.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(

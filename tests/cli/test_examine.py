@@ -58,9 +58,9 @@ def test_an_existing_page_is_kept_unless_forced(relucid):
     command = ["examine", "my_net:build", "--example", "1,3", "-o", "page.html"]
     status, _, err = relucid(*command)
     assert (status, "--force" in err) == (1, True)
-    assert Path("page.html").read_text() == "mine"
+    assert Path("page.html").read_text(encoding="utf-8") == "mine"
     assert relucid(*command, "--force")[0] == 0
-    assert "What my_net:build has learned" in Path("page.html").read_text()
+    assert "What my_net:build has learned" in Path("page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("factory", ["my_net:build", "my_net.py:build", "my_net:build_double"])
@@ -69,7 +69,7 @@ def test_examine_prints_its_findings_and_writes_a_page(relucid, factory):
     assert status == 0
     assert "layer  kind  units" in shown
     assert err == "Written to page.html\n"
-    assert f"What {factory} has learned" in Path("page.html").read_text()
+    assert f"What {factory} has learned" in Path("page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -142,7 +142,7 @@ def test_examine_counts_on_data(relucid, weights, data, inputs):
     torch.save(weights, "w.pt")
     command = ["examine", "my_net:build", "--checkpoint", "w.pt", "--data", data, "-o", "page.html"]
     assert f"2 of 4 units are dead on {inputs} inputs" in relucid(*command)[1]
-    page = Path("page.html").read_text()
+    page = Path("page.html").read_text(encoding="utf-8")
     assert f"Activity was counted on {data}." in page
     assert (
         "relucid convert my_net:build --checkpoint w.pt --example 1,3 --to crelu --layers 0 -o converted"

@@ -350,7 +350,7 @@ def _clear(place: Path) -> None:
 
 
 def _read(path: Path) -> str | None:
-    return path.read_text() if path.is_file() else None
+    return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 @pytest.fixture

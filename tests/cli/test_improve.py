@@ -119,11 +119,11 @@ def test_the_written_network_loads_without_relucid_and_without_its_code(place, r
     assert "Judged by: test error % (lower is better)." in out
     assert "Your network: " in out
     subprocess.run([sys.executable, "-I", "-c", LOAD, "out"], check=True, cwd=place)
-    found = json.loads((place / "out" / "improvement.json").read_text())
+    found = json.loads((place / "out" / "improvement.json").read_text(encoding="utf-8"))
     assert found["plain layers"]
     assert found["load"] == 'network = torch.export.load("network.pt2").module()'
     assert len(found["outputs"]["outputs"]["first"]) == 8 * 3
-    assert "</html>" in (place / "out" / "page.html").read_text()
+    assert "</html>" in (place / "out" / "page.html").read_text(encoding="utf-8")
 
 
 def test_a_dry_run_says_what_would_be_done_and_leaves_nothing(place, relucid):
@@ -141,7 +141,7 @@ def test_without_a_test_split_there_is_a_warning_even_if_quiet_and_nothing_from_
     assert caution in err
     assert "Training from scratch is left out" in err
     assert caution in out.splitlines()[-1]
-    found = json.loads((place / "out" / "improvement.json").read_text())
+    found = json.loads((place / "out" / "improvement.json").read_text(encoding="utf-8"))
     assert caution in found["headline"]
     rows = {each["row"] for each in found["runs"]}
     assert rows == {"as given", "trained further", "CReLU", "dead units redrawn"}
@@ -152,7 +152,7 @@ def test_own_training_and_an_own_metric_on_data_of_any_kind(place, relucid):
     status, out, err = improve(relucid, "--try", "crelu", *own, data="net.py:own_data")
     assert status == 0, err
     assert "Training: your function train.\nJudged by: test hits (higher is better)." in out
-    found = json.loads((place / "out" / "improvement.json").read_text())
+    found = json.loads((place / "out" / "improvement.json").read_text(encoding="utf-8"))
     assert "Trained further: " in found["headline"]
 
 

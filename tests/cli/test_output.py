@@ -18,7 +18,7 @@ def filled(directory, **files):
 
 
 def held(directory):
-    return {path.name: path.read_text() for path in directory.iterdir()}
+    return {path.name: path.read_text(encoding="utf-8") for path in directory.iterdir()}
 
 
 def write(out, **files):

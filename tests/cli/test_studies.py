@@ -45,10 +45,10 @@ def test_records_are_lines_that_are_added_once_and_can_be_imported(relucid, stud
     relucid("run", study, "--jobs", "1", "-q")
     (tmp_path / "records").mkdir()
     assert "6 runs added to records" in relucid("show", study, "--record", "records")[2]
-    before = Path("records/squares-run.jsonl").read_text()
+    before = Path("records/squares-run.jsonl").read_text(encoding="utf-8")
     relucid("run", study, "--jobs", "1", "--seeds", "4", "-q")
     assert "2 runs added to records" in relucid("show", study, "--seeds", "4", "--record", "records")[2]
-    after = Path("records/squares-run.jsonl").read_text()
+    after = Path("records/squares-run.jsonl").read_text(encoding="utf-8")
     assert after.startswith(before)
     assert len(after.splitlines()) == 8
     status, out, _ = relucid("import", "records", "runs", "--store", "other")

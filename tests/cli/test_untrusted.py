@@ -32,7 +32,7 @@ def directory(tmp_path, monkeypatch, relucid):
     Path("ran").unlink()
 
     def name(network):
-        described = json.loads(Path("made/conversion.json").read_text())
+        described = json.loads(Path("made/conversion.json").read_text(encoding="utf-8"))
         Path("made/conversion.json").write_text(json.dumps(described | {"network": network}))
 
     return name
@@ -54,7 +54,7 @@ def test_a_model_needs_no_name_and_a_result_of_a_result_none_either(tmp_path, mo
     example = ("--example", "2,3,8,8")
     assert relucid("convert", "resnet8:3", "--to", "crelu", *example, "-o", "one")[0] == 0
     assert relucid("convert", "one", "--to", "geometric", *example, "-o", "two")[0] == 0
-    assert json.loads(Path("two/conversion.json").read_text())["network"] == "resnet8:3"
+    assert json.loads(Path("two/conversion.json").read_text(encoding="utf-8"))["network"] == "resnet8:3"
     assert relucid("examine", "two", *example)[0] == 0
 
 

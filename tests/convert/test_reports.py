@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMES = list(json.loads((Path(__file__).parent / "reports.json").read_text()))
+NAMES = list(json.loads((Path(__file__).parent / "reports.json").read_text(encoding="utf-8")))
 QUICK = [name for name in NAMES if name.startswith(("small/", "others/stand-in", "others/torch "))]
 
 
@@ -36,6 +36,7 @@ def test_statuses_of_small_networks(generator, name):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in QUICK])
 def test_statuses_of_odd_networks_and_of_those_by_others(generator, name):
     compare(generator, name)

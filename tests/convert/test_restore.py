@@ -246,6 +246,15 @@ def test_an_interrupted_save_leaves_the_earlier_result(tmp_path, monkeypatch):
 
 
 @pytest.mark.needs("safetensors")
+def test_equal_networks_make_equal_files(tmp_path):
+    conversion = to_crelu(Net(), X)
+    files = set()
+    for number in range(8):
+        conversion.save(tmp_path / str(number))
+        files.add((tmp_path / str(number) / "weights.safetensors").read_bytes())
+    assert len(files) == 1
+
+
 def test_a_conversion_that_was_loaded_can_be_saved_and_converted_again(tmp_path):
     first = to_crelu(Net().eval(), X)
     first.save(tmp_path / "first")

@@ -12,7 +12,7 @@ FILES = sorted(Path(relucid.convert.__file__).parent.glob("*.py"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_no_graph_no_lock_no_garbage_collection_and_no_assignment_to_a_name_of_torch(path):
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     imported, modules = set(), {"torch", "nn", "F"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-ROWS = json.loads((BENCHMARKS / "conversions.json").read_text())
+ROWS = json.loads((BENCHMARKS / "conversions.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

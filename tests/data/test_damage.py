@@ -53,7 +53,7 @@ def ended_early(place):
 
 def yacht(place, fifth):
     path = write_yacht(place)
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([*lines[:4], fifth, *lines[5:]]))
 
 

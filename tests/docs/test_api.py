@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "api" / "index.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "api" / "index.md").read_text(encoding="utf-8")
 CALLS = re.findall(r"\[`([^`]+)`\]\[([\w.]+)\]", PAGE)
 
 

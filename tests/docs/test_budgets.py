@@ -9,13 +9,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 BUDGETS = {
     str(path.relative_to(DOCS)): int(found[1])
     for path in sorted(DOCS.rglob("*.md"))
-    if (found := re.match(r"---\nbudget: (\d+)\n---\n", path.read_text()))
+    if (found := re.match(r"---\nbudget: (\d+)\n---\n", path.read_text(encoding="utf-8")))
 }
 
 
 @pytest.mark.parametrize("page", BUDGETS)
 def test_a_page_keeps_to_its_budget_of_words(page):
-    words = len((DOCS / page).read_text().split())
+    words = len((DOCS / page).read_text(encoding="utf-8").split())
     assert BUDGETS[page] - 250 < words <= BUDGETS[page], "shorten the page, or lower the budget"
 
 

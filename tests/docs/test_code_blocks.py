@@ -20,13 +20,15 @@ PAGES = {
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
 
 
 def examples(page: Path) -> list[tuple[str, str | None]]:
     """The Python on a page, each with the block of text below it, which shows what it prints."""
     pattern = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
-    found = re.finditer(pattern, page.read_text(), re.DOTALL | re.MULTILINE)
+    found = re.finditer(pattern, page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     return [(match[1], match[2]) for match in found]
 
 
@@ -68,7 +70,7 @@ def test_a_command_on_a_page_exists_with_its_options(command):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_links_to_is_there(page):
-    text = re.sub(r"^```.*?^```", "", PAGES[page].read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^```.*?^```", "", PAGES[page].read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     targets = re.findall(r"\]\((?!http)([^)#]+)", text)
     missing = [target for target in targets if not (PAGES[page].parent / target).exists()]
     assert not missing

@@ -17,7 +17,7 @@ GUIDES = ROOT / "docs" / "extend"
 
 
 def blocks(guide, language):
-    text = (GUIDES / guide).read_text()
+    text = (GUIDES / guide).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
@@ -37,7 +37,7 @@ def change(copy, guide):
         path = copy / name.removeprefix("--- ").strip()
         before = "".join(line[1:] for line in lines if line[0] != "+")
         after = "".join(line[1:] for line in lines if line[0] != "-")
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         assert text.count(before) == 1, f"{guide} changes lines that {name} does not have"
         path.write_text(text.replace(before, after))
 

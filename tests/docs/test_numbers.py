@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def quoted(page, pattern):
     """The number that a page states."""
-    (number,) = re.findall(pattern, (DOCS / page).read_text())
+    (number,) = re.findall(pattern, (DOCS / page).read_text(encoding="utf-8"))
     return number
 
 
@@ -94,7 +94,7 @@ def test_wherever_cifar_10_was_used_its_encoding_is_mentioned(records):
     silent = [
         table.__name__
         for table in used
-        for text in [Path(table.__file__).with_suffix(".md").read_text()]
+        for text in [Path(table.__file__).with_suffix(".md").read_text(encoding="utf-8")]
         if "re-encoded as JPEG" not in " ".join(text.split()) and "(table1.md)" not in text
     ]
     assert len(used) > 5
@@ -108,7 +108,7 @@ def test_how_the_refitted_networks_failed_is_what_their_runs_show(results):
     learned = [run for run in dead if run["history"]["train_loss"][49] < 2]
     assert (len(runs), len(dead), len(learned)) == (10, 7, 6)
     assert [run["state"] for run in runs].count("diverged") == 1
-    page = " ".join((DOCS / "results" / "crelu-convpool-fitted.md").read_text().split())
+    page = " ".join((DOCS / "results" / "crelu-convpool-fitted.md").read_text(encoding="utf-8").split())
     assert (
         "seven of ten networks with CReLU end at chance, six of them after learning for fifty epochs" in page
     )

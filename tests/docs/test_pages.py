@@ -25,16 +25,18 @@ def written(site):
 
 def test_pages_and_the_figure_say_what_records_and_claims_say(written, site):
     assert {"claims.md", "results.md", "images/results.svg"} < written.keys()
-    old = [name for name, text in written.items() if (DOCS / name).read_text() != text]
+    old = [name for name, text in written.items() if (DOCS / name).read_text(encoding="utf-8") != text]
     assert old == [], "run make pages"
 
 
 def test_the_page_of_networks_says_what_benchmarks_measured():
-    assert (DOCS / "conversions" / "networks.md").read_text() == converted.page(), "run make pages"
+    assert (DOCS / "conversions" / "networks.md").read_text(encoding="utf-8") == converted.page(), (
+        "run make pages"
+    )
 
 
 def test_the_reference_of_commands_is_that_of_the_commands():
-    assert (DOCS / "cli.md").read_text() == generated.reference(), "run make pages"
+    assert (DOCS / "cli.md").read_text(encoding="utf-8") == generated.reference(), "run make pages"
 
 
 def test_every_figure_of_the_results_is_on_a_page_and_no_other_page_is_left_over(written):
@@ -50,7 +52,9 @@ def test_every_figure_of_the_results_is_on_a_page_and_no_other_page_is_left_over
 
 def test_no_outcome_is_typed_by_hand():
     for path in (DOCS / "templates").glob("*.md"):
-        assert re.findall(OUTCOMES, EXPRESSIONS.sub("", path.read_text()), re.IGNORECASE) == []
+        assert (
+            re.findall(OUTCOMES, EXPRESSIONS.sub("", path.read_text(encoding="utf-8")), re.IGNORECASE) == []
+        )
 
 
 def test_the_front_page_counts_every_experiment_once(site, written):

@@ -37,14 +37,17 @@ def evidence():
 
 @pytest.mark.parametrize("page", pages(), ids=lambda path: path.stem)
 def test_a_page_quotes_what_the_records_say(page, evidence):
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     assert refreshed(text, lambda key: QUOTED[key](evidence)) == text, "run make pages"
 
 
 @pytest.mark.parametrize("page", FIRST, ids=lambda path: path.stem)
 def test_every_number_on_a_page_is_quoted(page):
     text = re.sub(
-        r"^(---\n.*?\n---\n)|^```.*?^```|`[^`\n]+`|!\[[^\]]*\]", " ", page.read_text(), flags=re.S | re.M
+        r"^(---\n.*?\n---\n)|^```.*?^```|`[^`\n]+`|!\[[^\]]*\]",
+        " ",
+        page.read_text(encoding="utf-8"),
+        flags=re.S | re.M,
     )
     left = refreshed(text, lambda key: "quoted")
     left = re.sub(r"\]\([^)]*\)", "]", MARK.sub("", left))
@@ -78,10 +81,12 @@ def test_an_unknown_key_is_an_error(evidence):
 
 def test_the_drawings_are_those_of_the_records(evidence):
     figure = headline(evidence)
-    assert PICTURE.read_text() == draw(figure), "run make pages"
+    assert PICTURE.read_text(encoding="utf-8") == draw(figure), "run make pages"
     for page, folder in PAGES.items():
-        assert f"![{described(figure)}]({folder}headline.svg)" in page.read_text(), "run make pages"
-    assert CHOICES.read_text() == draw_choices(), "run make pages"
+        assert f"![{described(figure)}]({folder}headline.svg)" in page.read_text(encoding="utf-8"), (
+            "run make pages"
+        )
+    assert CHOICES.read_text(encoding="utf-8") == draw_choices(), "run make pages"
 
 
 def test_a_curve_is_drawn_where_its_values_are():

@@ -6,7 +6,7 @@ from pathlib import Path
 from relucid.cli.tables import print_results
 from relucid.experiments import Claim, Column, Scale, Study, lower, run
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "study.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "study.md").read_text(encoding="utf-8")
 
 
 def shape(line):

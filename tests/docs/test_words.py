@@ -48,7 +48,7 @@ FILES = [
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_has_none_of_the_words(path):
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     wrong = {
         found[0]: better
         for pattern, better in BANNED.items()

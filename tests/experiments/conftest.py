@@ -64,7 +64,9 @@ def log(tmp_path):
 
     def read():
         path = tmp_path / "log"
-        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return (
+            [line.split() for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        )
 
     return read
 

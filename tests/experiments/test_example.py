@@ -16,7 +16,7 @@ def test_the_example_of_a_study_runs(tmp_path):
 
 def test_the_notebook_of_a_study_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    cells = json.loads((EXAMPLES / "my_study.ipynb").read_text())["cells"]
+    cells = json.loads((EXAMPLES / "my_study.ipynb").read_text(encoding="utf-8"))["cells"]
     names = {"__name__": "notebook"}
     for cell in cells:
         if cell["cell_type"] == "code":

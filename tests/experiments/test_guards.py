@@ -16,7 +16,7 @@ from relucid.experiments._page import findings
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "results"
-PLANNED = json.loads((HERE / "planned-22e8fad.json").read_text())
+PLANNED = json.loads((HERE / "planned-22e8fad.json").read_text(encoding="utf-8"))
 JUDGED = [
     json.loads(line) for line in lzma.decompress((HERE / "judged-22e8fad.jsonl.xz").read_bytes()).splitlines()
 ]

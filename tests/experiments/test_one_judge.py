@@ -17,7 +17,9 @@ STATISTICS = re.compile(
 
 def test_p_values_and_intervals_are_computed_in_one_place():
     found = {
-        str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if STATISTICS.search(path.read_text())
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if STATISTICS.search(path.read_text(encoding="utf-8"))
     }
     assert JUDGE in found
     assert found - {JUDGE, CAVEATS} <= MEASUREMENTS
@@ -25,7 +27,9 @@ def test_p_values_and_intervals_are_computed_in_one_place():
 
 def test_nothing_else_asks_whether_a_p_value_is_below_the_level():
     asking = {
-        path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if "LEVEL" in path.read_text()
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if "LEVEL" in path.read_text(encoding="utf-8")
     }
     assert asking == OUTCOMES
 
@@ -35,6 +39,6 @@ def test_the_level_of_significance_is_written_once():
         path.relative_to(SOURCE).as_posix()
         for path in (SOURCE / room for room in ("experiments", "report", "_improve", "cli"))
         for path in path.rglob("*.py")
-        if re.search(r"\bp\w* *[<>]=? *0\.\d|\b0\.05 *[<>]|[<>]=? *0\.05\b", path.read_text())
+        if re.search(r"\bp\w* *[<>]=? *0\.\d|\b0\.05 *[<>]|[<>]=? *0\.05\b", path.read_text(encoding="utf-8"))
     ]
     assert written == []

@@ -96,7 +96,7 @@ def test_the_directory_of_a_lease_stays_until_the_run_is_finished(store):
     (lease.directory / "last.ckpt").write_text("half")
     lease.release()
     again = store.lease(ONE["key"])
-    assert (again.directory / "last.ckpt").read_text() == "half"
+    assert (again.directory / "last.ckpt").read_text(encoding="utf-8") == "half"
     again.release(finished=True)
     assert not again.directory.exists()
 
@@ -276,9 +276,9 @@ def test_lines_are_appended_and_none_is_changed_or_repeated(tmp_path):
     failed = record({"a": 3}, "failed", error="no")
     assert append([OTHER, failed, ONE], tmp_path) == 2
     path = tmp_path / "f.jsonl"
-    before = path.read_text()
+    before = path.read_text(encoding="utf-8")
     assert append([{**ONE, "metrics": {"error": 7.0}}, record({"a": 4})], tmp_path) == 1
-    assert path.read_text().startswith(before)
+    assert path.read_text(encoding="utf-8").startswith(before)
     assert [each["metrics"] for each in read(tmp_path).values()] == [{"error": 1.0}] * 3
     with pytest.raises(ValueError, match="there is no directory"):
         append([ONE], tmp_path / "absent")

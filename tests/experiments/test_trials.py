@@ -60,7 +60,7 @@ def test_processes_that_share_many_short_runs_do_each_once_and_none_dies(tmp_pat
     Store(store).close()
     children = [forked(lambda: run(shared, store=store, jobs=1)) for _ in range(processes)]
     assert statuses(children) == {0: processes}
-    assert Counter(log.read_text().splitlines()) == Counter(
+    assert Counter(log.read_text(encoding="utf-8").splitlines()) == Counter(
         f"{x} {seed}" for x in range(ROWS) for seed in range(SEEDS)
     )
     assert all(len(found) == SEEDS for found in values(shared, store).values())
@@ -78,12 +78,14 @@ def test_kills_at_random_moments_lose_nothing_repeat_nothing_and_change_nothing(
         log.write_text("")
         child = forked(lambda: run(killed, store=store, jobs=1))
         begun = rng.randint(1, 4)
-        while len(log.read_text().splitlines()) < begun:
+        while len(log.read_text(encoding="utf-8").splitlines()) < begun:
             time.sleep(0.001)
         time.sleep(rng.uniform(0, 0.03))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        assert not finished & set(log.read_text().splitlines()), "a finished run was run again"
+        assert not finished & set(log.read_text(encoding="utf-8").splitlines()), (
+            "a finished run was run again"
+        )
         with Store(store) as opened:
             assert opened.database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             found = {f"{each['config']['x']} {each['config']['seed']}" for each in opened.values()}

@@ -265,7 +265,7 @@ def test_columns_are_explained(found, without_library):
 def test_a_page_is_saved_from_python_with_calls_and_not_overwritten(found, tmp_path):
     path = tmp_path / "page.html"
     found.save(path, name="my network")
-    page = unescape(path.read_text())
+    page = unescape(path.read_text(encoding="utf-8"))
     assert "What my network has learned" in page
     assert str(found.suggestions()[0]) in page
     assert "relucid convert" not in page

@@ -14,7 +14,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         save("second", path)
-    assert path.read_text() == "first"
+    assert path.read_text(encoding="utf-8") == "first"
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -49,13 +49,13 @@ def test_a_page_never_takes_the_place_of_a_link_a_device_or_a_directory(tmp_path
         with pytest.raises(ValueError, match=complaint):
             attempt()
     assert path.lstat().st_mode == mode
-    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"
 
 
 def test_a_page_may_have_the_longest_name_that_there_is(tmp_path):
     path = tmp_path / ("p" * 250 + ".html")
     save("page", path)
-    assert path.read_text() == "page"
+    assert path.read_text(encoding="utf-8") == "page"
 
 
 def test_a_plot_leaves_its_look_to_the_page():

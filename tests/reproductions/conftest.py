@@ -68,6 +68,6 @@ def paper_text():
     def read(paper):
         if not os.environ.get("RELUCID_PAPERS"):
             pytest.skip("needs the papers' texts: set RELUCID_PAPERS to their directory")
-        return (Path(os.environ["RELUCID_PAPERS"]) / f"{paper}.txt").read_text()
+        return (Path(os.environ["RELUCID_PAPERS"]) / f"{paper}.txt").read_text(encoding="utf-8")
 
     return read

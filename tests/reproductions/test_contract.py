@@ -21,7 +21,7 @@ def records():
 
 
 def prose(table):
-    return Path(table.__file__).with_suffix(".md").read_text()
+    return Path(table.__file__).with_suffix(".md").read_text(encoding="utf-8")
 
 
 each_table = pytest.mark.parametrize(
@@ -57,6 +57,6 @@ def test_what_checks_a_statement_exists():
         for statement in statements(room):
             for test in statement.tests:
                 file, _, function = test.partition("::")
-                assert re.search(rf"^def {function}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE), (
-                    test
-                )
+                assert re.search(
+                    rf"^def {function}\(", (ROOT / "tests" / file).read_text(encoding="utf-8"), re.MULTILINE
+                ), test

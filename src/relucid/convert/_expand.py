@@ -222,7 +222,7 @@ class Expansion:
         read, _ = self._readers().get(layer, (None, False))
         if read is not None:
             return set(read.sites)
-        if layer in self.sites:
+        if layer in self.sites and not list(self.network.modules[layer].children()):
             return {layer}
         return {
             site

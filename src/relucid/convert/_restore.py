@@ -146,7 +146,8 @@ def save(model: nn.Module, directory: str | Path) -> None:
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     with replacing(place / WEIGHTS) as file:
-        save_model(model, str(file), metadata={"relucid": __version__, "network": type(model).__qualname__})
+        # In one entry: safetensors writes several in an order of chance, and equal networks make equal files.
+        save_model(model, str(file), metadata={"relucid": f"{__version__} {type(model).__qualname__}"})
 
 
 def load(directory: str | Path, model: Network) -> Network:
@@ -165,7 +166,7 @@ def load(directory: str | Path, model: Network) -> Network:
         raise ArgumentError(
             f"{directory} has no {WEIGHTS} of a conversion: give a directory that Conversion.save wrote"
         )
-    kind = _written(file).get("network", "")
+    kind = _written(file)["relucid"].partition(" ")[2]
     try:
         return restore(model, load_file(file))
     except ConversionError as error:

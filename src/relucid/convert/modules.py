@@ -12,13 +12,6 @@ from torch import Tensor, nn
 from relucid.nn.activation import both_signs
 
 
-class _Mixin:
-    """What a module of an existing class is given in addition; pickled by that class, as the new one has no name."""
-
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return _blank, type(self).__bases__, self.__dict__.copy()
-
-
 @cache
 def mixed(mixin: Any, kind: Any) -> type[nn.Module]:
     """The subclass of a class of modules with a mixin before it.
@@ -36,7 +29,12 @@ def plain_class(module: nn.Module) -> type[nn.Module]:
     >>> plain_class(nn.ReLU()).__name__
     'ReLU'
     """
-    return type(module).__bases__[1] if isinstance(module, _Mixin) else type(module)
+    return type(module).__bases__[1] if isinstance(module, BothSigns | Momentum) else type(module)
+
+
+def _reduced(module: nn.Module, protocol: Any) -> tuple[Any, ...]:
+    """What pickles a module of a mixed class, which has no name, by the mixin and the class."""
+    return _blank, type(module).__bases__, module.__dict__.copy()
 
 
 def _blank(mixin: Any, kind: Any) -> nn.Module:
@@ -44,7 +42,7 @@ def _blank(mixin: Any, kind: Any) -> nn.Module:
     return cls.__new__(cls)
 
 
-class BothSigns(_Mixin):
+class BothSigns:
     """A module that returns ``[y, -y]`` for its value y: a ReLU that follows is then CReLU (crelu Definition 2.1).
 
     >>> layer = nn.Linear(2, 3)
@@ -56,6 +54,8 @@ class BothSigns(_Mixin):
     >>> torch.equal(layer(torch.ones(1, 2)), torch.cat((y, -y), 1))
     True
     """
+
+    __reduce_ex__ = _reduced
 
     signs_dim: int  #: the dimension of the channels
     signs_groups: int  #: the channels are that many blocks, each followed by its own negation
@@ -75,9 +75,10 @@ class BothSigns(_Mixin):
         return f"{own}{', ' if own else ''}both_signs=True, dim={self.signs_dim}"
 
 
-class Momentum(_Mixin):
+class Momentum:
     """A sequence of residual blocks that adds beta_k (x_k - x_{k-1}) to some of them, beta_k = 0 at first."""
 
+    __reduce_ex__ = _reduced
     weight_decay = False  # for its own parameters
 
     steps: tuple[

@@ -113,8 +113,9 @@ class Comparison:
         def see(key: Key, module: nn.Module, args: Any, value: Tensor) -> Tensor | None:
             return self._forced(before, backward, key, value, _floor(module, args))
 
-        with self._guarded(model, before, tape), shown(dict(points(model)), see):
-            run(model, example, self.call, training, tape, backward=backward, count=not backward)
+        layers = dict(points(model)) if before.values else {}
+        with self._guarded(model, before, tape), shown(layers, see):
+            run(model, example, self.call, training, tape, backward=backward, count=not layers)
         return tape
 
     def _forced(

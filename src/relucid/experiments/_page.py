@@ -276,7 +276,11 @@ class Page:
     def render(self, text: str | None = None, **more: Any) -> str:
         """The page in Markdown, of its own text or another."""
         self._shown.clear()
-        prose = Path(str(self.module.__file__)).with_suffix(".md").read_text() if text is None else text
+        prose = (
+            Path(str(self.module.__file__)).with_suffix(".md").read_text(encoding="utf-8")
+            if text is None
+            else text
+        )
         context: dict[str, Any] = {
             "show": self.show,
             "results": self.results,

@@ -19,6 +19,8 @@ def unit_vector(angles: Tensor) -> Tensor:
 
     .. math:: u_i = \cos\theta_i \prod_{j<i} \sin\theta_j, \qquad u_n = \prod_{j<n} \sin\theta_j
 
+    Exact at every angle, also where a sine is 0; `direction`, which layers use, takes a fraction of its time.
+
     Args:
         angles: (..., n - 1), in radians. With no angles, the vector is (1).
 

@@ -5,6 +5,7 @@ from types import ModuleType
 from relucid.experiments import Statement
 from relucid_reproductions.ours import (
     calibration,
+    games,
     mend,
     merge,
     plasticity,
@@ -20,6 +21,7 @@ TABLES: list[ModuleType] = [
     recommender,
     repair,
     ppo,
+    games,
     plasticity,
     mend,
     together,

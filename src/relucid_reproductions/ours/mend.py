@@ -144,11 +144,6 @@ def fitted_before(results: Results, column: str) -> float:
     return fmean(record["metrics"]["fitted before"])
 
 
-def fairly(repairs: Results, way: str) -> str:
-    """The share of labels fitted after a repair in which redrawn units start with short steps."""
-    return f"{repairs[way, f'afterwards %, rate {RATES[1]:g}'].mean():.0f}%"
-
-
 def tasks(results: Results) -> list[Figure]:
     """Draw the share of labels fitted, task by task, for each rate."""
     by_rate = ({row: record for row in WAYS for record in results.behind(row, column)} for column in FITTED)

@@ -92,7 +92,7 @@ def sentences(results: Results) -> dict[str, str]:
     if finished != {planned.run.key for planned in results.plan}:
         return {}
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
-    template = environment.from_string(Path(__file__).with_suffix(".md").read_text())
+    template = environment.from_string(Path(__file__).with_suffix(".md").read_text(encoding="utf-8"))
     context = template.new_context({"results": lambda name: results, "here": sys.modules[__name__]})
     texts = {where: "".join(template.blocks[block](context)) for where, block in BLOCKS.items()}
     return {where: " ".join(text.split()) for where, text in texts.items()}

@@ -362,6 +362,11 @@ def found_before(results: Results) -> list[str]:
     return sentences
 
 
+def fitted(results: Results, row: str) -> str:
+    """What a repair brought at the middle rate, as text."""
+    return f"{results[row, at(RATES[1])].mean():.0f}%"
+
+
 def rivals(results: Results, rate: float) -> str:
     """What else was done to the old network, or instead of it, that is about as good as to convert it, or better."""
     return near(results, CONVERTED, at(rate), [way for way in WAYS if not WAYS[way].at.endswith("convert")])

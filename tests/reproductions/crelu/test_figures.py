@@ -106,7 +106,7 @@ def test_figures_1_and_2_are_drawn_from_a_file_of_alexnets_weights(relucid, tmp_
     assert (status, written) == (0, "Written to fig1.html\n")
     assert pairing(made.features[0].weight).share == 1
     assert "100%" in next(line for line in shown.splitlines() if line.startswith("features.0"))
-    page = Path("fig1.html").read_text()
+    page = Path("fig1.html").read_text(encoding="utf-8")
     assert "cosine with the most opposite filter" in page
     assert '"type":"image"' in page.replace(" ", "")
 
