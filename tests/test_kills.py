@@ -101,13 +101,13 @@ def test_convert(build, moments, forked, kills):
 
 @pytest.mark.parametrize("kills", KILLS)
 def test_ctrl_c_in_a_conversion_in_place(build, moments, kills):
-    def stop(*_):
-        raise KeyboardInterrupt
-
     start = time.perf_counter()
     to_crelu(build(), INPUTS)
     longest = 2 * (time.perf_counter() - start)
-    former = signal.signal(signal.SIGALRM, stop)
+    former = {  # a process in the background of a shell ignores Ctrl-C
+        signal.SIGALRM: signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT)),
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+    }
     try:
         for _ in range(kills):
             net, reference = build(), build()
@@ -127,7 +127,8 @@ def test_ctrl_c_in_a_conversion_in_place(build, moments, kills):
             assert all(optimizer.state[p]["exp_avg"].shape == p.shape for p in net.parameters())
             train(net, optimizer)
     finally:
-        signal.signal(signal.SIGALRM, former)
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def train(net, optimizer):

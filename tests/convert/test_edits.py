@@ -192,7 +192,7 @@ def test_whatever_stops_a_change_undoes_it(monkeypatch, net, x, kind, error):
 
 
 def test_ctrl_c_waits_until_a_change_is_whole():
-    done, before = [], signal.getsignal(signal.SIGINT)
+    done = []
 
     def change():
         with uninterrupted():
@@ -200,10 +200,14 @@ def test_ctrl_c_waits_until_a_change_is_whole():
             signal.raise_signal(signal.SIGINT)
             done.append(True)
 
-    with pytest.raises(KeyboardInterrupt):
-        change()
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            change()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, former)
     assert done
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_an_error_of_a_change_is_raised():

@@ -650,3 +650,24 @@ def test_the_example_may_be_whatever_data_may_be(given):
     (expected,) = examine(net, PAIRS.tensors[0]).layers
     assert layer.activity.inputs == 64
     assert torch.equal(layer.activity.active, expected.activity.active)
+
+
+class Clamping(nn.Module):
+    """A network that writes to its weights whenever it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.relu, self.second = nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.second.weight.clamp_(-0.1, 0.1)
+            self.first.bias.data[0] = 5.0
+        return self.second(self.relu(self.first(x)))
+
+
+def test_weights_that_a_network_writes_to_are_put_back():
+    net = Clamping()
+    before = [p.clone() for p in net.parameters()]
+    examine(net, torch.randn(16, 4))
+    assert all(map(torch.equal, net.parameters(), before))

@@ -187,8 +187,11 @@ class Run:
         self.calls.clear()
         batch = copied(batch)
         self.recorder = recorder = _Recorder(self.model, batch, visit, self.path, observe)
-        with recorder:
-            returned = called(self.model, batch, self.call)
+        try:
+            with recorder:
+                returned = called(self.model, batch, self.call)
+        finally:
+            recorder.put_back()
         self.outputs = recorder.nodes_of(returned)
         return recorder.executed
 
@@ -281,6 +284,8 @@ class _Recorder(DispatchMode):
         self.written: dict[int, Node] = {}  # storage -> the operations that wrote to it
         self.merged: dict[tuple[Node, Node], Node] = {}  # (made by, also written by) -> both
         self.first: dict[tuple[Node, bool], Node] = {}  # (value, whether negated) -> its rectification
+        self.parameters = {_storage(p): p for p in model.parameters()}
+        self.spoiled: dict[int, Tensor] = {}  # storage of a parameter that the network writes to -> its value before
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
@@ -298,6 +303,8 @@ class _Recorder(DispatchMode):
         if self.observe and node.is_activation:
             value = self._value(args, range(len(args)))
             value = value.clone() if _is_overwritten(func) else value
+        if schema_of(func).is_mutable:
+            self._keep(func, args)
         out = func(*args, **(kwargs or {}))
         if self.observe and value is not None:
             self.observe(node, value, out[0] if isinstance(out, tuple) else out)
@@ -311,6 +318,18 @@ class _Recorder(DispatchMode):
                 self.written.pop(_storage(tensor), None)  # new memory, possibly at an old address
         self.executed.append(node)
         return out
+
+    def _keep(self, func: Any, args: Any) -> None:
+        """Keep the parameters that an operation is about to write to."""
+        for argument, given in zip(schema_of(func).arguments, args, strict=False):
+            written = tensors_in([given]) if argument.alias_info and argument.alias_info.is_write else []
+            for place in self.parameters.keys() & {_storage(tensor) for tensor in written} - self.spoiled.keys():
+                self.spoiled[place] = self.parameters[place].detach().clone()
+
+    def put_back(self) -> None:
+        """Give the parameters that the network has written to their values of before."""
+        for place, value in self.spoiled.items():
+            self.parameters[place].data.copy_(value)
 
     def _value(self, args: Any, places: Iterable[int]) -> Tensor:
         """The argument that depends on the network's input."""
