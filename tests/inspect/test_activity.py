@@ -43,11 +43,14 @@ def by_unit(values, dim):
 @given(st.permutations([0, 1, 2, 3]), st.integers(0, 3), st.sampled_from([1, 7, 1 << 18]))
 def test_counts_do_not_depend_on_the_layout_in_memory_or_on_blocks(order, dim, block):
     values = torch.randn(3, 5, 4, 6).permute(order)
-    found, rows = counted(values, dim, block, planes=torch.ones(2, values.shape[dim])), by_unit(values, dim)
-    torch.testing.assert_close(found.active, (rows > 0).double().mean(1))
-    torch.testing.assert_close(found.inactive, (rows < 0).double().mean(1))
-    torch.testing.assert_close(found.distance, rows.double().abs().mean(1), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(found.nearest, rows.double().abs().amin(1))
+    examination, rows = (
+        counted(values, dim, block, planes=torch.ones(2, values.shape[dim])),
+        by_unit(values, dim),
+    )
+    torch.testing.assert_close(examination.active, (rows > 0).double().mean(1))
+    torch.testing.assert_close(examination.inactive, (rows < 0).double().mean(1))
+    torch.testing.assert_close(examination.distance, rows.double().abs().mean(1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(examination.nearest, rows.double().abs().amin(1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -67,11 +70,11 @@ def test_what_is_neither_positive_nor_negative_is_counted_as_neither(order, dim,
     values = torch.randn(3, 5, 4, 6)
     values.view(-1)[torch.randperm(360)[: len(planted)]] = torch.tensor(planted)
     values = values.permute(order)
-    found, rows = counted(values, dim, block, ceiling=1.0), by_unit(values, dim)
-    assert torch.equal(found.active, (rows > 0).double().mean(1))
-    assert torch.equal(found.inactive, (rows < 0).double().mean(1))
-    assert torch.equal(found.saturated, (rows > 1).double().mean(1))
-    assert torch.equal(found.finite, rows.isfinite().all(1))
+    examination, rows = counted(values, dim, block, ceiling=1.0), by_unit(values, dim)
+    assert torch.equal(examination.active, (rows > 0).double().mean(1))
+    assert torch.equal(examination.inactive, (rows < 0).double().mean(1))
+    assert torch.equal(examination.saturated, (rows > 1).double().mean(1))
+    assert torch.equal(examination.finite, rows.isfinite().all(1))
 
 
 @settings(deadline=None, max_examples=40)
@@ -79,19 +82,19 @@ def test_what_is_neither_positive_nor_negative_is_counted_as_neither(order, dim,
 def test_sides_and_distances_are_those_of_all_inputs_at_once(seed, units, inputs):
     torch.manual_seed(seed)
     weight, bias, x = torch.randn(units, 4), torch.randn(units), torch.randn(inputs, 4)
-    found, distance = counted_in_batches(weight, bias, x), hyperplanes(weight, bias).distance(x)
-    torch.testing.assert_close(found.active, (distance > 0).double().mean(0))
-    torch.testing.assert_close(found.distance, distance.abs().double().mean(0), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found.nearest, distance.abs().amin(0).double(), rtol=1e-3, atol=1e-5)
-    assert found.outside.tolist() == (bias.abs() / weight.norm(dim=1) > x.norm(dim=1).max()).tolist()
-    assert found.inputs == inputs
+    examination, distance = counted_in_batches(weight, bias, x), hyperplanes(weight, bias).distance(x)
+    torch.testing.assert_close(examination.active, (distance > 0).double().mean(0))
+    torch.testing.assert_close(examination.distance, distance.abs().double().mean(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(examination.nearest, distance.abs().amin(0).double(), rtol=1e-3, atol=1e-5)
+    assert examination.outside.tolist() == (bias.abs() / weight.norm(dim=1) > x.norm(dim=1).max()).tolist()
+    assert examination.inputs == inputs
 
 
 def test_a_boundary_beyond_every_input_is_outside_the_data():
     x = torch.tensor([[1.0], [2.0], [1.5], [4.0], [2.0]])
-    found = counted_in_batches(torch.ones(2, 1), torch.tensor([3.0, 5.0]), x)
-    assert found.shell == (1.0, 4.0)
-    assert found.outside.tolist() == [False, True]
+    examination = counted_in_batches(torch.ones(2, 1), torch.tensor([3.0, 5.0]), x)
+    assert examination.shell == (1.0, 4.0)
+    assert examination.outside.tolist() == [False, True]
 
 
 def test_dead_always_on_and_nearly_linear_units_are_distinguished():
@@ -101,12 +104,12 @@ def test_dead_always_on_and_nearly_linear_units_are_distinguished():
     values[3, :2] = -1.0  # off on 1%
     values[4, :3] = -1.0  # off on 1.5%
     values[5, :50] = 0.0  # never off
-    found = counted(values, 0, inputs=200)
-    assert found.dead.tolist() == [True, True, False, False, False, False]
-    assert found.always_on.tolist() == [False, False, True, False, False, True]
-    assert found.nearly_linear.tolist() == [False, False, False, True, False, False]
-    assert found.distance is None
-    assert found.summary() == "of 6 units on 200 inputs: 2 dead, 2 always on, 1 nearly linear"
+    examination = counted(values, 0, inputs=200)
+    assert examination.dead.tolist() == [True, True, False, False, False, False]
+    assert examination.always_on.tolist() == [False, False, True, False, False, True]
+    assert examination.nearly_linear.tolist() == [False, False, False, True, False, False]
+    assert examination.distance is None
+    assert examination.summary() == "of 6 units on 200 inputs: 2 dead, 2 always on, 1 nearly linear"
 
 
 def switching(module, biases):
@@ -120,12 +123,12 @@ def switching(module, biases):
 @pytest.mark.parametrize("module", [nn.LeakyReLU(), nn.PReLU(3), nn.RReLU()], ids=repr)
 def test_units_that_leak_are_never_dead_but_may_have_one_phase_only(module):
     net, x = switching(module, [-100.0, 0.0, 100.0]), torch.randn(64, 3)
-    found = examine(net, x)
-    (finding,) = found.findings
+    examination = examine(net, x)
+    (finding,) = examination.findings
     assert (finding.kind, finding.evidence["units"], finding.suggestion) == ("one phase", [0, 2], None)
-    torch.testing.assert_close(found["0"].activity.active, (net[0](x) > 0).double().mean(0))
-    assert found["0"].boundary.radius.tolist() == pytest.approx([-100.0, 0.0, 100.0])
-    assert found["0"].pairing["0"].others == 2
+    torch.testing.assert_close(examination["0"].activity.active, (net[0](x) > 0).double().mean(0))
+    assert examination["0"].boundary.radius.tolist() == pytest.approx([-100.0, 0.0, 100.0])
+    assert examination["0"].pairing["0"].others == 2
 
 
 @pytest.mark.parametrize("module, low, high", [(nn.ReLU6(), 0.0, 6.0), (nn.Hardtanh(), -1.0, 1.0)], ids=str)
@@ -146,6 +149,6 @@ def test_the_boundary_of_a_clipped_unit_is_where_its_slope_changes_first():
     net[1].weight.data.uniform_(-2, 2)
     net[1].bias.data.normal_()
     x = torch.randn(50, 3)
-    found = examine(net, x)["0"].boundary
-    distance = found.distance(x)
+    examination = examine(net, x)["0"].boundary
+    distance = examination.distance(x)
     assert ((distance > 0) == (net[:2](x) > -2)).all()

@@ -31,9 +31,9 @@ class Named(nn.Module):
 def test_progress_counts_the_batches_where_their_number_is_known(data, batches):
     totals = set()
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
-    found = examine(net, INPUTS[:1], data, progress=lambda what, _, total: totals.add((what, total)))
+    examination = examine(net, INPUTS[:1], data, progress=lambda what, _, total: totals.add((what, total)))
     assert totals == {("layers", 1), ("batches", batches)}
-    torch.testing.assert_close(found["0"].activity.active, (net[0](INPUTS) > 0).double().mean(0))
+    torch.testing.assert_close(examination["0"].activity.active, (net[0](INPUTS) > 0).double().mean(0))
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_progress_counts_the_batches_where_their_number_is_known(data, batches):
 )
 def test_arguments_may_be_named(data):
     net = Named()
-    found = examine(net, UserDict(x=INPUTS[:1]), data)["fc"].activity
-    torch.testing.assert_close(found.active, (net.fc(INPUTS) > 0).double().mean(0))
-    assert found.inputs == 150
+    examination = examine(net, UserDict(x=INPUTS[:1]), data)["fc"].activity
+    torch.testing.assert_close(examination.active, (net.fc(INPUTS) > 0).double().mean(0))
+    assert examination.inputs == 150
 
 
 def test_no_argument_is_dropped_but_labels_that_the_network_does_not_take():
@@ -62,5 +62,5 @@ def test_no_argument_is_dropped_but_labels_that_the_network_does_not_take():
 def test_several_arguments_may_be_given_in_order_with_labels_after_them():
     net = Named()
     loader = DataLoader(TensorDataset(INPUTS, -torch.ones(150, 1), LABELS), batch_size=50)
-    found = examine(net, (INPUTS[:1], torch.ones(1, 1)), loader)["relu"].activity
-    torch.testing.assert_close(found.active, (net.fc(INPUTS) < 0).double().mean(0))
+    examination = examine(net, (INPUTS[:1], torch.ones(1, 1)), loader)["relu"].activity
+    torch.testing.assert_close(examination.active, (net.fc(INPUTS) < 0).double().mean(0))

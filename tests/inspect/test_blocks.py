@@ -14,9 +14,9 @@ def test_they_are_those_of_all_vectors_at_once(block, dtype, layout, monkeypatch
     monkeypatch.setattr(blocks, "BLOCK", block)
     x = torch.randn(6, 5, 4, 3).to(dtype, memory_format=layout)
     for dim in (1, 2, 3, -1):
-        found = squared_norms(x, dim)
-        assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-        torch.testing.assert_close(found, x.double().square().sum(dim).to(found))
+        result = squared_norms(x, dim)
+        assert result.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        torch.testing.assert_close(result, x.double().square().sum(dim).to(result))
 
 
 def test_there_may_be_none():

@@ -76,10 +76,13 @@ def planted(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_planted_is_found_and_nothing_else(seed):
     net, data, expected = planted(seed)
-    found = examine(net, data[:2], data.split(16))
-    by_layer = {layer.name: {} for layer in found.layers}
+    examination = examine(net, data[:2], data.split(16))
+    by_layer = {layer.name: {} for layer in examination.layers}
     everything = [
-        f for layer in found.layers for m in layer.measured.values() for f in m.findings(layer.rectified)
+        f
+        for layer in examination.layers
+        for m in layer.measured.values()
+        for f in m.findings(layer.rectified)
     ]
     for finding in everything:
         evidence = finding.evidence.get("pairs", finding.evidence.get("units"))
@@ -90,8 +93,8 @@ def test_what_is_planted_is_found_and_nothing_else(seed):
 def test_findings_come_with_evidence_and_a_conversion():
     net, data, _ = planted(0)
     net[0].bias.data[12:14] = -1e4
-    found = {(f.layer, f.kind): f for f in examine(net, data[:2], data.split(16)).findings}
-    pair, dead = found["0", "paired"], found["0", "dead"]
+    examination = {(f.layer, f.kind): f for f in examine(net, data[:2], data.split(16)).findings}
+    pair, dead = examination["0", "paired"], examination["0", "dead"]
     assert pair.sentence == "0: 8% of filters have an opposite partner (by chance: 0.0%)"
     assert (pair.evidence["saved"], pair.suggestion) == (27 + 1, None)
     assert dead.suggestion == Suggestion("to_crelu", ("0",), "expand")
@@ -109,18 +112,20 @@ def test_a_few_units_are_not_a_finding_and_the_most_severe_comes_first():
     net[0].bias.data[0] = -100.0  # one dead unit of 64
     net[2].bias.data[:32] = 100.0  # half of them never off
     net[4].bias.data[0] = -100.0  # one dead unit of 8
-    found = examine(net, torch.randn(64, 4))
-    assert {(f.layer, f.kind) for f in found.findings if f.layer == "0"} == set()
-    assert [f.severity for f in found.findings] == sorted((f.severity for f in found.findings), reverse=True)
-    assert (found.findings[0].layer, found.findings[0].kind) == ("4", "dead")
+    examination = examine(net, torch.randn(64, 4))
+    assert {(f.layer, f.kind) for f in examination.findings if f.layer == "0"} == set()
+    assert [f.severity for f in examination.findings] == sorted(
+        (f.severity for f in examination.findings), reverse=True
+    )
+    assert (examination.findings[0].layer, examination.findings[0].kind) == ("4", "dead")
 
 
 def test_nothing_is_prescribed_for_a_layer_with_batch_norm():
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval()
     net[1].bias.data[:4] = -100.0
-    found = examine(net, torch.randn(64, 3, 8, 8))
-    assert "0: 4 of 8 units are dead on 64 images" in found.sentences()
-    assert not found.suggestions()
+    examination = examine(net, torch.randn(64, 3, 8, 8))
+    assert "0: 4 of 8 units are dead on 64 images" in examination.sentences()
+    assert not examination.suggestions()
 
 
 def test_at_most_ten_findings_are_printed_in_80_columns():
@@ -138,16 +143,16 @@ def test_nearly_linear_units_are_found():
     net = nn.Sequential(nn.Linear(1, 2), nn.ReLU())
     net[0].weight.data.fill_(1.0)
     net[0].bias.data = torch.tensor([99.5, 50.0])
-    found = examine(net, torch.zeros(1, 1), [-torch.arange(101.0).unsqueeze(1)])
-    assert [(f.kind, f.evidence["units"]) for f in found.findings] == [("nearly linear", [0])]
+    examination = examine(net, torch.zeros(1, 1), [-torch.arange(101.0).unsqueeze(1)])
+    assert [(f.kind, f.evidence["units"]) for f in examination.findings] == [("nearly linear", [0])]
 
 
 def test_without_data_sides_are_counted_on_the_example():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
     example = torch.randn(50, 4)
-    found = examine(net, example)["0"].activity
-    torch.testing.assert_close(found.active, (net[0](example) > 0).double().mean(0))
-    assert found.inputs == 50
+    examination = examine(net, example)["0"].activity
+    torch.testing.assert_close(examination.active, (net[0](example) > 0).double().mean(0))
+    assert examination.inputs == 50
 
 
 def test_batches_are_gathered_and_labels_left_aside():
@@ -164,8 +169,8 @@ def test_the_shell_holds_the_lengths_of_the_patches_that_a_filter_sees():
     conv = nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2)
     x = torch.randn(2, 4, 7, 7)
     lengths = [F.unfold(half, 3, padding=1, stride=2).norm(dim=1) for half in x.chunk(2, 1)]
-    found = examine(nn.Sequential(conv, nn.ReLU()), x)["0"].activity.shell
-    assert found == pytest.approx(
+    examination = examine(nn.Sequential(conv, nn.ReLU()), x)["0"].activity.shell
+    assert examination == pytest.approx(
         (float(min(n.min() for n in lengths)), float(max(n.max() for n in lengths))), rel=1e-4
     )
 
@@ -178,8 +183,8 @@ def test_the_patches_of_a_filter_of_one_place_are_the_places_it_sees(stride, pad
     lengths = torch.cat(
         [F.unfold(half, 1, padding=padding, stride=stride).norm(dim=1) for half in x.chunk(2, 1)]
     )
-    found = examine(nn.Sequential(conv, nn.ReLU()), x)["0"].activity.shell
-    assert found == pytest.approx((float(lengths.min()), float(lengths.max())), rel=1e-6)
+    examination = examine(nn.Sequential(conv, nn.ReLU()), x)["0"].activity.shell
+    assert examination == pytest.approx((float(lengths.min()), float(lengths.max())), rel=1e-6)
 
 
 def test_distances_are_in_units_of_the_input_whatever_the_norm():
@@ -205,9 +210,9 @@ def test_a_layer_that_undoes_the_split_of_a_crelu_is_found():
     net = nn.Sequential(nn.Conv2d(3, 8, 3), CReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 6))
     half = torch.randn(6, 72)
     net[4].weight.data = torch.cat([half, -half], 1)
-    found = examine(net, torch.randn(32, 3, 8, 8))
-    assert [f.kind for f in found.findings] == ["undone split"]
-    assert found["0"].phase_correlation["4"].pair[0] == pytest.approx(1)
+    examination = examine(net, torch.randn(32, 3, 8, 8))
+    assert [f.kind for f in examination.findings] == ["undone split"]
+    assert examination["0"].phase_correlation["4"].pair[0] == pytest.approx(1)
 
 
 def test_pairs_in_a_sum_of_branches_are_measured_but_cannot_be_merged():
@@ -221,16 +226,16 @@ def test_pairs_in_a_sum_of_branches_are_measured_but_cannot_be_merged():
 
     net = Block()
     net.a.weight.data[3] = -net.a.weight.data[6]
-    found = examine(net, torch.randn(100, 30))
-    assert found["a + b"].pairing["a"].mutual == [(3, 6)]
-    assert not found.findings
-    assert found["a + b"].boundary is None
+    examination = examine(net, torch.randn(100, 30))
+    assert examination["a + b"].pairing["a"].mutual == [(3, 6)]
+    assert not examination.findings
+    assert examination["a + b"].boundary is None
 
 
 def test_pairing_by_examination_is_pairing_of_the_weights():
     net = nn.Sequential(nn.Conv2d(4, 12, 3, groups=2), nn.ReLU())
-    found = examine(net, torch.randn(2, 4, 8, 8))["0"].pairing["0"]
-    torch.testing.assert_close(found.opposite, pairing(net[0].weight, groups=2).opposite)
+    examination = examine(net, torch.randn(2, 4, 8, 8))["0"].pairing["0"]
+    torch.testing.assert_close(examination.opposite, pairing(net[0].weight, groups=2).opposite)
 
 
 def test_every_measure_is_available():
@@ -243,14 +248,14 @@ def test_every_measure_is_available():
         nn.Linear(144, 2),
     )
     data = torch.randn(8, 3, 8, 8)
-    found = examine(net, data[:2], list(data.split(4)), measures=MEASURES)
-    first, second = found.layers
+    examination = examine(net, data[:2], list(data.split(4)), measures=MEASURES)
+    first, second = examination.layers
     assert float(first.measured["reconstruct"].ratio.max()) < 1e-3
     assert 0.5 < float(second.measured["reconstruct"].ratio.min()) < 1
     expected = invariance(net, list(data.split(4))).layers
     torch.testing.assert_close(first.invariance.local_rate, expected["0"].local_rate)
     assert list(first.phase_correlation) == ["2"]
-    json.dumps(found.to_dict(), allow_nan=False)
+    json.dumps(examination.to_dict(), allow_nan=False)
 
 
 def test_measures_that_are_not_asked_for_are_not_made():
@@ -263,48 +268,48 @@ def test_measures_that_are_not_asked_for_are_not_made():
 def test_a_filter_of_zeros_does_no_harm():
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
     net[0].weight.data[1] = 0
-    found = examine(net, torch.randn(20, 3), measures=["pairing", "boundary"])
-    json.dumps(found.to_dict(), allow_nan=False)
+    examination = examine(net, torch.randn(20, 3), measures=["pairing", "boundary"])
+    json.dumps(examination.to_dict(), allow_nan=False)
 
 
 def test_layers_are_looked_up_by_either_name():
-    found = examine(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3))
-    assert found["0"] is found["1"]
+    examination = examine(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(2, 3))
+    assert examination["0"] is examination["1"]
     with pytest.raises(KeyError, match="conv"):
-        found["conv"]
+        examination["conv"]
 
 
 def test_the_dictionary_survives_json():
     net, data, _ = planted(2)
-    found = examine(net, data[:2], data.split(16)).to_dict()
-    assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(json.dumps(found))
-    assert [layer["name"] for layer in found["layers"]] == ["0", "2", "7"]
-    assert found["layers"][1]["sources"][0]["through"] == ["3"]
-    assert found["unattributed"] == [{"name": "10", "reason": "feeds the output"}]
-    assert len(found["layers"][0]["activity"]["active"]) == 24
+    examination = examine(net, data[:2], data.split(16)).to_dict()
+    assert json.loads(json.dumps(examination, allow_nan=False)) == json.loads(json.dumps(examination))
+    assert [layer["name"] for layer in examination["layers"]] == ["0", "2", "7"]
+    assert examination["layers"][1]["sources"][0]["through"] == ["3"]
+    assert examination["unattributed"] == [{"name": "10", "reason": "feeds the output"}]
+    assert len(examination["layers"][0]["activity"]["active"]) == 24
 
 
 def test_the_summary_has_a_row_for_every_layer_then_findings_then_omissions():
     net, data, _ = planted(3)
-    found = examine(net, data[:2], data.split(16))
-    lines = found.summary().splitlines()
+    examination = examine(net, data[:2], data.split(16))
+    lines = examination.summary().splitlines()
     assert lines[0].split()[:3] == ["layer", "kind", "units"]
     assert [line.split()[0] for line in lines[1:4]] == ["0", "2", "7"]
     assert lines[-1] == "10: feeds the output"
-    assert all(f.sentence in lines for f in found.findings)
+    assert all(f.sentence in lines for f in examination.findings)
 
 
 def test_a_network_without_rectifications_has_no_layers():
-    found = examine(nn.Linear(3, 2), torch.randn(1, 3))
-    assert found.layers == found.findings == ()
-    assert found.summary() == "\nweight: feeds the output"
+    examination = examine(nn.Linear(3, 2), torch.randn(1, 3))
+    assert examination.layers == examination.findings == ()
+    assert examination.summary() == "\nweight: feeds the output"
 
 
 @pytest.mark.needs("plotly")
 def test_figures_are_titled_by_layer():
     net = nn.Sequential(nn.Linear(2, 4), nn.ReLU())
-    found = examine(net, torch.randn(20, 2), measures=("pairing", "boundary"))
-    assert set(found.figures()) == {"0: pairs", "0: boundaries"}
+    examination = examine(net, torch.randn(20, 2), measures=("pairing", "boundary"))
+    assert set(examination.figures()) == {"0: pairs", "0: boundaries"}
 
 
 def test_a_rectification_of_the_input_is_examined_though_no_weight_feeds_it():
@@ -323,8 +328,8 @@ def test_a_single_rectified_number_does_no_harm():
 
 
 def test_an_examination_prints_as_its_summary():
-    found = examine(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(40, 3))
-    assert str(found) == found.summary()
+    examination = examine(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(40, 3))
+    assert str(examination) == examination.summary()
 
 
 def test_nothing_is_suggested_for_layers_that_conversions_cannot_name():
@@ -333,9 +338,9 @@ def test_nothing_is_suggested_for_layers_that_conversions_cannot_name():
     )
     for stage in net:
         stage[0].bias.data.fill_(-100)
-    found = examine(net, torch.randn(40, 3, 4, 4))
-    assert {finding.kind for finding in found.findings} >= {"dead", "outside the data"}
-    assert not found.suggestions()
+    examination = examine(net, torch.randn(40, 3, 4, 4))
+    assert {finding.kind for finding in examination.findings} >= {"dead", "outside the data"}
+    assert not examination.suggestions()
     named = examine(nn.Sequential(*net[0], nn.Conv2d(4, 1, 1)), torch.randn(40, 3, 4, 4))
     assert {suggestion.name for suggestion in named.suggestions()} == {"crelu"}
 
@@ -343,10 +348,10 @@ def test_nothing_is_suggested_for_layers_that_conversions_cannot_name():
 def test_weights_that_are_nan_are_an_error():
     net = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
     net[0].weight.data[0, 0] = torch.nan
-    found = examine(net, torch.randn(40, 4), measures=["pairing", "boundary", "activity"])
-    assert (found.findings[0].kind, found.findings[0].evidence) == ("not finite", {"units": [0]})
-    assert found["0"].pairing == {}
-    json.dumps(found.to_dict(), allow_nan=False)
+    examination = examine(net, torch.randn(40, 4), measures=["pairing", "boundary", "activity"])
+    assert (examination.findings[0].kind, examination.findings[0].evidence) == ("not finite", {"units": [0]})
+    assert examination["0"].pairing == {}
+    json.dumps(examination.to_dict(), allow_nan=False)
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
@@ -371,10 +376,10 @@ def test_a_geometric_layer_is_seen_whether_or_not_it_has_kept_its_weight():
     with torch.no_grad():
         net(data)  # builds it, and keeps it
     for _ in range(2):
-        found = examine(net, data[:1], data.split(50))["0"]
-        assert found.rectified.sources[0].parameters
-        torch.testing.assert_close(found.boundary.direction, net[0].direction.detach())
-        assert found.activity.shell == pytest.approx(
+        examination = examine(net, data[:1], data.split(50))["0"]
+        assert examination.rectified.sources[0].parameters
+        torch.testing.assert_close(examination.boundary.direction, net[0].direction.detach())
+        assert examination.activity.shell == pytest.approx(
             (float(data.norm(dim=1).min()), float(data.norm(dim=1).max()))
         )
 
@@ -403,8 +408,8 @@ class Deciding(nn.Module):
 def test_a_network_that_decides_on_its_values_is_examined_as_it_runs(way):
     model = Deciding(way)
     batches = [torch.randn(6, 4) + sign for sign in (3, 3, -3, -3, 3)]
-    found = examine(model, batches[0][:1], batches, measures=["activity"])["first"].activity
-    torch.testing.assert_close(found.active, (model.first(torch.cat(batches)) > 0).double().mean(0))
+    examination = examine(model, batches[0][:1], batches, measures=["activity"])["first"].activity
+    torch.testing.assert_close(examination.active, (model.first(torch.cat(batches)) > 0).double().mean(0))
 
 
 def test_the_network_runs_once_over_the_data_for_all_measurements():
@@ -440,22 +445,26 @@ def test_memory_does_not_grow_with_the_data():
 def test_both_phases_in_the_order_of_groups_are_one_unit_each():
     net, images = nn.Sequential(nn.Conv2d(4, 6, 1), CReLU(groups=2)), torch.randn(64, 4, 5, 5)
     net[0].bias.data[:3] = 100.0
-    found, plain = (examine(each, images)["0"] for each in (net, nn.Sequential(net[0], CReLU())))
-    assert (found.rectified.kind, found.rectified.units, found.rectified.doubled) == ("crelu", 6, 6)
-    assert torch.equal(found.activity.active, plain.activity.active)
-    assert found.activity.row() == {"one phase": "3"}
+    examination, plain = (examine(each, images)["0"] for each in (net, nn.Sequential(net[0], CReLU())))
+    assert (examination.rectified.kind, examination.rectified.units, examination.rectified.doubled) == (
+        "crelu",
+        6,
+        6,
+    )
+    assert torch.equal(examination.activity.active, plain.activity.active)
+    assert examination.activity.row() == {"one phase": "3"}
 
 
 def test_under_autocast_the_network_is_rounded_and_measurements_are_not():
     net, x = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 2)), torch.randn(100, 5)
     with torch.autocast("cpu", torch.bfloat16):
-        found = examine(net, x, measures=EXTENDED_MEASURES)["0"]
+        examination = examine(net, x, measures=EXTENDED_MEASURES)["0"]
         outputs = net[:2](x)
     assert outputs.dtype == torch.bfloat16
-    assert torch.equal(found.pairing["0"].opposite, pairing(net[0].weight.bfloat16()).opposite)
+    assert torch.equal(examination.pairing["0"].opposite, pairing(net[0].weight.bfloat16()).opposite)
     norms = x.bfloat16().float().norm(dim=1)
-    assert found.activity.shell == pytest.approx((float(norms.min()), float(norms.max())))
-    torch.testing.assert_close(found.plasticity.singular.float(), torch.linalg.svdvals(outputs.float()))
+    assert examination.activity.shell == pytest.approx((float(norms.min()), float(norms.max())))
+    torch.testing.assert_close(examination.plasticity.singular.float(), torch.linalg.svdvals(outputs.float()))
 
 
 class Agent(nn.Module):
@@ -480,9 +489,9 @@ class Agent(nn.Module):
 def test_an_agent_is_examined_as_it_is_called(call):
     agent, data = Agent(), torch.randn(100, 4)
     expected = examine(nn.Sequential(*agent.body, agent.critic), data[:2], data, measures=EXTENDED_MEASURES)
-    found = examine(agent, data[:2], data, call=call, measures=EXTENDED_MEASURES)
-    assert [layer.name for layer in found.layers] == ["body.0", "body.2"]
-    for ours, theirs in zip(found.layers, expected.layers, strict=True):
+    examination = examine(agent, data[:2], data, call=call, measures=EXTENDED_MEASURES)
+    assert [layer.name for layer in examination.layers] == ["body.0", "body.2"]
+    for ours, theirs in zip(examination.layers, expected.layers, strict=True):
         torch.testing.assert_close(ours.activity.active, theirs.activity.active)
         torch.testing.assert_close(ours.plasticity.singular, theirs.plasticity.singular)
     with pytest.raises(TypeError, match="call="):
@@ -498,10 +507,10 @@ def test_every_measure_takes_the_call():
         def predict(self, x):
             return self.head(self.conv(x).relu().mean((2, 3)))
 
-    found = examine(
+    examination = examine(
         Images(), torch.randn(4, 3, 8, 8), torch.randn(40, 3, 8, 8), call="predict", measures=MEASURES
     )
-    assert set(found.layers[0].measured) == set(MEASURES) - {"phase_correlation"}
+    assert set(examination.layers[0].measured) == set(MEASURES) - {"phase_correlation"}
 
 
 @pytest.mark.parametrize(
@@ -511,10 +520,10 @@ def test_every_measure_takes_the_call():
 def test_the_entropy_of_a_policy_is_measured_and_certainty_is_a_finding(policy):
     agent, data = Agent(), torch.randn(100, 4)
     options = {"call": "get_action_and_value", "policy": policy}
-    found = examine(agent, data, **options)
+    examination = examine(agent, data, **options)
     expected = agent.get_action_and_value(data)[2].mean().item()
-    assert found.metrics()["policy entropy"] == pytest.approx(expected, rel=1e-5)
-    assert "certain policy" not in {finding.kind for finding in found.findings}
+    assert examination.metrics()["policy entropy"] == pytest.approx(expected, rel=1e-5)
+    assert "certain policy" not in {finding.kind for finding in examination.findings}
     agent.actor.bias.data[0] = 100.0
     certain = examine(agent, data, **options).findings[0]
     assert (certain.kind, certain.severity) == ("certain policy", "warning")
@@ -548,12 +557,12 @@ PACKED = nn.utils.rnn.pack_sequence([torch.randn(3, 4)] * 20)
 )
 def test_an_example_may_be_one_container_or_have_labels(read, example, rows):
     net = OneArgument(read)
-    for found in (
+    for examination in (
         examine(net, example),
         examine(net, example, [example if len(example) > 1 else example[0]]),
     ):
         expected = (net.fc(rows) > 0).double().mean(0)
-        torch.testing.assert_close(found["fc"].activity.active, expected)
+        torch.testing.assert_close(examination["fc"].activity.active, expected)
 
 
 class Branch(nn.Module):
@@ -610,10 +619,10 @@ def test_the_calls_of_one_module_are_counted_together():
 
 def test_at_most_four_names_that_are_not_examined_are_printed():
     net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(9)), nn.ReLU(), nn.Linear(4, 1))
-    found = examine(net, X)
-    assert len(found.unattributed) == 9
-    assert sum("feeds" in line for line in found.notes()) == 4
-    assert "5 more" in found.notes()[-1]
+    examination = examine(net, X)
+    assert len(examination.unattributed) == 9
+    assert sum("feeds" in line for line in examination.notes()) == 4
+    assert "5 more" in examination.notes()[-1]
 
 
 @pytest.mark.parametrize("old", ["Gauge", "Seen", "USUAL", "THOROUGH"])

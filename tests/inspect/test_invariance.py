@@ -31,16 +31,16 @@ def test_thresholds_are_exact_however_the_data_are_batched(seed, places, rate, s
     scale = 10.0 ** torch.randint(-20, 20, (4, 1))
     responses = ((torch.randn(4, places) + shift) * scale).relu()
     chunks = responses.chunk(parts, 1)
-    found = _thresholds(lambda: ({"layer": chunk} for chunk in chunks), rate)["layer"]
-    assert torch.equal(found, slow_threshold(responses, rate))
+    result = _thresholds(lambda: ({"layer": chunk} for chunk in chunks), rate)["layer"]
+    assert torch.equal(result, slow_threshold(responses, rate))
 
 
 def test_where_few_responses_are_positive_the_threshold_is_zero():
     responses = torch.zeros(2, 1000)
     responses[0, :9] = torch.rand(9) + 1e-39  # under 1%, some of them subnormal
     responses[1, :50] = 1.0
-    found = _thresholds(lambda: iter([{"layer": responses}]), 0.01)["layer"]
-    assert found.tolist() == [0.0, 1.0]
+    result = _thresholds(lambda: iter([{"layer": responses}]), 0.01)["layer"]
+    assert result.tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_invariance_is_what_its_definition_says(activation, respond, crop):
     conv = nn.Conv2d(3, 5, 3, padding=1)
     images = torch.randn(30, 3, 12, 12)
     loader = [(batch, torch.zeros(len(batch))) for batch in images.split(7)]
-    found = invariance(nn.Sequential(conv, activation), loader, crop=crop, rate=0.05).layers["0"]
+    result = invariance(nn.Sequential(conv, activation), loader, crop=crop, rate=0.05).layers["0"]
     with torch.no_grad():
         transforms = list(_standard(crop).values())
         base = images if crop is None else _crop(images, crop, "centre")
@@ -61,9 +61,9 @@ def test_invariance_is_what_its_definition_says(activation, respond, crop):
         fired = before > threshold
         again = sum(((respond(conv(t(images))) > threshold) & fired).sum((0, 2, 3)) for t in transforms)
     local = again.double() / len(transforms) / fired.sum((0, 2, 3))
-    torch.testing.assert_close(found.local_rate, local)
-    torch.testing.assert_close(found.firing_rate, fired.double().mean((0, 2, 3)))
-    assert found.score == pytest.approx(float((local / found.firing_rate).mean()))
+    torch.testing.assert_close(result.local_rate, local)
+    torch.testing.assert_close(result.firing_rate, fired.double().mean((0, 2, 3)))
+    assert result.score == pytest.approx(float((local / result.firing_rate).mean()))
 
 
 def test_results_do_not_depend_on_the_batches():
@@ -80,18 +80,18 @@ def test_a_mirrored_image_of_a_mirrored_scene_fires_the_same_units():
     conv.weight.data = conv.weight.data + conv.weight.data.flip(-1)
     images = torch.randn(16, 1, 8, 8)
     images = images + images.flip(-1)
-    found = invariance(
+    result = invariance(
         nn.Sequential(conv, nn.ReLU()), images, transforms={"flip": lambda x: x.flip(-1)}, rate=0.1
     )
-    assert found.layers["0"].local_rate.min() > 0.95  # but for ties in rounding at the threshold
+    assert result.layers["0"].local_rate.min() > 0.95  # but for ties in rounding at the threshold
 
 
 def test_units_that_never_fire_are_left_out_of_the_score():
     net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU())
     net[0].bias.data[0] = -1e6
-    found = invariance(net, torch.randn(8, 1, 4, 4), rate=0.1).layers["0"]
-    assert found.local_rate[0].isnan()
-    assert math.isfinite(found.score)
+    result = invariance(net, torch.randn(8, 1, 4, 4), rate=0.1).layers["0"]
+    assert result.local_rate[0].isnan()
+    assert math.isfinite(result.score)
 
 
 def test_layers_can_be_chosen_by_name_of_weight_or_rectification():
@@ -139,15 +139,15 @@ def test_crops_come_from_the_corners():
 @pytest.mark.needs("plotly")
 def test_the_figure_shows_the_score_of_every_layer():
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.ReLU())
-    found = invariance(net, torch.randn(8, 1, 8, 8), rate=0.1)
-    (line,) = found.figure().data
+    result = invariance(net, torch.randn(8, 1, 8, 8), rate=0.1)
+    (line,) = result.figure().data
     assert line.x == ("0", "2")
-    assert line.y == tuple(layer.score for layer in found.layers.values())
-    assert found.summary().count("score") == 2
+    assert line.y == tuple(layer.score for layer in result.layers.values())
+    assert result.summary().count("score") == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_images_get_the_dtype_of_the_network(dtype):
     net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU()).to(dtype)
-    found = invariance(net, torch.randn(8, 1, 8, 8), transforms={"none": lambda x: x})
-    assert (found.layers["0"].local_rate == 1).all()
+    result = invariance(net, torch.randn(8, 1, 8, 8), transforms={"none": lambda x: x})
+    assert (result.layers["0"].local_rate == 1).all()

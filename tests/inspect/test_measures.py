@@ -11,7 +11,7 @@ from relucid.inspect import MEASURES, Finding, Measurement, StreamingMeasure, ex
 
 
 @pytest.fixture(scope="module")
-def found():
+def examination():
     net = nn.Sequential(
         *(
             nn.Conv2d(1, 6, 3),
@@ -28,8 +28,8 @@ def found():
 
 
 @pytest.mark.parametrize("name", sorted(MEASURES))
-def test_every_measurement_says_and_stores_what_it_found(found, name):
-    measured = [layer.measured[name] for layer in found.layers if name in layer.measured]
+def test_every_measurement_says_and_stores_what_it_found(examination, name):
+    measured = [layer.measured[name] for layer in examination.layers if name in layer.measured]
     assert measured or name == "phase_correlation"  # for which there must be a CReLU
     for each in measured:
         assert each.summary()
@@ -38,8 +38,8 @@ def test_every_measurement_says_and_stores_what_it_found(found, name):
 
 
 @pytest.mark.needs("plotly")
-def test_figures_of_measurements_show_something(found):
-    figures = found.figures()
+def test_figures_of_measurements_show_something(examination):
+    figures = examination.figures()
     assert len(figures) > 5
     assert all(figure.data for figure in figures.values())
 
@@ -89,11 +89,11 @@ def test_a_measurement_of_anyone_is_in_the_table_the_findings_the_figures_and_th
     monkeypatch.setitem(MEASURES, "peak", Peak)
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
     data = torch.randn(100, 3)
-    found = examine(net, data[:1], data, measures=["peak"])
+    examination = examine(net, data[:1], data, measures=["peak"])
     largest = net[0](data).amax(0).detach()
-    torch.testing.assert_close(found["0"].measured["peak"].largest, largest)
-    assert found.columns()["peak"] == "the largest value"
-    assert found.rows()[0]["peak"] == f"{float(largest.max()):.1f}"
-    assert [finding.evidence for finding in found.findings] == [{"units": [int(largest.argmax())]}]
-    assert list(found.figures()) == ["0: peaks"]
-    assert found.to_dict()["layers"][0]["peak"]["largest"] == pytest.approx(largest.tolist())
+    torch.testing.assert_close(examination["0"].measured["peak"].largest, largest)
+    assert examination.columns()["peak"] == "the largest value"
+    assert examination.rows()[0]["peak"] == f"{float(largest.max()):.1f}"
+    assert [finding.evidence for finding in examination.findings] == [{"units": [int(largest.argmax())]}]
+    assert list(examination.figures()) == ["0: peaks"]
+    assert examination.to_dict()["layers"][0]["peak"]["largest"] == pytest.approx(largest.tolist())

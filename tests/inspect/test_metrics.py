@@ -63,9 +63,9 @@ def test_dormant_units_of_maps_are_those_of_redo():
     net[0].weight.data *= torch.logspace(-3, 0, 12).view(-1, 1, 1, 1)
     net[0].bias.data *= torch.logspace(-3, 0, 12)
     images = torch.randn(40, 2, 6, 6)
-    found = metrics(net, images, tau=0.1)["dormant"]
-    assert found == pytest.approx(float(redo_mask(net[1](net[0](images)), 0.1).double().mean()))
-    assert 0 < found < 1
+    examination = metrics(net, images, tau=0.1)["dormant"]
+    assert examination == pytest.approx(float(redo_mask(net[1](net[0](images)), 0.1).double().mean()))
+    assert 0 < examination < 1
 
 
 # Plasticine, plasticine/metrics.py
@@ -95,28 +95,34 @@ def lop_approximate_rank(x, prop=0.99):
 def test_ranks_and_norms_of_the_last_hidden_layer_are_those_of_the_literature(activation):
     net = mlp(activation)
     last = features(net)[-1].double()
-    found = metrics(net, DATA)
+    examination = metrics(net, DATA)
     singular = torch.linalg.svdvals(last)
-    assert found["srank"] == plasticine_stable_rank(last)
-    assert found["effective rank"] == pytest.approx(plasticine_effective_rank(last), rel=1e-5)
-    assert found["approximate rank"] == lop_approximate_rank(last)
-    assert found["stable rank"] == pytest.approx(float(singular.square().sum() / singular[0] ** 2), rel=1e-5)
-    assert found["feature norm"] == pytest.approx(float(last.norm(dim=1).mean()), rel=1e-5)
+    assert examination["srank"] == plasticine_stable_rank(last)
+    assert examination["effective rank"] == pytest.approx(plasticine_effective_rank(last), rel=1e-5)
+    assert examination["approximate rank"] == lop_approximate_rank(last)
+    assert examination["stable rank"] == pytest.approx(
+        float(singular.square().sum() / singular[0] ** 2), rel=1e-5
+    )
+    assert examination["feature norm"] == pytest.approx(float(last.norm(dim=1).mean()), rel=1e-5)
 
 
 def test_weights_and_gradients_are_those_of_the_literature():
     net, start = mlp(), mlp(seed=1)
     parameters = [p.detach().double() for p in net.parameters()]
-    found = metrics(net, DATA, start=start)
+    examination = metrics(net, DATA, start=start)
     count = sum(p.numel() for p in parameters)
-    assert found["weight magnitude"] == pytest.approx(sum(float(p.abs().sum()) for p in parameters) / count)
-    assert found["weight norm"] == pytest.approx(math.sqrt(sum(float(p.square().sum()) for p in parameters)))
+    assert examination["weight magnitude"] == pytest.approx(
+        sum(float(p.abs().sum()) for p in parameters) / count
+    )
+    assert examination["weight norm"] == pytest.approx(
+        math.sqrt(sum(float(p.square().sum()) for p in parameters))
+    )
     apart = [
         float((p - q.detach()).square().sum()) for p, q in zip(parameters, start.parameters(), strict=True)
     ]
-    assert found["distance"] == pytest.approx(math.sqrt(sum(apart)))
-    assert metrics(net, DATA, start=start.state_dict())["distance"] == found["distance"]
-    assert math.isnan(found["gradient norm"])
+    assert examination["distance"] == pytest.approx(math.sqrt(sum(apart)))
+    assert metrics(net, DATA, start=start.state_dict())["distance"] == examination["distance"]
+    assert math.isnan(examination["gradient norm"])
     net(DATA).sum().backward()
     total = torch.nn.utils.clip_grad_norm_(net.parameters(), 1e9)
     assert metrics(net, DATA)["gradient norm"] == pytest.approx(float(total))
@@ -146,8 +152,8 @@ def test_saturation_is_a_slope_below_a_hundredth():
             nn.init.zeros_(net[0].weight)
             net[0].bias.data[0] = value
             break
-        found = metrics(net, torch.randn(40, 1))["saturated"]
-        assert found == float(abs(derivative) < 0.01)
+        examination = metrics(net, torch.randn(40, 1))["saturated"]
+        assert examination == float(abs(derivative) < 0.01)
 
 
 class Function(nn.Module):
@@ -161,14 +167,14 @@ class Function(nn.Module):
 
 def test_dead_units_and_ranks_are_those_that_examine_finds():
     net = mlp()
-    found = metrics(net, DATA, layers=True)
+    examination = metrics(net, DATA, layers=True)
     report = examine(net, DATA[:2], DATA, measures=["activity", "plasticity"])
     expected = report.metrics()
     for key in ("dead", "dormant", "dead/0", "dead/2", "dormant/0", "dormant/2"):
-        assert found[key] == pytest.approx(expected[key])
+        assert examination[key] == pytest.approx(expected[key])
     for key in ("effective rank/0", "effective rank/2", "stable rank/2"):
-        assert found[key] == pytest.approx(expected[key], rel=1e-6)
-    assert found["worst dead"] == max(expected["dead/0"], expected["dead/2"]) > found["dead"]
+        assert examination[key] == pytest.approx(expected[key], rel=1e-6)
+    assert examination["worst dead"] == max(expected["dead/0"], expected["dead/2"]) > examination["dead"]
 
 
 def test_active_is_the_share_of_positive_outputs():
@@ -189,11 +195,11 @@ def test_the_two_phases_of_a_unit_are_one_unit(crelu):
     net = nn.Sequential(nn.Linear(5, 4), crelu(), nn.Linear(8, 2))
     net[0].weight.data[0], net[0].bias.data[0] = 0.0, 0.0  # always 0
     net[0].bias.data[1] = -10.0  # on one side only, and linear there
-    found = metrics(net, [DATA[:120], DATA[120:]], layers=True)
+    examination = metrics(net, [DATA[:120], DATA[120:]], layers=True)
     outputs = net[1](net[0](DATA)).detach().double()
-    assert found["dead/0"] == found["saturated/0"] == found["dormant/0"] == 0.25
-    assert found["srank"] == plasticine_stable_rank(outputs)
-    assert found["effective rank"] == pytest.approx(plasticine_effective_rank(outputs), rel=1e-5)
+    assert examination["dead/0"] == examination["saturated/0"] == examination["dormant/0"] == 0.25
+    assert examination["srank"] == plasticine_stable_rank(outputs)
+    assert examination["effective rank"] == pytest.approx(plasticine_effective_rank(outputs), rel=1e-5)
 
 
 def test_batches_add_up():
@@ -284,8 +290,8 @@ def test_the_entropy_of_a_policy_is_that_of_its_logits():
         lambda agent, x: agent.actor(x),
         lambda agent, x: torch.distributions.Categorical(logits=agent.actor(x)),
     ):
-        found = metrics(agent, DATA, call="get_action_and_value", policy=policy)
-        assert found["policy entropy"] == pytest.approx(entropy, rel=1e-5)
+        examination = metrics(agent, DATA, call="get_action_and_value", policy=policy)
+        assert examination["policy entropy"] == pytest.approx(entropy, rel=1e-5)
     with pytest.raises(AttributeError):
         metrics(agent, DATA, call="get_action_and_value", policy="head")
 
@@ -313,9 +319,9 @@ def test_calls_of_one_module_are_one_layer():
         def forward(self, x):
             return self.activation(self.body(x)) - self.activation(self.body(-x))
 
-    found = metrics(Siamese(), DATA, layers=True)
-    assert "dead/body" in found
-    assert not [key for key in found if "#" in key]
+    examination = metrics(Siamese(), DATA, layers=True)
+    assert "dead/body" in examination
+    assert not [key for key in examination if "#" in key]
 
 
 def test_a_network_is_left_as_it_was():
@@ -334,6 +340,6 @@ def test_a_network_is_left_as_it_was():
 def test_under_autocast_measures_are_computed_in_full_precision():
     net = mlp()
     with torch.autocast("cpu", torch.bfloat16):
-        found = metrics(net, DATA)
-    assert found["effective rank"] == pytest.approx(metrics(net, DATA)["effective rank"], rel=0.1)
-    assert found["weight norm"] == metrics(net, DATA)["weight norm"]
+        examination = metrics(net, DATA)
+    assert examination["effective rank"] == pytest.approx(metrics(net, DATA)["effective rank"], rel=0.1)
+    assert examination["weight norm"] == metrics(net, DATA)["weight norm"]

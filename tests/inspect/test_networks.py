@@ -39,17 +39,17 @@ def test_a_published_network_is_examined_without_a_change_to_it(segmentation):
     segmentation.train()
     before = copy.deepcopy(segmentation.state_dict())
     images = cells(4)
-    found = examine(segmentation, images[:1], list(images.split(2)))
+    examination = examine(segmentation, images[:1], list(images.split(2)))
     assert segmentation.training
     assert all(torch.equal(value, before[name]) for name, value in segmentation.state_dict().items())
     blocks = [f"res{i}" for i in range(1, 6)]
-    assert [layer.name for layer in found.layers] == [
+    assert [layer.name for layer in examination.layers] == [
         name for b in blocks for name in (f"{b}.double_conv.0", f"{b}.double_conv.4 + {b}.conv1d")
     ]
-    assert [layer.rectified.name for layer in found.layers] == [
+    assert [layer.rectified.name for layer in examination.layers] == [
         name for b in blocks for name in (f"{b}.double_conv.2", f"{b}.relu")
     ]
-    assert found.unattributed == (("conv3", "feeds the output"), ("conv4", "feeds the output"))
+    assert examination.unattributed == (("conv3", "feeds the output"), ("conv4", "feeds the output"))
 
 
 @pytest.mark.needs("deepsea")
@@ -67,10 +67,10 @@ def test_sides_of_a_published_network_are_those_that_hooks_see(segmentation):
         segmentation.eval()(images)
     for handle in handles:
         handle.remove()
-    found = examine(segmentation, images)
+    examination = examine(segmentation, images)
     assert len(shares) == 10
     for name, share in shares.items():
-        torch.testing.assert_close(found[name].activity.active, share)
+        torch.testing.assert_close(examination[name].activity.active, share)
 
 
 @pytest.mark.needs("silero_vad")
@@ -80,11 +80,11 @@ def test_a_published_torchscript_network_is_seen_through():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TorchScript is deprecated, but this is how it is published
         net = load_silero_vad()
-        found = trace(net, (torch.randn(1, 512), 16_000))
+        examination = trace(net, (torch.randn(1, 512), 16_000))
     encoder = [f"_model.encoder.{i}.reparam_conv" for i in range(4)]
-    assert [r.layer for r in found.rectified] == [*encoder, "relu#5"]
-    assert all(r.obstacle == "" for r in found.rectified[:4])
-    assert "no weight feeds it" in found.rectified[4].obstacle  # it follows a recurrent cell
+    assert [r.layer for r in examination.rectified] == [*encoder, "relu#5"]
+    assert all(r.obstacle == "" for r in examination.rectified[:4])
+    assert "no weight feeds it" in examination.rectified[4].obstacle  # it follows a recurrent cell
 
 
 @pytest.mark.parametrize("activation", ["relu", "avr", "crelu"])
@@ -97,16 +97,16 @@ def test_a_published_torchscript_network_is_seen_through():
 def test_every_rectification_of_our_own_designs_is_attributed(name, activation, weights, norm, propagation):
     choices = {"activation": activation, "weights": weights, "norm": norm, "propagation": propagation}
     net = create(name, num_classes=3, width=0.25, **choices)
-    found = trace(net, torch.randn(1, 3, 32, 32))
-    assert found.rectified
-    assert {r.kind for r in found.rectified} <= {activation, "relu"}
-    assert activation in {r.kind for r in found.rectified}
-    assert all(r.sources for r in found.rectified)
-    assert all(reason.startswith("feeds") for _, reason in found.unattributed)  # a sum, or the output
+    examination = trace(net, torch.randn(1, 3, 32, 32))
+    assert examination.rectified
+    assert {r.kind for r in examination.rectified} <= {activation, "relu"}
+    assert activation in {r.kind for r in examination.rectified}
+    assert all(r.sources for r in examination.rectified)
+    assert all(reason.startswith("feeds") for _, reason in examination.unattributed)  # a sum, or the output
 
 
 @pytest.mark.slow
 def test_every_rectification_of_a_resnet_50_is_examined():
-    found = examine(create("resnet50", num_classes=1000), torch.randn(8, 3, 224, 224))
-    assert len(found.layers) == 49
-    assert all(layer.activity is not None and layer.pairing for layer in found.layers)
+    examination = examine(create("resnet50", num_classes=1000), torch.randn(8, 3, 224, 224))
+    assert len(examination.layers) == 49
+    assert all(layer.activity is not None and layer.pairing for layer in examination.layers)

@@ -32,12 +32,12 @@ def test_pairing_equals_the_comparison_of_every_filter_with_every_other(seed, fi
     weight = torch.randn(filters, inputs, 3, dtype=torch.float64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK", block)
-        found = pairing(weight)
+        result = pairing(weight)
     opposite, opposite_index, aligned, aligned_index = slow_pairing(weight)
-    torch.testing.assert_close(found.opposite, opposite)
-    torch.testing.assert_close(found.aligned, aligned)
-    assert found.opposite_index.tolist() == opposite_index.tolist()
-    assert found.aligned_index.tolist() == aligned_index.tolist()
+    torch.testing.assert_close(result.opposite, opposite)
+    torch.testing.assert_close(result.aligned, aligned)
+    assert result.opposite_index.tolist() == opposite_index.tolist()
+    assert result.aligned_index.tolist() == aligned_index.tolist()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -46,27 +46,27 @@ def test_planted_opposite_pairs_are_found_and_nothing_else(dtype):
     pairs = [(3, 41), (7, 8), (20, 60)]
     for i, j in pairs:
         weight[j] = -2.5 * weight[i] + 0.01 * torch.randn(3, 5, 5)
-    found = pairing(weight.to(dtype))
-    assert found.mutual == pairs
-    assert found.paired.nonzero().flatten().tolist() == sorted(sum(pairs, ()))
-    assert found.share == pytest.approx(6 / 64)
-    assert found.random_share < 1e-6
-    assert not found.twins.any()
-    assert found.summary().startswith("9% of 64 filters have an opposite partner")
+    result = pairing(weight.to(dtype))
+    assert result.mutual == pairs
+    assert result.paired.nonzero().flatten().tolist() == sorted(sum(pairs, ()))
+    assert result.share == pytest.approx(6 / 64)
+    assert result.random_share < 1e-6
+    assert not result.twins.any()
+    assert result.summary().startswith("9% of 64 filters have an opposite partner")
 
 
 def test_planted_twins_are_found_and_are_not_pairs():
     weight = torch.randn(32, 27)
     weight[5] = 3 * weight[11]
-    found = pairing(weight)
-    assert found.twins.nonzero().flatten().tolist() == [5, 11]
-    assert not found.paired.any()
-    assert found.random_share == 0
+    result = pairing(weight)
+    assert result.twins.nonzero().flatten().tolist() == [5, 11]
+    assert not result.paired.any()
+    assert result.random_share == 0
 
 
 def test_random_filters_have_no_pairs_more_often_than_the_level_says():
-    found = [bool(pairing(torch.randn(24, 12), level=0.05, threshold=0.0).paired.any()) for _ in range(400)]
-    assert sum(found) / 400 <= 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
+    result = [bool(pairing(torch.randn(24, 12), level=0.05, threshold=0.0).paired.any()) for _ in range(400)]
+    assert sum(result) / 400 <= 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
 
 
 def test_filters_that_share_an_axis_are_not_pairs_by_that_alone():
@@ -94,29 +94,29 @@ def test_filters_of_different_groups_make_no_pairs():
     weight = torch.randn(8, 30)
     weight[5] = -weight[1]  # opposite, but they see different inputs
     weight[7] = -weight[6]
-    found = pairing(weight, groups=2)
-    assert found.mutual == [(6, 7)]
+    result = pairing(weight, groups=2)
+    assert result.mutual == [(6, 7)]
     halves = [pairing(half) for half in weight.chunk(2)]
-    torch.testing.assert_close(found.opposite, torch.cat([half.opposite for half in halves]))
-    assert found.opposite_index[4:].tolist() == [i + 4 for i in halves[1].opposite_index.tolist()]
+    torch.testing.assert_close(result.opposite, torch.cat([half.opposite for half in halves]))
+    assert result.opposite_index[4:].tolist() == [i + 4 for i in halves[1].opposite_index.tolist()]
 
 
 @pytest.mark.parametrize(
     "weight, groups", [(torch.randn(1, 9), 1), (torch.randn(6, 1, 3, 3), 6), (torch.zeros(4, 5), 1)]
 )
 def test_a_filter_without_company_has_no_partner(weight, groups):
-    found = pairing(weight, groups)
-    assert found.opposite.isnan().all()
-    assert set(found.opposite_index.tolist()) == {-1}
-    assert not found.paired.any()
-    assert found.summary()
+    result = pairing(weight, groups)
+    assert result.opposite.isnan().all()
+    assert set(result.opposite_index.tolist()) == {-1}
+    assert not result.paired.any()
+    assert result.summary()
 
 
 def test_a_filter_of_zeros_is_nobodys_partner():
     weight = torch.eye(3).repeat(1, 3)[:2]  # cosine 0 with each other
-    found = pairing(torch.cat([weight, torch.zeros(1, 9)]))
-    assert found.opposite_index.tolist() == [1, 0, -1]
-    assert found.opposite[2].isnan()
+    result = pairing(torch.cat([weight, torch.zeros(1, 9)]))
+    assert result.opposite_index.tolist() == [1, 0, -1]
+    assert result.opposite[2].isnan()
 
 
 def test_no_more_cosines_than_a_block_are_held_at_once(monkeypatch):
@@ -139,9 +139,9 @@ def test_no_more_cosines_than_a_block_are_held_at_once(monkeypatch):
 
 @pytest.mark.needs("plotly")
 def test_the_histogram_shows_the_filters_and_the_density_of_random_ones():
-    found = pairing(torch.randn(64, 27))
-    bars, line = found.figure("conv1").data
-    assert sorted(bars.x) == sorted(found.opposite.tolist())
+    result = pairing(torch.randn(64, 27))
+    bars, line = result.figure("conv1").data
+    assert sorted(bars.x) == sorted(result.opposite.tolist())
     assert sum(line.y) * (line.x[1] - line.x[0]) == pytest.approx(1)
 
 

@@ -21,11 +21,11 @@ def slow_phase_correlation(weight):
 def test_phase_correlation_equals_the_cosines_one_by_one(shape):
     weight = torch.randn(shape)
     pair, rest = slow_phase_correlation(weight)
-    found = phase_correlation(weight)
-    assert found.pair[0] == pytest.approx(float(pair.mean()), rel=1e-5)
+    result = phase_correlation(weight)
+    assert result.pair[0] == pytest.approx(float(pair.mean()), rel=1e-5)
     if shape[1] > 2:
-        assert found.pair[1] == pytest.approx(float(pair.std()), rel=1e-4)
-        assert found.non_pair == pytest.approx((float(rest.mean()), float(rest.std())), rel=1e-4)
+        assert result.pair[1] == pytest.approx(float(pair.std()), rel=1e-4)
+        assert result.non_pair == pytest.approx((float(rest.mean()), float(rest.std())), rel=1e-4)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -41,8 +41,8 @@ def test_a_linear_layer_after_a_flattened_map_is_read_by_channel():
 
 
 def test_one_unit_has_no_other_to_compare_with():
-    found = phase_correlation(torch.randn(3, 2))
-    assert torch.tensor(found.non_pair).isnan().all()
+    result = phase_correlation(torch.randn(3, 2))
+    assert torch.tensor(result.non_pair).isnan().all()
 
 
 def test_gradients_are_not_kept():

@@ -13,8 +13,8 @@ DATA = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
 
 
 def measured(net, data=DATA, example=None, layer="0"):
-    found = examine(net, data[:2] if example is None else example, data, measures=["plasticity"])
-    return found[layer].plasticity
+    examination = examine(net, data[:2] if example is None else example, data, measures=["plasticity"])
+    return examination[layer].plasticity
 
 
 def reference(outputs, units, phases=1):
@@ -44,12 +44,12 @@ def test_it_is_what_the_definitions_say_of_the_outputs(name):
     module, function, phases = ACTIVATIONS[name]
     net = nn.Sequential(nn.Linear(5, 7), module or Absolute())
     net[0].weight.data *= 4  # some values beyond 1 and 6
-    found = measured(net)
+    examination = measured(net)
     activity, singular = reference(function(net[0](DATA)).detach(), 7, phases)
-    torch.testing.assert_close(found.activity, activity, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(found.singular[: len(singular)], singular, rtol=1e-3, atol=1e-3)
-    assert found.effective_rank == pytest.approx(float(effective_rank(singular)), rel=1e-3)
-    assert found.stable_rank == pytest.approx(float(stable_rank(singular)), rel=1e-4)
+    torch.testing.assert_close(examination.activity, activity, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(examination.singular[: len(singular)], singular, rtol=1e-3, atol=1e-3)
+    assert examination.effective_rank == pytest.approx(float(effective_rank(singular)), rel=1e-3)
+    assert examination.stable_rank == pytest.approx(float(stable_rank(singular)), rel=1e-4)
 
 
 def test_dormant_units_are_dead_ones_and_those_that_are_hardly_active():
@@ -57,8 +57,8 @@ def test_dormant_units_are_dead_ones_and_those_that_are_hardly_active():
     net[0].bias.data[0] = -100.0
     net[0].weight.data[1] *= 0.001
     net[0].bias.data[1] = 0.0
-    found = measured(net)
-    assert found.dormant.tolist() == [True, True, False, False]
+    examination = measured(net)
+    assert examination.dormant.tolist() == [True, True, False, False]
     report = examine(net, DATA[:2], DATA, measures=["activity", "plasticity"])
     assert report["0"].activity.dead.tolist() == [True, False, False, False]
     (finding,) = [each for each in report.findings if each.kind == "dormant"]
@@ -79,39 +79,39 @@ def test_few_dormant_units_and_few_inputs_are_not_a_finding():
 def test_a_silent_layer_is_all_dormant_and_has_no_rank():
     net = nn.Sequential(nn.Linear(5, 4), nn.ReLU())
     net[0].bias.data.fill_(-100.0)
-    found = measured(net)
-    assert found.dormant.all()
-    assert found.effective_rank is None
-    assert "rank" not in found.summary()
-    json.dumps(found.to_dict(), allow_nan=False)
+    examination = measured(net)
+    assert examination.dormant.all()
+    assert examination.effective_rank is None
+    assert "rank" not in examination.summary()
+    json.dumps(examination.to_dict(), allow_nan=False)
 
 
 def test_norms_are_those_of_the_weights_and_of_their_latest_gradients():
     net = nn.Sequential(nn.Linear(5, 4), nn.ReLU())
     assert measured(net).gradient is None
     net(DATA).sum().backward()
-    found = measured(net)
+    examination = measured(net)
     weight, bias = net[0].weight, net[0].bias
-    assert found.weight == pytest.approx(weight.norm().item())
-    assert found.gradient == pytest.approx(torch.cat([weight.grad.flatten(), bias.grad]).norm().item())
+    assert examination.weight == pytest.approx(weight.norm().item())
+    assert examination.gradient == pytest.approx(torch.cat([weight.grad.flatten(), bias.grad]).norm().item())
 
 
 def test_the_rank_of_a_very_wide_layer_is_not_computed():
     net = nn.Sequential(nn.Linear(1, LARGEST + 1), nn.ReLU())
-    found = measured(net, torch.randn(40, 1))
-    assert found.singular is None
-    assert "effective rank" not in found.row()
+    examination = measured(net, torch.randn(40, 1))
+    assert examination.singular is None
+    assert "effective rank" not in examination.row()
 
 
 def test_metrics_have_shares_ranks_and_norms():
     net = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 6), nn.ReLU())
     net[0].bias.data[0] = -100.0
-    found = examine(net, DATA[:2], DATA, measures=["plasticity"])
-    metrics = found.metrics()
-    masks = [found[name].plasticity.dormant for name in "02"]
+    examination = examine(net, DATA[:2], DATA, measures=["plasticity"])
+    metrics = examination.metrics()
+    masks = [examination[name].plasticity.dormant for name in "02"]
     assert metrics["dormant"] == pytest.approx(float(torch.cat(masks).double().mean()))
     assert metrics["dormant/0"] == pytest.approx(float(masks[0].double().mean()))
-    assert metrics["stable rank/2"] == found["2"].plasticity.stable_rank
+    assert metrics["stable rank/2"] == examination["2"].plasticity.stable_rank
     assert metrics["weight norm/0"] == pytest.approx(net[0].weight.norm().item())
 
 
@@ -136,11 +136,11 @@ def test_a_unit_that_is_not_finite_leaves_the_others_as_they_are_and_the_rank_un
     net = nn.Sequential(nn.Linear(5, 6), nn.ReLU())
     whole = measured(net).activity
     net[0].weight.data[0] = torch.nan
-    found = measured(net)
-    torch.testing.assert_close(found.activity[1:], whole[1:] / whole[1:].mean())
-    assert torch.equal(found.dormant[1:], ~(found.activity[1:] > 0.1))
-    assert not found.dormant[0]
-    assert found.singular is found.effective_rank is None
+    examination = measured(net)
+    torch.testing.assert_close(examination.activity[1:], whole[1:] / whole[1:].mean())
+    assert torch.equal(examination.dormant[1:], ~(examination.activity[1:] > 0.1))
+    assert not examination.dormant[0]
+    assert examination.singular is examination.effective_rank is None
 
 
 def test_products_of_half_precision_do_not_overflow():

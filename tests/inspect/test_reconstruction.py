@@ -37,11 +37,11 @@ def test_reconstruction_is_the_pseudoinverse(name, features, dense):
     layer = build().double()
     x = torch.randn(3, *shape, dtype=torch.float64)
     z = layer(x).detach()
-    found = reconstruct(layer, crelu(z) if features == "after CReLU" else z, shape, tolerance=1e-12)
+    result = reconstruct(layer, crelu(z) if features == "after CReLU" else z, shape, tolerance=1e-12)
     matrix = dense(layer, shape)
     expected = x.flatten(1) @ (torch.linalg.pinv(matrix) @ matrix).T
-    torch.testing.assert_close(found.input.flatten(1), expected, rtol=1e-6, atol=1e-6)
-    assert found.residual <= 1e-12
+    torch.testing.assert_close(result.input.flatten(1), expected, rtol=1e-6, atol=1e-6)
+    assert result.residual <= 1e-12
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -49,10 +49,10 @@ def test_in_single_precision_it_is_the_pseudoinverse_to_four_digits(name, dense)
     build, shape = LAYERS[name]
     layer = build()
     x = torch.randn(3, *shape)
-    found = reconstruct(layer, crelu(layer(x)).detach(), shape)
+    result = reconstruct(layer, crelu(layer(x)).detach(), shape)
     matrix = dense(layer.double(), shape)
     expected = x.double().flatten(1) @ (torch.linalg.pinv(matrix) @ matrix).T
-    assert float((found.input.flatten(1) - expected).norm() / expected.norm()) < 1e-4
+    assert float((result.input.flatten(1) - expected).norm() / expected.norm()) < 1e-4
 
 
 @quick
@@ -62,10 +62,10 @@ def test_what_is_reconstructed_is_the_part_in_the_range_of_the_filters(seed, inp
     torch.manual_seed(seed)
     layer = nn.Linear(inputs, filters).double()
     x = torch.randn(2, inputs, dtype=torch.float64)
-    found = reconstruct(layer, crelu(layer(x)).detach(), (inputs,), tolerance=1e-13).input
-    torch.testing.assert_close(layer(found), layer(x), rtol=1e-5, atol=1e-5)
-    coordinates = torch.linalg.lstsq(layer.weight.T, found.T, driver="gelsd").solution
-    torch.testing.assert_close(layer.weight.T @ coordinates, found.T, rtol=1e-5, atol=1e-5)
+    result = reconstruct(layer, crelu(layer(x)).detach(), (inputs,), tolerance=1e-13).input
+    torch.testing.assert_close(layer(result), layer(x), rtol=1e-5, atol=1e-5)
+    coordinates = torch.linalg.lstsq(layer.weight.T, result.T, driver="gelsd").solution
+    torch.testing.assert_close(layer.weight.T @ coordinates, result.T, rtol=1e-5, atol=1e-5)
 
 
 def test_inconsistent_features_give_the_shortest_least_squares_solution():
@@ -103,9 +103,9 @@ def test_a_photograph_is_reconstructed_through_a_large_strided_convolution():
         1, 3, 224, 224
     )
     layer = nn.Conv2d(3, 96, 11, stride=4)  # the operator would have 281,940 x 150,528 entries
-    found = reconstruct(layer, crelu(layer(image)).detach(), (3, 224, 224))
-    assert float(reconstruction_ratio(image[..., :223, :223], found.input[..., :223, :223])) < 5e-3
-    assert not found.input[..., 223:, :].any()
+    result = reconstruct(layer, crelu(layer(image)).detach(), (3, 224, 224))
+    assert float(reconstruction_ratio(image[..., :223, :223], result.input[..., :223, :223])) < 5e-3
+    assert not result.input[..., 223:, :].any()
 
 
 @pytest.mark.parametrize("pool", [nn.MaxPool2d(2), nn.MaxPool2d(3, 2), nn.MaxPool2d(3, 2, 1, ceil_mode=True)])
@@ -124,5 +124,5 @@ def test_after_pooling_each_positive_feature_is_one_equation_of_its_phase(pool, 
                 rows.append(matrix[response])
                 targets.append((value if channel < 5 else -value) - offset[response])
     expected = torch.linalg.pinv(torch.stack(rows)) @ torch.stack(targets)
-    found = reconstruct(layer, features, shape, indices=indices, tolerance=1e-12)
-    torch.testing.assert_close(found.input.flatten(), expected, rtol=1e-6, atol=1e-6)
+    result = reconstruct(layer, features, shape, indices=indices, tolerance=1e-12)
+    torch.testing.assert_close(result.input.flatten(), expected, rtol=1e-6, atol=1e-6)

@@ -30,37 +30,40 @@ def test_a_sample_is_enough_where_the_interval_of_a_rate_of_0_ends_below_10_perc
 
 def test_images_and_positions_are_counted_separately():
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5), nn.ReLU())
-    found = examine(net, torch.randn(64, 3, 8, 8))
-    assert [str(layer.activity.sample) for layer in found.layers] == ["64 images x 36 positions", "64 inputs"]
+    examination = examine(net, torch.randn(64, 3, 8, 8))
+    assert [str(layer.activity.sample) for layer in examination.layers] == [
+        "64 images x 36 positions",
+        "64 inputs",
+    ]
 
 
 def test_sequences_count_as_inputs():
     net = nn.Sequential(nn.Linear(6, 5), nn.ReLU())
-    found = examine(net, torch.randn(3, 2, 6), torch.randn(40, 7, 6))
-    assert str(found["0"].activity.sample) == "40 inputs x 7 positions"
+    examination = examine(net, torch.randn(3, 2, 6), torch.randn(40, 7, 6))
+    assert str(examination["0"].activity.sample) == "40 inputs x 7 positions"
 
 
 @pytest.mark.parametrize("inputs", [1, 8, NEEDED - 1])
 def test_no_unit_is_called_dead_or_always_on_on_a_handful_of_inputs(inputs):
     net = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU())
     net[0].bias.data[:16], net[0].bias.data[16:] = -100.0, 100.0
-    found = examine(net, torch.randn(inputs, 3, 8, 8))
-    assert not found.findings
-    assert "dead" not in found.rows()[0]
-    (doubt,) = found.doubts()
+    examination = examine(net, torch.randn(inputs, 3, 8, 8))
+    assert not examination.findings
+    assert "dead" not in examination.rows()[0]
+    (doubt,) = examination.doubts()
     assert f"{inputs} image{'s' * (inputs > 1)} x 36 positions; at least {NEEDED}" in doubt
-    assert doubt in found.summary().splitlines()
+    assert doubt in examination.summary().splitlines()
 
 
 def test_rates_come_with_intervals():
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
-    found = examine(net, torch.randn(100, 3))["0"].activity
-    low, high = interval(found.active, 100)
-    entry = found.to_dict()
+    examination = examine(net, torch.randn(100, 3))["0"].activity
+    low, high = interval(examination.active, 100)
+    entry = examination.to_dict()
     assert entry["active_low"] == pytest.approx(low.tolist())
     assert entry["active_high"] == pytest.approx(high.tolist())
-    assert (low <= found.active).all()
-    assert (found.active <= high).all()
+    assert (low <= examination.active).all()
+    assert (examination.active <= high).all()
 
 
 def test_nan_inside_the_network_is_an_error_and_no_unit_counts_as_dead_for_it():

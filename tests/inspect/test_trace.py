@@ -93,10 +93,10 @@ def test_every_way_to_write_a_rectification_is_found_once(name):
     )
     if isinstance(activation, nn.Module):
         net.act = activation
-    (found,) = trace(net, IMAGE).rectified
-    assert (found.kind, found.layer, found.units, found.channel_dim) == (kind, "conv", 4, 1)
-    assert found.obstacle == ""
-    assert found.doubled == (4 if kind == "crelu" else 0)
+    (result,) = trace(net, IMAGE).rectified
+    assert (result.kind, result.layer, result.units, result.channel_dim) == (kind, "conv", 4, 1)
+    assert result.obstacle == ""
+    assert result.doubled == (4 if kind == "crelu" else 0)
 
 
 @pytest.mark.parametrize(
@@ -112,15 +112,15 @@ def test_every_way_to_write_a_rectification_is_found_once(name):
     ],
 )
 def test_other_activations_are_listed_as_not_examined(activation):
-    found = trace(Net(lambda self, x: activation(self.conv(x)), conv=conv()), IMAGE)
-    assert not found.rectified
-    assert [name for name, _ in found.unattributed] == ["conv", "the network"]
-    assert "not among the activations" in found.unattributed[1][1]
+    result = trace(Net(lambda self, x: activation(self.conv(x)), conv=conv()), IMAGE)
+    assert not result.rectified
+    assert [name for name, _ in result.unattributed] == ["conv", "the network"]
+    assert "not among the activations" in result.unattributed[1][1]
 
 
 def test_a_rectification_written_in_an_unknown_way_does_not_pass_in_silence():
-    found = trace(Net(lambda self, x: torch.where(self.conv(x) > 0, 1.0, 0.0), conv=conv()), IMAGE)
-    assert found.unattributed == (("conv", "feeds gt (not known to rectify)"),)
+    result = trace(Net(lambda self, x: torch.where(self.conv(x) > 0, 1.0, 0.0), conv=conv()), IMAGE)
+    assert result.unattributed == (("conv", "feeds gt (not known to rectify)"),)
 
 
 def geometric_net():
@@ -218,8 +218,8 @@ NETWORKS = {
 def test_what_is_rectified_is_the_folded_map_of_what_the_layer_receives(name):
     build, example = NETWORKS[name]
     model = build().eval()
-    found = trace(model, example)
-    assert found.rectified
+    result = trace(model, example)
+    assert result.rectified
     inputs, values = {}, {}
 
     def visit(node, value):
@@ -230,7 +230,7 @@ def test_what_is_rectified_is_the_folded_map_of_what_the_layer_receives(name):
 
     with running(model) as (run, _):
         run(example, visit, observe)
-    for r in found.rectified:
+    for r in result.rectified:
         node, x = inputs[r.sources[0].name]
         weight, bias = r.folded()
         function, args, _ = node.call
@@ -277,20 +277,20 @@ def test_what_is_rectified_is_the_folded_map_of_what_the_layer_receives(name):
     ],
 )
 def test_where_units_have_no_fixed_boundary_the_reason_is_given(build, obstacle):
-    (found,) = trace(build(), IMAGE).rectified
-    assert obstacle in found.obstacle
-    assert found.sources[0].name in ("conv", "0")
+    (result,) = trace(build(), IMAGE).rectified
+    assert obstacle in result.obstacle
+    assert result.sources[0].name in ("conv", "0")
     with pytest.raises(ValueError, match="does not rectify a single affine map"):
-        found.folded()
+        result.folded()
 
 
 def test_max_pooling_does_not_move_a_boundary():
     net = Net(lambda s, x: F.relu(F.max_pool2d(s.conv(x), 2)), conv=conv())
-    (found,) = trace(net, IMAGE).rectified
-    weight, bias = found.folded()
+    (result,) = trace(net, IMAGE).rectified
+    weight, bias = result.folded()
     assert torch.equal(weight, net.conv.weight)
     assert torch.equal(bias, net.conv.bias)
-    assert found.sources[0].through == ("max_pool2d_with_indices",)
+    assert result.sources[0].through == ("max_pool2d_with_indices",)
 
 
 class Block(nn.Module):
@@ -322,9 +322,9 @@ def test_reused_modules_and_residual_additions_are_distinguished():
         "3.relu#2": ("relu", [("3.conv2", "3.bn2", "add")]),
         "3.relu#3": ("relu", [("3.down", "add")]),
     }
-    found = {r.name: r for r in trace(net, IMAGE).rectified}
-    assert found["2.relu#2"].adds == ("1",)
-    assert found["3.relu#3"].adds == ("3.relu#2",)
+    result = {r.name: r for r in trace(net, IMAGE).rectified}
+    assert result["2.relu#2"].adds == ("1",)
+    assert result["3.relu#3"].adds == ("3.relu#2",)
 
 
 def test_the_calls_of_one_module_are_one_layer():
@@ -380,8 +380,8 @@ def test_the_parameters_behind_a_weight_are_named():
 
 def test_layers_that_read_a_rectification_are_known():
     net = nn.Sequential(conv(), CReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 5))
-    (found,) = trace(net, IMAGE).rectified
-    assert [(s.name, tuple(s.weight.shape)) for s in found.readers] == [("4", (5, 72))]
+    (result,) = trace(net, IMAGE).rectified
+    assert [(s.name, tuple(s.weight.shape)) for s in result.readers] == [("4", (5, 72))]
 
 
 class Keep(torch.autograd.Function):
@@ -424,17 +424,17 @@ def test_memory_that_is_overwritten_in_part_leads_back_to_both_writers():
         return F.relu(self.next(y))
 
     net = Net(forward, conv=conv(), next=nn.Conv2d(4, 5, 1))
-    found = trace(net, IMAGE)
+    result = trace(net, IMAGE)
     assert kinds(net) == {"relu": ("relu", [("conv", "slice")]), "relu#2": ("relu", [("next",)])}
-    assert [s.name for s in found.rectified[0].readers] == ["next"]
-    assert "slice comes between" in found.rectified[0].obstacle
+    assert [s.name for s in result.rectified[0].readers] == ["next"]
+    assert "slice comes between" in result.rectified[0].obstacle
 
 
 def test_transformers_are_taken_apart():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    found = trace(layer, torch.randn(2, 5, 8))
+    result = trace(layer, torch.randn(2, 5, 8))
     assert kinds(layer, torch.randn(2, 5, 8)) == {"relu": ("relu", [("linear1",)])}
-    names = [name for name, _ in found.unattributed]
+    names = [name for name, _ in result.unattributed]
     assert names == ["self_attn", "self_attn.out_proj", "linear2"]
 
 
@@ -452,8 +452,8 @@ def test_weights_that_cannot_be_attributed_are_listed_with_the_reason():
 
 
 def test_a_rectification_without_weights_is_listed():
-    found = trace(Net(lambda s, x: F.relu(x) + F.relu(x * x)), IMAGE)
-    assert found.unattributed == (
+    result = trace(Net(lambda s, x: F.relu(x) + F.relu(x * x)), IMAGE)
+    assert result.unattributed == (
         ("relu", "no weight feeds it, only the input"),
         ("relu#2", "no weight feeds it, only mul in the network"),
     )
@@ -461,17 +461,17 @@ def test_a_rectification_without_weights_is_listed():
 
 def test_a_gate_is_not_a_sum_of_branches():
     net = Net(lambda s, x: F.relu(s.a(x) * torch.sigmoid(s.b(x))), a=conv(), b=conv())
-    found = trace(net, IMAGE)
-    assert not found.rectified[0].sources
-    assert dict(found.unattributed)["a"] == "feeds mul (not known to rectify)"
+    result = trace(net, IMAGE)
+    assert not result.rectified[0].sources
+    assert dict(result.unattributed)["a"] == "feeds mul (not known to rectify)"
 
 
 def test_every_weight_is_a_source_or_listed():
     net = nn.Sequential(
         conv(padding=1), nn.ReLU(), Block(), nn.GELU(), nn.Conv2d(4, 4, 1), nn.Flatten(), nn.Linear(256, 3)
     )
-    found = trace(net, IMAGE)
-    named = {s.name for r in found.rectified for s in r.sources} | {name for name, _ in found.unattributed}
+    result = trace(net, IMAGE)
+    named = {s.name for r in result.rectified for s in r.sources} | {name for name, _ in result.unattributed}
     weights = {name.removesuffix(".weight") for name, p in net.named_parameters() if p.dim() > 1}
     assert weights <= named
 
@@ -490,9 +490,9 @@ def test_mixed_precision_is_seen_through():
             return F.relu(self.fc(x))
 
     net = Net(forward, fc=nn.Linear(4, 5))
-    (found,) = trace(net, torch.randn(2, 4)).rectified
-    assert found.sources[0].parameters == ("fc.bias", "fc.weight")
-    assert found.obstacle == ""
+    (result,) = trace(net, torch.randn(2, 4)).rectified
+    assert result.sources[0].parameters == ("fc.bias", "fc.weight")
+    assert result.obstacle == ""
 
 
 def test_compiled_networks_are_run_as_they_were_written():

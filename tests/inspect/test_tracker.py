@@ -65,14 +65,16 @@ def test_each_step_is_compared_with_the_one_before(call):
     tracker = BoundaryTracker(net, torch.zeros(1, 2))
     start = {name: boundary(*layer) for name, layer in tracker.layers.items()}
     history = train(net, tracker, 5, call=call)
-    found = tracker.result()
-    assert found.steps == (1, 2, 3, 4, 5)
+    measured = tracker.result()
+    assert measured.steps == (1, 2, 3, 4, 5)
     for name in ("0", "3"):
         states = [start[name], *(h[name] for h in history)]
         changes = [change(a, b) for a, b in itertools.pairwise(states)]
-        torch.testing.assert_close(found.moved[name], torch.stack([moved.max() for moved, _ in changes]))
-        torch.testing.assert_close(found.turned[name], torch.stack([turned.max() for _, turned in changes]))
-    assert "moves by at most" in found.summary()
+        torch.testing.assert_close(measured.moved[name], torch.stack([moved.max() for moved, _ in changes]))
+        torch.testing.assert_close(
+            measured.turned[name], torch.stack([turned.max() for _, turned in changes])
+        )
+    assert "moves by at most" in measured.summary()
 
 
 def test_sampling_shows_the_same_single_steps():
@@ -118,9 +120,9 @@ class Residual(nn.Module):
 
 
 def test_layers_that_cannot_be_tracked_are_listed_with_the_reason():
-    found = BoundaryTracker(Residual(), torch.zeros(1, 3)).result()
-    assert not found.moved
-    assert found.skipped == {
+    measured = BoundaryTracker(Residual(), torch.zeros(1, 3)).result()
+    assert not measured.moved
+    assert measured.skipped == {
         "fc": "only a layer with at most one norm can be tracked: fc -> mul",
         "fc#2": "a sum of 2 branches",
     }
@@ -131,9 +133,9 @@ def test_a_unit_that_loses_its_weights_is_left_out():
     tracker = BoundaryTracker(net, torch.zeros(1, 2))
     net[0].weight.data[1] = 0
     tracker.step()
-    found = tracker.result()
-    assert found.moved["0"].tolist() == [0.0]
-    assert found.turned["0"].tolist() == [0.0]
+    measured = tracker.result()
+    assert measured.moved["0"].tolist() == [0.0]
+    assert measured.turned["0"].tolist() == [0.0]
 
 
 def test_a_layer_that_became_geometric_has_the_boundaries_that_it_had():
@@ -181,9 +183,9 @@ def test_a_tracker_that_was_never_attached_can_be_detached():
 
 
 def test_before_the_first_look_nothing_is_known():
-    found = BoundaryTracker(mlp(), every=5).result()
-    assert found.steps == ()
-    assert found.summary() == ""
+    measured = BoundaryTracker(mlp(), every=5).result()
+    assert measured.steps == ()
+    assert measured.summary() == ""
 
 
 @pytest.mark.needs("plotly")
@@ -191,7 +193,7 @@ def test_the_figure_shows_the_movement():
     net = mlp()
     tracker = BoundaryTracker(net, torch.zeros(1, 2))
     train(net, tracker, 4)
-    found = tracker.result()
-    assert [line.y for line in found.figure().data] == [
-        tuple(found.moved[name].tolist()) for name in ("0", "3")
+    measured = tracker.result()
+    assert [line.y for line in measured.figure().data] == [
+        tuple(measured.moved[name].tolist()) for name in ("0", "3")
     ]

@@ -35,8 +35,8 @@ def train(net, watch, steps, batch=64, optimizer=None, call=None):
 
 def logged(net, **options):
     """A watch, and the list of what it logs."""
-    found = []
-    return Watch(net, log=lambda metrics, step: found.append((step, metrics)), **options), found
+    result = []
+    return Watch(net, log=lambda metrics, step: result.append((step, metrics)), **options), result
 
 
 def warnings_in(caplog):
@@ -45,19 +45,19 @@ def warnings_in(caplog):
 
 def test_metrics_are_logged_every_so_many_steps_and_every_key_is_there():
     net = network()
-    watch, found = logged(net, every=5)
+    watch, result = logged(net, every=5)
     train(net, watch, 12)
-    assert [(step, each["dead"]) for step, each in found] == [(5, 0.5), (10, 0.5)]
-    assert found[0][1].keys() == set(KEYS)
-    assert watch.metrics == found[-1][1]
+    assert [(step, each["dead"]) for step, each in result] == [(5, 0.5), (10, 0.5)]
+    assert result[0][1].keys() == set(KEYS)
+    assert watch.metrics == result[-1][1]
 
 
 def test_with_layers_it_logs_those_too_and_a_name_begins_every_key():
     net = network()
-    watch, found = logged(net, every=1, name="critic", layers=True)
+    watch, result = logged(net, every=1, name="critic", layers=True)
     train(net, watch, 1)
-    assert {"critic/dead", "critic/dead/0", "critic/effective rank/0"} <= found[0][1].keys()
-    assert all(key.startswith("critic/") for key in found[0][1])
+    assert {"critic/dead", "critic/dead/0", "critic/effective rank/0"} <= result[0][1].keys()
+    assert all(key.startswith("critic/") for key in result[0][1])
 
 
 def test_it_warns_of_the_worst_layer_once_per_change(caplog):
@@ -141,10 +141,10 @@ def test_it_keeps_enough_inputs_at_any_batch_size(batch):
 
 def test_inputs_are_kept_from_one_measurement_to_the_next_where_these_are_few():
     net = network()
-    watch, found = logged(net, every=10)
+    watch, result = logged(net, every=10)
     train(net, watch, 40, batch=1)
-    assert [math.isnan(metrics["dead"]) for _, metrics in found] == [True, True, True, False]
-    assert found[-1][1]["dead"] == 0.5
+    assert [math.isnan(metrics["dead"]) for _, metrics in result] == [True, True, True, False]
+    assert result[-1][1]["dead"] == 0.5
 
 
 def test_hooks_are_on_the_modules_only_shortly_before_a_measurement():
@@ -161,9 +161,9 @@ def test_hooks_are_on_the_modules_only_shortly_before_a_measurement():
 
 def test_few_inputs_are_not_judged_and_the_key_is_there():
     net = network(dead=6)
-    watch, found = logged(net, every=1)
+    watch, result = logged(net, every=1)
     train(net, watch, 1, batch=3)
-    assert math.isnan(found[0][1]["dead"])
+    assert math.isnan(result[0][1]["dead"])
 
 
 def test_evaluation_without_gradients_is_not_what_is_watched(caplog):
@@ -181,11 +181,11 @@ def test_evaluation_without_gradients_is_not_what_is_watched(caplog):
 
 def test_data_of_ones_own_need_no_call():
     net = network()
-    watch, found = logged(net, every=2, data=[INPUTS[:70], INPUTS[70:]])
+    watch, result = logged(net, every=2, data=[INPUTS[:70], INPUTS[70:]])
     for _ in range(4):
         watch.step()
-    assert [each["dead"] for _, each in found] == [0.5, 0.5]
-    assert found[0][1]["effective rank"] == pytest.approx(metrics(net, INPUTS)["effective rank"])
+    assert [each["dead"] for _, each in result] == [0.5, 0.5]
+    assert result[0][1]["effective rank"] == pytest.approx(metrics(net, INPUTS)["effective rank"])
 
 
 class Agent(nn.Module):
@@ -201,31 +201,31 @@ class Agent(nn.Module):
 
 def test_an_agent_without_forward_is_watched_by_the_parts_that_are_called(caplog):
     agent = Agent()
-    watch, found = logged(agent, every=20, layers=True)
+    watch, result = logged(agent, every=20, layers=True)
     train(agent, watch, 40, batch=16, call=lambda x: sum(y.sum() for y in agent.get_action_and_value(x)))
-    assert [step for step, _ in found] == [20, 40]
-    assert found[0][1]["dead/actor.0"] == 0.5
-    assert found[0][1]["dead/critic.0"] == found[0][1]["worst dead"] == 1.0
-    assert found[0][1]["dead"] == 0.75
+    assert [step for step, _ in result] == [20, 40]
+    assert result[0][1]["dead/actor.0"] == 0.5
+    assert result[0][1]["dead/critic.0"] == result[0][1]["worst dead"] == 1.0
+    assert result[0][1]["dead"] == 0.75
     (message,) = warnings_in(caplog)
     assert "critic.0" in message
 
 
 def test_an_agent_without_forward_is_watched_on_data_by_one_of_its_methods():
     agent = Agent()
-    watch, found = logged(agent, every=1, data=INPUTS, call="get_action_and_value")
+    watch, result = logged(agent, every=1, data=INPUTS, call="get_action_and_value")
     watch.step()
-    assert found[0][1]["dead"] == 0.75
+    assert result[0][1]["dead"] == 0.75
     with pytest.raises(ValueError, match="data="):
         Watch(agent, call="get_action_and_value")
 
 
 def test_a_saturated_policy_is_reported_with_the_remedy_that_helps(caplog):
     agent = Agent()
-    watch, found = logged(agent, every=2, policy="actor", limit=1.0)
+    watch, result = logged(agent, every=2, policy="actor", limit=1.0)
     calls = {"call": lambda x: sum(y.sum() for y in agent.get_action_and_value(x))}
     train(agent, watch, 2, **calls)
-    assert 0.15 * math.log(2) < found[0][1]["policy entropy"] <= math.log(2)
+    assert 0.15 * math.log(2) < result[0][1]["policy entropy"] <= math.log(2)
     assert not warnings_in(caplog)
     agent.actor[2].bias.data[0] = 100.0
     train(agent, watch, 4, **calls)
@@ -268,9 +268,9 @@ class TakesSeveral(TakesOneMapping):
 )
 def test_arguments_are_kept_as_they_were_given(kind, call):
     net = kind()
-    watch, found = logged(net, every=3)
+    watch, result = logged(net, every=3)
     train(net, watch, 3, batch=20, call=lambda x: call(net, x).sum())
-    assert found[0][1]["dead"] == 0.5
+    assert result[0][1]["dead"] == 0.5
 
 
 def test_calls_with_different_arguments_are_measured_one_by_one():
@@ -283,10 +283,10 @@ def test_calls_with_different_arguments_are_measured_one_by_one():
             return self.net(x) if what == "outputs" else self.net[:2](x)
 
     net = Features()
-    watch, found = logged(net, every=1)
+    watch, result = logged(net, every=1)
     net(torch.randn(32, 4))
     train(net, watch, 1, call=lambda x: net(x, what="features").sum())
-    assert found[0][1]["dead"] == 0.5
+    assert result[0][1]["dead"] == 0.5
 
 
 def test_a_copy_of_a_watched_network_is_quantized():
@@ -310,18 +310,18 @@ def test_a_recurrent_network_whose_state_has_the_batch_elsewhere_is_watched():
             return self.head(self.rnn(x, state)[0])
 
     net = Recurrent()
-    watch, found = logged(net, every=3)
+    watch, result = logged(net, every=3)
     call = lambda x: net(x.view(16, 4, 4), torch.zeros(1, 16, 5)).sum()  # noqa: E731
     train(net, watch, 3, call=call)
-    assert found[0][1]["dormant"] >= 0
+    assert result[0][1]["dormant"] >= 0
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.Mish, nn.Sigmoid])
 def test_any_activation_is_watched(activation):
     net = network(0, activation)
-    watch, found = logged(net, every=1)
+    watch, result = logged(net, every=1)
     train(net, watch, 1)
-    assert found[0][1]["effective rank"] > 1
+    assert result[0][1]["effective rank"] > 1
 
 
 def test_a_network_with_nothing_to_watch_says_so(caplog):
@@ -359,12 +359,12 @@ def test_a_failure_inside_is_a_warning_and_training_goes_on(options, call, caplo
 
 def test_calls_under_vmap_are_left_alone_and_end_nothing():
     net = network()
-    watch, found = logged(net, every=1)
+    watch, result = logged(net, every=1)
     torch.func.vmap(net)(INPUTS)
     watch.step()
-    assert not found
+    assert not result
     train(net, watch, 1)
-    assert found
+    assert result
 
 
 class Log:
@@ -434,31 +434,31 @@ def test_the_gradient_norm_is_that_of_complex_weights_too():
 
 def test_the_gradient_norm_is_that_before_clipping_and_clearing():
     net = network(0)
-    watch, found = logged(net, every=1)
+    watch, result = logged(net, every=1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
     net(INPUTS).sum().backward()
     total = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
     optimizer.step()
     optimizer.zero_grad()
     watch.step()
-    assert found[0][1]["gradient norm"] == pytest.approx(float(total), rel=1e-5)
+    assert result[0][1]["gradient norm"] == pytest.approx(float(total), rel=1e-5)
 
 
 def test_the_step_may_be_counted_by_the_caller():
     net = network()
-    watch, found = logged(net, every=2, step=lambda: 5000)
+    watch, result = logged(net, every=2, step=lambda: 5000)
     train(net, watch, 2)
-    assert found[0][0] == 5000
+    assert result[0][0] == 5000
 
 
 def test_it_goes_on_counting_after_a_resume_and_does_not_warn_again(caplog):
     net = network()
     watch = Watch(net, every=4, limit=0.1)
     train(net, watch, 6)
-    other, found = logged(net, every=4, limit=0.1)
+    other, result = logged(net, every=4, limit=0.1)
     other.load_state_dict(watch.state_dict())
     train(net, other, 2)
-    assert [step for step, _ in found] == [8]
+    assert [step for step, _ in result] == [8]
     assert len(warnings_in(caplog)) == 1
 
 
@@ -486,9 +486,9 @@ def test_a_compiled_network_is_watched_and_a_watch_of_its_original_says_why_it_s
     net = network()
     compiled = torch.compile(net, backend="eager")
     compiled(INPUTS)
-    watch, found = logged(compiled, every=1)
+    watch, result = logged(compiled, every=1)
     train(compiled, watch, 1)
-    assert found[0][1]["dead"] == 0.5
+    assert result[0][1]["dead"] == 0.5
     blind = Watch(net, every=1)
     compiled(INPUTS)
     blind.step()
