@@ -285,7 +285,7 @@ class _Recorder(DispatchMode):
         self.merged: dict[tuple[Node, Node], Node] = {}  # (made by, also written by) -> both
         self.first: dict[tuple[Node, bool], Node] = {}  # (value, whether negated) -> its rectification
         self.parameters = {_storage(p): p for p in model.parameters()}
-        self.spoiled: dict[int, Tensor] = {}  # storage of a parameter that the network writes to -> its value before
+        self.spoiled: dict[int, Tensor] = {}  # storage of a parameter that is written to -> its value before
         tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         for name, tensor in tensors.items():
             self.nodes[tensor] = Node("parameter", parameters=frozenset([name]), name=name)
@@ -323,7 +323,8 @@ class _Recorder(DispatchMode):
         """Keep the parameters that an operation is about to write to."""
         for argument, given in zip(schema_of(func).arguments, args, strict=False):
             written = tensors_in([given]) if argument.alias_info and argument.alias_info.is_write else []
-            for place in self.parameters.keys() & {_storage(tensor) for tensor in written} - self.spoiled.keys():
+            new = {_storage(tensor) for tensor in written} - self.spoiled.keys()
+            for place in self.parameters.keys() & new:
                 self.spoiled[place] = self.parameters[place].detach().clone()
 
     def put_back(self) -> None:
