@@ -884,6 +884,7 @@ def trial(model, example, name, known=None):
     changed = any("filters fewer" in change.reason for change in conversion.changes)
     modes = (False,) if name in ("fuse", "chain") or (name == "merge" and changed) else (False, True)
     modes = (False,) if conversion.unchecked else modes  # and the summary says so
+    plain = copy.deepcopy(model)  # hooks on gradients stay behind in any copy
     found = [] if name in ("fuse", "chain") else frozen_faults(model, conversion.model)
     found += captured_faults(conversion.model)
     if any(
@@ -898,7 +899,7 @@ def trial(model, example, name, known=None):
         x = 3 * torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         for training in modes:
             mode = "training" if training else "evaluation"
-            wrong = faults(model, conversion.model, x, training, known, roughly=roughly)
+            wrong = faults(plain, conversion.model, x, training, known, roughly=roughly)
             found += [f"{fault} at {shape} in {mode}" for fault in wrong]
     return f"wrong: {'; '.join(found[:3])}" if found else "converted"
 

@@ -28,6 +28,7 @@ from relucid.nn.affine import affine_after, affine_of
 from relucid.nn.kinds import KINDS
 
 OPPOSITE = 2**0.5  # the distance of orthogonal units; farther ones are not opposite
+ROUNDING = 1e-5  # the distance of units that are opposite but for rounding
 COSINES = 1 << 24  # at a time: all pairs of a wide layer take its square in memory
 
 
@@ -78,16 +79,17 @@ def merge(
     Args:
         network: The original.
         layers: Those whose units may be merged.
-        tolerance: The largest relative difference of outputs, by default that of their precision. Pairs may be 100
-            times as far from opposite: that is the length of the sum of both units, each of length 1 with its bias.
+        tolerance: The largest relative difference of outputs. Pairs may be 100 times as far from opposite: that is
+            the length of the sum of both units, each of length 1 with its bias. By default outputs may differ by
+            rounding, and pairs by 1e-5: in half precision, rounding would excuse any pair.
         limit: The largest number of pairs.
         inplace: Whether the network itself is going to be changed.
     """
     network.report.weighted, network.report.rectified = "its input has no merged channels", "not chosen"
     rectifiers, obstacles = _rectifiers(network, layers)
+    distance = ROUNDING if tolerance is None else min(100 * tolerance, OPPOSITE)
     if tolerance is None:
         tolerance = max(tolerance_of(tape.outputs) for tape in network.outputs)
-    distance = min(100 * tolerance, OPPOSITE)
     pairs = sorted(
         (far, name, pair)
         for name, rectifier in rectifiers.items()
