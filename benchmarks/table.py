@@ -146,6 +146,11 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
                 ("DenseNet-201", "DenseNet-201", PASSES),
             )
         ),
+        *(
+            (f"{name}, {network}", "memory", f"peak memory of {name}, {network}", "the network")
+            for name in ("to_crelu", "to_geometric")
+            for network in ("large MLP", "ResNet-152", "DenseNet-201")
+        ),
         ("vgg6", "time", "inference of a fused VGG-6", "the original"),
         ("resnet20", "time", "inference of a fused ResNet-20", "the original"),
     ],
