@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from relucid.convert import RECIPE, ConversionError, fuse, load, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert import ConversionError, fuse, load, to_crelu, to_geometric, to_heavy_ball
+from relucid.convert._recipe import RECIPE
 
 from .networks import NETWORKS, example, residual, trained_a_little
 

@@ -25,7 +25,8 @@ NOT_MEASURED = re.compile(
     |(?:19|20)\d\d                                                 # years of papers
     |\b1000\ layers|\b110\ layers                                  # what the study is called
     |95%\ interval                                                 # of the judge
-    |near\ [01]\b|64\ units|\bof\ 0\.001|100\ steps                 # settings, and ends of a scale""",
+    |\bof\ 500\b                                                   # the longest episode
+    |near\ [01]\b|64\ units|40\ units|\bof\ 0\.001|100\ steps       # settings, and ends of a scale""",
     re.VERBOSE,
 )
 

@@ -15,7 +15,8 @@ from relucid._improve._improvement import GIVEN, Improvement
 from relucid._improve._page import improvement_page
 from relucid._improve._task import Called
 from relucid._torch import tree_leaves, tree_map
-from relucid.convert import WEIGHTS, ConversionError, fuse
+from relucid.convert import ConversionError, fuse
+from relucid.convert._restore import WEIGHTS
 from relucid.files import replacing
 from relucid.printing import first_line
 

@@ -13,7 +13,7 @@ from torch.serialization import get_unsafe_globals_in_checkpoint
 
 from relucid import convert
 from relucid.cli.foreign import foreign
-from relucid.convert import RECIPE
+from relucid.convert._recipe import RECIPE
 from relucid.printing import printable
 
 DEPTH = 4  # of the mappings in a checkpoint

@@ -1,8 +1,7 @@
 """Change a network, keep its function, and keep it yours: the result is of the network's own class."""
 
 from relucid.convert._fuse import fuse
-from relucid.convert._recipe import RECIPE
-from relucid.convert._restore import WEIGHTS, is_saved, load, restore
+from relucid.convert._restore import is_saved, load, restore
 from relucid.convert._revive import revive
 from relucid.convert.conversion import Change, Conversion
 from relucid.convert.crelu import to_crelu
@@ -11,8 +10,6 @@ from relucid.convert.geometric import to_geometric
 from relucid.convert.heavyball import to_heavy_ball
 
 __all__ = [
-    "RECIPE",
-    "WEIGHTS",
     "ArgumentError",
     "Change",
     "Conversion",
