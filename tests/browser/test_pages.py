@@ -20,6 +20,7 @@ from relucid.report.study import study_page
 
 pytestmark = pytest.mark.browser
 
+DESKTOP = {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
 PLANTED = '<script>alert("planted")</script>'
 # Figures are drawn when they come near: goes to the next one that is not, and says whether there is none.
 DRAWN = """
@@ -139,6 +140,35 @@ def test_the_quickstart_shows_four_findings_and_plays_the_boundaries(browser, qu
     before = shown.text
     press(wait(browser, "return document.querySelector('input[type=range]')"), "END")
     wait(browser, f"return document.querySelector('output').textContent !== {before!r}")
+
+
+def test_the_quickstart_shows_its_first_figure_and_all_findings_without_scrolling(browser, quickstart):
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", DESKTOP)
+    browser.get(quickstart)
+    wait(browser, "return document.querySelector('.plot .main-svg')")
+    for selector in ("figure", ".headlines"):
+        assert find(browser, selector)[0].rect["y"] + find(browser, selector)[0].rect["height"] <= 800
+    assert not find(browser, "details[open]")
+
+
+SAYS_MORE = """
+const plot = document.querySelector(".plot");
+plot.scrollIntoView();
+return plot.textContent.length > plot.getAttribute("aria-label").length;
+"""
+
+
+def test_a_browser_that_cannot_unpack_the_library_says_what_a_figure_shows(browser, study):
+    command = "Page.addScriptToEvaluateOnNewDocument"
+    added = browser.execute_cdp_cmd(command, {"source": "delete window.DecompressionStream"})
+    try:
+        browser.get(study)
+        plot = find(browser, ".plot")[0]
+        alt = plot.get_attribute("aria-label")
+        wait(browser, SAYS_MORE)
+        assert alt in plot.text
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
 
 def test_the_quickstart_is_no_wider_than_a_phone(browser, quickstart):

@@ -5,7 +5,7 @@ import pytest
 from relucid.experiments import Column, Study, run
 
 PLANTED = '<script>alert("planted")</script>'
-LIBRARY = re.compile(r"<script>/\*\*\n\* plotly\.js.*?</script>", re.DOTALL)
+LIBRARY = re.compile(r'<script type="application/gzip" id="library">[\w+/=]*</script>')
 
 
 def measure(x, seed, **_):

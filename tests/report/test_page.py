@@ -1,11 +1,14 @@
+import gzip
 import json
 import os
+from base64 import b64decode
 
 import plotly.graph_objects as go
 import pytest
+from plotly.offline import get_plotlyjs
 
 from relucid.report import Figure
-from relucid.report.page import check, plotly, save
+from relucid.report.page import check, library, plotly, save
 
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -78,3 +81,10 @@ def test_the_page_has_its_own_slider_in_the_place_of_that_of_a_plot_with_frames(
 def test_no_text_in_a_plot_can_end_its_script():
     plot = go.Figure(go.Scatter(y=[1], name="</script><script>alert(1)</script>"))
     assert "<" not in plotly(Figure("t", "a", plot))
+
+
+def test_the_library_is_packed_whole_and_the_same_each_time():
+    packed = library()
+    assert gzip.decompress(b64decode(packed, validate=True)).decode() == get_plotlyjs()
+    library.cache_clear()
+    assert library() == packed

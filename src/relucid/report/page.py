@@ -1,8 +1,11 @@
 """A page: one self-contained HTML file."""
 
+import gzip
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal
@@ -82,10 +85,13 @@ def render(template: str, directory: Path | None = None, **context: Any) -> str:
     pages = environment(directory)
     pages.filters |= {"plotly": plotly, "json": _script}
     looks = {"light": look(*LIGHT).to_plotly_json(), "dark": look(*DARK).to_plotly_json()}
-    library = Markup(get_plotlyjs())
-    return pages.get_template(template).render(
-        **context, looks=looks, plotly_library=library, version=__version__
-    )
+    return pages.get_template(template).render(**context, looks=looks, library=library(), version=__version__)
+
+
+@cache
+def library() -> str:
+    """Plotly's script as base64 of its gzip bytes, which the page unpacks before it draws."""
+    return b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 def plotly(figure: Figure) -> Markup:

@@ -72,7 +72,7 @@ ROWS: dict[str, dict[str, Any]] = {
     **{row: {"part": "moons", "method": method, "rate": LARGE} for row, method in METHODS.items()},
     **{row: {"part": "depth", "layers": layers} for row, layers in LAYERS.items()},
 }
-# The block of quickstart.md that is the sentence of a claim.
+# The block of quickstart.md about a claim; another one has its details.
 BLOCKS = {LEARNING: "learning", REPAIR: "repair", BOUNDARIES: "boundaries", DEPTH: "depth"}
 
 
@@ -81,21 +81,30 @@ def mean(results: Results, row: str, column: str, shown: str = ".0f") -> str:
     return f"{results[row, column].mean():{shown}}"
 
 
+def errors(results: Results) -> str:
+    """The least and the largest test error."""
+    means = [results[row, ERROR].mean() for row in METHODS]
+    return f"{min(means):.1f}% to {max(means):.1f}%"
+
+
 def worst(results: Results) -> float:
     """The largest difference of gradients, as a share of their length."""
     return max(float(results[row, KEPT["reversible"], "gradients"].max()) for row in LAYERS)
 
 
-def sentences(results: Results) -> dict[str, str]:
-    """The sentence on each part, by the place of its claim; none until all runs have finished."""
+def sentences(results: Results) -> dict[str, tuple[str, str]]:
+    """The sentence on each part, and its details, by the place of its claim; none until all runs have finished."""
     finished = {key for key, record in results.records.items() if record["state"] == "finished"}
     if finished != {planned.run.key for planned in results.plan}:
         return {}
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
     template = environment.from_string(Path(__file__).with_suffix(".md").read_text(encoding="utf-8"))
     context = template.new_context({"results": lambda name: results, "here": sys.modules[__name__]})
-    texts = {where: "".join(template.blocks[block](context)) for where, block in BLOCKS.items()}
-    return {where: " ".join(text.split()) for where, text in texts.items()}
+
+    def text(block: str) -> str:
+        return " ".join("".join(template.blocks[block](context)).split())
+
+    return {where: (text(block), text(f"{block}_details")) for where, block in BLOCKS.items()}
 
 
 def page(results: Results) -> str:

@@ -1,4 +1,4 @@
-"""The page of the quickstart: four findings, each with its sentence, its figure and its table."""
+"""The page of the quickstart: four findings, each a sentence and its figures; details and tables are folded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,22 +42,18 @@ LEARNING, REPAIR, BOUNDARIES, DEPTH = (
 
 @dataclass(frozen=True)
 class Part:
-    """A finding on the page: its sentence is empty until all runs have finished."""
+    """A finding on the page: its sentence and its details are empty until all runs have finished."""
 
     title: str
     sentence: str
+    details: str
     findings: Sequence[Finding]
     figures: Sequence[Figure]
     grid: Grid
 
-    @property
-    def wide(self) -> bool:
-        """Whether a figure takes the whole width: one with panels side by side, or several."""
-        return len(self.figures) > 1 or any(figure.wide for figure in self.figures)
 
-
-def quickstart_page(results: Results, sentences: Mapping[str, str]) -> str:
-    """Render the page, with a sentence for the claim of every part."""
+def quickstart_page(results: Results, sentences: Mapping[str, tuple[str, str]]) -> str:
+    """Render the page, with a sentence and details for every part."""
     name, scale = results.study.name, results.scale
     return render(
         "quickstart.html",
@@ -70,7 +66,7 @@ def quickstart_page(results: Results, sentences: Mapping[str, str]) -> str:
     )
 
 
-def parts(results: Results, sentences: Mapping[str, str]) -> list[Part]:
+def parts(results: Results, sentences: Mapping[str, tuple[str, str]]) -> list[Part]:
     """The four findings."""
     layout: dict[str, tuple[str, Any, Any, list[Figure]]] = {
         LEARNING: ("Keeps learning", (RELU, HALF), (FIRST, LAST, DEAD), learning(results)),
@@ -87,7 +83,7 @@ def parts(results: Results, sentences: Mapping[str, str]) -> list[Part]:
     return [
         Part(
             title,
-            sentences.get(where, ""),
+            *sentences.get(where, ("", "")),
             [finding for finding in judged if finding.claim.where.partition(":")[0] == where],
             figures,
             grid(results, [*rows], [*columns]),
