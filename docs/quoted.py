@@ -439,6 +439,15 @@ QUOTED: dict[str, Quoted] = {
             "converted": "converted at the warning",
         }.items()
     },
+    **{
+        f"ppo.stable.{name}": OfCell("ppo-stable-baselines", row, "return")
+        for name, row in {
+            "relu": "ReLU",
+            "crelu": "CReLU",
+            "warned": "new policy head at the warning",
+            "new": "new agent at every change",
+        }.items()
+    },
     "recommender.rival": lambda evidence: f"{_recommended(evidence)[0]:.0f}",
     "recommender.rival.name": lambda evidence: _recommended(evidence)[1],
 }
