@@ -99,6 +99,8 @@ def test_convert(build, moments, forked, kills):
             assert same(load("out", build()), build())
 
 
+# An interrupt in a callback of the garbage collector is reported and swallowed by Python itself.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kills", KILLS)
 def test_ctrl_c_in_a_conversion_in_place(build, moments, kills):
     start = time.perf_counter()
