@@ -212,7 +212,7 @@ def apart(heights: Sequence[float], distance: float = APART) -> list[float]:
     """The heights of labels, moved as little as needed so that none covers another.
 
     >>> apart([100.0, 105.0, 300.0])
-    [92.0, 113.0, 300.0]
+    [90.0, 115.0, 300.0]
     """
     order = sorted(range(len(heights)), key=heights.__getitem__)
     groups: list[list[int]] = []
